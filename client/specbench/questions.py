@@ -78,7 +78,7 @@ def decide(run: Run, **options: Any) -> Decision:
     """Recommend an arm and a load, as `specbench decide` does.
 
     Every option of the command is a parameter: `objective="latency"`, `slo_tpot_ms=35`,
-    `gpu_price=2.5`, `training_cost=["eagle3=100"]`. "No drafter pays" is an answer too.
+    `gpu_price=2.5`. "No drafter pays" is an answer too.
 
     Raises BadInput, InvalidSpec, NotDurable.
     """

@@ -184,6 +184,7 @@ def _bounded(schema: Any) -> Any:
 
 @cache
 def _untrusted_validator(model: type[BaseModel]) -> SchemaValidator:
+    model.model_rebuild()
     return SchemaValidator(_bounded(model.__pydantic_core_schema__), _use_prebuilt=False)
 
 
@@ -195,8 +196,8 @@ class ApiModel(BaseModel):
         frozen=True,
         alias_generator=to_camel,
         populate_by_name=True,
-        use_attribute_docstrings=True,
         ser_json_inf_nan="null",
+        defer_build=True,  # until the first use: a program uses few of the models that it imports
     )
 
     rules: ClassVar[tuple[ValidationRule, ...]] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -80,7 +79,7 @@ def cases_of(kind: EngineKind, models: Path) -> list[Case]:
         (str(knobs.get("algorithm") or method), {"method": str(method), **knobs}) for method, knobs in _cells(kind)
     ]
     equalized = Engine.model_validate({"kind": str(kind), "tensorParallelSize": 2})
-    bare = equalized.model_copy(update={"equalize_arms": "Off"})
+    bare = equalized.model_copy(update={"equalize_arms": "Disabled"})
     return [
         Case("none", _argv(equalized, None, models)),
         Case("none, not equalized", _argv(bare, None, models)),
@@ -91,79 +90,27 @@ def cases_of(kind: EngineKind, models: Path) -> list[Case]:
         *(_case(name, equalized, knobs, models) for name, knobs in (*plain, *FURTHER[kind])),
         Case("none, an adapter", _argv(equalized, None, models, adapter=ADAPTER)),
         *(_case(f"{method}, an adapter", equalized, {"method": method}, models, ADAPTER) for method in ADAPTED),
-        *_emitted_cases(kind, models),
+        _emitted_case(kind, models),
     ]
 
 
-# What `specbench decide --emit` prints, from its golden files: flags go to the engine's parser, patches to KServe's
-# models.
+# What `specbench decide --emit` prints, from its golden file of each engine.
 
 EMITTED = HACK.parent / "tests" / "test_client" / "golden"
-EMITTED_FOR = {
-    EngineKind.VLLM: ("vllm", "llm-d", "kserve", "dynamo-vllm"),
-    EngineKind.SGLANG: ("sglang", "kserve-sglang", "dynamo"),
-}
-"""The golden files with arguments of each engine."""
-EMITTED_FOR_KSERVE = ("kserve", "kserve-sglang")
 _HEAD = "acme/eagle3-head"
-_SERVICE = {
-    "apiVersion": "serving.kserve.io/v1beta1",
-    "kind": "InferenceService",
-    "metadata": {"name": "llama"},
-    "spec": {
-        "predictor": {
-            "model": {
-                "modelFormat": {"name": "huggingface"},
-                "args": ["--model_name=llama"],
-                "storageUri": "hf://acme/tiny",
-            }
-        }
-    },
-}
 
 
-def kserve_cases() -> list[Case]:
-    """Return the patches that are printed, each with an InferenceService to apply it to."""
-    return [Case(name, (json.dumps(_SERVICE), json.dumps(_emitted(name)))) for name in EMITTED_FOR_KSERVE]
-
-
-def emitted_arguments(name: str) -> list[str]:
-    """Return the engine's arguments in a golden file, in any format."""
-    found = _emitted(name)
-    if isinstance(found, str):
-        return shlex.split(found)
-    if isinstance(found, list):
-        return [each["value"] for each in found]
-    if "decode" in found:
-        (container,) = found["decode"]["containers"]
-    else:
-        (component,) = found["spec"]["components"]
-        (container,) = component["podTemplate"]["spec"]["containers"]
-    return list(container["args"])
-
-
-def _emitted(name: str) -> Any:
-    return yaml.safe_load(_emitted_text(name))
-
-
-def _emitted_text(name: str) -> str:
-    return (EMITTED / f"emit-{name}.txt").read_text()
-
-
-def _emitted_cases(kind: EngineKind, models: Path) -> list[Case]:
+def _emitted_case(kind: EngineKind, models: Path) -> Case:
+    text = (EMITTED / f"emit-{kind}.txt").read_text()
     target = LAUNCHERS[kind].launch(
         LaunchRequest(Engine(kind=kind), Target(name="acme/tiny", path=str(models / "llama")), None, slots=4)
     )
     here = {_HEAD: str(models / DRAFTERS[Method.EAGLE3]), CONFIG_FOLDER: str(_configs_folder(models))}
-    found = []
-    for name in EMITTED_FOR[kind]:
-        for file, text in re.findall(
-            r"^# Content of (\S+), for the path below: (.+)$", _emitted_text(name), re.MULTILINE
-        ):
-            (_configs_folder(models) / file).write_text(text)
-        own = (reduce(lambda text, old: text.replace(old, here[old]), here, each) for each in emitted_arguments(name))
-        found.append(Case(f"emitted: {name}", (*target.args, *own)))
-    return found
+    for file, content in re.findall(r"^# Content of (\S+), for the path below: (.+)$", text, re.MULTILINE):
+        (_configs_folder(models) / file).write_text(content)
+    flags = shlex.split(yaml.safe_load(text))
+    own = (reduce(lambda flag, old: flag.replace(old, here[old]), here, each) for each in flags)
+    return Case("emitted", (*target.args, *own))
 
 
 def _configs_folder(models: Path) -> Path:

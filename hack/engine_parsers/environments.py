@@ -59,14 +59,6 @@ class Environment:
         return "\n".join([f"{self.package}=={self.pinned}", *self.beside]) + "\n"
 
 
-KSERVE = Environment(
-    "kserve",
-    "0.21.0",
-    "judge_kserve",
-    ("kubernetes==37.0.1", "six==1.17.0", "urllib3==2.8.0", "jsonpatch==1.47"),
-)
-"""The models of KServe's resources, without its model server."""
-
 _BOTH = (
     "torch==2.15.0", "transformers==5.23.0", "aiohttp==3.14.5", "msgspec==0.22.0", "pillow==13.0.0", "psutil==7.2.2",
     "pybase64==1.5.1", "pyzmq==27.3.0", "requests==2.34.2",

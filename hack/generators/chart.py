@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from generators.records_page import documented
+from generators.docstrings import documented
 from specbench_operator.settings import PREFIX, OperatorSettings
 
 CHART = Path(__file__).resolve().parents[2] / "helm/specbench"
@@ -132,7 +132,7 @@ def _settings() -> Iterator[str]:
     meanings = documented(OperatorSettings)
     for field in fields(OperatorSettings):
         if field.name.endswith("_s"):
-            yield f"| `{PREFIX}{field.name.upper()}` | `{field.default:g}` | {meanings[field.name]} |"
+            yield f"| `{PREFIX}{field.name.upper()}` | `{field.default:g}` | {' '.join(meanings[field.name].split())} |"
 
 
 def _rows(schema: dict[str, Any], values: dict[str, Any], path: str) -> Iterator[str]:

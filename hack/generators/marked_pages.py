@@ -1,4 +1,4 @@
-"""Pages written by hand around generated parts: workloads.md and python.md in docs/reference, audit.md, SECURITY.md.
+"""Pages written by hand around generated parts: workloads.md and python.md in docs/reference.
 
 Each generated part is replaced between its marks; text outside the marks is kept.
 """
@@ -10,18 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-
 import specbench
-from generators.attacks_page import summary_table
-from generators.records_page import documented
+from generators.docstrings import documented
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.support_matrix import SUPPORT_MATRIX
 from specbench_api.launch.verification import Verification
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
-from specbench_client.analysis.audit.report import RULES
-from specbench_client.cli import cli
 from specbench_client.workload.sources.registry import render_sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +53,6 @@ rejection sampling; [TemperatureNotApplied](metrics.md#temperaturenotapplied) re
 
 Each launch records both methods with their source ([provenance](provenance.md)). `specbench compare` and
 [ArmEnvironmentsDiffer](metrics.md#armenvironmentsdiffer) report differences."""  # noqa: E501
-_AUDIT_HEAD = "| rule | what must hold | why, and when it need not | tolerance |\n|---|---|---|---|"
 
 
 def workloads_page() -> str:
@@ -80,20 +74,6 @@ def _draft_rows() -> Iterator[str]:
         for found, names in methods.items():
             drafts, acceptance = found.drafts.name or "not known", found.acceptance.name or "not known"
             yield f"| `{kind}` | {', '.join(names)} | {drafts} | {acceptance} | {found.drafts.source} |"
-
-
-def audit_page() -> str:
-    """Return docs/research/audit.md with the table of rules, and the output for the shipped table with known faults."""
-    rows = [f"| {rule.name} | {rule.statement} | {rule.why} | {rule.tolerance} |" for rule in RULES]
-    output = CliRunner().invoke(cli, ["analyze", "audit", "production-benchmark"]).stdout.strip()
-    return _replaced(
-        "docs/research/audit.md", {"rules": "\n".join([_AUDIT_HEAD, *rows]), "output": f"```text\n{output}\n```"}
-    )
-
-
-def security_page() -> str:
-    """Return SECURITY.md with the table of attacks."""
-    return _replaced("SECURITY.md", {"attacks": summary_table()})
 
 
 def python_page() -> str:

@@ -10,19 +10,6 @@ from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, MIN_WINDOWS
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown import breakdown, reuse
 from specbench_client.analysis.estimates import speedups
-from specbench_client.analysis.estimates.energy import (
-    JOULES,
-    JOULES_DEFINITION,
-    JOULES_MISSING,
-    JOULES_UNIT,
-    POWER_GAP_MIN_S,
-    POWER_GAP_SHARE,
-    POWER_SOURCE,
-    WATTS,
-    WATTS_DEFINITION,
-    WATTS_MISSING,
-    WATTS_UNIT,
-)
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.summary.trends import FIGURES, RELATIVE_CHANGE, SHARE_CHANGE
 from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
@@ -43,46 +30,6 @@ from specbench_client.trust.registry import (
     REMEDIES,
     RUN_CHECKS,
 )
-
-ENERGY = f"""## Energy
-
-Neither the engine nor the client measures power. Record it during the run, and pass the file to the report:
-
-```console
-$ TZ=UTC nvidia-smi --query-gpu=timestamp,uuid,power.draw --format=csv -lms 500 --id=0,1 > power.csv    # on the node
-$ specbench report specbench-results --latest --recompute --power power.csv
-```
-
-| format | columns |
-|---|---|
-| nvidia-smi's CSV | `timestamp`, `power.draw [W]` (or `.average`, `.instant`), and `uuid`, `index` or `pci.bus_id` |
-| any CSV with a header | `time` or `timestamp`, `watts`, and `device` or `gpu` if there are several devices |
-| JSON of a Prometheus range query, such as DCGM's `DCGM_FI_DEV_POWER_USAGE` | each series is a device |
-
-Times are seconds since 1970, or dates; a date without a time zone is UTC. The file must contain **all devices of the
-engine and no others**: specbench adds up all of them, including idle ones. `--recompute` stores the samples as
-`power.csv` with the results, and later recomputations use them again. Without it they are used once.
-
-A figure has no value if the samples do not cover the steady window of every point of its cell: a device's samples begin
-after the window does, end before it, or have a gap of more than {POWER_GAP_SHARE:.0%} of the window and more than
-{POWER_GAP_MIN_S:g} s. The reason is on stderr and at the end of the figure's definition.
-
-Limits:
-
-- The clocks of node and client must agree to within much less than the length of a window.
-- The device's own sensor measures the power. On most GPUs it reports an average over some time. It does not include
-  CPU, host memory and fans.
-- Energy spent on prompts is included: all joules are divided by the output tokens of the window.
-"""
-
-
-def energy_rows() -> list[tuple[str, str, str, str, str]]:
-    """Return the rows of the energy figures."""
-    return [
-        (f"`{JOULES}`", JOULES_UNIT, JOULES_DEFINITION, JOULES_MISSING, POWER_SOURCE),
-        (f"`{WATTS}`", WATTS_UNIT, WATTS_DEFINITION, WATTS_MISSING, POWER_SOURCE),
-    ]
-
 
 Row = tuple[str, str, str, str, str]
 
@@ -322,9 +269,6 @@ def render_metrics_page() -> str:
         "\n## Goodput\n",
         GOODPUT,
         _table(goodput_rows()),
-        "",
-        ENERGY,
-        _table(energy_rows()),
         "",
         breakdown_section(),
         _WINDOW,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 from collections.abc import Iterator
-from itertools import pairwise
-from textwrap import dedent
 
 import pyarrow as pa
 
+from generators.docstrings import documented
+from generators.structural_schema import described_fields
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome import layout
 from specbench_api.outcome.manifest import Compaction, Manifest, PointProvenance, StoredFile
@@ -162,18 +160,6 @@ def render_records_page() -> str:
     return "\n".join(_parts()).rstrip() + "\n"
 
 
-def documented(cls: type) -> dict[str, str]:
-    """Return the docstring of each field or member of a class."""
-    (body,) = (node.body for node in ast.parse(dedent(inspect.getsource(cls))).body if isinstance(node, ast.ClassDef))
-    found = {}
-    for field, below in pairwise(body):
-        named = field.targets if isinstance(field, ast.Assign) else [getattr(field, "target", None)]
-        text = below.value if isinstance(below, ast.Expr) else None
-        if isinstance(named[0], ast.Name) and isinstance(text, ast.Constant):
-            found[named[0].id] = " ".join(str(text.value).split())
-    return found
-
-
 def _parts() -> Iterator[str]:
     tree = str(layout.__doc__).partition("\n\n")[2].strip()
     yield _HEAD.format(
@@ -207,7 +193,5 @@ def _words(title: str, kind: type[RecordPhase | AcceptanceSource | AnswerFlaw | 
 
 
 def _fields(title: str, model: type[ApiModel]) -> str:
-    rows = [
-        f"| `{field.alias}` | {' '.join(str(field.description).split())} |" for field in model.model_fields.values()
-    ]
+    rows = [f"| `{name}` | {text} |" for name, text in described_fields(model).items()]
     return "\n".join([f"### {title}\n\n| field | meaning |\n|---|---|", *rows, ""])

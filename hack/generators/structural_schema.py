@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from generators.docstrings import documented, reflowed
 from specbench_api.api_model import ANYTHING, INT_OR_STRING, ApiModel, ValidationRule
 from specbench_api.errors import NotStructural
 
@@ -61,11 +62,13 @@ def validations(rules: tuple[ValidationRule, ...]) -> list[Schema]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Pydantic's generator, extended with the models' CEL rules and minimal defaults."""
+    """Pydantic's generator, extended with descriptions from docstrings, the models' CEL rules and minimal defaults."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         rendered = super().model_schema(schema)
         cls = schema["cls"]
+        for name, text in described_fields(cls).items():
+            rendered["properties"][name]["description"] = text
         if issubclass(cls, ApiModel) and cls.rules:
             rendered[VALIDATIONS] = validations(cls.rules)
         return rendered
@@ -74,6 +77,15 @@ class _Generator(GenerateJsonSchema):
         if isinstance(dft, BaseModel):
             return dft.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         return super().encode_default(dft)
+
+
+def described_fields(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstring of each field, by its serialised name. A model that was made at run time has none."""
+    texts: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, ApiModel):
+            texts |= documented(base)
+    return {str(field.alias): texts[name] for name, field in model.model_fields.items() if name in texts}
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,7 @@ class _Rewriting:
         if "const" in found:
             done["enum"] = [found["const"]]
         if "description" in done:
-            done["description"] = _reflowed(done["description"])
+            done["description"] = reflowed(done["description"])
         done |= _exclusive(found, "Minimum") | _exclusive(found, "Maximum")
         done |= self._list(found, where) | self._object(found, where)
         return {word: done[word] for word in _ORDER if word in done}
@@ -143,11 +155,6 @@ def _over(target: Schema, node: Schema, word: str) -> Schema:
     texts = [text for text in (overrides.get("description"), target.get("description")) if text]
     description = {"description": "\n\n".join(dict.fromkeys(texts))} if texts else {}
     return {**target, **overrides, **description}
-
-
-def _reflowed(text: str) -> str:
-    """Return the text with each paragraph on one line: Python's line length does not matter to readers of the API."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _exclusive(found: Schema, bound: str) -> Schema:

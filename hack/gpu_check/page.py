@@ -17,7 +17,7 @@ STATUS = {
 }
 
 CELL_COLUMNS = (
-    "arm", "streams", "speed-up [95 %]", "AL", "accepted", "step ms", "TPOT ms", "TTFT ms", "tok/s", "W", "J/token",
+    "arm", "streams", "speed-up [95 %]", "AL", "accepted", "step ms", "TPOT ms", "TTFT ms", "tok/s",
     "answers that differ", "failed",
 )  # fmt: skip
 ARM_COLUMNS = (
@@ -25,7 +25,7 @@ ARM_COLUMNS = (
     "client late ms", "coalesced chunks",
 )  # fmt: skip
 SHOWS = """\
-- Time per step and per token, memory and power of a model of this shape, which do not depend on the weights' values.
+- Time per step and per token, and memory of a model of this shape, which do not depend on the weights' values.
 - What a draft costs: the step time of each drafter beside the baseline's, at the acceptance that occurred.
 - That our client, the research runtime and its counters agree on a GPU, and which checks found something.
 """
@@ -97,7 +97,7 @@ def _step(step: Json) -> Iterator[str]:
     yield ""
     yield from _table(CELL_COLUMNS, [_cell(row) for row in result["cells"]])
     yield ""
-    yield "Medians, except tok/s, W and J/token. AL: tokens per step."
+    yield "Medians, except tok/s. AL: tokens per step."
     yield ""
     yield from _table(ARM_COLUMNS, [_arm(row) for row in result["arms"]])
     yield ""
@@ -116,8 +116,6 @@ def _cell(row: Json) -> tuple[str, ...]:
         _percent(row["acceptance_rate"]),
         *(_number(row[name], 2) for name in ("step_ms", "tpot_ms", "ttft_ms")),
         _number(row["output_tps"], 1),
-        _number(row["watts"], 0),
-        _number(row["joules"], 2),
         _percent(row["differing_answers"]),
         f"{row['failed']} of {row['requests']}",
     )

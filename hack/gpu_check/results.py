@@ -11,7 +11,7 @@ from typing import Any
 
 Json = dict[str, Any]
 MEMORY_COLUMN = "memory.used [MiB]"
-POWER_QUERY = "timestamp,uuid,power.draw,memory.used,utilization.gpu,clocks.sm,temperature.gpu"
+GPU_QUERY = "timestamp,uuid,memory.used,utilization.gpu,clocks.sm,temperature.gpu"
 _NVIDIA = "%Y/%m/%d %H:%M:%S.%f"
 LEDGER = {"output": "output_tokens", "drafted": "drafted_tokens", "accepted": "accepted_tokens"}
 """Token counts of the page, and their columns in the records."""
@@ -22,11 +22,14 @@ def run_root(results: Path, name: str) -> Path | None:
     return max((results / "runs" / "local" / name).glob("*"), default=None, key=lambda one: one.stat().st_mtime_ns)
 
 
-def read_run(root: Path, power: Path | None) -> Json:
-    """Return verdict, rows by cell, rows by arm, and findings of a run with a summary."""
+def read_run(root: Path, samples: str) -> Json:
+    """Return verdict, rows by cell, rows by arm, and findings of a run with a summary.
+
+    `samples`: nvidia-smi's CSV, as for `memory_samples`; empty without any.
+    """
     summary = json.loads((root / "summary.json").read_text())
     points = list(_points(root))
-    memory = list(memory_samples(power.read_text())) if power else []
+    memory = list(memory_samples(samples))
     return {
         "headline": summary["headline"],
         "trustworthy": summary["trustworthy"],
@@ -65,8 +68,6 @@ def cell_row(cell: Json) -> Json:
         "tpot_ms": figures.get("tpot_ms_p50"),
         "ttft_ms": figures.get("ttft_ms_p50"),
         "output_tps": figures.get("output_tps"),
-        "watts": figures.get("power_watts"),
-        "joules": figures.get("energy_joules_per_output_token"),
         "differing_answers": (lossless.get("divergence") or {}).get("value"),
     }
 

@@ -129,7 +129,7 @@ def steps_of(*, cpu: bool) -> tuple[Step, ...]:
     everyone = tuple(DRAFTERS)
     return (
         Step(
-            "main", "Every drafter at one stream", "step times, memory and power by drafter; the checks; a verdict",
+            "main", "Every drafter at one stream", "step times and memory by drafter; the checks; a verdict",
             first, "bfloat16", everyone, levels=(1,), requests=10, max_tokens=16 if cpu else 48,
             repeats=1 if cpu else 3, warmup=2, launch_s=launch_s, token_s=token_s,
         ),
@@ -139,7 +139,7 @@ def steps_of(*, cpu: bool) -> tuple[Step, ...]:
             repeats=1, warmup=2, launch_s=launch_s, token_s=token_s,
         ),
         Step(
-            "large", "A larger target", "step times, memory and power where reading the weights costs more",
+            "large", "A larger target", "step times and memory where reading the weights costs more",
             large, "bfloat16", (TRUNCATED,) if cpu else ("ngram", TRUNCATED), levels=(1,), requests=8,
             max_tokens=16 if cpu else 32, repeats=1, warmup=2, launch_s=large_launch_s, token_s=token_s * 1.5,
         ),

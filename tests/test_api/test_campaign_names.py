@@ -81,7 +81,7 @@ def test_fields_that_are_not_measured_and_explicit_defaults_do_not_change_the_ha
         {"spec.model.revision": "v2"},
         {"spec.engine.args": ["--x"]},
         {"spec.engine.version": "1"},
-        {"spec.engine.equalizeArms": "Off"},
+        {"spec.engine.equalizeArms": "Disabled"},
         {"spec.drafters": []},
         {"spec.drafters[0].numSpeculativeTokens": 4},
         {"spec.baseline": "Skip"},

@@ -66,7 +66,7 @@ def test_a_canonical_point_contains_exactly_the_specified_fields() -> None:
             "tensorParallelSize": 1,
             "args": ["--a=b"],
             "config": {},
-            "equalizeArms": "On",
+            "equalizeArms": "Enabled",
             "env": [{"name": "A", "value": "ü"}],
         },
         "drafter": {
@@ -97,7 +97,7 @@ def test_a_canonical_point_contains_exactly_the_specified_fields() -> None:
             "nodeSelector": {"pool": "a"},
             "template": ENGINE_8_CPUS,
         },
-        "promptCache": "Off",
+        "promptCache": "Disabled",
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from generators.structural_schema import structural, walk
 from specbench_api.campaign.expansion import campaign_refusals, expand_campaign
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.fence.check import FenceCheck, problems_of
@@ -128,24 +129,14 @@ def test_a_campaign_of_the_operators_namespace_is_refused_once() -> None:
     assert [problem.path for problem in campaign_refusals(campaign, runs, check)] == ["metadata.namespace"]
 
 
-def descriptions(node: Any, definitions: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the path and the description of every field below a JSON schema."""
-    if "$ref" in node:
-        yield from descriptions(definitions[node["$ref"].rpartition("/")[2]], definitions, path)
-    for option in node.get("anyOf", []):
-        yield from descriptions(option, definitions, path)
-    if "items" in node:
-        yield from descriptions(node["items"], definitions, f"{path}[]")
-    for name, field in node.get("properties", {}).items():
-        where = f"{path}.{name}".removeprefix(".")
-        yield where, field.get("description", "")
-        yield from descriptions(field, definitions, where)
-
-
 def test_the_table_has_every_field_that_may_be_in_s3() -> None:
     """A description with `s3://` needs a row, unless the field is the store of the results itself."""
-    schema = RunSpec.model_json_schema()
-    described = {path for path, text in descriptions(schema, schema["$defs"]) if "s3://" in text}
+    described = set()
+    walk(
+        structural(RunSpec),
+        "",
+        lambda path, node: described.add(path) if "s3://" in node.get("description", "") else None,
+    )
     assert described == set(S3_ADDRESSES)
     assert {re.sub(r"\d+", "", path) for path in reading("s3://a/b")} == set(S3_ADDRESSES)
 

@@ -145,7 +145,8 @@ def test_the_prefix_cache_is_off_unless_it_is_measured_as_served() -> None:
 def test_without_equalizing_sglang_keeps_its_defaults_and_metrics() -> None:
     model = "--model-path acme/tiny --served-model-name acme/tiny --tp-size 4"
     expected = f"{model} --enable-metrics --enable-cache-report --disable-radix-cache --stream-interval=2"
-    assert " ".join(launch(tensorParallelSize=4, equalizeArms="Off", args=["--stream-interval=2"]).args) == expected
+    bare = launch(tensorParallelSize=4, equalizeArms="Disabled", args=["--stream-interval=2"])
+    assert " ".join(bare.args) == expected
 
 
 @pytest.mark.parametrize(
@@ -221,8 +222,8 @@ def test_each_batch_size_uses_the_draft_length_of_the_smallest_row_that_covers_i
         (["--max-running-requests=1"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
         (["--max-running", "1"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
         (["--disable-radix-cache"], "remove it"),
-        (["--sampling-defaults=model"], 'or set spec.engine.equalizeArms: "Off"'),
-        (["--stream-interval=8"], 'or set spec.engine.equalizeArms: "Off"'),
+        (["--sampling-defaults=model"], "or set spec.engine.equalizeArms: Disabled"),
+        (["--stream-interval=8"], "or set spec.engine.equalizeArms: Disabled"),
         (["--enable-metrics"], "remove it"),
         (["--enable-cache-report"], "remove it"),
     ],

@@ -285,7 +285,7 @@ def test_kv_blocks_are_reused_only_if_they_are_measured_as_served() -> None:
 
 def test_without_equalizing_tensorrt_llm_keeps_its_defaults_and_statistics() -> None:
     user_config = {"stream_interval": 4, "kv_cache_config": {"enable_block_reuse": False}}
-    assert config({"method": "ngram"}, equalizeArms="Off", config=user_config) == {
+    assert config({"method": "ngram"}, equalizeArms="Disabled", config=user_config) == {
         "enable_iter_perf_stats": True,
         "return_perf_metrics": True,
         **user_config,
@@ -329,7 +329,7 @@ def test_an_enabled_overlap_scheduler_is_rejected_with_two_models() -> None:
     assert rejected(EAGLE3, {"method": "ngram"}, config=config) == [
         (
             "spec.engine.config.disable_overlap_scheduler: false contradicts true: arm1 runs without overlap scheduler,"
-            ' so all arms must (remove it, or set spec.engine.equalizeArms: "Off")'
+            " so all arms must (remove it, or set spec.engine.equalizeArms: Disabled)"
         )
     ]
     assert launch(EAGLE3, config=config).args

@@ -103,7 +103,7 @@ def test_a_drafter_adds_one_line_of_json_to_the_common_arguments(method: str) ->
 
 
 def test_without_equalizing_only_flags_that_the_client_needs_are_set() -> None:
-    engine = {"kind": "vllm", "equalizeArms": "Off", "args": ["--enable-prefix-caching"]}
+    engine = {"kind": "vllm", "equalizeArms": "Disabled", "args": ["--enable-prefix-caching"]}
     launch = launch_of({"spec.engine": engine, "spec.promptCache": "AsServed"})
     assert launch.args == (*COMMON[:8], "--enable-prefix-caching")
     assert launch.env == {"VLLM_SERVER_DEV_MODE": "1"}
@@ -111,7 +111,7 @@ def test_without_equalizing_only_flags_that_the_client_needs_are_set() -> None:
 
 def test_the_prefix_cache_is_off_unless_it_is_measured_as_served() -> None:
     flag = "--no-enable-prefix-caching"
-    for equalize in ("On", "Off"):
+    for equalize in ("Enabled", "Disabled"):
         engine = {"kind": "vllm", "equalizeArms": equalize}
         assert flag in launch_of({"spec.engine": engine}).args
         assert flag not in launch_of({"spec.engine": engine, "spec.promptCache": "AsServed"}).args
@@ -229,7 +229,7 @@ def test_the_version_selects_the_image_unless_an_image_is_set(engine: dict[str, 
     assert launch_of({"spec.engine": {"kind": "vllm", **engine}}).image == image
 
 
-NOT_EQUALIZED = 'or set spec.engine.equalizeArms: "Off"'
+NOT_EQUALIZED = "or set spec.engine.equalizeArms: Disabled"
 AS_SERVED = "or set spec.promptCache: AsServed"
 
 

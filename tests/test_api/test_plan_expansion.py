@@ -129,16 +129,16 @@ def test_points_that_are_measured_as_served_begin_with_an_empty_cache(dialect: s
     plan = expand(run_of(edits))
     assert (len(plan.groups), len(plan.points), plan.empties_cache) == (launches, 8, True)
     assert [group.index for group in plan.groups] == list(range(launches))
-    off = expand(run_of({**edits, "spec.promptCache": "Off"}))
-    assert (len(off.groups), off.empties_cache) == (3, False)
-    assert not {point.hash for point in plan.points} & {point.hash for point in off.points}
+    disabled = expand(run_of({**edits, "spec.promptCache": "Disabled"}))
+    assert (len(disabled.groups), disabled.empties_cache) == (3, False)
+    assert not {point.hash for point in plan.points} & {point.hash for point in disabled.points}
 
 
 def test_the_cache_of_a_running_endpoint_is_as_served_and_never_emptied() -> None:
     plan = expand(run_of(endpoint_edits("b", "none")))
     assert (plan.prompt_cache, plan.empties_cache) == (PromptCache.AS_SERVED, False)
-    off = expand(run_of({**endpoint_edits("b", "none"), "spec.promptCache": "Off"}))
-    assert off.prompt_cache is PromptCache.OFF
+    disabled = expand(run_of({**endpoint_edits("b", "none"), "spec.promptCache": "Disabled"}))
+    assert disabled.prompt_cache is PromptCache.DISABLED
 
 
 OTHER_WORKLOAD = {"name": "b", "dataset": {"source": "jsonl", "uri": "b.jsonl"}}

@@ -20,4 +20,3 @@ def test_refined_selection_is_no_worse_than_greedy_and_greedy_beats_random() -> 
     assert [line["candidates"] for line in lines] == [300, 600]
     for line in lines:
         assert line["refined"] <= line["greedy"] < line["random"]
-        assert line["settled"]

@@ -26,7 +26,6 @@ def test_json_with_too_much_nesting_or_too_many_digits_is_a_decode_error(text: s
     ("name", "command"),
     [
         ("log.jsonl", ["analyze", "drift", "FILE", "FILE"]),
-        ("table.json", ["analyze", "audit", "FILE"]),
         ("prompts.jsonl", ["dataset", "inspect", "FILE"]),
     ],
 )

@@ -47,46 +47,42 @@ def test_json_contains_every_run_as_it_will_be_created(tmp_path: Path, capsys: p
     ]
 
 
-def test_estimate_lists_its_assumptions_and_warns_above_the_budget(
+def test_hours_of_a_campaign_are_those_of_its_runs_and_compared_with_the_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    budget = {"gpuHours": 1, "launchSeconds": 600, "pointSeconds": 60}
-    settings = ["--set", "spec.template.spec.placement.gpus=2"]
-    file = campaign_file(tmp_path, budget=budget)
+    settings = ["--set", "spec.template.spec.placement.gpus=2", "--assume", "launchSeconds=600,pointSeconds=60"]
+    file = campaign_file(tmp_path, budget={"gpuHours": 1})
     assert exit_code(["plan", file, *settings]) == Exit.OK
     printed = capsys.readouterr()
-    assert "counted for the budget: 1.1 engine hours, 2.2 GPU-hours, of a budget of 1\n" in printed.out
-    assert "on a node of 8 GPUs, 6 are not used. 2 arms at once would take" in printed.out
-    assert "limit: 48 GPU-hours, if each launch runs once to its activeDeadlineSeconds\n" in printed.out
-    assert "600 s (budget.launchSeconds) for each of 6 launches" in printed.out
-    assert "60 s (budget.pointSeconds) for each of 6 points" in printed.out
+    assert "estimate of what remains: 1.1 engine hours, 2.2 GPU-hours\n  6 points from --assume point" in printed.out
+    assert "limit on a cluster: 48 GPU-hours, if each launch runs once to its activeDeadlineSeconds\n" in printed.out
     assert printed.err == "warning: over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1\n"
-    assert exit_code(["plan", file, *settings, "--max-gpu-hours", "0.01"]) == Exit.BAD_INPUT
-    assert "GPU-hours are expected, and --max-gpu-hours is 0.01: " in capsys.readouterr().err
+    assert exit_code(["plan", file, *settings, "--max-gpu-hours", "2.1"]) == Exit.BAD_INPUT
+    assert "2.20 GPU-hours are expected, and --max-gpu-hours is 2.1: " in capsys.readouterr().err
     assert exit_code(["plan", file, *settings, "-o", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
-    assert document["budget"] == {
-        "gpuHours": 1,
-        "countedGpuHours": pytest.approx(2.2),
-        "overByGpuHours": pytest.approx(1.2),
-        "pointsAssumed": 6,
-        "launchSeconds": 600,
-        "pointSeconds": 60,
+    assert document["budget"] == {"gpuHours": 1}
+    assert document["estimate"] == {
+        "launches": 6,
+        "points": 6,
+        "requests": 60,
+        "engineHours": pytest.approx(1.1),
+        "gpuHours": pytest.approx(2.2),
+        "limitGpuHours": 6 * 4 * 2,
+        "remainingLaunches": 6,
+        "remainingPoints": 6,
+        "pointsByBasis": {"Assumed": 6},
     }
-    estimate = document["estimate"]
-    assert (estimate["launches"], estimate["points"], estimate["limitGpuHours"]) == (6, 6, pytest.approx(6 * 4 * 2))
-    assert estimate["gpuHours"] == pytest.approx(sum(row["estimate"]["gpuHours"] for row in document["runs"]))
-    assert 2 * 6 * 600 / 3600 < estimate["gpuHours"] == pytest.approx(2 * estimate["engineHours"])
     assert document["warnings"] == ["over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1"]
 
 
 def test_duration_of_a_rate_follows_from_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load = {"rate": [0.5], "slots": 2, "repeats": 1}
-    setting = f"spec.template.spec.load={json.dumps(load)}"
-    assert exit_code(["plan", campaign_file(tmp_path), "--set", setting]) == Exit.OK
-    printed = capsys.readouterr().out
-    assert "for each of 0 points, 6 points with the duration of their own load" in printed
-    assert f"counted for the budget: {6 * (300 + 16) / 3600:.1f} engine hours" in printed
+    settings = ["--set", f"spec.template.spec.load={json.dumps(load)}", "--assume", "launchSeconds=300"]
+    assert exit_code(["plan", campaign_file(tmp_path), *settings, "-o", "json"]) == Exit.OK
+    estimate = json.loads(capsys.readouterr().out)["estimate"]
+    assert (estimate["pointsByBasis"], estimate["gpuHours"]) == ({"Load": 6}, 0)
+    assert estimate["engineHours"] == pytest.approx(6 * (300 + 16) / 3600)
 
 
 def test_invalid_run_is_reported_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,18 +1,16 @@
-"""`specbench decide` and `specbench compare --published` over stored results."""
+"""`specbench decide` over stored results."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.recommendation import Objective, Recommendation, RuleVerdict
+from specbench_api.outcome.recommendation import Objective, Recommendation
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
-from specbench_client.documents.published import PublishedComparison
 from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -47,24 +45,10 @@ def test_text_starts_with_the_recommendation(results: Path, capsys: pytest.Captu
     for word in (
         "Answers",
         "Evidence (throughput, tokens/s)",
-        "Rules of thumb compared with the measurements",
         "limit: Only measured loads",
     ):
         assert word in out
     assert "Cost/1M" not in out, "no price was given"
-
-
-def test_tables_show_only_rules_of_thumb_that_agree_or_contradict(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    rules = Recommendation.from_json(run(capsys, "decide", str(results), "-o", "json")[1]).rules_of_thumb
-    tested = {each.rule for each in rules if each.verdict in (RuleVerdict.AGREES, RuleVerdict.CONTRADICTS)}
-    assert {each.verdict for each in rules} > {RuleVerdict.NOT_APPLICABLE}
-    for output in ("text", "markdown"):
-        printed = run(capsys, "decide", str(results), "-o", output)[1]
-        assert {each.rule for each in rules if f" {each.rule} " in printed} == tested
-        assert "rules of thumb do not apply" not in printed
 
 
 def test_json_can_be_parsed_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,15 +64,14 @@ def test_markdown_shows_costs_with_flags_overriding_the_price_file(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prices = tmp_path / "prices.yaml"
-    prices.write_text("currency: EUR\nmachineHour: 99\ntraining: {slow: 10}\nrequestsUntilRetrain: 1000\n")
-    flags = ("--prices", str(prices), "--machine-price", "0.5", "--training-cost", "ngram=5")
+    prices.write_text("currency: EUR\nmachineHour: 99\n")
+    flags = ("--prices", str(prices), "--machine-price", "0.5")
     code, out, _ = run(capsys, "decide", str(results), "--objective", "cost", *flags, "-o", "markdown")
     assert code == Exit.OK
     assert out.startswith("# For cost: ")
     assert "## Evidence (cost, EUR a million output tokens)" in out
     assert "| Cost/1M | Saved |" in out
     assert "- Prices: 0.5 EUR an hour for all that one engine runs on" in out
-    assert "Joules per token are missing" in out
 
 
 @pytest.mark.parametrize(
@@ -96,8 +79,6 @@ def test_markdown_shows_costs_with_flags_overriding_the_price_file(
     [
         (("--objective", "cost"), "the objective cost needs prices"),
         (("--gpu-price", "2"), "how many GPUs the engine of arm none has (give --gpus N, or --machine-price for"),
-        (("--machine-price", "1", "--training-cost", "ngram"), "'ngram' is not ARM=AMOUNT"),
-        (("--machine-price", "1", "--training-cost", "medusa=5"), "the run has no such arm"),
         (("--load", "7"), "'7' was not measured (measured: 1, 2)"),
         (("--slo-tpot-ms", "0"), "--slo-tpot-ms"),
         (("--slo-tpot-ms", "nan"), "'nan': give a number above 0"),
@@ -138,46 +119,6 @@ def test_run_without_a_summary_is_rejected(tmp_path: Path, capsys: pytest.Captur
     code, _, err = run(capsys, "decide", str(tmp_path / "out"))
     assert code == Exit.BAD_INPUT
     assert "no summary yet" in err
-
-
-def test_published_tables_are_listed_with_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "compare", "--published", "list", "-o", "json")
-    tables = json.loads(out)
-    assert code == Exit.OK
-    assert {"illusion-batch", "speed-bench"} <= {table["name"] for table in tables}
-    assert all(table["source"] for table in tables)
-    for form in ("text", "markdown"):
-        assert "2601.11580" in run(capsys, "compare", "--published", "list", "-o", form)[1]
-
-
-def test_run_is_compared_with_a_published_table(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "compare", str(results), "--published", "illusion-batch", "-o", "json")
-    found = PublishedComparison.from_json(out)
-    assert code == Exit.OK
-    assert {(row.arm, row.published.method) for row in found.rows} == {("ngram", "ngram"), ("slow", "ngram")}
-    for form in ("text", "markdown"):
-        printed = run(capsys, "compare", str(results), "--published", "illusion-batch", "-o", form)[1]
-        assert "no pass, no fail" in printed
-        assert "Differs" in printed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("{results}",), "give two results, BEFORE and AFTER"),
-        ((), "give two results, BEFORE and AFTER"),
-        (("--published", "illusion-batch"), "give one result"),
-        (("{results}", "{results}", "--published", "illusion-batch"), "give one result"),
-        (("{results}", "--published", "list"), "compares nothing"),
-        (("{results}", "--published", "mine"), "is not a table"),
-    ],
-)
-def test_compare_rejects_impossible_arguments(
-    results: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    code, _, err = run(capsys, "compare", *(each.format(results=results) for each in arguments))
-    assert code == Exit.BAD_INPUT
-    assert message in err
 
 
 def test_truncated_summary_is_reported_with_the_recompute_command(

@@ -14,7 +14,7 @@ import pytest
 from specbench_api.spec.load import Load
 from specbench_api.spec.workload import Sampling
 from specbench_client.cli import exit_code
-from specbench_client.cli.measure import measure
+from specbench_client.cli.measure import FLAGS_ELSEWHERE, measure
 from specbench_client.cli.measure_plan import MeasureOptions, base_url, plan_for_endpoints
 from specbench_client.cli.options import SchemaNumber
 from specbench_client.report.text.measure_flags import FLAG_OF_FIELD, with_flag_names
@@ -288,3 +288,17 @@ def test_system_prompt_tokens_are_those_of_the_workload(rejected: Rejected) -> N
 def test_random_words_are_limited_by_the_schema(rejected: Rejected) -> None:
     line = rejected("--dataset", "random:0", "--concurrency", "1")
     assert "--dataset random:WORDS" in line
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        *FLAGS_ELSEWHERE.items(),
+        ("--max-concurrency", "--concurrency"),
+        ("--dataset-name", "--dataset"),
+        ("--dataset-path", "--dataset"),
+    ],
+)
+def test_flag_of_another_load_generator_is_answered_with_ours(theirs: str, ours: str, rejected: Rejected) -> None:
+    assert ours in {flag for option in measure.params for flag in option.opts}
+    assert f"'{ours}'" in rejected(theirs, "4")

@@ -80,46 +80,55 @@ def planned_estimate(capsys: pytest.CaptureFixture[str], file: Path, *arguments:
     return estimate
 
 
-def test_gpu_hours_are_printed_for_a_run_with_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+LAUNCH, DURATIONS = ("--assume", "launchSeconds=300"), ("--assume", "launchSeconds=300,pointSeconds=60")
+
+
+def test_hours_are_printed_if_every_duration_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2}))
-    assert exit_code(["plan", str(file)]) == Exit.OK
+    limit = "limit on a cluster: 16 GPU-hours, if each launch runs once to its activeDeadlineSeconds\n"
+    assert exit_code(["plan", str(file), *LAUNCH]) == Exit.OK
     printed = capsys.readouterr().out
-    assert "  2 launches of 300 [90, 750] s, and their warm-up\n" in printed
-    assert "  4 points from the load's own duration\n" in printed
-    assert (
-        "limit on a cluster: 16 GPU-hours, if each launch runs once to its activeDeadlineSeconds of 14400\n" in printed
-    )
-    assert "on a node of 8 GPUs, 6 are not used. 2 arms at once would take" in printed
-    size = planned_estimate(capsys, file)
-    loads = (2 * 300 + 4 * 60) / 3600
-    assert loads < size["engineHours"] < 1.2 * loads
+    assert "estimate of what remains: 0.23 engine hours, 0.47 GPU-hours\n  4 points from the load's own dur" in printed
+    assert limit in printed
+    size = planned_estimate(capsys, file, *LAUNCH)
+    assert size["engineHours"] == pytest.approx((2 * 300 + 4 * 60) / 3600)
     assert size["gpuHours"] == pytest.approx(2 * size["engineHours"])
-    assert size["gpuHoursRange"] == pytest.approx([2 * each for each in size["engineHoursRange"]])
     assert size["pointsByBasis"] == {"Load": 4}
-    without = write_run(tmp_path, simulated_run(load=OPEN))
-    assert planned_estimate(capsys, without)["gpuHours"] is None, "GPU-hours are unknown without a GPU count"
-    assert planned_estimate(capsys, without, "--assume", "streamTokensPerSecond=50")["engineHours"] > loads
+    assert exit_code(["plan", str(file)]) == Exit.OK
+    assert "hours: not known without durations: give --results" in capsys.readouterr().out
+    unknown = planned_estimate(capsys, file)
+    assert (unknown["engineHours"], unknown["gpuHours"], unknown["limitGpuHours"]) == (None, None, 16)
 
 
 @pytest.mark.parametrize(
-    ("limit", "code", "message"),
+    ("arguments", "code", "message"),
     [
-        ("100", Exit.OK, ""),
-        ("0.01", Exit.BAD_INPUT, "GPU-hours are expected, and --max-gpu-hours is 0.01: measure fewer points"),
+        ([*LAUNCH, "--max-gpu-hours", "1"], Exit.OK, ""),
+        (
+            [*LAUNCH, "--max-gpu-hours", "0.4"],
+            Exit.BAD_INPUT,
+            "0.47 GPU-hours are expected, and --max-gpu-hours is 0.4",
+        ),
+        (["--max-gpu-hours", "16"], Exit.OK, ""),
+        (["--max-gpu-hours", "15"], Exit.BAD_INPUT, "launches can use 16.00 GPU-hours until their activeDeadline"),
     ],
+    ids=["expected", "expected above", "limit", "limit above"],
 )
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_a_plan_above_the_allowed_gpu_hours_is_printed_and_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, limit: str, code: Exit, message: str, output: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    arguments: list[str],
+    code: Exit,
+    message: str,
+    output: str,
 ) -> None:
     file = str(write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2})))
-    assert exit_code(["plan", file, "--max-gpu-hours", limit, "--output", output]) == code
+    assert exit_code(["plan", file, *arguments, "--output", output]) == code
     printed = capsys.readouterr()
     assert message in printed.err
-    if output == "json":
-        assert json.loads(printed.out)["estimate"]["gpuHours"] > 0.01
-    else:
-        assert "GPU-hours on 2 GPUs an engine" in printed.out
+    assert ("limitGpuHours" if output == "json" else "limit on a cluster") in printed.out
 
 
 def test_a_run_without_declared_gpus_is_not_limited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,52 +136,33 @@ def test_a_run_without_declared_gpus_is_not_limited(tmp_path: Path, capsys: pyte
     assert "warning: --max-gpu-hours was not checked: the run declares no GPUs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("size", "gpus"), [(1, "1 GPU"), (2, "2 GPUs")])
+@pytest.mark.parametrize("size", [1, 2])
 def test_gpu_hours_of_a_local_engine_follow_its_tensor_parallel_size(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, gpus: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int
 ) -> None:
     engine, drafter = {"kind": "vllm", "tensorParallelSize": size}, {"name": "n", "method": "ngram"}
     spec = simulated_run(load=OPEN, engine=engine, drafters=[{**drafter, "numSpeculativeTokens": 3}])
-    file = write_run(tmp_path, spec)
-    assert exit_code(["plan", str(file)]) == Exit.OK
-    assert f" GPU-hours on {gpus} an engine\n" in capsys.readouterr().out
-    found = planned_estimate(capsys, file)
+    found = planned_estimate(capsys, write_run(tmp_path, spec), *LAUNCH)
     assert found["gpuHours"] == pytest.approx(size * found["engineHours"])
-
-
-def test_assumptions_come_from_flags_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    closed = {"concurrency": [2], "requests": 20, "repeats": 1}
-    file = write_run(tmp_path, simulated_run(load=closed, placement={"gpus": 1}))
-    (tmp_path / "assumed.yaml").write_text(
-        "gpu: L4\nlaunchSeconds: 10\nanswerShare: {low: 0.5, expected: 1, high: 1}\n"
-    )
-    read = str(tmp_path / "assumed.yaml")
-    slow, fast = (planned_estimate(capsys, file, "--assume", read, *more) for more in ((), ("--assume", "gpu=H100")))
-    assert slow["launchSecondsRange"] == fast["launchSecondsRange"] == [3, 25]
-    assert slow["pointsByBasis"] == {"Prior": 2}
-    assert slow["engineHours"] > fast["engineHours"]
-    exact = planned_estimate(capsys, file, "--assume", read, "--assume", "streamTokensPerSecond=0.1")
-    assert exact["engineHours"] > 2 * 20 / 2 * 48 * 10 / 1.4 / 3600
 
 
 def test_a_launch_that_would_outlast_its_deadline_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     closed = {"concurrency": [2], "requests": 900, "repeats": 1}
-    file = str(write_run(tmp_path, simulated_run(load=closed, placement={"gpus": 1}, activeDeadlineSeconds=600)))
-    assert exit_code(["plan", file, "--assume", "streamTokensPerSecond=1"]) == Exit.OK
-    assert "more than activeDeadlineSeconds (600): on a cluster, raise" in capsys.readouterr().err
-    assert exit_code(["plan", file, "--assume", "streamTokensPerSecond=1000"]) == Exit.OK
-    assert "activeDeadlineSeconds" not in capsys.readouterr().err
+    file = str(write_run(tmp_path, simulated_run(load=closed, placement={"gpus": 1}, activeDeadlineSeconds=360)))
+    assert exit_code(["plan", file, "--assume", "launchSeconds=300,pointSeconds=61"]) == Exit.OK
+    assert "361 s, more than activeDeadlineSeconds (360): on a cluster, raise" in capsys.readouterr().err
+    assert exit_code(["plan", file, *DURATIONS]) == Exit.OK
+    assert "activeDeadlineSeconds (" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("gpus=3", "--assume: gpus: unknown field (did you mean gpu?)"),
-        ("launchSeconds=0", "--assume: launchSeconds: input should be greater than or equal to 1"),
-        ("answerShare={low: 2, expected: 1, high: 3}", "low, expected and high are not in this order"),
-        ("nowhere.yaml", "--assume nowhere.yaml: is neither NAME=VALUE nor a file that can be read"),
+        ("gpu=H100", "--assume: gpu: unknown field (known fields: launchSeconds, pointSeconds)"),
+        ("launchSeconds=0", "--assume: launchSeconds: input should be greater than 0"),
+        ("pointSeconds", "--assume: pointSeconds: input should be a valid number"),
     ],
 )
 def test_unusable_assumptions_are_rejected(

@@ -313,7 +313,7 @@ def test_other_differences_are_listed_with_both_values() -> None:
     assert by_name["Engine version"] == ("0.1", "0.2")
     assert by_name["Model"] == ("acme/tiny@main", "acme/tiny@v2")
     assert by_name["Drafter ngram: numSpeculativeTokens"] == ("3", "4")
-    assert by_name["promptCache"] == (PromptCache.OFF, PromptCache.AS_SERVED)
+    assert by_name["promptCache"] == (PromptCache.DISABLED, PromptCache.AS_SERVED)
     assert set(by_name) == {"GPU", "Engine version", "Model", "Drafter ngram: numSpeculativeTokens", "promptCache"}
     assert str(found[0]) == "Model acme/tiny@main → acme/tiny@v2"
 

@@ -6,6 +6,7 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -126,7 +127,8 @@ def inspect(tmp_path: Path, *further: str) -> int:
 
 
 def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect(tmp_path, "-o", "json") == Exit.BAD_INPUT
+    np.save(tmp_path / "v.npy", np.ones((3, 2)))
+    assert inspect(tmp_path, "-o", "json", "--embeddings", str(tmp_path / "v.npy")) == Exit.BAD_INPUT
     printed = capsys.readouterr()
     assert "a run would reject it: 2 of 6 rows are not valid prompts; ids used twice: a: correct" in printed.err
     report = json.loads(printed.out)
@@ -137,10 +139,10 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.Captur
     assert report["duplicateIds"] == ["a"]
     assert report["exactDuplicates"] == {"groupsInAll": 1, "extra": 1, "groups": [["a", "a"]]}
     assert report["scripts"] == {"LATIN": 2, "CYRILLIC": 1}
-    assert report["embeddings"].startswith("lexical")
+    assert report["embeddings"] == str(tmp_path / "v.npy")
     chat, qa = report["categories"]
     assert "similarity" not in chat
-    assert qa["similarity"] > 0.9
+    assert qa["similarity"] == pytest.approx(1)
     assert qa["copiedShare"]["n"] == 1
     assert 0 < qa["copiedShare"]["p50"] < 1
 
@@ -149,7 +151,7 @@ def test_text_shows_problems(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    assert inspect(tmp_path, "--embeddings", "none") == Exit.BAD_INPUT
+    assert inspect(tmp_path) == Exit.BAD_INPUT
     out = capsys.readouterr().out
     for expected in ("6 rows, 3 prompts, 4 turns", "exact duplicates: 1 redundant", "placeholders: 1 (news 1)",
                  "ids used twice: a", "no o200k tokens: tiktoken's table", "prompt is empty"):  # fmt: skip
@@ -159,7 +161,7 @@ def test_text_shows_problems(
 def test_remedy_of_a_file_without_prompts_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text("".join(json.dumps({"id": id_, "text": "hello"}) + "\n" for id_ in (1, 2)))
-    assert exit_code(["dataset", "inspect", str(file), "--embeddings", "none"]) == Exit.BAD_INPUT
+    assert exit_code(["dataset", "inspect", str(file)]) == Exit.BAD_INPUT
     printed = capsys.readouterr()
     assert printed.out.count("not a valid prompt:") == 2
     assert printed.out.count("rename the column that contains the prompt's text to `prompt`") == 1
@@ -172,12 +174,12 @@ def test_rows_that_the_source_leaves_out_do_not_reject_the_file(tmp_path: Path) 
     file.write_text(
         "".join(json.dumps({"id": str(len(said)), "conversations": said}) + "\n" for said in ([human, gpt], [gpt]))
     )
-    arguments = ["dataset", "inspect", str(file), "--source", "sharegpt", "--embeddings", "none"]
+    arguments = ["dataset", "inspect", str(file), "--source", "sharegpt"]
     assert exit_code(arguments) == Exit.OK
 
 
 def test_column_of_outputs_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect(tmp_path, "--outputs", "source", "-o", "json", "--embeddings", "none") == Exit.BAD_INPUT
+    assert inspect(tmp_path, "--outputs", "source", "-o", "json") == Exit.BAD_INPUT
     assert "copiedShare" not in json.loads(capsys.readouterr().out)["overall"]
 
 

@@ -221,13 +221,17 @@ async def test_killed_main_process_ends_its_workers() -> None:
         await await_exit(pid)
 
 
-async def test_worker_does_not_import_the_main_program(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
+async def test_worker_imports_neither_the_main_program_nor_modules_of_the_working_directory(tmp_path: Path) -> None:
+    program = tmp_path / "program" / "program.py"
+    program.parent.mkdir()
+    (tmp_path / "numpy.py").write_text("print('imported')")
     program.write_text(
         "import asyncio\nfrom specbench_client.load.worker_pool import WorkerPool\nprint('imported', flush=True)\n"
         "async def main():\n    async with WorkerPool(2) as pool:\n        pass\nasyncio.run(main())\n"
     )
-    process = await asyncio.create_subprocess_exec(sys.executable, program, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, program, stdout=asyncio.subprocess.PIPE, cwd=tmp_path
+    )
     printed, _ = await process.communicate()
     assert (process.returncode, printed.decode().split()) == (0, ["imported"])
 

@@ -153,7 +153,7 @@ def test_too_few_prompts_are_noticed_before_the_first_turn(
     more = plan.model_copy(update={"load": plan.load.model_copy(update={"requests": 9})})
     warn_of_repeated_prompts(more)
     assert "has 64 prompts, but 72 are needed" in capsys.readouterr().err
-    warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.OFF}))
+    warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.DISABLED}))
     assert capsys.readouterr().err == ""
 
 

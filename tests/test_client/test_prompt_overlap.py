@@ -9,17 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.recommendation import RuleVerdict
-from specbench_api.spec.drafter import Method
-from specbench_client.analysis.decision.rules_of_thumb import RuleCell
 from specbench_client.analysis.what_if.prompt_overlap import (
     BIN_EDGES,
-    NO_HIGH_OVERLAP,
-    NOT_BOTH_DRAFTERS,
     AnswerOverlaps,
     bin_indexes,
     overlap_bins,
-    overlap_rule,
 )
 from specbench_client.documents.what_if import NgramReport, OverlapBin, OverlapFigures
 from specbench_client.report.plots.what_if import overlap_plots
@@ -75,42 +69,3 @@ def test_bin_of_few_answers_has_a_row_but_no_colour() -> None:
     data = draw.keywords["data"]
     assert data.rows == ("0.0–0.2 (60)", "0.8–1.0 (4)")
     assert data.values == ((0.8,), (None,)), "four answers would dominate the colour scale"
-
-
-# The high-overlap rule is evaluated from measured arms, if both kinds of drafter were measured.
-
-METHODS = {"ngram": Method.NGRAM, "eagle3": Method.EAGLE3, "draft": Method.DRAFT_MODEL}
-WHERE = RuleCell("chat", "8")
-
-
-def high(ngram: float | None, eagle: float | None, low: float = 0.6, by: str = "bleu4") -> OverlapBin:
-    speedups = {"ngram": figure(ngram), "eagle3": figure(eagle), "draft": figure(3.0)}
-    measured = {name: each for name, each in speedups.items() if each.value is not None}
-    return OverlapBin.model_validate({"by": by, "low": low, "high": low + 0.2, "answers": 12, "speedups": measured})
-
-
-@pytest.mark.parametrize(
-    ("bins", "verdict"),
-    [
-        ([high(2.0, 1.5)], RuleVerdict.AGREES),
-        ([high(1.2, 1.5)], RuleVerdict.CONTRADICTS),
-        ([high(1.5, 1.5)], RuleVerdict.UNCLEAR),
-        ([high(2.0, 1.5), high(1.2, 1.5, low=0.8)], RuleVerdict.CONTRADICTS),
-        ([high(1.0, 1.5, low=0.4), high(2.0, 1.5)], RuleVerdict.AGREES),
-        ([high(1.0, 1.5, by="copied_share"), high(2.0, 1.5)], RuleVerdict.AGREES),
-    ],
-)
-def test_only_bleu_bins_from_0_6_are_used_for_the_rule(bins: list[OverlapBin], verdict: RuleVerdict) -> None:
-    found = overlap_rule(bins, METHODS, WHERE)
-    assert found.verdict is verdict
-    assert {case.arm for case in found.cases} == {"ngram over eagle3"}
-    assert all("12 answers" in case.because for case in found.cases)
-
-
-@pytest.mark.parametrize(
-    ("bins", "reason"),
-    [([], NO_HIGH_OVERLAP), ([high(1.0, 1.5, low=0.4)], NO_HIGH_OVERLAP), ([high(2.0, None)], NOT_BOTH_DRAFTERS)],
-)
-def test_rule_without_cases_reports_what_is_missing(bins: list[OverlapBin], reason: str) -> None:
-    found = overlap_rule(bins, METHODS, WHERE)
-    assert (found.verdict, found.reason, found.cases) == (RuleVerdict.NOT_APPLICABLE, reason, [])

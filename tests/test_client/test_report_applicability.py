@@ -39,7 +39,7 @@ def test_table_lists_six_checklist_rows_and_then_transfer_conditions() -> None:
 def test_known_conditions_are_shown() -> None:
     values = applicability_values(WORLD, Corruptions(launches=SEEN))
     assert values["Batch"] == "concurrency 1, 2"
-    assert values["Prompt cache"] == "off"
+    assert values["Prompt cache"] == "disabled"
     assert (values["Language"], values["Quantisation"], values["Hardware"]) == ("de, ko", "bfloat16, fp8", "4 × H100")
     assert values["Engine"].endswith(" 0.33.0")
     assert values["Acceptance"].startswith("ngram ")

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from generators.records_page import DUCKDB, READING, athena_table, documented
+from generators.docstrings import documented
+from generators.records_page import DUCKDB, READING, athena_table
 from specbench_api.outcome.layout import part_key, run_root
 from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
 from specbench_api.plan.plan import Plan

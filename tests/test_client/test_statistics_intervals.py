@@ -1,186 +1,307 @@
-"""Two-level intervals and intervals of percentiles, compared with closed forms and known truths."""
+"""Intervals for the variation of prompts and of whole runs, compared with closed forms and known truths."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from known_truth.coverage import Coverage, truths
 from known_truth.experiment import Experiment
-from specbench_client.analysis.statistics import row_layout
-from specbench_client.analysis.statistics.bootstrap import IntervalBounds, ResamplingLayout, t_bounds
+from specbench_api.outcome.figure import FigureInterval
+from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.statistics.bootstrap import (
+    ChosenInterval,
+    IntervalBounds,
+    ResamplingLayout,
+    draw_resamples,
+    t_bounds,
+)
+from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
     VariancePair,
+    bootstrap_t_interval,
     cochran,
+    percentile_interval,
     ratio_influence,
+    repeats_interval,
     resample_sums,
     satterthwaite,
+    share_interval,
+    symmetric_interval,
     two_level_interval,
+    value_and_interval,
 )
-from specbench_client.analysis.statistics.percentiles import percentile_intervals, ranks
-from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.metrics.tidy_frame import Values
 
-PROMPTS, REPEATS = 40, 4
+PROMPTS = 40
+ABBA = np.array([1.0, -1.0, -1.0, 1.0])
+PROMPTS_ERROR = 0.95 / stats.norm.ppf(0.975) * np.sqrt(40 / 39)
+"""Standard error of samples that are evenly spread from −1 to 1, between 40 prompts."""
 
 
-def layout_of(prompts: int = PROMPTS, repeats: int = REPEATS) -> RowLayout:
-    """Return a layout with each prompt once in each repeat, in one category."""
-    names = np.array([f"p{number:04}" for number in range(prompts)], dtype=object)
-    rows = {"repeat": np.repeat(np.arange(repeats), prompts), "prompt_id": np.tile(names, repeats), "category": None}
-    return row_layout.layout_of(pd.DataFrame(rows))
+def t(freedom: float) -> float:
+    return float(stats.t.ppf(0.975, freedom))
 
 
-def mean_bounds(values: Values) -> IntervalBounds:
-    """Return the bounds of the mean over repeats × prompts."""
-    layout, ones = layout_of(values.shape[1], values.shape[0]), np.ones_like(values)
-    sums = resample_sums([values, ones], layout, seed=1)
-    influence, repeats = ratio_influence(values, ones), values.mean(axis=1)
-    chosen = two_level_interval(
-        ResampledFigure(float(values.mean()), sums[:, 0] / sums[:, 1], influence, repeats), layout
+def layout_of(*sizes: int, repeats: int = 1) -> ResamplingLayout:
+    """Return a layout of strata of these sizes."""
+    return ResamplingLayout(np.repeat(np.arange(len(sizes)), sizes), repeats, sum(sizes))
+
+
+def figure_of(runs: list[float], requests: float, repeats: list[float] | None = None) -> ResampledFigure:
+    """Return a figure of 40 prompts: influences of runs, of prompts, and of single requests, which alternate."""
+    influence = np.add.outer(np.array(runs) / PROMPTS, np.linspace(-1, 1, PROMPTS))
+    signs = np.where(np.add.outer(np.arange(len(runs)), np.arange(PROMPTS)) % 2, 1.0, -1.0)
+    if len(runs) % 2:
+        signs[-1] = 0
+    return ResampledFigure(
+        2.0, 2 + np.linspace(-1, 1, 2001), influence + requests * signs, np.array(repeats or [2.0] * len(runs))
     )
-    assert chosen is not None
-    return chosen.bounds
 
 
-def half(bounds: IntervalBounds) -> float:
-    return (bounds.high - bounds.low) / 2
+def interval_of_share(figure: ResampledFigure, layout: ResamplingLayout) -> ChosenInterval | None:
+    return share_interval(figure.value, figure.samples, figure.influence, layout)
 
 
-def test_prompt_variation_alone_gives_the_t_interval_over_prompts() -> None:
-    each = np.random.default_rng(1).normal(10, 1, PROMPTS)
-    expected = stats.t.ppf(0.975, PROMPTS - 1) * each.std(ddof=1) / np.sqrt(PROMPTS)
-    assert half(mean_bounds(np.tile(each, (REPEATS, 1)))) == pytest.approx(expected, rel=0.06)
+VARIANCES: list[tuple[VariancePair, VariancePair, float, float]] = [
+    ((1.0, 1.0), (10.0, 10.0), t(20), t(10)),
+    ((0.1, 0.3), (5.0, 2.0), t(16 / (1 / 5 + 9 / 2)), (t(5) + 3 * t(2)) / 4),
+    ((0.0, 2.0), (5.0, 2.0), t(2), t(2)),
+    ((0.0, 0.0), (19.0, 3.0), t(19), t(19)),
+]
 
 
-def test_repeat_variation_alone_gives_the_t_interval_over_repeats() -> None:
-    runs = np.array([9.0, 10.0, 10.5, 12.0])
-    expected = stats.t.ppf(0.975, REPEATS - 1) * runs.std(ddof=1) / np.sqrt(REPEATS)
-    assert half(mean_bounds(np.repeat(runs[:, np.newaxis], PROMPTS, axis=1))) == pytest.approx(expected, rel=1e-6)
-
-
-def test_variances_of_prompts_and_repeats_are_added() -> None:
-    """200 prompts and 12 repeats: variances of 1 / 200 and about 0.08 / 12, quantiles of 1.97 and 2.20."""
-    rng = np.random.default_rng(2)
-    prompts, runs = rng.normal(0, 1, 200), stats.norm.ppf((np.arange(12) + 0.5) / 12) * 0.3
-    found = half(mean_bounds(10 + prompts[np.newaxis, :] + runs[:, np.newaxis]))
-    of_prompts, of_runs = prompts.var(ddof=1) / 200, runs.var(ddof=1) / 12
-    quantile = (of_prompts * stats.t.ppf(0.975, 199) + of_runs * stats.t.ppf(0.975, 11)) / (of_prompts + of_runs)
-    assert found == pytest.approx(quantile * np.sqrt(of_prompts + of_runs), rel=0.04)
-
-
-def test_repeats_with_their_own_prompts_have_the_t_interval_over_repeats() -> None:
-    """Servers that take turns continue through the prompts. The wider of both intervals would cover 98 %."""
-    values, noise = np.zeros((REPEATS, PROMPTS)), np.random.default_rng(8).normal(10, 1, PROMPTS)
-    sent = np.arange(PROMPTS) % REPEATS == np.arange(REPEATS)[:, np.newaxis]
-    values[sent] = np.broadcast_to(noise, values.shape)[sent]
-    layout, influence = layout_of().taking_turns(), ratio_influence(values, sent.astype(float))
-    repeats = values.sum(axis=1) / sent.sum(axis=1)
-    sums = resample_sums([values, sent.astype(float)], layout, seed=1)
-    figure = ResampledFigure(float(values.sum() / sent.sum()), sums[:, 0] / sums[:, 1], influence, repeats)
-    for own, expected in ((figure, "own prompts"), (replace(figure, influence=influence + 1e-9), "bootstrap")):
-        chosen = two_level_interval(own, layout)
-        assert chosen is not None
-        assert expected in chosen.method
-    chosen = two_level_interval(figure, layout)
-    assert chosen is not None
-    assert chosen.bounds == t_bounds(figure.value, repeats, layout.turns)
-    assert chosen.freedom == REPEATS - 2
-
-
-@pytest.mark.parametrize(("quantile", "low", "high"), [(cochran, 0.945, 0.975), (satterthwaite, 0.925, 0.945)])
-def test_cochrans_quantile_covers_if_runs_dominate_and_satterthwaites_does_not(
-    quantile: Callable[[VariancePair, VariancePair], float], low: float, high: float
+@pytest.mark.parametrize(("variances", "freedoms", "of_sum", "weighted"), VARIANCES)
+def test_quantiles_of_a_sum_of_variances(
+    variances: VariancePair, freedoms: VariancePair, of_sum: float, weighted: float
 ) -> None:
-    """Normal variables, 80 prompts in 4 strata and 4 repeats; the variance of runs is five times that of prompts."""
-    rng, freedoms, variances, draws = np.random.default_rng(9), (76.0, 3.0), (1.0, 5.0), 20_000
-    errors = rng.normal(0, np.sqrt(sum(variances)), draws)
-    seen = [each * rng.chisquare(freedom, draws) / freedom for each, freedom in zip(variances, freedoms, strict=True)]
-    halves = [quantile((float(a), float(b)), freedoms) * np.sqrt(a + b) for a, b in zip(*seen, strict=True)]
-    assert low < float((np.abs(errors) <= halves).mean()) < high
+    assert satterthwaite(variances, freedoms) == pytest.approx(of_sum)
+    assert cochran(variances, freedoms) == pytest.approx(weighted)
 
 
-@given(st.lists(st.integers(5, 30), min_size=1, max_size=5), st.floats(0.1, 10))
-@settings(max_examples=40, deadline=None)
-def test_equal_weights_keep_all_degrees_of_freedom(sizes: list[int], scale: float) -> None:
-    strata = np.repeat(np.arange(len(sizes)), sizes)
-    prompts = len(strata)
-    plain = ResamplingLayout(strata, 1, prompts)
-    equal_weights = replace(plain, weight_of=np.full(prompts, scale))
-    assert plain.freedom == prompts - len(sizes)
-    assert equal_weights.freedom == pytest.approx(plain.freedom)
-    assert equal_weights.inflation == pytest.approx(plain.inflation)
-    assert plain.inflation == pytest.approx(np.sqrt(prompts / (prompts - len(sizes))))
-    alone = replace(plain, weight_of=np.where(strata == 0, scale, 0.0))
-    assert alone.freedom == pytest.approx(sizes[0] - 1, rel=0.05)
-    assert alone.inflation == pytest.approx(np.sqrt(sizes[0] / (sizes[0] - 1)))
-    singles = ResamplingLayout(np.arange(len(sizes)), 1, len(sizes))
-    assert singles.inflation == 1, "how prompts vary is unknown"
+def variance_of_runs(runs: list[float], requests: float) -> float:
+    """R / (R − 1) Σ a² − R / (R − 1) × P / (P − 1) × Σ of the requests' squares, of which an odd last run has none."""
+    count, squares = len(runs), requests**2 * PROMPTS * (len(runs) // 2 * 2)
+    return float(count / (count - 1) * (np.square(runs).sum() - PROMPTS / (PROMPTS - 1) * squares))
 
 
-def test_zero_variance_gives_the_quantile_of_prompts() -> None:
-    for quantile in (cochran, satterthwaite):
-        assert quantile((0.0, 0.0), (19.0, 3.0)) == pytest.approx(stats.t.ppf(0.975, 19))
+TWO_LEVELS = [([-0.3, 0.1, 0.2], 0.01), ([-0.3, 0.1, 0.1, 0.1], 0.01), ([0.1, -0.1, 0.1, -0.1], 0.5)]
 
 
-def test_variation_of_single_requests_is_counted_once() -> None:
-    """Counted twice, the interval would be 1.41 times as wide."""
-    noise = np.random.default_rng(3).normal(10, 1, (12, 400))
-    assert half(mean_bounds(noise)) == pytest.approx(1.96 / np.sqrt(12 * 400), rel=0.3)
+@pytest.mark.parametrize(("runs", "requests"), TWO_LEVELS, ids=["three repeats", "four repeats", "noise of requests"])
+def test_variances_of_prompts_and_repeats_are_added(runs: list[float], requests: float) -> None:
+    figure, layout = figure_of(runs, requests), layout_of(PROMPTS, repeats=len(runs))
+    variances = PROMPTS_ERROR**2, max(0.0, variance_of_runs(runs, requests))
+    by_sum, weighted = (quantile(variances, (39.0, len(runs) - 1.0)) for quantile in (satterthwaite, cochran))
+    error = np.sqrt(sum(variances))
+    for found, reach, how in (
+        (two_level_interval(figure, layout), by_sum if len(runs) == 3 else weighted, "expanded percentiles"),
+        (interval_of_share(figure, layout), by_sum, "expanded percentiles"),
+        (
+            two_level_interval(figure, layout, IntervalBounds(2 - t(39) * PROMPTS_ERROR, 2 + t(39) * PROMPTS_ERROR)),
+            by_sum if len(runs) == 3 else weighted,
+            "bootstrap-t",
+        ),
+    ):
+        assert found is not None
+        assert (found.bounds.low, found.bounds.high) == pytest.approx((2 - reach * error, 2 + reach * error))
+        assert found.runs_error == pytest.approx(np.sqrt(variances[1]))
+        assert t(found.freedom) == pytest.approx(reach)
+        assert (found.over_repeats, found.method) == (
+            False,
+            f"bootstrap, unit: prompt; 2000 resamples of 40 prompts, {how}; the variance of {len(runs)} repeats added",
+        )
 
 
-@given(st.floats(0.05, 0.95), st.floats(0.1, 1000.0))
-@settings(max_examples=60, deadline=None)
-def test_ranks_of_a_percentile_contain_it(share: float, many: float) -> None:
-    found = ranks(share, many)
-    assert 0 < found.low < share * (many + 1) < found.high < many + 1
+def test_each_side_has_its_own_error_and_freedom_is_limited() -> None:
+    layout, figure = layout_of(20, 20, repeats=4), figure_of([0.0] * 4, 0.0)
+    found = two_level_interval(figure, layout, IntervalBounds(1.9, 2.4))
+    assert found is not None
+    assert found.bounds == IntervalBounds(pytest.approx(1.9), pytest.approx(2.4))
+    assert (found.freedom, found.runs_error) == (pytest.approx(38), 0)
+    assert "40 prompts within categories, bootstrap-t" in found.method
+    runs_only = interval_of_share(replace(figure_of([0.1, -0.1, 0.1, -0.1], 0.0), samples=np.full(9, 2.0)), layout)
+    assert runs_only is not None
+    assert runs_only.freedom == pytest.approx(3)
+    half = t(3) * np.sqrt(4 / 3 * 0.04)
+    assert runs_only.bounds == IntervalBounds(pytest.approx(2 - half), pytest.approx(2 + half))
 
 
-@given(st.integers(75, 400), st.sampled_from([0.5, 0.9, 0.95]))
-@settings(max_examples=40, deadline=None)
-def test_fractional_ranks_are_between_exact_ranks(many: int, share: float) -> None:
-    """The exact interval has whole ranks: the innermost that leave out at most 2.5 % on each side."""
-    found, below = ranks(share, many), stats.binom(many, share)
-    low, high = below.ppf(0.025), below.ppf(0.975) + 1
-    assert low <= found.low <= low + 1
-    assert high - 1 <= found.high <= high
+def test_an_effect_of_the_order_of_arms_is_no_variance_between_runs() -> None:
+    layout = replace(layout_of(PROMPTS, repeats=4), turns=ABBA)
+    found = interval_of_share(replace(figure_of([0.5, -0.5, -0.5, 0.5], 0.0), samples=np.full(9, 2.0)), layout)
+    assert found is not None
+    assert found.bounds == IntervalBounds(2, 2)
+    drifting = interval_of_share(replace(figure_of([0.3, -0.4, -0.6, 0.7], 0.0), samples=np.full(9, 2.0)), layout)
+    assert drifting is not None
+    half = t(2) * np.sqrt(4 / 2 * 4 * (0.2**2 + 0.1**2 + 0.1**2 + 0.2**2) / 4)
+    assert drifting.bounds == IntervalBounds(pytest.approx(2 - half), pytest.approx(2 + half))
+    assert drifting.freedom == pytest.approx(2)
 
 
-@pytest.mark.parametrize(("percent", "enough"), [(50, 6), (95, 72), (99, 368)])
-def test_minimum_number_of_prompts_for_a_percentile_is_exact(percent: int, enough: int) -> None:
-    values = np.random.default_rng(6).lognormal(3, 0.5, enough)
-    assert percentile_intervals(values, layout_of(enough, 1), [percent], seed=1)[0] is not None
-    assert percentile_intervals(values[1:], layout_of(enough - 1, 1), [percent], seed=1)[0] is None
+@pytest.mark.parametrize(
+    ("figure", "layout", "method"),
+    [
+        (figure_of([0.0] * 4, 0.0, [1, 3, 1, 3]), layout_of(PROMPTS, repeats=4), "wider than the bootstrap"),
+        (figure_of([0.0] * 4, 0.0, [1.9, 2.1, 1.9, 2.1]), layout_of(PROMPTS, repeats=4), "the variance of 4 repeats"),
+        (figure_of([0.0] * 4, 0.0, [1, np.nan, 1, 3]), layout_of(PROMPTS, repeats=4), "the variance of 4 repeats"),
+        (figure_of([0.0] * 2, 0.0, [0, 4]), layout_of(PROMPTS, repeats=2), "2 repeats, then of 40 prompts"),
+        (figure_of([0.0] * 4, 0.0, [0, 4, 0, 4]), layout_of(2, repeats=4), None),
+    ],
+    ids=["wider", "narrower", "one without a value", "two repeats", "too few prompts"],
+)
+def test_the_t_interval_over_repeats_is_used_if_it_is_wider(
+    figure: ResampledFigure, layout: ResamplingLayout, method: str | None
+) -> None:
+    found = two_level_interval(figure, layout)
+    assert (found is None) == (method is None)
+    if found is not None and method is not None:
+        assert method in found.method
+        assert found.over_repeats == ("wider" in method)
+        assert not found.over_repeats or found.bounds == t_bounds(2, figure.repeats)
 
 
-def test_median_of_independent_requests_has_the_textbook_interval() -> None:
-    """For 100 prompts requested once, ranks 40 and 61 contain the median in 95 % of samples."""
-    values = np.random.default_rng(4).permutation(np.arange(1.0, 101.0))
-    (chosen,) = percentile_intervals(values, layout_of(100, 1), [50], seed=1)
-    assert chosen is not None
-    assert (chosen.bounds.low, chosen.bounds.high) == pytest.approx((40.0, 61.0), abs=1.5)
+def test_shares_have_no_t_interval_over_repeats() -> None:
+    figure = figure_of([0.0] * 4, 0.0, [1, 3, 1, 3])
+    found, half = interval_of_share(figure, layout_of(PROMPTS, repeats=4)), t(39) * PROMPTS_ERROR
+    assert found is not None
+    assert found.bounds == IntervalBounds(pytest.approx(2 - half), pytest.approx(2 + half))
+    two = interval_of_share(figure_of([0.1, -0.1], 0.0), layout_of(PROMPTS, repeats=2))
+    assert two is not None
+    assert (two.bounds, two.runs_error) == (found.bounds, 0)
+    assert interval_of_share(figure, layout_of(2, repeats=4)) is None
 
 
-def test_few_prompts_have_no_interval_of_a_95th_percentile() -> None:
-    values = np.tile(np.random.default_rng(5).lognormal(3, 0.5, 20), 10)
-    intervals = percentile_intervals(values, layout_of(20, 10), [50, 95], seed=1)
-    assert [chosen is not None for chosen in intervals] == [True, False]
+REPEATS = [1.9, 2.2, 2.0, 1.9]
+
+
+@pytest.mark.parametrize(
+    ("turns", "shared", "repeats", "own"),
+    [
+        (ABBA, 0.0, REPEATS, True),
+        (ABBA, 1e-9, REPEATS, False),
+        (ABBA, 0.0, [np.nan, *REPEATS[1:]], False),
+        (None, 0.0, REPEATS, False),
+    ],
+    ids=["own prompts", "one prompt is shared", "a repeat without a value", "fixed order"],
+)
+def test_repeats_with_their_own_prompts_have_the_t_interval_over_repeats(
+    turns: Values | None, shared: float, repeats: list[float], own: bool
+) -> None:
+    """Servers that take turns continue through the prompts. The wider of both intervals would cover 98 %."""
+    influence = np.where(np.arange(PROMPTS) % 4 == np.arange(4)[:, np.newaxis], 0.01, 0.0)
+    influence[0, 1] += shared
+    figure = ResampledFigure(2.0, 2 + np.linspace(-1, 1, 2001), influence, np.array(repeats))
+    found = two_level_interval(figure, replace(layout_of(PROMPTS, repeats=4), turns=turns))
+    assert found is not None
+    assert ("own prompts" in found.method) == own
+    assert not own or (found.bounds, found.freedom) == (t_bounds(2.0, figure.repeats, turns), 2)
+
+
+def test_a_run_that_may_stop_has_the_confidence_sequence_of_its_repeats() -> None:
+    figure = figure_of([0.0] * 4, 0.0, [1.0, 3.0, 1.5, 3.5])
+    plain = replace(layout_of(PROMPTS, repeats=4), turns=ABBA)
+    assert value_and_interval(figure, plain) == (2.0, two_level_interval(figure, plain))
+    anytime = replace(plain, anytime=True)
+    assert value_and_interval(figure, anytime) == (2.25, confidence_sequence(figure.repeats, ABBA))
+    unknown = replace(figure, repeats=np.array([1.0, np.nan, 1.5, 3.5]))
+    assert value_and_interval(unknown, anytime) == (2.0, None)
+
+
+@pytest.mark.parametrize(("repeats", "drawn"), [(2, 2), (3, 1)])
+def test_repeats_are_drawn_only_if_there_are_two(repeats: int, drawn: int) -> None:
+    matrix = np.random.default_rng(1).lognormal(size=(repeats, 8))
+    blocks = draw_resamples(np.zeros(8, np.intp), drawn, 5, 2000)
+    rows = matrix if drawn == 2 else matrix.sum(axis=0, keepdims=True)
+    expected = [
+        float(counts[0].astype(float) @ rows @ counts[1].astype(float))
+        for block in blocks
+        for counts in zip(*block, strict=True)
+    ]
+    np.testing.assert_allclose(resample_sums([matrix], layout_of(8, repeats=repeats), 5)[:, 0], expected)
+
+
+def test_influence_on_a_ratio_is_its_derivative() -> None:
+    over, under = np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([[2.0, 2.0], [2.0, 2.0]])
+    assert ratio_influence(over, under).tolist() == [[-0.25, -0.125], [0, 0.375]]
+
+
+def stratified_error(ratio: float, over: Values, under: Values, strata: Values) -> float:
+    """Standard error of a ratio in a stratified sample."""
+    residuals = [(over - ratio * under)[strata == each] for each in np.unique(strata)]
+    return float(np.sqrt(sum(each.size * each.var(ddof=1) for each in residuals)) / under.sum())
+
+
+@pytest.mark.parametrize("sizes", [(20,), (3, 9)])
+def test_the_bootstrap_t_interval_is_that_of_its_resamples_one_by_one(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "RESAMPLES", 200)
+    rng, layout = np.random.default_rng(3), layout_of(*sizes)
+    over, under = rng.lognormal(0, 0.7, (2, layout.prompts)), rng.uniform(1, 2, (2, layout.prompts))
+    tops, bottoms = over.sum(axis=0), under.sum(axis=0)
+    ratio, quotients = tops.sum() / bottoms.sum(), []
+    error = stratified_error(ratio, tops, bottoms, layout.stratum_of)
+    for _, prompts in draw_resamples(layout.stratum_of, 1, 4, 200):
+        for counts in prompts:
+            drawn = [np.repeat(each, counts) for each in (tops, bottoms, layout.stratum_of)]
+            value = drawn[0].sum() / drawn[1].sum()
+            quotients.append((value - ratio) / stratified_error(value, *drawn))
+    low, high = np.percentile(quotients, [2.5, 97.5])
+    found = bootstrap_t_interval(over, under, layout, seed=4)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((ratio - high * error, ratio - low * error))
+
+
+def test_the_bootstrap_t_interval_extends_further_into_a_tail() -> None:
+    values = np.random.default_rng(3).lognormal(0, 0.7, (1, 20))
+    found = bootstrap_t_interval(values, np.ones_like(values), layout_of(20), seed=1)
+    assert found is not None
+    assert found.high - values.mean() > 1.2 * (values.mean() - found.low)
+
+
+@pytest.mark.parametrize(
+    ("values", "layout"),
+    [
+        (np.empty(0), ResamplingLayout(np.empty(0, np.intp), 1, 0)),
+        (np.arange(2.0), layout_of(2)),
+        (np.arange(3.0), layout_of(3)),
+        (np.arange(12.0), layout_of(2, 10)),
+        (np.ones(20), layout_of(20)),
+    ],
+    ids=["no prompt", "two prompts", "a ninth of the resamples has one prompt", "a stratum of two", "equal prompts"],
+)
+def test_too_few_or_equal_prompts_have_no_bootstrap_t_interval(values: Values, layout: ResamplingLayout) -> None:
+    assert bootstrap_t_interval(values[np.newaxis], np.ones((1, values.size)), layout, seed=1) is None
+
+
+def test_intervals_of_samples_repeats_and_half_widths() -> None:
+    found = percentile_interval(np.arange(1001.0), "m")
+    assert (found.low, found.high, found.method) == (pytest.approx(25), pytest.approx(975), "m")
+    assert symmetric_interval(1, 3, "m") == FigureInterval(low=-2, high=4, level=0.95, method="m")
+    assert symmetric_interval(1, 3, "m", least=0) == FigureInterval(low=0, high=4, level=0.95, method="m")
+    assert symmetric_interval(5, 3, "m", least=0).low == 2
+    half = t(2) / np.sqrt(3)
+    whole = repeats_interval(9, np.array([8.0, 9.0, 10.0]))
+    assert whole is not None
+    assert (whole.low, whole.high) == pytest.approx((9 - half, 9 + half))
+    near_0 = repeats_interval(2, np.array([1.0, 2.0, 3.0]))
+    assert near_0 is not None
+    assert (near_0.low, near_0.method) == (0, "t over 3 repeats, unit: repeat")
+    assert repeats_interval(2, np.array([1.0, 3.0])) is None
 
 
 FIGURES = (
     "speedup", "tpot_speedup", "acceptance_length_emitted_pooled", "acceptance_length_emitted_mean", "ttft_ms_p50",
+    "e2e_ms_mean",
 )  # fmt: skip
 
 
-@pytest.mark.draws
+@pytest.mark.long
 @pytest.mark.parametrize(("prompts", "repeats"), [(20, 3), (80, 5)])
 def test_intervals_have_their_nominal_coverage(prompts: int, repeats: int) -> None:
     """150 experiments, minus three standard errors of a binomial; the documentation reports thousands."""

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import MIN_WINDOWS, ClientHealth, CounterDeltas, PointSummary, RequestCounts
+from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary, RequestCounts
 from specbench_api.plan.plan import EngineGroup
-from specbench_client.analysis.statistics.trends import fit_line
 from specbench_client.analysis.summary.trends import (
     FAILURES,
     LOOKS_FROM,
@@ -51,61 +50,6 @@ def autocorrelated(coefficient: float, count: int, seed: int) -> np.ndarray:
     for index in range(1, count + 50):
         noise[index] = coefficient * noise[index - 1] + shocks[index]
     return noise[50:]
-
-
-@pytest.mark.draws
-@pytest.mark.parametrize(("coefficient", "windows", "least"), [(0.0, 8, 0.96), (0.5, 48, 0.93), (0.8, 24, 0.91)])
-def test_intervals_of_slopes_contain_the_truth_under_autocorrelation(
-    coefficient: float, windows: int, least: float
-) -> None:
-    times, held = np.arange(windows, dtype=np.float64), 0
-    for seed in range(300):
-        line = fit_line(5 - 0.1 * times + autocorrelated(coefficient, windows, seed), times)
-        assert line is not None
-        held += line.bounds.low <= -0.1 <= line.bounds.high
-    assert held / 300 >= least
-
-
-def test_an_exact_line_is_found_and_missing_windows_are_left_out() -> None:
-    times = np.arange(12, dtype=np.float64)
-    values = 4 - 0.05 * times
-    values[3] = np.nan
-    line = fit_line(values, times)
-    assert line is not None
-    assert (line.slope, line.start, line.end) == pytest.approx((-0.05, 4.0, 3.45))
-    assert fit_line(values[: MIN_WINDOWS - 1], times[: MIN_WINDOWS - 1]) is None
-
-
-@pytest.mark.parametrize(("size", "duration"), [(1.0, 0.0), (1e200, 1.0), (1e-200, 1.0), (1.0, 1e-200)])
-def test_no_line_is_fitted_to_equal_times_or_extreme_sizes(size: float, duration: float) -> None:
-    assert fit_line(size * (1 + np.arange(10.0) % 3), duration * np.arange(10.0)) is None
-
-
-@pytest.mark.draws
-def test_intervals_of_slopes_contain_the_truth_if_each_part_has_its_own_level() -> None:
-    times, held = np.arange(36, dtype=np.float64), 0
-    parts = np.repeat([0, 1, 2], 12)
-    for seed in range(300):
-        noise = np.concatenate([autocorrelated(0.5, 12, 3 * seed + part) for part in range(3)])
-        line = fit_line(np.array([5, 1, 3])[parts] - 0.1 * times + noise, times, parts=parts)
-        assert line is not None
-        held += line.bounds.low <= -0.1 <= line.bounds.high
-    assert held / 300 >= 0.93
-
-
-def test_parts_without_noise_share_one_slope() -> None:
-    times, parts = np.arange(12, dtype=np.float64), np.repeat([0, 1, 2], [4, 7, 1])
-    line = fit_line(np.array([5, 3, 9])[parts] - 0.1 * times, times, parts=parts)
-    assert line is not None
-    assert (line.slope, line.start, line.end, line.duration) == pytest.approx((-0.1, 2.6, 2.0, 6))
-    assert fit_line(np.arange(9.0), np.arange(9.0), parts=np.repeat([0, 1, 2], 3)) is None, "too few for three levels"
-    assert fit_line(np.arange(12.0), np.arange(12.0), parts=np.arange(12)) is None, "nothing has a slope"
-
-
-def test_a_constant_series_has_no_slope() -> None:
-    line = fit_line(np.ones(12) * 1.1, np.linspace(0, 1, 12))
-    assert line is not None
-    assert (line.slope, line.bounds.low, line.bounds.high, line.end) == (0, 0, 0, 1.1)
 
 
 def windows(values: list[float], window_s: float = WINDOW_S) -> list[PointSummary]:

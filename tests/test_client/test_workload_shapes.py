@@ -27,9 +27,9 @@ def test_published_dataset_is_named_in_the_error_for_its_rows(
     with pytest.raises(BadInput) as caught:
         load_prompts(Dataset(source=Source.JSONL, uri=str(file)), tmp_path)
     assert hint in str(caught.value)
-    assert exit_code(["dataset", "inspect", str(file), "--embeddings", "none"]) == 2
+    assert exit_code(["dataset", "inspect", str(file)]) == 2
     assert hint in "".join(capsys.readouterr())
-    assert exit_code(["dataset", "inspect", str(file), "--embeddings", "none", "--source", "gsm8k"]) == 0
+    assert exit_code(["dataset", "inspect", str(file), "--source", "gsm8k"]) == 0
     assert hint not in capsys.readouterr().out
 
 

@@ -43,6 +43,7 @@ STEPS: list[dict[str, Any]] = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
 JOB: dict[str, Any] = list(yaml.safe_load_all(TEMPLATE.read_text(encoding="utf-8")))[1]["specbench"]
 UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "slow": "0190c000-0000-7000-8000-000000000000"}
 WORLD = SyntheticRun(prompts=14, categories=("code",), repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
+DURATIONS = "launchSeconds=60,pointSeconds=10"
 SYSTEMS = pytest.mark.parametrize("ci", [GitHub(), GitLab()], ids=lambda each: type(each).__name__)
 
 
@@ -85,9 +86,9 @@ def api_url(api: CommentApi) -> Iterator[str]:
 def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
     file = write_run(tmp_path, simulated_run(placement={"gpus": 1}))
     odd = file.rename(tmp_path / "a $(touch injected); 'run'.yaml")
-    done = ci.run(tmp_path, api_url, {"file": odd.name, "max-gpu-hours": "100", "fail-on": "never"})
+    done = ci.run(tmp_path, api_url, {"file": odd.name, "max-gpu-hours": "1", "assume": DURATIONS, "fail-on": "never"})
     assert done.code == 0, done.shown
-    assert "GPU-hours on 1 GPU an engine" in done.shown
+    assert "2 points from --assume pointSeconds" in done.shown
     assert done.outputs["trustworthy"] in ("true", "false")
     assert [file.read_text()[:15].lower() for file in done.files.glob("*report.html")] == ["<!doctype html>"]
     assert not list(tmp_path.rglob("injected"))
@@ -97,7 +98,7 @@ def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, a
 @SYSTEMS
 def test_a_cost_above_the_limit_fails_before_anything_is_measured(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
     write_run(tmp_path, simulated_run(placement={"gpus": 2}))
-    done = ci.run(tmp_path, api_url, {"file": "run.yaml", "max-gpu-hours": "0.01"})
+    done = ci.run(tmp_path, api_url, {"file": "run.yaml", "max-gpu-hours": "0.01", "assume": DURATIONS})
     assert done.code == 2
     assert "GPU-hours are expected, and --max-gpu-hours is 0.01" in " ".join(done.shown.split())
     assert not list(tmp_path.rglob("plan.json"))

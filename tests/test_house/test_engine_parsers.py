@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from engine_parsers.cases import EMITTED, EMITTED_FOR, Case, cases_of, emitted_arguments, kserve_cases
-from engine_parsers.environments import ENVIRONMENTS, KSERVE
+from engine_parsers.cases import Case, cases_of
+from engine_parsers.environments import ENVIRONMENTS
 from engine_parsers.judge_process import WORDS_MAX, Verdict, ask
 from engine_parsers.models import DRAFTERS, FURTHER_HEADS, MODELS, TARGETS, write_models
 from specbench_api.launch.support_matrix import DEFAULT_RELEASES, SUPPORT_MATRIX, SupportEvidence, support_of
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.decision.deployment import DeploymentFormat
 from specbench_client.report.text.deployment import CHECKS
 
 PARSER = """\
@@ -56,28 +55,19 @@ def test_cases_are_distinct_and_their_model_paths_exist(kind: EngineKind, tmp_pa
     assert [path for path in paths if not Path(path).exists()] == []
 
 
-def test_everything_that_decide_emits_for_a_checked_target_is_a_case(tmp_path: Path) -> None:
-    """Other formats state in their output that nothing checked them."""
-    checked = {name for names in EMITTED_FOR.values() for name in names}
-    unchecked = {"trtllm", "llama-cpp", "helm-values"}
-    assert checked | unchecked == {file.stem.removeprefix("emit-") for file in EMITTED.glob("emit-*")}
-    for kind, names in EMITTED_FOR.items():
-        cases = {case.name: case.argv for case in cases_of(kind, tmp_path)}
-        for name in names:
-            own = emitted_arguments(name)
-            assert own
-            assert len(cases[f"emitted: {name}"]) > len(own)
-            assert not any("acme/eagle3-head" in argument for argument in cases[f"emitted: {name}"])
-    assert [case.name for case in kserve_cases()] == [name for name in sorted(checked) if name.startswith("kserve")]
+def test_what_decide_emits_is_a_case(tmp_path: Path) -> None:
+    for kind in ENVIRONMENTS:
+        (argv,) = [case.argv for case in cases_of(kind, tmp_path) if case.name == "emitted"]
+        assert any(argument.startswith("--speculative") for argument in argv)
+        assert not any("acme/eagle3-head" in argument for argument in argv)
     assert (
         tmp_path / "configs" / "adaptive.json"
     ).read_text() == '{"1":{"candidate_steps":[3]},"9":{"candidate_steps":[1]}}'
 
 
 def test_the_output_names_the_versions_that_checked_it() -> None:
-    assert f"kserve {KSERVE.pinned} " in CHECKS[DeploymentFormat.KSERVE]
-    assert f"SGLang {ENVIRONMENTS[EngineKind.SGLANG].pinned}'s" in CHECKS[DeploymentFormat.SGLANG]
-    assert f"vLLM {ENVIRONMENTS[EngineKind.VLLM].pinned}'s" in CHECKS[DeploymentFormat.VLLM]
+    assert f"SGLang {ENVIRONMENTS[EngineKind.SGLANG].pinned}'s" in CHECKS[EngineKind.SGLANG]
+    assert f"vLLM {ENVIRONMENTS[EngineKind.VLLM].pinned}'s" in CHECKS[EngineKind.VLLM]
 
 
 def test_the_parser_of_the_default_vllm_release_is_used() -> None:

@@ -204,10 +204,10 @@ def test_wheels_of_another_python_are_refused(tmp_path: Path) -> None:
 
 
 SAMPLES = """\
-timestamp, uuid, power.draw [W], memory.used [MiB]
-2026/11/26 12:00:00.000, GPU-0, 70.10 W, 600 MiB
-2026/11/26 12:00:10.500, GPU-0, 310.00 W, 5321 MiB
-2026/11/26 12:00:20.000, GPU-0, [N/A], [N/A]
+timestamp, uuid, memory.used [MiB]
+2026/11/26 12:00:00.000, GPU-0, 600 MiB
+2026/11/26 12:00:10.500, GPU-0, 5321 MiB
+2026/11/26 12:00:20.000, GPU-0, [N/A]
 2026/11/26 12:00:3"""
 
 
@@ -234,7 +234,7 @@ def evidence(**changed: Any) -> dict[str, Any]:
         "speedup": {"value": 1.5, "interval": {"low": 1.25, "high": 1.75}},
         "figures": {
             "acceptance_length_emitted_pooled": {"value": 2.5}, "acceptance_rate": {"value": 0.5},
-            "step_ms_p50": {"value": 12.345}, "power_watts": {"value": 310.4},
+            "step_ms_p50": {"value": 12.345},
         },
     }  # fmt: skip
     arm = {
@@ -265,7 +265,7 @@ def test_the_page_has_machine_figures_verdict_and_findings() -> None:
     assert page.startswith("# First GPU evidence\n")
     for line in (
         "| GPU | NVIDIA H100 80GB HBM3 |",
-        "| ngram | 8 | 1.50 [1.25, 1.75] | 2.50 | 50% | 12.35 | – | – | – | 310 | – | – | 1 of 10 |",
+        "| ngram | 8 | 1.50 [1.25, 1.75] | 2.50 | 50% | 12.35 | – | – | – | – | 1 of 10 |",
         "| ngram | 3.0 | 0.0 | – | 5,321 | 1,760 | 165 | 110 / 111 | 1.5 | 0% |",
         "Verdict: **not trustworthy**; 8 of 8 points measured.",
         "- Warning, TooFewRepeats: one repeat",

@@ -45,14 +45,31 @@ def test_without_a_budget_spending_is_reported_but_not_limited() -> None:
     assert world.status.budget == "12.0 GPU-hours"
 
 
-@pytest.mark.parametrize(("hours", "reason"), [(1000, "WithinBudget"), (0.5, "EstimateOverBudget")])
-def test_the_estimate_is_compared_with_the_budget_before_spending(hours: float, reason: str) -> None:
-    world = with_budget(hours)
+@pytest.mark.parametrize(("hours", "reason"), [(12, "WithinBudget"), (11.9, "EstimateOverBudget")])
+def test_the_hours_of_a_round_are_estimated_once_a_launch_was_measured(hours: float, reason: str) -> None:
+    world = with_budget(hours, **{"spec.parallelism": 1})
     world.settle()
+    first = world.planned[0]
+    world.launch(first)
+    world.pass_time(HOUR)
+    world.settle()
+    assert world.status.gpu_hours_estimated is None
+    assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, "WithinBudget")
+    world.finish(first)
+    world.settle()
+    assert world.status.gpu_hours_estimated == 6 * GPUS
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, reason)
-    assert world.status.gpu_hours_estimated is not None
-    assert f"{world.status.gpu_hours_estimated:g}" in world.message(Kind.BUDGET_EXHAUSTED)
-    assert (reason in world.events) is (reason == "EstimateOverBudget")
+
+
+def test_points_of_adopted_results_do_not_count_for_the_estimate() -> None:
+    world = with_budget(100)
+    launch_all(world)
+    world.pass_time(HOUR)
+    name = world.planned[0]
+    world.finish(name)
+    world.runs[name]["spec"]["results"]["adopt"] = "an-earlier-run"
+    world.settle()
+    assert world.status.gpu_hours_estimated is None
 
 
 def test_an_exhausted_budget_suspends_active_runs_and_creates_no_more() -> None:

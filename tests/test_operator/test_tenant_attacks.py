@@ -46,9 +46,9 @@ from specbench_testing.tenant_site import (
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-ALL = [attack for attacks in ATTACKS.values() for attack in attacks]
+ALL = [attack for attacks in ATTACKS for attack in attacks]
 BY_AXIS = [attack for attack in ALL if attack.axis]
-BY_INCLUDE = [each for attacks in ATTACKS.values() for each in [row for row in attacks if row.axis][:1]]
+BY_INCLUDE = [each for attacks in ATTACKS for each in [row for row in attacks if row.axis][:1]]
 """One of each kind: the operator expands include rows and axes to the same runs."""
 ACCEPTED_BY_OPERATOR = {attack.name for attack in ALL if not (attack.condition or attack.by_schema)}
 EXPANSION = {"spec.engine.env": [{"name": "MODEL_NOTE", "value": "$(HF_TOKEN)"}]}

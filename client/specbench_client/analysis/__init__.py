@@ -10,5 +10,4 @@ No I/O, no clock, no chance without a seed: the same records give the same summa
 
     compare              two stored results
     what_if, drift       what other drafting would gain, and what has changed
-    published, audit     published tables, and whether a table contradicts itself
 """

@@ -26,7 +26,7 @@ from specbench_client.cli.streams import (
     close_full_stdout,
     echo,
     echo_json,
-    use_ascii_where_needed,
+    tolerate_missing_characters,
 )
 from specbench_client.errors import ClientError, Interrupted, NotDurable
 
@@ -59,7 +59,7 @@ HEADINGS = {
     "Read results": {
         "report": "Show a result as text, Markdown, CSV, JSON, HTML, PNG or Parquet.",
         "import": "Read results of vllm bench, SGLang, AIPerf, guidellm, …",
-        "compare": "Compare two results, or a result with published tables.",
+        "compare": "Compare two results, cell by cell.",
         "decide": "Recommend an arm and a load, given latency limits and prices.",
         "gate": "Pass or fail: is a result no worse than an earlier one?",
         "analyze": "Explain results: breakdown, curve, explain, oracle, drift, …",
@@ -89,7 +89,7 @@ def main() -> None:
     # Registered first, so called last. Then nothing can hang any more, and Python sets the default handlers, with which
     # a signal would change the exit code.
     atexit.register(_handle_signals, signal.SIG_IGN)
-    use_ascii_where_needed()
+    tolerate_missing_characters()
     try:
         code = exit_code(sys.argv[1:])
         _end_at_once_on_signals(code)

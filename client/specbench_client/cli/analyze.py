@@ -20,9 +20,6 @@ HEADINGS = {
         "oracle": "Upper bounds: perfect and best fixed draft lengths.",
         "ngram": "Whether n-gram drafting would help, from recorded answers.",
     },
-    "Results of others": {
-        "audit": "Whether a table of results is consistent with itself.",
-    },
 }
 
 

@@ -1,18 +1,13 @@
-"""`specbench compare`: two stored results, or one result and published tables, cell by cell."""
+"""`specbench compare`: two stored results, cell by cell."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import click
 
 from specbench_api.outcome.comparison import Comparison
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
-from specbench_client.cli.output import ResultConsole, print_output, print_tables, result_console
+from specbench_client.cli.output import print_output
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo_document, echo_json
-from specbench_client.documents.published import PublishedComparison, PublishedTable
 from specbench_client.errors import BadInput
 from specbench_client.store.store import Store
 
@@ -25,37 +20,21 @@ REMEDY = (
 
 
 @click.command()
-@click.argument("before", metavar="BEFORE", required=False)
-@click.argument("after", metavar="AFTER", required=False)
-@click.option(
-    "--published",
-    metavar="NAME",
-    help="Compare BEFORE with a published table instead: its name, `all`, or `list` to list the tables.",
-)
+@click.argument("before", metavar="BEFORE")
+@click.argument("after", metavar="AFTER")
 @OUTPUT_MARKDOWN
 @LATEST
-def compare(before: str | None, after: str | None, published: str | None, output: str, *, latest: bool) -> None:
+def compare(before: str, after: str, output: str, *, latest: bool) -> None:
     """Compare two stored results cell by cell, as ratios AFTER / BEFORE.
 
     \b
       specbench compare results/monday results/tuesday
       specbench compare s3://bench/runs/team/llama/3f2c… s3://bench/runs/team/llama/8a01… --output markdown
-      specbench compare results/monday --published illusion-batch
-      specbench compare --published list
 
     Each result is the root of a run, or a results root. Requests that both results contain are paired by prompt. Other
     differences (engine, GPU, arguments) are listed. Results with different prompts, sampling or answer limits are
-    rejected. BEFORE and AFTER may also be two result files of other benchmarks (see `specbench import`): the comparable
-    figures of their summaries, without intervals.
+    rejected.
     """
-    if published is not None:
-        _compare_published(before, after, published, output, latest=latest)
-        return
-    if before is None or after is None:
-        raise click.UsageError("give two results, BEFORE and AFTER; or one and --published NAME")
-    if Path(before).is_file() and Path(after).is_file():
-        _compare_files(Path(before), Path(after), output)
-        return
     from specbench_client.report.text.comparison import comparison_markdown, comparison_notes, comparison_table  # noqa: PLC0415  scipy takes seconds to import
 
     found = compare_cells(*(select_run(where, latest=latest) for where in (before, after)))
@@ -78,61 +57,3 @@ def compare_cells(before: Store, after: Store) -> Comparison:
         differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES_MAX]]
         raise BadInput("\n".join([why, *differing, REMEDY]), "NotComparable")
     return found
-
-
-def _compare_files(before: Path, after: Path, output: str) -> None:
-    """Compare two result files of other benchmarks by their summaries."""
-    from specbench_client.peer_results.registry import compare_peer_files  # noqa: PLC0415
-    from specbench_client.report.text.text_table import TextTable  # noqa: PLC0415
-
-    found = compare_peer_files(before, after)
-    rows = [
-        [each.load, each.name, f"{each.before:.4g}", f"{each.after:.4g}", each.unit, f"{each.ratio:.3f}"]
-        for each in found.ratios
-    ]
-    columns = ["Load", "Figure", "Before", "After", "Unit", "After / before"]
-    table = TextTable(title=f"{before} → {after}", columns=columns, rows=rows, words=["Load", "Figure", "Unit"])
-    print_tables(found, [table], found.limits, output)
-
-
-def _compare_published(where: str | None, after: str | None, name: str, output: str, *, latest: bool) -> None:
-    from specbench_client.analysis.published.nearest import compare_published  # noqa: PLC0415
-    from specbench_client.analysis.published.tables import LIST, TABLES, tables_named  # noqa: PLC0415
-    from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
-
-    if name == LIST:
-        if where is not None:
-            raise click.UsageError("--published list compares nothing: leave out the results")
-        _print_list([table.listing for table in TABLES.values()], output)
-        return
-    tables = tables_named(name)
-    if where is None or after is not None:
-        raise click.UsageError("give one result with --published NAME")
-    store = select_run(where, latest=latest)
-    plan, summary = read_plan_and_summary(store)
-    _print_published(compare_published(plan, summary, store.uri(), tables), output)
-
-
-def _print_list(tables: list[PublishedTable], output: str) -> None:
-    from specbench_client.report.text.published import published_list_table  # noqa: PLC0415
-    from specbench_client.report.text.text_table import markdown_table  # noqa: PLC0415
-
-    if output == "json":
-        echo_json(json.dumps([table.to_dict() for table in tables], indent=2))
-    elif output == "markdown":
-        echo_document("\n".join([*markdown_table(published_list_table(tables)), ""]))
-    else:
-        result_console().print_table(published_list_table(tables))
-
-
-def _print_published(found: PublishedComparison, output: str) -> None:
-    from specbench_client.report.text.published import (  # noqa: PLC0415
-        published_lines,
-        published_markdown,
-        published_table,
-    )
-
-    def print_text(console: ResultConsole) -> None:
-        console.print_tables([published_table(found)] if found.rows else [], published_lines(found))
-
-    print_output(output, found, text=print_text, markdown=lambda: published_markdown(found))

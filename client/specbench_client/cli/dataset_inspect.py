@@ -12,7 +12,6 @@ from specbench_client.cli.dataset_options import SOURCE, embed_with_progress, em
 from specbench_client.cli.options import FILE, OUTPUT
 from specbench_client.cli.output import print_output
 from specbench_client.cli.streams import echo
-from specbench_client.dataset.embeddings import EmbeddingOptions, choose_embedder
 from specbench_client.dataset.inspection import (
     CategoryReport,
     Distribution,
@@ -30,7 +29,6 @@ from specbench_client.errors import BadInput
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.workload.source_detection import shape_hint
 
-NONE = "none"
 DASH = "–"
 _OPTIONAL = ("target tokens p50/p99", "similarity", "output copied p50", "BLEU-4 p50")
 """Columns that need --tokenizer, --embeddings or outputs in the file; hidden if empty."""
@@ -43,7 +41,7 @@ _SHOWN = 5
 
 @click.command("inspect")
 @FILE
-@embedding_options(default="lexical")
+@embedding_options(required=False)
 @click.option(
     "--outputs",
     metavar="COLUMN",
@@ -62,10 +60,9 @@ _SHOWN = 5
 def dataset_inspect(
     file: Path,
     *,
-    embeddings: str,
+    embeddings: str | None,
     model: str | None,
     api_key_env: str | None,
-    cache: Path | None,
     outputs: str | None,
     table: Path | None,
     tokenizer: Path | None,
@@ -77,7 +74,7 @@ def dataset_inspect(
     \b
       specbench dataset inspect prompts.jsonl
       specbench dataset inspect prompts.jsonl --embeddings http://HOST:8000/v1 --model M --output json
-      specbench dataset inspect logs.jsonl --outputs completion --embeddings none
+      specbench dataset inspect logs.jsonl --outputs completion
 
     Lengths are in characters and in tokens of o200k_base. Rows that are not valid prompts are counted and listed.
     The exit code is 2 if a run would reject FILE: for such rows, for an id that is used twice, or without any prompt.
@@ -87,9 +84,8 @@ def dataset_inspect(
     read = read_leniently(rows, declared)
     counters = _counters(table, tokenizer)
     similar = None
-    if embeddings != NONE and read.entries:
-        embedder = choose_embedder(EmbeddingOptions(embeddings, model, api_key_env, cache))
-        similar = (embedder.name, embed_with_progress(embedder, read.entries))
+    if embeddings and read.entries:
+        similar = embed_with_progress(embeddings, read.entries, model, api_key_env)
     report = inspect_prompts(str(file), read, counters, similar, outputs)
     hint = shape_hint(declared.source, rows[0].columns) if rows and not report.prompts else ""
     lines = _lines(report)

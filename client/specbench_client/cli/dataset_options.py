@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from specbench_api.spec.workload import Source
+from specbench_client.cli.measure import request_headers
 from specbench_client.cli.options import Command
 from specbench_client.cli.output import ProgressConsole
 from specbench_client.dataset.diversity import Vectors
-from specbench_client.dataset.embeddings import Embedder
+from specbench_client.dataset.embeddings import embed_prompts
 from specbench_client.dataset.prompt_entries import PromptEntry
 
 SOURCE = click.option(
@@ -25,28 +24,23 @@ SOURCE = click.option(
 )
 
 
-def embedding_options(default: str | None) -> Callable[[Command], Command]:
-    """Add --embeddings (required if it has no default), --model, --api-key-env and --cache to a command."""
-    # With default=None click would not require the option, so a required option gets no default at all.
-    required: dict[str, Any] = {"required": True} if default is None else {"default": default, "show_default": True}
+def embedding_options(*, required: bool) -> Callable[[Command], Command]:
+    """Add --embeddings, --model and --api-key-env to a command."""
     options = [
         click.option(
             "--embeddings",
-            metavar="URL|local|FILE|lexical",
-            **required,
+            metavar="URL|local|FILE",
+            required=required,
             help="Source of embeddings: an OpenAI-compatible endpoint (http://HOST:PORT/v1), a sentence-transformers "
-            "model on this machine (local), a file (.npy, .npz, .parquet), or shared words (lexical).",
+            "model on this machine (local), or a file (.npy, .parquet).",
         ),
         click.option(
             "--model", metavar="M", help="The embedding model: its name at the URL, or with local its folder or name."
         ),
         click.option(
-            "--api-key-env", metavar="NAME", help="Environment variable that contains the endpoint's API key."
-        ),
-        click.option(
-            "--cache",
-            type=click.Path(file_okay=False, path_type=Path),
-            help="Folder that caches embeddings by model and text.  [default: ~/.cache/specbench/embeddings]",
+            "--api-key-env",
+            metavar="NAME",
+            help="Environment variable that contains the endpoint's API key.  [default: OPENAI_API_KEY]",
         ),
     ]
 
@@ -58,10 +52,13 @@ def embedding_options(default: str | None) -> Callable[[Command], Command]:
     return add
 
 
-def embed_with_progress(embedder: Embedder, entries: Sequence[PromptEntry]) -> Vectors:
-    """Return the embeddings of the entries, with a progress bar on stderr."""
+def embed_with_progress(
+    embeddings: str, entries: Sequence[PromptEntry], model: str | None, api_key_env: str | None
+) -> tuple[str, Vectors]:
+    """Return the name of the embeddings and the vectors of the entries, with a progress bar on stderr."""
+    headers = request_headers((), api_key_env)
     with progress_bar("embedding") as update:
-        return embedder.embed(entries, update)
+        return embed_prompts(embeddings, entries, update, model=model, headers=headers)
 
 
 @contextmanager

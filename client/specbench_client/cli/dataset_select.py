@@ -18,7 +18,6 @@ from specbench_client.dataset.diversity import (
     SelectionRequest,
     select_diverse,
 )
-from specbench_client.dataset.embeddings import EmbeddingOptions, choose_embedder
 from specbench_client.dataset.prompt_entries import entry_columns, read_entries, write_rows
 from specbench_client.report.text.text_table import TextTable
 
@@ -40,7 +39,7 @@ COLUMNS = ("category", "candidates", "selected", "random [95 %]", "greedy", "ref
     show_default=True,
     help="Whether to select within each category, or among all prompts.",
 )
-@embedding_options(default=None)
+@embedding_options(required=True)
 @SOURCE
 @click.option("--allow-fewer", is_flag=True, help="Accept categories with fewer than --count prompts.")
 @click.option(
@@ -69,7 +68,6 @@ def dataset_select(
     embeddings: str,
     model: str | None,
     api_key_env: str | None,
-    cache: Path | None,
     source: Source | None,
     allow_fewer: bool,
     seed: int,
@@ -88,16 +86,11 @@ def dataset_select(
     mean similarity with random subsets of the same size, and with greedy selection alone. The same file and embeddings
     always give the same prompts.
     """
-    embedder = choose_embedder(EmbeddingOptions(embeddings, model, api_key_env, cache))
     entries = read_entries(file, source)
-    vectors = embed_with_progress(embedder, entries)
-    request = SelectionRequest(count, by, allow_fewer, seed, draws)
-    console = ProgressConsole()
-    with console.status("selecting") as status:
-        selected, report = select_diverse(
-            entries, vectors, request, embedder.name,
-            lambda group, sweep, swaps: status.update(f"selecting: {group}, sweep {sweep}, {swaps} exchanges"),
-        )  # fmt: skip
+    name, vectors = embed_with_progress(embeddings, entries, model, api_key_env)
+    with ProgressConsole().status("selecting"):
+        request = SelectionRequest(count, by, allow_fewer, seed, draws)
+        selected, report = select_diverse(entries, vectors, request, name)
     write_rows(to, map(entry_columns, selected))
     _print(report, to, output)
 
@@ -110,9 +103,8 @@ def _print(report: SelectionReport, to: Path, output: str) -> None:
 
 
 def _group(group: GroupSelection) -> list[str]:
-    swaps = f"{group.swaps}" if group.settled else f"{group.swaps} (not settled)"
     figures = [_random(group.random), _figure(group.greedy), _figure(group.refined)]
-    return [group.category, f"{group.candidates:,}", f"{group.selected:,}", *figures, swaps]
+    return [group.category, f"{group.candidates:,}", f"{group.selected:,}", *figures, f"{group.swaps}"]
 
 
 def _totals(report: SelectionReport) -> list[list[str]]:

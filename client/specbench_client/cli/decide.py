@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, yaml_documents
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.percentiles import PERCENTILES
-from specbench_client.analysis.decision.deployment import DeploymentFormat, deployment_of
+from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
@@ -31,28 +31,17 @@ if TYPE_CHECKING:
 _PRICES_EXAMPLE = "gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
 
-def prices_from_options(
-    file: Path | None, flags: Mapping[str, Any], training: Sequence[str], hours: Sequence[str] = ()
-) -> Prices | None:
+def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices | None:
     """Return the prices from a file, overridden by flags; None if no price was given. Raises InvalidSpec.
 
-    `flags`: fields of `Prices` by their names in YAML, None if not given; `training`: ARM=AMOUNT; `hours`:
-    ARM=GPU-HOURS.
+    `flags`: fields of `Prices` by their names in YAML, None if not given.
     """
-    from_file = _read_prices(file) if file else {}
-    changes = {name: value for name, value in flags.items() if value is not None}
-    costs = dict(_of_arm("--training-cost", "AMOUNT", text) for text in training)
-    gpu_hours = dict(_of_arm("--training-gpu-hours", "HOURS", text) for text in hours)
-    if not from_file and not changes and not costs and not gpu_hours:
+    prices = _read_prices(file) if file else {}
+    prices |= {name: value for name, value in flags.items() if value is not None}
+    if not prices:
         return None
-    if costs:
-        changes["training"] = {**_mapping(from_file.get("training")), **costs}
-    if gpu_hours:
-        trained = _mapping(from_file.get("trained"))
-        by_arm = {arm: {**_mapping(trained.get(arm)), "gpuHours": each} for arm, each in gpu_hours.items()}
-        changes["trained"] = {**trained, **by_arm}
     try:
-        return Prices.model_validate({**from_file, **changes})
+        return Prices.model_validate(prices)
     except ValidationError as error:
         raise InvalidSpec(prefixed(problems_in(error, Prices), str(file) if file else "prices")) from error
 
@@ -69,21 +58,6 @@ def _read_prices(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise NotYaml([Problem(str(file), f"expected a price list, found {type(content).__name__}", _PRICES_EXAMPLE)])
     return content
-
-
-def _of_arm(flag: str, unit: str, text: str) -> tuple[str, float]:
-    arm, separator, amount = text.partition("=")
-    try:
-        cost = float(amount)
-    except ValueError:
-        cost = -1.0
-    if not separator or not arm or cost < 0:
-        raise InvalidSpec([Problem(flag, f"{text!r} is not ARM={unit}", f"{flag} eagle3=100")])
-    return arm, cost
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, dict) else {}
 
 
 _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
@@ -128,23 +102,6 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.option(
     "--gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of one engine, if the run did not record them."
 )
-@click.option(
-    "--training-cost", "training", multiple=True, metavar="ARM=AMOUNT", help="One-off cost of a drafter. Repeatable."
-)
-@click.option(
-    "--training-gpu-hours",
-    "hours",
-    multiple=True,
-    metavar="ARM=HOURS",
-    help="GPU-hours of a drafter's training, charged at --gpu-price. Repeatable.",
-)
-@click.option(
-    "--requests-until-retrain",
-    "retrain",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of requests that the training cost is spread over.",
-)
 @click.option("--can-train", type=click.Choice(["yes", "no"]), help="no: exclude drafters that need training.")
 @click.option(
     "--spare-memory-gb",
@@ -153,29 +110,16 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
     help="GPU memory available to a drafter, in GB; 0 excludes drafters that need any.",
 )
 @click.option(
-    "--target-changes",
-    type=click.Choice(["often", "seldom"]),
-    help="How often the target model changes; used by one of the rules of thumb.",
-)
-@click.option(
     "--emit",
-    type=click.Choice([str(each) for each in DeploymentFormat]),
-    help="Print the recommended drafter's settings in this format, with the evidence as comments.",
+    is_flag=True,
+    help="Print the recommended drafter's settings for its engine, with the evidence as comments.",
 )
 @click.option(
     "--workload", metavar="NAME", help="With --emit: deploy for this workload.  [default: all, if they agree]"
 )
 @OUTPUT_MARKDOWN
 @LATEST
-def decide(
-    where: str,
-    emit: str | None,
-    workload: str | None,
-    output: str,
-    *,
-    latest: bool,
-    **options: Any,
-) -> None:
+def decide(where: str, workload: str | None, output: str, *, emit: bool, latest: bool, **options: Any) -> None:
     """Recommend an arm and a load from a stored run, with the evidence and its limits.
 
     \b
@@ -184,24 +128,24 @@ def decide(
       specbench decide specbench-results --latest --objective cost --gpu-price 2.50
       specbench decide specbench-results --latest --can-train no --spare-memory-gb 0
       specbench decide s3://bench/runs/team/llama/3f2c… --objective cost --prices prices.yaml --output markdown
-      specbench decide specbench-results --latest --emit vllm
+      specbench decide specbench-results --latest --emit
 
     "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0; with --emit there is then
     nothing to deploy, and the exit code is 3. specbench contains no prices: give your own.
     """
-    _check_usage(emit, workload)
+    _check_usage(workload, emit=emit)
     from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
     store = select_run(where, latest=latest)
     plan, summary = read_plan_and_summary(store)
     recommendation = recommend(plan, summary, request_from_options(summary, options))
-    if emit is None:
+    if not emit:
         _print(recommendation, output)
         return
     from specbench_client.report.text.deployment import deployment_text  # noqa: PLC0415
 
-    deployment = deployment_of(DeploymentFormat(emit), plan, summary, recommendation, workload)
+    deployment = deployment_of(plan, summary, recommendation, workload)
     echo(deployment_text(deployment, _command(store.uri())).rstrip("\n"))
 
 
@@ -213,41 +157,39 @@ def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> Rec
         "gpuHour": {"*": options["gpu_price"]} if options["gpu_price"] is not None else None,
         "machineHour": options["machine_price"],
         "gpus": options["gpus"],
-        "requestsUntilRetrain": options["retrain"],
     }
     return RecommendationRequest(
         objective=next(each for each in Objective if in_words(each) == options["objective"]),
         targets=_targets(options) or targets_of(summary.slo),
-        prices=prices_from_options(options["file"], prices, options["training"], options["hours"]),
+        prices=prices_from_options(options["file"], prices),
         worth=1 + options["worth"] / 100,
         load=options["load"],
         constraints=Constraints(
             can_train=None if options["can_train"] is None else options["can_train"] == "yes",
             spare_memory_gb=options["spare_memory_gb"],
-            target_changes=options["target_changes"],
         ),
     )
 
 
-def _check_usage(emit: str | None, workload: str | None) -> None:
-    if emit is None and workload is not None:
+def _check_usage(workload: str | None, *, emit: bool) -> None:
+    if not emit and workload is not None:
         raise click.UsageError("--workload chooses what is deployed: add --emit, or remove it")
-    if emit is not None and click.get_current_context().get_parameter_source("output") is ParameterSource.COMMANDLINE:
+    if emit and click.get_current_context().get_parameter_source("output") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--emit has its own format: remove --output")
 
 
 def _command(uri: str) -> str:
-    """Return the command line with the options that were given, and the run itself in place of --latest."""
+    """Return the command line of --emit with the options that were given, and the run itself in place of --latest."""
     context, words = click.get_current_context(), ["specbench", "decide", uri]
     for option in context.command.params:
         name = option.name or ""
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not given or isinstance(option, click.Argument) or name == "latest":
+        if not given or isinstance(option, click.Argument) or name in ("latest", "emit"):
             continue
         value = context.params[name]
         for each in value if option.multiple else [value]:
             words += [option.opts[0], f"{each:g}" if isinstance(each, float) else str(each)]
-    return shlex.join(words)
+    return shlex.join([*words, "--emit"])
 
 
 def _targets(options: Mapping[str, Any]) -> tuple[SloTarget, ...]:

@@ -9,17 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
-import yaml
 
 from specbench_api.outcome.prediction import DomainPrediction, MixPrediction
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.dataset import Dataset
 from specbench_client.analysis.explanation.factors import category_predictions
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
-from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, output_option
+from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT
 from specbench_client.cli.output import result_console
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo, echo_document, echo_json
+from specbench_client.cli.streams import echo, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.explanation import (
     FACTORS_SAY,
@@ -30,7 +29,6 @@ from specbench_client.report.text.explanation import (
 )
 from specbench_client.report.text.text_table import SIMULATED
 from specbench_client.stored_runs.results import read_result
-from specbench_client.visible_text import visible
 from specbench_client.workload.prompts import load_prompts
 from specbench_client.workload.source_detection import guess_dataset
 
@@ -57,7 +55,7 @@ ASSUMPTIONS = (
     help="Whether the shares of --mix are shares of requests or of output tokens.",
 )
 @ONLY_WORKLOAD
-@output_option("text", "json", "yaml")
+@OUTPUT
 @LATEST
 def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, output: str, *, latest: bool) -> None:
     """Explain each measured speed-up by its factors, or project it onto your traffic mix with --mix.
@@ -157,10 +155,7 @@ def _print(
         "mixes": [each.to_dict() for each in mixes],
     }
     present = {name: value for name, value in document.items() if value != []}
-    if output == "json":
-        echo_json(json.dumps(present, indent=2))
-    else:
-        echo_document(visible(yaml.safe_dump(present, sort_keys=False, allow_unicode=True)))
+    echo_json(json.dumps(present, indent=2))
 
 
 def _document(cell: Cell) -> dict[str, object]:

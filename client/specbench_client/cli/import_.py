@@ -67,11 +67,11 @@ def import_(
       specbench import eagle3.json --baseline none.json --arm eagle3  a run with a speed-up
       specbench import a.json b.json c.json --baseline n1.json --baseline n2.json --baseline n3.json
 
-    Files of vllm bench serve, SGLang bench_serving, AIPerf, guidellm, inference-perf, genai-perf, trtllm-bench,
-    specdec_bench and llm-d are recognised by their content. Files of one arm and load are its repeats.
+    Files of vllm bench serve, SGLang bench_serving, AIPerf, guidellm and inference-perf are recognised by their
+    content. Files of one arm and load are its repeats.
 
     Requests (vLLM: --save-detailed, SGLang: --output-details, AIPerf: profile_export.jsonl) become a run in --results,
-    which `report`, `compare`, `analyze audit` and `decide` read like any other. Columns that a file lacks are missing.
+    which `report`, `compare` and `decide` read like any other. Columns that a file lacks are missing.
     Definitions: docs/how-to/import.md.
     """
     from specbench_client.peer_results.registry import read_peer_file  # noqa: PLC0415
@@ -95,9 +95,7 @@ def import_(
     print_output(output, PeerResults(results=documents, stored=stored), text=lambda console: _print(console, documents))
     if baselines and (unpaired := [str(path) for _, path, reading in readings if not reading.requests]):
         echo(
-            f"Note: no speed-up with {', '.join(dict.fromkeys(unpaired))}: a summary has no requests to pair."
-            f" `specbench compare {baselines[0]} {files[0]}` compares the figures that both files have.",
-            err=True,
+            f"Note: no speed-up with {', '.join(dict.fromkeys(unpaired))}: a summary has no requests to pair", err=True
         )
     if output == "text" and stored:
         echo(f"Stored: {stored}\nNext: specbench report {stored}")

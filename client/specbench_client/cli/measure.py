@@ -37,7 +37,6 @@ from specbench_client.cli.options import (
     slo_from_options,
     slo_options,
 )
-from specbench_client.cli.peer_translation import PeerFlagCommand
 from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
@@ -53,6 +52,31 @@ from specbench_client.transport.exchange import reject_reserved_headers
 
 if TYPE_CHECKING:
     from specbench_client.cli.run_execution import RunOptions
+
+FLAGS_ELSEWHERE = {
+    "--base-url": "--endpoint",
+    "--num-prompts": "--requests",
+    "--request-rate": "--rate",
+    "--target": "--endpoint",
+    "--url": "--endpoint",
+}
+"""Flags of vllm bench serve, guidellm and AIPerf for which click would suggest the wrong flag of ours, or none."""
+
+
+class MeasureCommand(click.Command):
+    """A command that answers flags of other load generators with its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does. Raises UsageError."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            ours = FLAGS_ELSEWHERE.get(error.option_name)
+            if ours is None:
+                raise
+            hint = f"No such option {error.option_name!r}. Did you mean {ours!r}?"
+            raise click.NoSuchOption(error.option_name, hint, ctx=ctx) from error
+
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 
@@ -84,7 +108,7 @@ def _authorization(named: str | None) -> dict[str, str]:
     return api_key_header()
 
 
-@click.command(cls=PeerFlagCommand)
+@click.command(cls=MeasureCommand)
 @click.option(
     "--endpoint",
     required=True,
@@ -201,8 +225,8 @@ def _authorization(named: str | None) -> dict[str, str]:
     type=click.Choice(list(PROMPT_CACHES)),
     default="as-served",
     show_default=True,
-    help="as-served: servers may reuse earlier prompts, as for your users. off: they must not, which compares drafting"
-    " alone; llama.cpp is told so in each request, other servers must have been started without a prefix cache.",
+    help="as-served: servers may reuse earlier prompts, as for your users. disabled: they must not, which compares"
+    " drafting alone; each request disables llama.cpp's cache, other servers must run without a prefix cache.",
 )
 @click.option(
     "--tokenizer",
@@ -293,9 +317,6 @@ def measure(**options: Any) -> int:
     cancels. Without --requests and --duration, a turn has as many requests as take about six seconds, but at least
     four per stream. A server with a prompt cache needs prompts that it has not seen: each turn takes the next ones of
     the dataset; with --duration, turns begin at places far from each other.
-
-    Flags of vllm bench serve, SGLang's bench_serving, AIPerf, genai-perf and GuideLLM are accepted where they mean the
-    same: docs/reference/peer-flags.md.
 
     `specbench run` launches engines itself, each with and without drafters.
     """

@@ -48,7 +48,7 @@ def with_block_size(options: MeasureOptions, plan: Plan, headers: Mapping[str, s
 def warn_of_repeated_prompts(plan: Plan) -> None:
     """Warn if turns of this many requests send prompts again that the servers may have in their caches."""
     requests = plan.load.requests
-    if requests is None or plan.prompt_cache is PromptCache.OFF:
+    if requests is None or plan.prompt_cache is PromptCache.DISABLED:
         return
     prompts = len(load_workload(plan.workloads[0], Path.cwd(), read_object).rows)
     needed = requests * min(plan.load.repeats, 2 * REPEATS_IN_TURNS) * len(plan.load.levels)
@@ -56,7 +56,7 @@ def warn_of_repeated_prompts(plan: Plan) -> None:
         echo(
             f"warning: the dataset has {prompts} prompts, but {needed} are needed to send none twice. A server with a"
             " prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts, or"
-            " --prompt-cache off",
+            " --prompt-cache disabled",
             err=True,
         )
 

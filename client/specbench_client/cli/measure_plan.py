@@ -48,7 +48,7 @@ def base_url(flag: str, endpoint: str) -> str:
     return engine_url(endpoint)
 
 
-PROMPT_CACHES = {"as-served": PromptCache.AS_SERVED, "off": PromptCache.OFF}
+PROMPT_CACHES = {"as-served": PromptCache.AS_SERVED, "disabled": PromptCache.DISABLED}
 AUTO = "auto"
 """The value of --dialect that detects it."""
 UNUSED_SLOTS = 8

@@ -96,11 +96,9 @@ def ngram(
 
     What the replay shows, and what it does not: docs/research/ngram.md.
     """
-    from specbench_client.analysis.decision.rules_of_thumb import RuleCell  # noqa: PLC0415
     from specbench_client.analysis.what_if.answers import STEPPED_MIN  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report  # noqa: PLC0415
     from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
-    from specbench_client.analysis.what_if.prompt_overlap import overlap_rule  # noqa: PLC0415
     from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import ngram_lines, ngram_tables  # noqa: PLC0415
@@ -116,7 +114,7 @@ def ngram(
     if cost and NGRAM not in cost.drafters:
         raise BadInput(f"--step-cost {step_cost}: has no drafter {NGRAM!r}: add it to drafters; {{}} costs nothing")
     encoder = load_encoder(tokenizer) if tokenizer else None
-    pairs, run = None, None
+    pairs = None
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
@@ -134,10 +132,6 @@ def ngram(
             lambda done, total: status.update(f"replaying: {done} of {total} lookups"),
             pairs,
         )
-    if run is not None:
-        methods = {each.name: each.drafter.method for each in run.plan.arms if each.drafter}
-        rule = overlap_rule(report.by_overlap, methods, RuleCell(run.workload, run.load))
-        report = report.model_copy(update={"rule": rule})
     if plot:
         from specbench_client.report.plots.what_if import overlap_plots  # noqa: PLC0415  matplotlib takes seconds to import
 

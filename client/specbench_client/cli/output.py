@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from specbench_api.api_model import ApiModel
-from specbench_client.cli.streams import ascii_text, echo, echo_document, echo_json
+from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
 from specbench_client.report.text.text_table import TextTable, markdown_section, markdown_sentence, rich_table
 from specbench_client.visible_text import visible
@@ -43,9 +43,7 @@ class ResultConsole(VisibleConsole):
 
     def print_table(self, table: TextTable) -> None:
         """Print a table as wide as the console; on a narrow terminal without its least important columns."""
-        table = _converted(table, visible)  # before the widths of columns are computed
-        if self.options.ascii_only:
-            table = _converted(table, ascii_text)
+        table = _visible_table(table)  # before the widths of columns are computed
         if (self.is_terminal or _requested_width()) and not table.optional:
             table = replace(table, optional=_least_important(table))
         self.print(rich_table(table, self.width))
@@ -62,15 +60,15 @@ class ResultConsole(VisibleConsole):
             self.print_line(line)
 
 
-def _converted(table: TextTable, convert: Callable[[str], str]) -> TextTable:
+def _visible_table(table: TextTable) -> TextTable:
     return replace(
         table,
-        title=convert(table.title),
-        caption=convert(table.caption),
-        columns=[convert(name) for name in table.columns],
-        words=[convert(name) for name in table.words],
-        optional=[convert(name) for name in table.optional],
-        rows=[[convert(cell) for cell in row] for row in table.rows],
+        title=visible(table.title),
+        caption=visible(table.caption),
+        columns=[visible(name) for name in table.columns],
+        words=[visible(name) for name in table.words],
+        optional=[visible(name) for name in table.optional],
+        rows=[[visible(cell) for cell in row] for row in table.rows],
     )
 
 

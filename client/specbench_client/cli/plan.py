@@ -17,36 +17,24 @@ from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.canonical import canonical_json
-from specbench_api.plan.estimate import (
-    SECONDS_AN_HOUR,
-    CampaignCost,
-    PlanEstimate,
-    cost_of_run,
-    estimate,
-    over_budget,
-    total,
-)
+from specbench_api.plan.estimate import PlanEstimate, estimate
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.template_validation import amount_of
-from specbench_api.spec.campaign import Budget, SpecBenchCampaign
+from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.placement import CLIENT_DEFAULTS
 from specbench_api.spec.workload import Workload
-from specbench_client.analysis.decision.gpu_hours import PromptSizes
+from specbench_client.analysis.decision.gpu_hours import AssumedDurations
 from specbench_client.cli.options import FILE, OUTPUT, SET, FiniteRange, read_spec_file
 from specbench_client.cli.plan_hours import (
     ASSUME,
     HoursEstimator,
-    HoursInputs,
     PlannedHours,
     hours_document,
     hours_text,
     hours_warnings,
-    range_text,
+    number_text,
     read_assumptions,
-    sizes_of,
-    total_document,
-    total_text,
 )
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.cli.validate import (
@@ -70,79 +58,72 @@ from specbench_client.workload.prompts import Prompts, load_workload
 
 
 @dataclass(frozen=True)
-class CostedRun:
-    """A run of a campaign, the hashes of its measured points, and the cost of the others.
-
-    `cost`: as the operator counts it for the budget. `hours`: the estimate; None without GPUs and durations.
-    """
+class EstimatedRun:
+    """A run of a campaign, its size, the hashes of its measured points, and the hours of the others."""
 
     run: PlannedRun
+    size: PlanEstimate
     measured: frozenset[str]
-    cost: CampaignCost
-    hours: PlannedHours | None
+    hours: PlannedHours
 
 
 def print_campaign_plan(
-    campaign: SpecBenchCampaign, base_dir: Path, results: Store | None, inputs: HoursInputs, output: str
-) -> float | None:
-    """Print the runs of a campaign, their measured points in `results`, and the estimated cost.
-
-    Returns the expected GPU-hours; None if they are not known.
+    campaign: SpecBenchCampaign, base_dir: Path, results: Store | None, assumed: AssumedDurations, output: str
+) -> list[PlannedHours]:
+    """Print the runs of a campaign and their measured points in `results`. Returns the hours of each run.
 
     Raises InvalidSpec; BadInput for prompts that cannot be read.
     """
     planned = expand_campaign(campaign)
-    sizes, estimator = _PromptSizes(base_dir), HoursEstimator(inputs, results)
-    costed = [_costed(run, campaign.spec.budget, results, sizes, estimator) for run in planned.runs]
-    cost, budget = total(each.cost for each in costed), campaign.spec.budget
+    turns, estimator = _PromptTurns(base_dir), HoursEstimator(assumed, results)
+    runs = [_estimated(run, results, turns, estimator) for run in planned.runs]
+    hours = [each.hours for each in runs]
     warnings, missing = campaign_warnings(planned, base_dir)
-    over = over_budget(cost, budget)
-    if over is not None:
+    needed, budget = hours_document(hours)["gpuHours"], campaign.spec.budget.gpu_hours
+    if needed is not None and budget is not None and needed > budget:
         warnings.append(
-            f"over budget by {over:.1f} GPU-hours: {cost.gpu_hours:.1f} needed, budget.gpuHours is {budget.gpu_hours:g}"
+            f"over budget by {needed - budget:.1f} GPU-hours: {needed:.1f} needed, budget.gpuHours is {budget:g}"
         )
-    for each in costed:
+    for each in runs:
         warnings += hours_warnings(each.hours, f"a launch of {each.run.name}")
     if output == "json":
-        echo_json(json.dumps(_campaign_document(campaign, costed, cost, [*warnings, *missing]), indent=2))
+        echo_json(json.dumps(_campaign_document(campaign, runs, [*warnings, *missing]), indent=2))
     else:
-        echo(_campaign_text(campaign, costed, cost))
+        echo(_campaign_text(campaign, runs))
     print_warnings(warnings, missing)
-    estimated = _estimated(costed)
-    return float(total_document(estimated)["gpuHours"]) if estimated else None
+    return hours
 
 
 @dataclass
-class _PromptSizes:
-    """Turns and tokens of the prompts, for files on this machine; each file is read once."""
+class _PromptTurns:
+    """Number of turns of each prompt, for files on this machine; each file is read once."""
 
     base_dir: Path
-    _cache: dict[str, PromptSizes] = field(default_factory=dict)
+    _cache: dict[str, Sequence[int]] = field(default_factory=dict)
 
-    def of(self, plan: Plan) -> dict[str, PromptSizes]:
-        """Return the sizes by the workload's name."""
+    def of(self, plan: Plan) -> dict[str, Sequence[int]]:
+        """Return the turns by the workload's name."""
         local = [workload for workload in plan.workloads if is_local(workload.dataset, self.base_dir)]
         return {workload.name: self._read(workload) for workload in local}
 
-    def _read(self, workload: Workload) -> PromptSizes:
+    def _read(self, workload: Workload) -> Sequence[int]:
         key = canonical_json(workload.to_dict())
         if key not in self._cache:
-            self._cache[key] = sizes_of(load_workload(workload, self.base_dir))
+            self._cache[key] = _turns(load_workload(workload, self.base_dir))
         return self._cache[key]
 
 
-def _costed(
-    run: PlannedRun, budget: Budget, results: Store | None, prompts: _PromptSizes, estimator: HoursEstimator
-) -> CostedRun:
+def _estimated(
+    run: PlannedRun, results: Store | None, prompts: _PromptTurns, estimator: HoursEstimator
+) -> EstimatedRun:
     measured = find_local_run(results, run.plan).measured if results is not None else set()
-    sizes = prompts.of(run.plan)
-    cost = cost_of_run(run.plan, budget, measured, {name: each.turns for name, each in sizes.items()})
-    hours = estimator.of(run.plan, run.run.spec.active_deadline_seconds, sizes, measured, budget)
-    return CostedRun(run, frozenset(measured), cost, hours)
+    turns = prompts.of(run.plan)
+    hours = estimator.of(run.plan, run.run.spec.active_deadline_seconds, turns, measured)
+    return EstimatedRun(run, estimate(run.plan, turns), frozenset(measured), hours)
 
 
 def _campaign_document(
-    campaign: SpecBenchCampaign, costed: Sequence[CostedRun], cost: CampaignCost, warnings: Sequence[str]
+    campaign: SpecBenchCampaign, runs: Sequence[EstimatedRun], warnings: Sequence[str]
 ) -> dict[str, Any]:
     return {
         "name": campaign.metadata.name,
@@ -158,20 +139,17 @@ def _campaign_document(
                 ],
                 "commands": _commands(each.run.plan),
                 "measured": sorted(each.measured),
-                "estimate": _size_document(each.cost) | hours_document(each.hours),
-                "countedGpuHours": each.cost.gpu_hours,
+                "estimate": _size_document(each.size) | hours_document([each.hours]),
             }
-            for each in costed
+            for each in runs
         ],
-        "estimate": _size_document(cost) | total_document(_estimated(costed)),
-        "budget": {
-            "gpuHours": campaign.spec.budget.gpu_hours,
-            "countedGpuHours": cost.gpu_hours,
-            "overByGpuHours": over_budget(cost, campaign.spec.budget),
-            "pointsAssumed": cost.points_assumed,
-            "launchSeconds": campaign.spec.budget.launch_seconds,
-            "pointSeconds": campaign.spec.budget.point_seconds,
-        },
+        "estimate": {
+            "launches": sum(each.size.launches for each in runs),
+            "points": sum(each.size.points for each in runs),
+            "requests": _requests(runs),
+        }
+        | hours_document([each.hours for each in runs]),
+        "budget": campaign.spec.budget.to_dict(),
         "warnings": list(warnings),
     }
 
@@ -181,43 +159,37 @@ def _commands(plan: Plan) -> dict[str, list[str]]:
     return {arm: planned_command(launch) for arm, launch in planned_launches(plan).items()}
 
 
-def _size_document(cost: CampaignCost) -> dict[str, float]:
-    return {"launches": cost.launches, "points": cost.points}
+def _size_document(size: PlanEstimate) -> dict[str, float | None]:
+    return {
+        "launches": size.launches,
+        "points": size.points,
+        "requests": size.requests,
+        "outputTokensAtMost": size.output_tokens_at_most,
+        "loadSeconds": size.load_seconds,
+    }
 
 
-def _estimated(costed: Sequence[CostedRun]) -> list[PlannedHours]:
-    return [each.hours for each in costed if each.hours is not None]
+def _requests(runs: Sequence[EstimatedRun]) -> int | None:
+    """Return the requests of all runs; None if load and prompts of any do not determine them."""
+    counts = [each.size.requests for each in runs]
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
-def _campaign_text(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], cost: CampaignCost) -> str:
+def _campaign_text(campaign: SpecBenchCampaign, runs: Sequence[EstimatedRun]) -> str:
     axes = " × ".join(f"{name_of(axis)} ({len(axis.values)})" for axis in campaign.spec.axes) or "no axes"
     lines = [f"{campaign.metadata.name}: {axes}", "", "Runs, in order, each with its launches (arm, points)"]
-    for each in costed:
+    for each in runs:
         measured = f"  {len(each.measured)} measured" if each.measured else ""
-        hours = f"  {range_text(each.hours.estimate.gpu_hours)} GPU-hours" if each.hours is not None else ""
+        needed = each.hours.estimate.gpu_hours
+        hours = f"  {number_text(needed)} GPU-hours" if needed else ""
         lines.append(f"  {each.run.name}  {cell_text(each.run.cell)}{measured}{hours}")
         groups = each.run.plan.groups
         lines.append(f"    {'  '.join(f'{group.arm}:{len(group.points)}' for group in groups)}")
-    return "\n".join([*lines, "", *_campaign_totals(campaign, costed, cost)])
-
-
-def _campaign_totals(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], cost: CampaignCost) -> list[str]:
-    budget = campaign.spec.budget
-    points = sum(len(each.run.plan.points) for each in costed)
-    launches = sum(len(each.run.plan.groups) for each in costed)
-    measured = sum(len(each.measured) for each in costed)
-    known = cost.points - cost.points_assumed
-    own = f", {known} points with the duration of their own load" if known else ""
-    limit = f", of a budget of {budget.gpu_hours:g}" if budget.gpu_hours is not None else ""
-    hours = cost.engine_seconds / SECONDS_AN_HOUR
-    return [
-        f"{len(costed)} runs, {launches} launches, {points} points ({measured} measured already)",
-        *total_text(_estimated(costed)),
-        f"counted for the budget: {hours:.1f} engine hours, {cost.gpu_hours:.1f} GPU-hours{limit}",
-        f"  assumed: {budget.launch_seconds} s (budget.launchSeconds) for each of {cost.launches} launches,",
-        f"  {budget.point_seconds} s (budget.pointSeconds) for each of {cost.points_assumed} points{own};",
-        "  GPU-hours: engine hours times the GPUs of each engine (placement.gpus or claimedGpus, on all nodes)",
-    ]
+    points, launches = sum(each.size.points for each in runs), sum(each.size.launches for each in runs)
+    done, requests = f"({sum(len(each.measured) for each in runs)} measured already)", _requests(runs)
+    counts = f"{len(runs)} runs, {launches} launches, {points} points {done}"
+    counts += f", {requests} requests" if requests is not None else ""
+    return "\n".join([*lines, "", counts, *hours_text([each.hours for each in runs])])
 
 
 @click.command()
@@ -227,43 +199,40 @@ def _campaign_totals(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], c
 @click.option(
     "--results",
     metavar="DIR-or-URI",
-    help="Mark the points that are already measured in these results, and estimate the others from their durations.",
+    help="Mark the points that are already measured in these results, and take durations from them.",
 )
 @ASSUME
 @click.option(
     "--max-gpu-hours",
     type=FiniteRange(min=0),
     metavar="HOURS",
-    help="Exit with code 2 if the points that are not measured yet are expected to need more GPU-hours.",
+    help="Exit with code 2 if the points that are not measured yet need more GPU-hours. If these are not known: if"
+    " their launches can use more until their deadlines.",
 )
 def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None, **options: Any) -> int:
-    """Show what FILE would launch and measure, and for engines on GPUs the hours it would take; nothing is started.
+    """Show what FILE would launch and measure, and the hours it would take; nothing is started.
 
     \b
       specbench plan examples/local-llama-cpp.yaml
-      specbench plan run.yaml --set spec.load.repeats=1 --assume gpu=H100 --output json
+      specbench plan run.yaml --set spec.load.repeats=1 --output json
       specbench plan examples/seeds/temperature.yaml --results s3://bench-results/seeds
-      specbench plan run.yaml --max-gpu-hours 4
+      specbench plan run.yaml --assume launchSeconds=300,pointSeconds=120 --max-gpu-hours 4
 
     Shows the engine command line of each arm, the launches in order, and the points of each launch. For a campaign: its
-    runs by name, and the expected GPU-hours. The estimate has a range. For engines without GPUs it needs durations in
-    --results, or --assume streamTokensPerSecond.
+    runs by name. The hours need durations: of earlier runs in --results, or of --assume.
     """
-    resource, base_dir, inputs = (
-        read_spec_file(file, settings),
-        file.resolve().parent,
-        read_assumptions(options["assumed"]),
-    )
+    resource, base_dir = read_spec_file(file, settings), file.resolve().parent
+    assumed, limit = read_assumptions(options["assumed"]), options["max_gpu_hours"]
     store = open_results(results) if results is not None else None
     if isinstance(resource, SpecBenchCampaign):
-        return _limit_exit(print_campaign_plan(resource, base_dir, store, inputs, output), options["max_gpu_hours"])
+        return _limit_exit(print_campaign_plan(resource, base_dir, store, assumed, output), limit)
     expanded = expand(resource)
     measured = find_local_run(store, expanded).measured if store is not None else set()
     prompts = _prompts(expanded, base_dir)
-    sizes = {name: sizes_of(rows) for name, rows in prompts.items()}
-    size = estimate(expanded, {name: each.turns for name, each in sizes.items()})
+    turns = {name: _turns(rows) for name, rows in prompts.items()}
+    size = estimate(expanded, turns)
     deadline_s = resource.spec.active_deadline_seconds
-    hours = HoursEstimator(inputs, store).of(expanded, deadline_s, sizes, measured, Budget())
+    hours = HoursEstimator(assumed, store).of(expanded, deadline_s, turns, measured)
     slots = (default_slots_problem(expanded, expanded.workload(name), rows.rows) for name, rows in prompts.items())
     warnings = [*plan_warnings(expanded), *filter(None, slots), *hours_warnings(hours)]
     missing = missing_files(expanded, base_dir)
@@ -279,20 +248,33 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
         for name, facts in described.items():
             echo(f"{name}: " + "; ".join(f"{label}: {value}" for label, value in facts.items()))
     print_warnings(warnings, missing)
-    return _limit_exit(hours.estimate.gpu_hours.expected if hours is not None else None, options["max_gpu_hours"])
+    return _limit_exit([hours], limit)
 
 
-def _limit_exit(gpu_hours: float | None, limit: float | None) -> int:
-    """Return the exit code of `--max-gpu-hours`, and print why if it is not 0. None: the run declares no GPUs."""
+def _limit_exit(runs: Sequence[PlannedHours], limit: float | None) -> int:
+    """Return the exit code of `--max-gpu-hours`, and print why if it is not 0."""
     if limit is None:
         return Exit.OK
-    if gpu_hours is None:
+    if not any(each.estimate.gpus for each in runs):
         echo("warning: --max-gpu-hours was not checked: the run declares no GPUs (spec.placement.gpus)", err=True)
-    elif gpu_hours > limit:
-        remedy = "measure fewer points (workloads, loads, repeats, drafters), or raise --max-gpu-hours"
-        echo(f"error: {gpu_hours:.2f} GPU-hours are expected, and --max-gpu-hours is {limit:g}: {remedy}", err=True)
-        return Exit.BAD_INPUT
-    return Exit.OK
+        return Exit.OK
+    total = hours_document(runs)
+    expected, most = total["gpuHours"], total["limitGpuHours"]
+    if expected is not None and expected > limit:
+        needed = f"{expected:.2f} GPU-hours are expected"
+        remedy = "measure fewer points (workloads, loads, repeats, drafters)"
+    elif expected is None and most > limit:
+        needed = f"launches can use {most:.2f} GPU-hours until their activeDeadlineSeconds"
+        remedy = "give durations (--results, --assume), lower activeDeadlineSeconds"
+    else:
+        return Exit.OK
+    echo(f"error: {needed}, and --max-gpu-hours is {limit:g}: {remedy}, or raise --max-gpu-hours", err=True)
+    return Exit.BAD_INPUT
+
+
+def _turns(prompts: Prompts) -> list[int]:
+    """Return the number of turns of each prompt."""
+    return [len(row.turns) for row in prompts.rows]
 
 
 def _prompts(plan: Plan, base_dir: Path) -> dict[str, Prompts]:
@@ -357,22 +339,14 @@ def _coverage(coverage: PromptCoverage) -> dict[str, object]:
     return {label: value for label, value in facts.items() if value}
 
 
-def _document(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHours | None) -> dict[str, Any]:
+def _document(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHours) -> dict[str, Any]:
     launches = planned_launches(plan)
     return {
         **plan.to_dict(),
         "commands": _commands(plan),
         "configs": {arm: dict(launch.configs) for arm, launch in launches.items() if launch.configs},
         "measured": sorted(measured),
-        "estimate": {
-            "launches": size.launches,
-            "points": size.points,
-            "clients": plan.load.clients,
-            "requests": size.requests,
-            "outputTokensAtMost": size.output_tokens_at_most,
-            "loadSeconds": size.load_seconds,
-        }
-        | hours_document(hours),
+        "estimate": _size_document(size) | {"clients": plan.load.clients} | hours_document([hours]),
     }
 
 
@@ -380,7 +354,7 @@ def _config_lines(name: str, text: str) -> list[str]:
     return [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
 
 
-def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHours | None) -> str:
+def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHours) -> str:
     lines = [f"{plan.name}: {plan.target.title} on {plan.engine.kind}", "", "Arms"]
     for arm, launch in planned_launches(plan).items():
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
@@ -401,7 +375,7 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHour
     done = f"({len(measured)} measured already)"
     counts = f"{size.launches} {what.lower()}, {size.points} points {done}"
     lines += ["", f"{counts}{requests}{tokens}{seconds}{_clients(plan)}"]
-    return "\n".join([*lines, *(hours_text(hours) if hours is not None else [])])
+    return "\n".join([*lines, *hours_text([hours])])
 
 
 def _clients(plan: Plan) -> str:

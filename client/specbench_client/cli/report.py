@@ -17,7 +17,6 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.percentiles import PERCENTILES as PERCENTILE_NAMES
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
@@ -38,11 +37,10 @@ from specbench_client.stored_runs.stored_documents import read_plan, read_summar
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.checks.engine import SIMULATED
 
-LLM_D = "llm-d"
-FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet", LLM_D]
+FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
 BINARY = ("png", "parquet")
 _MARKDOWN = "markdown"
-_SUFFIXES = {**{f".{name}": name for name in FORMATS if name not in ("text", LLM_D)}, ".md": _MARKDOWN, ".htm": "html"}
+_SUFFIXES = {**{f".{name}": name for name in FORMATS if name != "text"}, ".md": _MARKDOWN, ".htm": "html"}
 """Suffix of a file → the format to write into it."""
 NOTES = 3
 """Notes that the terminal shows without --all."""
@@ -80,8 +78,7 @@ class ReportFormat(click.Choice[str]):
     "--output",
     "-o",
     type=ReportFormat(FORMATS),
-    help="Output format; parquet: every record; llm-d: a benchmark report of llm-d for each cell."
-    "  [default: the format of --to's suffix, else text]",
+    help="Output format; parquet: every record.  [default: the format of --to's suffix, else text]",
 )
 @click.option(
     "--to",
@@ -98,12 +95,6 @@ class ReportFormat(click.Choice[str]):
     is_flag=True,
     help="Analyze the records again, and replace the stored summary and report. Single points are not checked again.",
 )
-@click.option(
-    "--power",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Power samples of the measurement: nvidia-smi's CSV, a CSV of time and watts, or Prometheus' JSON.",
-)
 @PERCENTILES
 @slo_options
 def report(
@@ -115,7 +106,6 @@ def report(
     show_all: bool,
     latest: bool,
     recompute: bool,
-    power: Path | None,
     **slo: float | None,
 ) -> None:
     """Show the result of a stored run: in the terminal, or as Markdown, CSV, JSON, HTML, PNG or Parquet.
@@ -128,9 +118,8 @@ def report(
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
     DIR-or-URI is the root of a run, or a results root; several runs are listed. With --slo-…, the records are analyzed
-    again and goodput is judged by these limits. With --power, the energy per output token is added (file formats:
-    docs/reference/metrics.md, Energy). Neither is stored unless you add --recompute, nor is the result of a run that
-    has not ended.
+    again and goodput is judged by these limits. This is not stored unless you add --recompute, nor is the result of a
+    run that has not ended.
 
     Definitions of the figures: docs/reference/metrics.md; columns of the records: docs/reference/records.md.
 
@@ -152,9 +141,7 @@ def report(
     stored = _has_current_summary(store, measured)
     unfinished = _unfinished(plan, store, measured, stored=stored)
     ended = unfinished is None
-    summary = _summary(plan, store, given, power, recompute=recompute, ended=ended, stored=stored)
-    if power is not None:
-        _report_missing_energy(summary)
+    summary = _summary(plan, store, given, recompute=recompute, ended=ended, stored=stored)
     if output in ("text", "json") and to is None:
         print_run_summary(
             plan, summary, output, store.uri(), show_all=show_all, statistics=percentiles, unfinished=unfinished
@@ -175,13 +162,6 @@ def _format_of(output: str | None, to: Path | None) -> str:
     if of_suffix is not None and (_MARKDOWN if output == "text" else output) != of_suffix:
         raise BadInput(f"--output {output} contradicts --to {to}: leave out --output, or give --output {of_suffix}")
     return output
-
-
-def _report_missing_energy(summary: RunSummary) -> None:
-    """Print why the power samples gave no energy, once per reason."""
-    missing = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is None]
-    for reason in dict.fromkeys(figure.definition.partition("; missing: ")[2] for figure in missing):
-        echo(f"no energy: {reason}", err=True)
 
 
 def _write(data: bytes, to: Path | None) -> None:
@@ -230,21 +210,17 @@ def _has_current_summary(store: Store, measured: int) -> bool:
         return True
 
 
-def _summary(
-    plan: Plan, store: Store, given: Slo | None, power: Path | None, *, recompute: bool, ended: bool, stored: bool
-) -> RunSummary:
+def _summary(plan: Plan, store: Store, given: Slo | None, *, recompute: bool, ended: bool, stored: bool) -> RunSummary:
     """Return the stored summary, or compute it; that of a run that has ended is stored if there was none."""
-    if stored and ended and not recompute and given is None and power is None:
+    if stored and ended and not recompute and given is None:
         return read_summary(store, plan, "add --recompute, or run the same spec again")
-    from specbench_client.stored_runs.power_samples import read_power  # noqa: PLC0415
     from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
     slo = override_slo(_stored_slo(store), given)
-    samples = read_power(power) if power else None
     keep = recompute or (ended and not stored)
     if recompute:
         echo(POINTS_STAND, err=True)
-    return conclude(plan, store, slo=slo, power=samples) if keep else summarize_stored(plan, store, slo, samples)
+    return conclude(plan, store, slo=slo) if keep else summarize_stored(plan, store, slo)
 
 
 def _stored_slo(store: Store) -> Slo | None:
@@ -268,10 +244,6 @@ def _rendered(plan: Plan, summary: RunSummary, output: str, statistics: Sequence
         return png(summary)
     if output == "json":
         return summary.to_json().encode()
-    if output == LLM_D:
-        from specbench_client.report.llm_d import llm_d_reports  # noqa: PLC0415
-
-        return llm_d_reports(plan, summary).encode()
     if output == "csv":
         return csv(summary).encode()
     if output == "html":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
 import os
@@ -10,93 +9,17 @@ import re
 import select
 import signal
 import sys
-import unicodedata
 
 import click
 
 from specbench_client.visible_text import json_escape, json_escaped, visible
 
-# Streams that are not Unicode, as with LANG=C or PYTHONIOENCODING=ascii.
 
-_ASCII = {
-    "×": "x",
-    "…": "...",
-    "–": "-",
-    "—": "-",
-    "−": "-",
-    "·": "*",
-    "•": "*",
-    "→": "->",
-    "←": "<-",
-    "≥": ">=",
-    "≤": "<=",
-    "≈": "~",
-    "±": "+/-",
-    "÷": "/",
-    "Σ": "sum",
-    "α": "alpha",
-    "µ": "u",
-    "μ": "u",
-    "“": "'",
-    "”": "'",
-    "‘": "'",
-    "’": "'",
-    "✅": "+",
-    "❌": "x",
-    "❔": "?",
-}
-_CODEC = "specbench_ascii"
-_ERROR_HANDLER = _CODEC
-
-
-def ascii_text(text: str) -> str:
-    """Return the text in ASCII: known symbols are spelled out, accents are dropped, anything else becomes `?`."""
-    return "".join(map(_ascii_character, text))
-
-
-def _ascii_character(character: str) -> str:
-    if character.isascii():
-        return character
-    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return _ASCII.get(character) or plain or "?"
-
-
-def use_ascii_where_needed() -> None:
-    """Let stdout and stderr spell out the characters that their encoding lacks, instead of failing with a traceback.
-
-    For ASCII this is a codec and not only an error handler, because click replaces an ASCII stream with a UTF-8 one.
-    """
-    codecs.register(lambda name: _ascii_codec() if name == _CODEC else None)
-    codecs.register_error(_ERROR_HANDLER, _spell_out)
+def tolerate_missing_characters() -> None:
+    """Let stdout and stderr print `?` for a character that their encoding lacks, instead of a traceback."""
     for stream in (sys.stdout, sys.stderr):
-        if not isinstance(stream, io.TextIOWrapper) or _is_unicode(stream.encoding):
-            continue
-        if codecs.lookup(stream.encoding).name == "ascii":
-            stream.reconfigure(encoding=_CODEC)
-        else:
-            stream.reconfigure(errors=_ERROR_HANDLER)
-
-
-class _AsciiEncoder(codecs.IncrementalEncoder):
-    def encode(self, text: str, final: bool = False) -> bytes:  # noqa: ARG002, FBT001, FBT002  the base's signature
-        return ascii_text(text).encode("ascii")
-
-
-def _ascii_codec() -> codecs.CodecInfo:
-    plain = codecs.lookup("ascii")
-    return codecs.CodecInfo(
-        name=_CODEC,
-        encode=lambda text, errors="strict": (ascii_text(text).encode("ascii"), len(text)),  # noqa: ARG005
-        decode=plain.decode,
-        incrementalencoder=_AsciiEncoder,
-        incrementaldecoder=plain.incrementaldecoder,
-    )
-
-
-def _spell_out(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return ascii_text(error.object[error.start : error.end]), error.end
+        if isinstance(stream, io.TextIOWrapper) and not _is_unicode(stream.encoding):
+            stream.reconfigure(errors="replace")
 
 
 def _is_unicode(encoding: str | None) -> bool:

@@ -59,31 +59,3 @@ class PeerResults(ApiModel):
     """The measurements, in the order of the files."""
     stored: str | None = None
     """Root of the run with the requests of all files; None if no file has requests."""
-
-
-class PeerRatio(ApiModel):
-    """One figure of two files. Summaries have no repeats, so the ratio has no interval."""
-
-    load: str
-    """The load of both."""
-    name: str
-    """Name of the figure."""
-    unit: str
-    """Unit of both values."""
-    before: float
-    """The value of BEFORE."""
-    after: float
-    """The value of AFTER."""
-    ratio: float
-    """after / before."""
-
-
-class PeerComparison(ApiModel):
-    """Figures of two result files of other benchmarks, where both are comparable."""
-
-    schema_version: Literal["specbench.io/peer-comparison/v1"] = "specbench.io/peer-comparison/v1"
-    """Version of this document."""
-    ratios: list[PeerRatio]
-    """The figures, by load."""
-    limits: list[str]
-    """What the comparison does not show."""

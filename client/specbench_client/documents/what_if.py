@@ -9,7 +9,6 @@ from pydantic import Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.recommendation import RuleReading
 
 # A linear model of an engine's step time, measured on one machine for one model: seconds of a step = target(tokens in
 # the cache, tokens in the batch) + drafting + overhead. The model bounds the gain of a step; it does not predict a
@@ -253,8 +252,6 @@ class NgramReport(ApiModel):
     """Overlap by category, if there are several."""
     by_overlap: list[OverlapBin] = []
     """Gain of drafting by the overlap of an answer with its prompt; empty if no answer has an overlap."""
-    rule: RuleReading | None = None
-    """Whether n-gram beats EAGLE in this run where BLEU-4 is above 0.6; None for a file."""
     step_cost: CostModel | None = None
     """The step cost; without it there are no speed-ups."""
     settings: list[NgramSetting]

@@ -41,7 +41,7 @@ class RequestConfig:
     counts_drafts: bool = True
     """False: the engine does not count the draft tokens that were verified, so the records have none."""
     keep_text: bool = False
-    prompt_cache: PromptCache = PromptCache.OFF
+    prompt_cache: PromptCache = PromptCache.DISABLED
     think_time: ThinkTime | None = None
     answers: Answers | None = None
     """What the answers are checked for."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import BaseContext
 from typing import Protocol
 
 UNLIMITED = 2**62
@@ -128,7 +128,7 @@ class SharedState:
         return WorkerTable(self.cells, workers)
 
 
-def create_shared_state(context: SpawnContext, workers: int) -> SharedState:
+def create_shared_state(context: BaseContext, workers: int) -> SharedState:
     """Allocate shared memory for this many workers."""
     return SharedState(
         context.RawArray("q", workers * len(WorkerColumn)), ConversationCounter(context.Array("q", _COUNTER_CELLS))

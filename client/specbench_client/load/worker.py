@@ -2,7 +2,7 @@
 
 For each load it prepares its first requests, reports that it is ready, begins at the time it receives, sends its
 records, and reports that it is done. It exits at once when its pipe is closed, also if the main process was killed: it
-holds nothing but sockets. It must not import pandas, pyarrow or boto3, which would make it slow to start.
+holds nothing but sockets. It must not import pandas, pyarrow or boto3, which would make the first one slow to start.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import gc
 import os
 import traceback
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -53,8 +54,13 @@ A collection that has something to free takes 0.1 s, in which no socket is read.
 everything; only failed requests leave cycles."""
 
 
-def run_worker(pipe: Connection[Any, Any], shared: SharedState) -> None:
-    """Run a worker until its pipe is closed. This is the main function of the process."""
+def run_worker(pipe: Connection[Any, Any], shared: SharedState, environment: Mapping[str, str]) -> None:
+    """Run a worker until its pipe is closed. This is the main function of the process.
+
+    `environment`: that of the main process, which may have changed since the fork server was started.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
     gc.set_threshold(GC_THRESHOLD, 20, 20)
     raise_socket_limit()
     asyncio.run(_serve(pipe, shared))

@@ -1,13 +1,15 @@
 """The worker processes of an engine group, and how the main process runs loads on them.
 
-Workers are started once per group, since starting them takes longer than a short point. The main process uses no
-measured socket: it sends loads, begins them, receives records, and stops all workers in the end. If a worker dies, its
-share of the load is lost and the point is over; this is the client's fault, never the engine's.
+Workers are started once per group. A server process that has imported their modules forks them: importing takes longer
+than a short point. The main process uses no measured socket: it sends loads, begins them, receives records, and stops
+all workers in the end. If a worker dies, its share of the load is lost and the point is over; this is the client's
+fault, never the engine's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import signal
 import sys
@@ -17,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
@@ -42,6 +44,7 @@ from specbench_client.load.worker_messages import (
 
 JOIN_TIMEOUT_S = 2.0
 LOSS_PAUSE_S = 0.2
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class WorkerLost(ClientError):
@@ -57,7 +60,7 @@ class _PipeClosed:
 class _WorkerHandle:
     """A worker process and the main process's end of its pipe."""
 
-    process: SpawnProcess
+    process: ForkServerProcess
     pipe: Connection[Any, Any]
 
 
@@ -79,10 +82,10 @@ class WorkerPool:
     """
 
     def __init__(self, workers: int, clients: LoadClients | None = None) -> None:
-        context = get_context("spawn")
-        self._context = context
+        self._context = get_context("forkserver")
+        self._context.set_forkserver_preload([run_worker.__module__])
         self._clients = clients or LoadClients()
-        self._shared: SharedState = create_shared_state(context, workers * self._clients.count)
+        self._shared: SharedState = create_shared_state(self._context, workers * self._clients.count)
         self._size = workers
         self._workers: list[_WorkerHandle] = []
         self._messages: asyncio.Queue[tuple[int, object]] = asyncio.Queue()
@@ -156,10 +159,11 @@ class WorkerPool:
         self._shared.conversation_counter.close()
 
     def _start(self) -> None:
-        with _isolated_spawn():
+        environment = dict(os.environ)
+        with _isolated_start():
             for number in range(self._size):
                 ours, theirs = self._context.Pipe()
-                arguments = (theirs, self._shared)
+                arguments = (theirs, self._shared, environment)
                 process = self._context.Process(target=run_worker, args=arguments, name=f"worker-{number}", daemon=True)
                 process.start()
                 theirs.close()
@@ -233,17 +237,21 @@ def _exit_description(exitcode: int | None) -> str:
 
 
 @contextmanager
-def _isolated_spawn() -> Iterator[None]:
-    """Start processes that ignore SIGINT (the main process handles it) and do not import the main module.
+def _isolated_start() -> Iterator[None]:
+    """Start processes that ignore SIGINT (the main process handles it) and import nothing from this program's folders.
 
-    `spawn` imports the main module, found in `sys.modules`, into each process: here the whole command line with pandas,
-    of which workers use nothing.
+    A process imports the main module, found in `sys.modules`: here the whole command line with pandas, of which workers
+    use nothing. The fork server would import a `numpy.py` in the working directory instead of the installed one.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    main = sys.modules["__main__"]
+    main, safe_path = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
     sys.modules["__main__"] = ModuleType("__main__")
+    os.environ[_SAFE_PATH] = "1"
     try:
         yield
     finally:
         sys.modules["__main__"] = main
+        del os.environ[_SAFE_PATH]
+        if safe_path is not None:
+            os.environ[_SAFE_PATH] = safe_path
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -8,20 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specbench_api.errors import NotYaml
-from specbench_api.spec.bounded_yaml import yaml_documents
 from specbench_client.bounded_json import parse_json
-from specbench_client.documents.peer_results import PeerComparison, PeerRatio
 from specbench_client.errors import BadInput
-from specbench_client.peer_results import guidellm, llm_d, nvidia, served
+from specbench_client.peer_results import aiperf, guidellm, inference_perf, served
 from specbench_client.peer_results.reading import NOT_PEER_FILE, PeerReading, reject_impossible_requests
 from specbench_client.visible_text import visible
 
 KNOWN = (
     "vllm bench serve (--save-result), SGLang bench_serving (--output-file), AIPerf (profile_export.jsonl,"
-    " profile_export_aiperf.json), guidellm (benchmarks.json, .csv), inference-perf (*lifecycle_metrics.json),"
-    " genai-perf (profile_export_genai_perf.json), trtllm-bench (--report_json), specdec_bench (timing.json,"
-    " acceptance_rate.json), llm-d benchmark reports (JSON, YAML)"
+    " profile_export_aiperf.json), guidellm (benchmarks.json, .csv), inference-perf (*lifecycle_metrics.json)"
 )
 MAX_BYTES = 2 * 1024**3
 """Largest file that is read: details of a million requests."""
@@ -39,21 +34,13 @@ FORMATS = (
     PeerFormat(served.is_sglang, lambda data, name: served.read_sglang([data], name)),
     PeerFormat(served.is_vllm, served.read_vllm),
     PeerFormat(guidellm.is_guidellm, guidellm.read_guidellm),
-    PeerFormat(llm_d.is_lifecycle, llm_d.read_lifecycle),
-    PeerFormat(llm_d.is_lifecycle_rows, lambda data, name: llm_d.read_lifecycle_rows(data, name, _stage(name))),
-    PeerFormat(llm_d.is_llm_d, llm_d.read_llm_d),
-    PeerFormat(nvidia.is_trtllm, nvidia.read_trtllm),
-    PeerFormat(nvidia.is_specdec, nvidia.read_specdec),
-    PeerFormat(nvidia.is_summary, nvidia.read_summary),
+    PeerFormat(inference_perf.is_lifecycle, inference_perf.read_lifecycle),
+    PeerFormat(
+        inference_perf.is_lifecycle_rows,
+        lambda data, name: inference_perf.read_lifecycle_rows(data, name, _stage(name)),
+    ),
+    PeerFormat(aiperf.is_summary, aiperf.read_summary),
 )
-
-
-def recognised_file(path: Path) -> list[PeerReading]:
-    """Read a result file of another benchmark; empty if the file is something else."""
-    try:
-        return read_peer_file(path)
-    except BadInput:
-        return []
 
 
 def read_peer_file(path: Path) -> list[PeerReading]:
@@ -87,42 +74,6 @@ def _readings(path: Path, text: str) -> list[PeerReading]:
     return _read_documents(_documents(text, name), name)
 
 
-SUMMARIES_ONLY = (
-    "Two summaries: no pairs, no repeats and no interval, so nothing is called faster. Import files with requests"
-    " (`specbench import`) for a comparison with intervals."
-)
-
-
-def compare_peer_files(before: Path, after: Path) -> PeerComparison:
-    """Compare the comparable figures that two files have at the same load. Raises BadInput if there are none."""
-    one, other = ({_key(reading): _known(reading) for reading in read_peer_file(path)} for path in (before, after))
-    ratios = [
-        PeerRatio(
-            load=load, name=name, unit=unit, before=value, after=there[name, unit], ratio=there[name, unit] / value
-        )
-        for load, figures in one.items()
-        if (there := other.get(load))
-        for (name, unit), value in figures.items()
-        if (name, unit) in there and value
-    ]
-    if not ratios:
-        loads = f"{', '.join(one)} and {', '.join(other)}"
-        raise BadInput(
-            f"{before}, {after}: have no comparable figure at the same load ({loads}): give two files of one load;"
-            " `specbench import FILE` shows which figures are comparable",
-            "NotComparable",
-        )
-    return PeerComparison(ratios=ratios, limits=[SUMMARIES_ONLY])
-
-
-def _key(reading: PeerReading) -> str:
-    return reading.result.level.words if reading.result.level else "unknown load"
-
-
-def _known(reading: PeerReading) -> dict[tuple[str, str], float]:
-    return {(each.name, each.unit): each.value for each in reading.result.figures if each.value is not None}
-
-
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -134,13 +85,9 @@ def _text(path: Path) -> str:
 
 
 def _documents(text: str, name: str) -> list[Any]:
-    """Return the JSON document, the JSON lines, or the YAML document of a file."""
-    stripped = text.lstrip()
-    if stripped[:1] not in ("{", "["):
-        try:
-            return yaml_documents(text, name)
-        except NotYaml as error:
-            raise BadInput(f"{name}: is neither JSON nor YAML: give a file of {KNOWN}", NOT_PEER_FILE) from error
+    """Return the JSON document or the JSON lines of a file; nothing if it is not JSON."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return []
     try:
         return [parse_json(text)]
     except ValueError:
@@ -160,8 +107,8 @@ def _documents(text: str, name: str) -> list[Any]:
 
 
 def _read_documents(documents: list[Any], name: str) -> list[PeerReading]:
-    if documents and all(map(nvidia.is_aiperf_row, documents)):
-        return nvidia.read_aiperf_rows(documents, name, _beside(name, "profile_export_aiperf.json"))
+    if documents and all(map(aiperf.is_aiperf_row, documents)):
+        return aiperf.read_aiperf_rows(documents, name, _beside(name, "profile_export_aiperf.json"))
     if len(documents) > 1 and all(map(served.is_sglang, documents)):
         return served.read_sglang(documents, name)
     readings = []

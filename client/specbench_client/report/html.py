@@ -95,11 +95,7 @@ def _decision(recommendation: Recommendation | None) -> PageTopic:
     name, title, page = "decision", "Recommendation by load", "docs/how-to/decide.md"
     if recommendation is None:
         return PageTopic(name, title, page, ())
-    tables = [
-        decision.answers_table(recommendation),
-        decision.sustained_table(recommendation),
-        decision.rules_table(decision.tested_rules(recommendation)),
-    ]
+    tables = [decision.answers_table(recommendation), decision.sustained_table(recommendation)]
     return PageTopic(name, title, page, _non_empty(tables), [recommendation.sentence, *recommendation.limits])
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from specbench_api.outcome.layout import rows_prefix
 from specbench_api.outcome.manifest import Manifest
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.decision.gpu_hours import MeasuredDurations, PointDuration
 from specbench_client.errors import NotDurable
 from specbench_client.store.points import read_manifests
@@ -45,9 +45,9 @@ def read_durations(results: Store) -> list[StoredDurations]:
 def durations_for(plan: Plan, stored: Sequence[StoredDurations]) -> MeasuredDurations:
     """Return the durations that apply to a plan: of runs with its model, adapter, engine and number of GPUs."""
     runs = [run for run in stored if _hardware(run.plan) == _hardware(plan)]
-    points = [_duration(run, name, plan) for run in runs for name in run.manifests]
+    points = [_duration(run, point) for run in runs for point in run.plan.points if point.hash in run.manifests]
     launches = [seconds for run in runs for seconds in _launches(run)]
-    return MeasuredDurations([each for each in points if each.seconds > 0], launches)
+    return MeasuredDurations([each for each in points if each.seconds > 0 and each.requests], launches)
 
 
 def _hardware(plan: Plan) -> tuple[object, ...]:
@@ -55,16 +55,15 @@ def _hardware(plan: Plan) -> tuple[object, ...]:
     return plan.target.title, engine.kind, engine.tensor_parallel_size, plan.placement.engine_devices
 
 
-def _duration(run: StoredDurations, name: str, planned: Plan) -> PointDuration:
-    point, manifest = {each.hash: each for each in run.plan.points}[name], run.manifests[name]
+def _duration(run: StoredDurations, point: Point) -> PointDuration:
+    manifest = run.manifests[point.hash]
     return PointDuration(
-        arm=point.arm,
-        workload=point.workload,
+        arm=run.plan.arm(point.arm),
+        workload=run.plan.workload(point.workload),
         level=point.level,
-        max_tokens=run.plan.workload(point.workload).output.max_tokens,
-        requests=sum(file.rows or 0 for file in manifest.files if file.key.startswith(rows_prefix(name))),
+        conversations=run.plan.load.requests,
+        requests=sum(file.rows or 0 for file in manifest.files if file.key.startswith(rows_prefix(point.hash))),
         seconds=(_moment(manifest.ended_wall) - _load_start(manifest)).total_seconds(),
-        repeat_of=run.plan.model_copy(update={"uid": ""}) == planned.model_copy(update={"uid": ""}),
     )
 
 

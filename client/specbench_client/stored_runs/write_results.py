@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 import specbench_client
 from specbench_api.launch.launcher import is_pinned
-from specbench_api.outcome.layout import OVERVIEW, POWER, PROVENANCE, REPORT, SUMMARY
+from specbench_api.outcome.layout import OVERVIEW, PROVENANCE, REPORT, SUMMARY
 from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import FactName
@@ -40,7 +40,6 @@ from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.scratch import DiskColumnStore
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.power_samples import DevicePower, power_csv, power_per_point, read_stored_power
 from specbench_client.stored_runs.stored_points import StoredLaunches, StoredRecords, read_launches
 from specbench_client.trust.checks.engine import ARM_ENVIRONMENTS_DIFFER
 
@@ -56,20 +55,17 @@ def conclude(
     patience_s: float = 600.0,
     *,
     slo: Slo | None = None,
-    power: DevicePower | None = None,
     failures: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Write summary, report, table and provenance of the stored points; return the summary.
 
-    `store`: the run's root. `power`: samples to store with the results; None: use those stored already.
-    `failures`: why engines failed, by arm; None: use those of the stored summary. Blocks. Raises BadInput, NotDurable.
+    `store`: the run's root. `failures`: why engines failed, by arm; None: use those of the stored summary. Blocks.
+    Raises BadInput, NotDurable.
     """
     clock = clock or SystemClock()
     retrying = RetryingStore(store, RetryPolicy(deadline_s=patience_s))
     claim_store(plan, retrying)
     points = PointStore(retrying, Path())
-    if power is not None:
-        retrying.replace(POWER, power_csv(power).encode())
     causes = _stored_failures(points) if failures is None else failures
     rounds = 0
     while True:
@@ -82,10 +78,10 @@ def conclude(
                 return report.summary
 
 
-def summarize_stored(plan: Plan, store: Store, slo: Slo | None, power: DevicePower | None = None) -> RunSummary:
-    """Return a summary with other targets or power samples, without storing it. Raises NotDurable."""
+def summarize_stored(plan: Plan, store: Store, slo: Slo | None) -> RunSummary:
+    """Return a summary with other targets, without storing it. Raises NotDurable."""
     points = PointStore(store, Path())
-    return _build_report(plan, points, SystemClock(), slo, power, failures=_stored_failures(points)).summary
+    return _build_report(plan, points, SystemClock(), slo, failures=_stored_failures(points)).summary
 
 
 def is_decided(plan: Plan, store: Store) -> bool:
@@ -126,14 +122,13 @@ def _build_report(
     points: PointStore,
     clock: SystemClock,
     slo: Slo | None,
-    power: DevicePower | None = None,
     *,
     failures: Mapping[str, str],
     compact: bool = False,
 ) -> _Report:
     """Build the results of the points that have a manifest now.
 
-    `power`: replaces the stored samples. `compact`: whether to compact their records.
+    `compact`: whether to compact their records.
     """
     manifests = points.manifests([point.hash for point in plan.points])
     summaries = [points.read_summary(manifest) for manifest in manifests.values()]
@@ -143,8 +138,6 @@ def _build_report(
     created = clock.wall_text()
     launches = read_launches(points.store, manifests.values())
     covered = _coverage(plan, manifests)
-    devices = power if power is not None else read_stored_power(points.store)
-    drawn = power_per_point(devices, manifests) if devices is not None else None
     summary = summarise_run(
         plan,
         summaries,
@@ -153,7 +146,6 @@ def _build_report(
         launches.seen,
         coverage=covered,
         slo=slo,
-        power=drawn,
         shelves=DiskColumnStore,
         failures=failures,
     )

@@ -33,7 +33,7 @@ class LaunchRequest:
     row: int = 0
     nodes: int = 1
     gpu_resource: str = "nvidia.com/gpu"
-    prompt_cache: PromptCache = PromptCache.OFF
+    prompt_cache: PromptCache = PromptCache.DISABLED
 
     @property
     def caches(self) -> bool:

@@ -112,7 +112,7 @@ _REMEDIES = {
     "--speculative-adaptive": "set drafters[].draftLengths",
     "--speculative-adaptive-config": "set drafters[].draftLengths",
     "--max-running-requests": "it is spec.load.slots, or else the highest of spec.load.concurrency",
-    **dict.fromkeys(_EQUALIZED[1:], 'or set spec.engine.equalizeArms: "Off"'),
+    **dict.fromkeys(_EQUALIZED[1:], "or set spec.engine.equalizeArms: Disabled"),
     **dict.fromkeys(_ADAPTER, "set spec.model.adapter"),
     "--disable-radix-cache": "it follows from spec.promptCache",
 }
@@ -148,7 +148,7 @@ class SglangLauncher:
     def problems(self, order: LaunchRequest) -> Sequence[Problem]:
         """Return contradicting and repeated arguments, and settings that SGLang rejects or corrects."""
         engine, drafter = order.engine, order.drafter
-        managed = (*_MANAGED, *_SPREAD, *_CACHE, *(_EQUALIZED if engine.equalize_arms is EqualizeArms.ON else ()))
+        managed = (*_MANAGED, *_SPREAD, *_CACHE, *(_EQUALIZED if engine.equalize_arms is EqualizeArms.ENABLED else ()))
         managed += _ADAPTER if order.target.adapter else ()
         flags = EngineFlags(managed, spelled, _REMEDIES)
         found = argument_problems(order, flags, _alike(order), _drafting(drafter))
@@ -232,7 +232,7 @@ def _alike(order: LaunchRequest) -> tuple[str, ...]:
         *("--tp-size", str(order.engine.tensor_parallel_size)),
         *("--enable-metrics", "--enable-cache-report"),
         *(() if order.caches else _CACHE),
-        *(equalized if order.engine.equalize_arms is EqualizeArms.ON else ()),
+        *(equalized if order.engine.equalize_arms is EqualizeArms.ENABLED else ()),
         *(_spread(order.nodes) if order.nodes > 1 else ()),
     )
 

@@ -155,11 +155,11 @@ class TensorrtLlmLauncher:
 
 
 def without_overlap(engine: Engine, drafters: Sequence[Drafter]) -> Engine:
-    """Return the engine without overlap scheduler if equalizeArms is on and one of the drafters requires it.
+    """Return the engine without overlap scheduler if equalizeArms is Enabled and one of the drafters requires it.
 
     TensorRT-LLM would otherwise disable it on that arm only, and the arms would differ in more than their drafter.
     """
-    equalized = engine.equalize_arms is EqualizeArms.ON and any(_two_models(each, engine) for each in drafters)
+    equalized = engine.equalize_arms is EqualizeArms.ENABLED and any(_two_models(each, engine) for each in drafters)
     return engine.model_copy(update={"config": {OVERLAP: True} | engine.config}) if equalized else engine
 
 
@@ -216,7 +216,7 @@ def _managed_keys(order: LaunchRequest) -> Config:
     return {
         "enable_iter_perf_stats": True,
         "return_perf_metrics": True,
-        **(equalized if order.engine.equalize_arms is EqualizeArms.ON else {}),
+        **(equalized if order.engine.equalize_arms is EqualizeArms.ENABLED else {}),
         **({} if order.caches else {"kv_cache_config": {"enable_block_reuse": False}}),
         **({"revision": revision} if revision else {}),
     }
@@ -228,7 +228,7 @@ def _speculation(drafter: Drafter, engine: Engine) -> Config:
 
 def _speculative_keys(drafter: Drafter, engine: Engine) -> Config:
     """Return the keys that the drafter's fields set."""
-    equalized, is_ngram = engine.equalize_arms is EqualizeArms.ON, drafter.method is Method.NGRAM
+    equalized, is_ngram = engine.equalize_arms is EqualizeArms.ENABLED, drafter.method is Method.NGRAM
     newer = _is_newer(engine)
     length = "num_nextn_predict_layers" if drafter.method is Method.MTP and not newer else "max_draft_len"
     lookup = {"max_matching_ngram_size": drafter.prompt_lookup_max or DEFAULT_LOOKUP}
@@ -395,7 +395,7 @@ def _key_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Probl
 def _overlap_problems(drafter: Drafter, engine: Engine) -> Iterator[Problem]:
     """Report an overlap scheduler that the user enabled although `without_overlap` applies."""
     if (
-        engine.equalize_arms is EqualizeArms.ON
+        engine.equalize_arms is EqualizeArms.ENABLED
         and _two_models(drafter, engine)
         and engine.config.get(OVERLAP) is not True
     ):
@@ -403,4 +403,4 @@ def _overlap_problems(drafter: Drafter, engine: Engine) -> Iterator[Problem]:
             f"{_as_json(engine.config.get(OVERLAP))} contradicts true: {drafter.name} runs without overlap scheduler,"
             " so all arms must"
         )
-        yield Problem(f"spec.engine.config.{OVERLAP}", message, 'remove it, or set spec.engine.equalizeArms: "Off"')
+        yield Problem(f"spec.engine.config.{OVERLAP}", message, "remove it, or set spec.engine.equalizeArms: Disabled")

@@ -291,7 +291,7 @@ _REMEDIES = {
     "--per-request-spec-decode-metrics": "remove it: specbench sets it on every arm that speculates",
     "--enable-log-stats": "remove it: acceptance is checked against these counters",
     "--enable-prefix-caching": "or set spec.promptCache: AsServed",
-    "--generation-config": 'or set spec.engine.equalizeArms: "Off"',
+    "--generation-config": "or set spec.engine.equalizeArms: Disabled",
     "--nnodes": "set spec.placement.nodes",
     "--load-format": "spec.model.uri sets it",
     **dict.fromkeys(_ADAPTER, "set spec.model.adapter"),
@@ -367,7 +367,7 @@ def with_key(flag: str) -> str:
 
 
 def _managed(order: LaunchRequest) -> tuple[str, ...]:
-    equalized = _EQUALIZED if order.engine.equalize_arms is EqualizeArms.ON else ()
+    equalized = _EQUALIZED if order.engine.equalize_arms is EqualizeArms.ENABLED else ()
     adapter = _ADAPTER if order.target.adapter else ()
     fetched = _FETCHED if order.target.uri else ()
     return (*_MANAGED, *_SPREAD, *(() if order.caches else _CACHE), *equalized, *fetched, *adapter)
@@ -382,7 +382,7 @@ def _alike(order: LaunchRequest) -> tuple[str, ...]:
         *("--stream-interval", "1"),
         "--enable-prompt-tokens-details",
         *(() if order.caches else ("--no-enable-prefix-caching",)),
-        *(equalized if order.engine.equalize_arms is EqualizeArms.ON else ()),
+        *(equalized if order.engine.equalize_arms is EqualizeArms.ENABLED else ()),
         *(_spread(order.nodes) if order.nodes > 1 else ()),
     )
 

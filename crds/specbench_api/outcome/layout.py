@@ -6,7 +6,6 @@ runs/NAMESPACE/NAME/UID/
   summary.json report.html results.csv                  the results: for programs, for people, for spreadsheets
   overview.json                                         the part of the summary that becomes the run's status
   gate.json                                             whether the run passed its gate, and the evidence
-  power.csv                                             power samples supplied by the user: time, device, watts
   provenance.json                                       observed versions, fingerprints of the prompts, launches
   clients/GROUP.json                                    several clients: the address of client 0, while it runs
   ended/GROUP-POINTS.json                               a group ended after so many points, by the plan's stop rule
@@ -34,7 +33,6 @@ OVERVIEW = "overview.json"
 """The part of the summary that the operator reads. Written after the summary."""
 REPORT = "report.html"
 GATE = "gate.json"
-POWER = "power.csv"
 MANIFEST = "manifest.json"
 POINT_SUMMARY = "summary.json"
 LAUNCHES = "launches"

@@ -164,55 +164,6 @@ class WorkloadChoice(ApiModel):
     """Highest load at which each arm meets the targets; empty without targets."""
 
 
-class RuleVerdict(StrEnum):
-    """Whether the measurement agrees with a rule of thumb."""
-
-    AGREES = "Agrees"
-    """The whole interval is where the rule predicts."""
-    CONTRADICTS = "Contradicts"
-    """The whole interval is elsewhere."""
-    UNCLEAR = "CannotTell"
-    """The interval is partly there, or there is none."""
-    NOT_APPLICABLE = "NotApplicable"
-    """No cell meets the rule's condition, or a run cannot measure it."""
-
-
-class RuleCase(ApiModel):
-    """One cell, or a pair of cells, that meets a rule's condition."""
-
-    arm: str
-    """Name of the arm; for a pair `a over b`."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
-    because: str
-    """Why it meets the condition, with the number."""
-    predicted: str
-    """What the rule predicts for it."""
-    measured: str
-    """What was measured: the cell's speed-up, or the ratio of the two arms', with its interval."""
-    verdict: RuleVerdict
-    """Whether that agrees with the rule."""
-
-
-class RuleReading(ApiModel):
-    """One rule of thumb from the literature, compared with the measurement. It never replaces the measurement."""
-
-    rule: str
-    """Name of the rule."""
-    statement: str
-    """The rule in a sentence."""
-    source: str
-    """Publication that states it."""
-    verdict: RuleVerdict
-    """Over all cases: contradicts if any does, agrees if all do."""
-    reason: str = ""
-    """Why the rule is not applicable."""
-    cases: list[RuleCase] = []
-    """The cells that meet its condition."""
-
-
 class Recommendation(ApiModel):
     """The recommendation of a run. Its evidence is in `candidates`, each of which is a cell of the summary."""
 
@@ -241,9 +192,5 @@ class Recommendation(ApiModel):
     """The user's constraints: no training, limited spare memory."""
     ruled_out: dict[str, str] = {}
     """Arms that lossy verification or the constraints exclude, each with the reason."""
-    upkeep: list[str] = []
-    """How each drafter was trained, and when it must be retrained, according to the price list."""
     limits: list[str]
     """Caveats that apply to the recommendation."""
-    rules_of_thumb: list[RuleReading] = []
-    """Rules of thumb from the literature, compared with the measurement."""

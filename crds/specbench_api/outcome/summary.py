@@ -370,8 +370,8 @@ class Cell(ApiModel):
     lossless: Losslessness | None = None
     """Whether its answers are the baseline's. None for the baseline, and in a run without one."""
     reuse: Reuse | None = None
-    """What it reuses from the prompt cache, compared with the baseline. None for the baseline, with promptCache: "Off",
-    and if an engine does not report cached tokens."""
+    """What it reuses from the prompt cache, compared with the baseline. None for the baseline, with promptCache:
+    Disabled, and if an engine does not report cached tokens."""
     reuse_missing: ReuseMissing | None = None
     """Why reuse is not compared although the prompt cache is measured as served. None if it is compared."""
     judged: JudgedAnswers | None = None
@@ -479,7 +479,7 @@ def overview_of(summary: RunSummary) -> RunSummary:
     """
     recommendation = summary.recommendation
     if recommendation is not None:
-        recommendation = recommendation.model_copy(update={"choices": [], "candidates": [], "rules_of_thumb": []})
+        recommendation = recommendation.model_copy(update={"choices": [], "candidates": []})
     update = {
         "cells": [_overview_of_cell(cell) for cell in summary.cells],
         "missing": [],

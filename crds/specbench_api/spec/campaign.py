@@ -87,16 +87,11 @@ class Axis(RuledModel):
 
 
 class Budget(ApiModel):
-    """Limit on the GPU-hours of a round, and the durations assumed for launches and points without measurements yet."""
+    """Limit on the GPU-hours of a round."""
 
     gpu_hours: Annotated[float, Field(gt=0, le=10_000_000)] | None = None
     """Maximum GPU-hours of one round: number of GPUs times the hours for which engines hold them. Once spent, running
     runs are suspended (finished points are kept) and no run starts. Without it: no limit."""
-    launch_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
-    """Assumed seconds of one launch besides its points: scheduling, image pull, model load, first completion, shutdown.
-    """
-    point_seconds: Annotated[int, Field(ge=1, le=604_800)] = 120
-    """Assumed seconds of a point whose load does not determine its duration: warm-up, load, last answers."""
 
 
 class CampaignSpec(RuledModel):

@@ -155,7 +155,8 @@ class CampaignStatus(ApiModel):
     """The part of gpuHoursSpent, in GPU-seconds, of runs that were deleted or whose status was lost or shows less than
     before."""
     gpu_hours_estimated: float | None = None
-    """Estimated GPU-hours of the whole round, as `specbench plan` computes them when it cannot read the prompts."""
+    """Estimated GPU-hours of the whole round: gpuHoursSpent, and for each remaining point as many as the measured ones
+    took. Missing until a launch of this round was measured."""
     budget: Annotated[str, Field(max_length=64)] = ""
     """Spent GPU-hours and the budget, for print columns: `3.2 of 40 GPU-hours`."""
     runs: Annotated[list[CampaignRunStatus], Field(max_length=256), KeyedBy("name")] = []

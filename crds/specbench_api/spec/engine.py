@@ -111,15 +111,15 @@ SIMULATED_DIALECTS = (DialectName.VLLM, DialectName.SGLANG, DialectName.TENSORRT
 class PromptCache(StrEnum):
     """Whether engines may reuse the KV cache of earlier prompts."""
 
-    OFF = "Off"
+    DISABLED = "Disabled"
     AS_SERVED = "AsServed"
 
 
 class EqualizeArms(StrEnum):
     """Whether engine settings that would otherwise differ between arms are set to the same value on every arm."""
 
-    ON = "On"
-    OFF = "Off"
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
 
 
 VariableName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -218,10 +218,10 @@ class Engine(RuledModel):
     config: Annotated[dict[str, Any], Field(max_length=64), PreserveUnknown()] = {}
     """Kind tensorrt-llm: additional keys of its configuration file. A key that contradicts one set by specbench is an
     error."""
-    equalize_arms: EqualizeArms = EqualizeArms.ON
-    """On: settings that an engine would otherwise choose per arm, apart from the drafter, are set to the same value on
-    every arm (docs/reference/engines.md lists them). CUDA graphs, continuous batching and chunked prefill are never
-    changed. Off: the engine's own defaults. Both need quotes, since YAML reads a bare On or Off as true or false."""
+    equalize_arms: EqualizeArms = EqualizeArms.ENABLED
+    """Enabled: settings that an engine would otherwise choose per arm, apart from the drafter, are set to the same
+    value on every arm (docs/reference/engines.md lists them). CUDA graphs, continuous batching and chunked prefill are
+    never changed. Disabled: the engine's own defaults."""
     env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
     """Environment variables of the engine, on every arm."""
 

@@ -163,9 +163,6 @@ def _problem(details: ErrorDetails, model: type[ApiModel]) -> Problem:
     given = details.get("input")
     if isinstance(given, str | int | float) and details["type"] != "value_error":
         message += f", not {json.dumps(given) if isinstance(given, bool) else repr(given)}"
-    if details["type"] in ("enum", "literal_error") and isinstance(given, bool):
-        allowed = str(details.get("ctx", {}).get("expected", "")).replace("'", '"')
-        remedy = remedy or f"write {allowed}, with quotes: YAML reads On and Off without them as true and false"
     if details["type"] == "string_type" and isinstance(given, int | float):
         remedy = remedy or f'quote it: "{json.dumps(given)}"'
     return Problem(path, message[:1].lower() + message[1:], remedy)

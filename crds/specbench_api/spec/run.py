@@ -56,7 +56,7 @@ SPLIT_TOO_FAR = ValidationRule(
 
 def default_cache_policy(engine: Engine) -> PromptCache:
     """Return the policy of a run that declares none: specbench cannot switch off the cache of a running endpoint."""
-    return PromptCache.AS_SERVED if engine.is_external else PromptCache.OFF
+    return PromptCache.AS_SERVED if engine.is_external else PromptCache.DISABLED
 
 
 class RunSpec(ApiModel):
@@ -78,9 +78,9 @@ class RunSpec(ApiModel):
     baseline: Literal["Measure", "Skip"] = "Measure"
     """Measure: also measure the arm without a drafter. Skip: do not; the result then has no speed-ups."""
     prompt_cache: PromptCache | None = None
-    """Off (with quotes, since YAML reads a bare Off as false): no arm reuses the KV cache of earlier prompts, which
-    compares drafting alone. AsServed: engines reuse it as in production, which compares what users get; it is emptied
-    before each point. Without it: Off; for running endpoints AsServed, but their cache is never emptied."""
+    """Disabled: no arm reuses the KV cache of earlier prompts, which compares drafting alone. AsServed: engines reuse
+    it as in production, which compares what users get; it is emptied before each point. Without it: Disabled; for
+    running endpoints AsServed, but their cache is never emptied."""
     workloads: Annotated[list[Workload], Field(min_length=1, max_length=16), KeyedBy("name")]
     """The prompts, with their sampling parameters and output limits."""
     load: Load

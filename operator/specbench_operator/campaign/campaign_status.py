@@ -8,7 +8,13 @@ from specbench_api.outcome.summary import NONE_FASTER
 from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.spec.campaign import RUNS_MAX
 from specbench_api.spec.campaign_status import CampaignRound, CampaignRunStatus, CampaignStatus, RunCounts
-from specbench_operator.campaign.campaign_view import GATE_PASSED, CampaignView, succeeded_runs, untrustworthy_runs
+from specbench_operator.campaign.campaign_view import (
+    GATE_PASSED,
+    CampaignView,
+    forecast_gpu_hours,
+    succeeded_runs,
+    untrustworthy_runs,
+)
 from specbench_operator.campaign.conditions import CampaignState, conditions_of
 from specbench_operator.campaign.round_plan import RequiredRun
 from specbench_operator.campaign.schedule import next_firing
@@ -129,7 +135,7 @@ def build_campaign_status(view: CampaignView, state: CampaignState) -> CampaignS
         trust=trust_of(view),
         gate=gate_of(view),
         gpu_hours_spent=spent,
-        gpu_hours_estimated=view.plan.gpu_hours,
+        gpu_hours_estimated=forecast_gpu_hours(view),
         gpu_seconds_deleted=view.spending.deleted,
         budget=budget_text(spent, view.spec.budget.gpu_hours),
         runs=rows_of(view),

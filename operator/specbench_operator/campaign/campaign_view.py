@@ -237,6 +237,24 @@ def build_campaign_view(
     )  # fmt: skip
 
 
+def forecast_gpu_hours(view: CampaignView) -> float | None:
+    """GPU-hours of the whole round: those spent, and for each point that remains as many as a measured one took.
+
+    None until a launch on GPUs was measured. Points of adopted results took no GPU time of the run that adopts them.
+    """
+    known = [run for run in view.existing if run.launch_measured and not run.spec.get("results", {}).get("adopt")]
+    measured = sum(run.measured * run.gpus for run in known)
+    if not measured:
+        return None
+    remaining = 0
+    for planned in view.plan.runs:
+        run = view.own.get(planned.name)
+        if run is None or not run.over:
+            remaining += (planned.points - (run.measured if run else 0)) * planned.gpus
+    each = sum(run.gpu_seconds for run in known) / measured
+    return round((view.spending.spent + each * remaining) / SECONDS_AN_HOUR, 2)
+
+
 def read_campaign_status(resource: Mapping[str, Any]) -> CampaignStatus:
     """The status as it was last written. An invalid status counts as empty, because it is only a cache."""
     try:

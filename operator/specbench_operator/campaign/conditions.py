@@ -10,6 +10,7 @@ from specbench_api.spec.campaign_status import CampaignCondition, CampaignCondit
 from specbench_operator.campaign.campaign_view import (
     GATE_PASSED,
     CampaignView,
+    forecast_gpu_hours,
     succeeded_runs,
     untrustworthy_runs,
 )
@@ -200,7 +201,9 @@ def _budget_exhausted(view: CampaignView, _state: CampaignState) -> ConditionVal
         return no("Finished", spent)  # no run was suspended for it, even if the budget is used up
     if view.exhausted:
         return yes("BudgetExhausted", spent)
-    expected = view.plan.gpu_hours
+    expected = forecast_gpu_hours(view)
+    if expected is None:
+        return no("WithinBudget", f"{spent}; no launch of this round was measured yet, so its hours are not known")
     if expected > hours:
         message = (
             f"the round is estimated to take {expected:g} GPU-hours, more than spec.budget.gpuHours ({hours:g}):"

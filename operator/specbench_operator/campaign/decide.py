@@ -39,19 +39,16 @@ def campaign_events(
 ) -> tuple[KubernetesEvent, ...]:
     """The events that a change of status causes, in the order in which the changes happen."""
     return (
-        *_admission_events(before, after),
+        *_invalid_events(before, after),
         *_round_events(before, after),
         *_run_row_events(before, after, {run.name: run.ref.uid for run in runs}),
         *_end_events(before, after),
     )
 
 
-def _admission_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
+def _invalid_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
     if invalid := flipped_to(before, after, Kind.VALIDATED, ConditionStatus.FALSE):
         yield KubernetesEvent(WARNING, "Invalid", invalid.message, flip_of(before, invalid))
-    old, new = (find_condition(status, Kind.BUDGET_EXHAUSTED) for status in (before, after))
-    if new and new.reason == "EstimateOverBudget" and (old is None or old.reason != new.reason):
-        yield KubernetesEvent(WARNING, new.reason, new.message)
 
 
 def _round_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:

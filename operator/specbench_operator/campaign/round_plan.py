@@ -25,7 +25,6 @@ from specbench_api.campaign.names import ANNOTATION_CELL, run_name
 from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.plan.canonical import NOT_MEASURED
-from specbench_api.plan.estimate import cost_of_run, total
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import parse_campaign, parse_run
 from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_RERUN, ObservedRun
@@ -51,6 +50,10 @@ class RequiredRun:
     cell: str
     """The value of the cell's annotation."""
     short_cell: str
+    points: int
+    """Number of its points."""
+    gpus: int
+    """Number of GPUs of one launch of its engine."""
     propagated: Mapping[str, Any]
     """The fields of its spec that are applied to an existing run."""
     packed: bytes
@@ -64,12 +67,11 @@ class RequiredRun:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """All runs of a round in the order of the matrix. `gpu_hours`: their estimated cost."""
+    """All runs of a round in the order of the matrix."""
 
     campaign: SpecBenchCampaign
     runs: tuple[RequiredRun, ...]
     warnings: tuple[str, ...]
-    gpu_hours: float
     refusals: tuple[Problem, ...] = ()
     """What the fence does not allow."""
 
@@ -157,12 +159,11 @@ _PLANS = _PlanCache()
 def _plan_round(text: str, number: int, fence: FenceCheck | None) -> RoundPlan:
     campaign = parse_campaign(json.loads(text))
     plan = expand_campaign(campaign, number)
-    cost = total(cost_of_run(run.plan, campaign.spec.budget) for run in plan.runs)
     cells = [(cell_text(run.cell), run.run.spec) for run in plan.runs]
     refusals = campaign_refusals(campaign, cells, fence) if fence is not None else []
     shared: dict[str, Mapping[str, Any]] = {}
     runs = tuple(_required_run(run, shared) for run in plan.runs)
-    return RoundPlan(campaign, runs, plan.warnings, round(cost.gpu_hours, 2), tuple(refusals))
+    return RoundPlan(campaign, runs, plan.warnings, tuple(refusals))
 
 
 def _required_run(run: PlannedRun, shared: dict[str, Mapping[str, Any]]) -> RequiredRun:
@@ -173,6 +174,8 @@ def _required_run(run: PlannedRun, shared: dict[str, Mapping[str, Any]]) -> Requ
         name=run.name,
         cell=str(run.resource["metadata"]["annotations"][ANNOTATION_CELL]),
         short_cell=short_cell_text(run.cell),
+        points=len(run.plan.points),
+        gpus=run.plan.placement.engine_devices,
         propagated=shared.setdefault(json.dumps(propagated, sort_keys=True), propagated),
         packed=zlib.compress(json.dumps(run.resource).encode(), 1),
     )

@@ -53,6 +53,8 @@ def parse_observed_run(raw: RawObject) -> ObservedRun:
         phase=status.get("phase", ""),
         conditions={row["type"]: _run_condition(row) for row in status.get("conditions", [])},
         progress=status.get("progress", ""),
+        measured=int(status.get("points", {}).get("measured", 0)),
+        launch_measured=_launch_measured(status),
         trust=status.get("trust", ""),
         best=status.get("best", ""),
         speedup=_speedup(status.get("arms", [])),
@@ -74,6 +76,12 @@ def other_run_kind(raw: RawObject, campaign: str) -> OtherRunKind:
 
 def _run_condition(row: RawObject) -> RunCondition:
     return RunCondition(row["status"], row.get("reason", ""), row.get("message", ""))
+
+
+def _launch_measured(status: RawObject) -> bool:
+    """Whether a group has all its points. Rows of finished groups may have been removed when the run ended."""
+    finished = (0 < row.get("points", 0) == row.get("measured") for row in status.get("groups", []))
+    return status.get("groupsOmitted", 0) > 0 or any(finished)
 
 
 def _gpus(placement: RawObject) -> int:

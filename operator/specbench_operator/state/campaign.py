@@ -56,6 +56,10 @@ class ObservedRun:
     phase: str = ""
     conditions: Mapping[str, RunCondition] = field(default_factory=dict)
     progress: str = ""
+    measured: int = 0
+    """Number of its measured points."""
+    launch_measured: bool = False
+    """Whether all points of one of its launches are measured."""
     trust: str = ""
     best: str = ""
     speedup: float | None = None

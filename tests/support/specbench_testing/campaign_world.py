@@ -156,7 +156,9 @@ class CampaignWorld:
         self._set_status(
             name,
             phase="Succeeded",
-            progress="2/2",
+            progress="6/6",
+            points={"total": 6, "measured": 6},
+            groups=[{"points": 2, "measured": 2}] * 3,
             completionTime=format_timestamp(self.now),
             trust="Trustworthy" if trustworthy else "Untrustworthy",
             best=f"ngram {speedup:.2f}x at 1",

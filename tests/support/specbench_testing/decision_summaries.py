@@ -56,7 +56,6 @@ class Given:
     findings: Mapping[str, Severity] = field(default_factory=dict)
     """Severity of each finding of this cell, by check."""
     workload: str = "chat"
-    acceptance: float | None = None
     waits: bool = False
     """Whether the streams wait with their users, so that requests per hour are not known."""
 
@@ -65,7 +64,6 @@ class Given:
         tpot_figures = {
             f"tpot_ms_{each}": figure(self.tpot, self.tpot_half, "ms") for each in ("pooled", "p50", "p95", "p99")
         }
-        rates = {} if self.acceptance is None else {"acceptance_rate": figure(self.acceptance)}
         compared = self.arm != "none" and self.gain is not None
         hourly = figure(None if self.waits else 3600.0)
         whole = EndToEnd(
@@ -87,7 +85,6 @@ class Given:
                 "output_tps": figure(self.tps, self.half, "tokens/s"),
                 "output_tokens_mean": figure(TOKENS, 0.01, "tokens"),
                 **tpot_figures,
-                **rates,
             },
             speedup=figure(self.gain, self.half) if compared else None,
             tpot_speedup=figure(self.gain, self.half) if compared else None,

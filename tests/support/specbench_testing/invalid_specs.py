@@ -243,13 +243,6 @@ INVALID_SPECS = (
         "spec.workloads[0].systemPrompt",
         "systemPrompt needs exactly one of tokens",
     ),
-    InvalidSpecCase(
-        "a prompt cache that YAML reads as false",
-        {"spec.promptCache": False},
-        "spec.promptCache",
-        "of type string",
-        'write "Off" or "AsServed", with quotes',
-    ),
     _dataset(
         "a range with min above max",
         {"source": "gsm8k", "inputTokens": {"min": 9, "max": 3}},

@@ -1,7 +1,6 @@
 """Attacks of a person who may create runs and campaigns in one namespace: what each tries, and what refuses it.
 
-`tests/test_operator/test_tenant_attacks.py` tries each of them on a real cluster. hack/generate makes
-docs/reference/attacks.md from the same table, so that the page shows what the tests assert.
+`tests/test_operator/test_tenant_attacks.py` tries each of them on a real cluster.
 """
 
 from __future__ import annotations
@@ -29,22 +28,6 @@ TENANT_FENCE: dict[str, Any] = {
 }
 """The fence of these tests. The wildcard endpoints let addresses through that only the check of addresses refuses,
 and the lists for pods contain keys that only the check of reserved keys refuses."""
-
-
-class Item(StrEnum):
-    """What an attack tries to get."""
-
-    SECRETS = "Secrets of other people"
-    FILES = "Files of the client's pod"
-    ACCOUNTS = "Service accounts and the operator's identity"
-    VOLUMES = "Volumes and devices"
-    NODES = "Other nodes, and a place before other people's pods"
-    IMAGES = "Programs, images and environment"
-    LIMITS = "More than a fair share"
-    STORES = "Addresses and buckets that the operator can reach"
-    SERVERS = "Load on servers of other people"
-    TEMPLATE = "More than the pod template may add"
-    METADATA = "Trust in forged metadata"
 
 
 class Open(StrEnum):
@@ -539,19 +522,20 @@ _METADATA_ATTACKS = (
     _forged("forged-campaign", "labels", {"specbench.io/campaign": "nightly", "specbench.io/campaign-uid": "x"}),
     _forged("forged-annotations", "annotations", {"specbench.io/cell": "{}", "specbench.io/validated": "true"}),
 )
-ATTACKS: Mapping[Item, tuple[Attack, ...]] = {
-    Item.SECRETS: _SECRET_ATTACKS,
-    Item.FILES: _FILE_ATTACKS,
-    Item.ACCOUNTS: _ACCOUNT_ATTACKS,
-    Item.VOLUMES: _VOLUME_ATTACKS,
-    Item.NODES: _NODE_ATTACKS,
-    Item.IMAGES: _IMAGE_ATTACKS,
-    Item.LIMITS: _LIMIT_ATTACKS,
-    Item.STORES: _STORE_ATTACKS,
-    Item.SERVERS: _SERVER_ATTACKS,
-    Item.TEMPLATE: _TEMPLATE_ATTACKS,
-    Item.METADATA: _METADATA_ATTACKS,
-}
+ATTACKS: tuple[tuple[Attack, ...], ...] = (
+    _SECRET_ATTACKS,
+    _FILE_ATTACKS,
+    _ACCOUNT_ATTACKS,
+    _VOLUME_ATTACKS,
+    _NODE_ATTACKS,
+    _IMAGE_ATTACKS,
+    _LIMIT_ATTACKS,
+    _STORE_ATTACKS,
+    _SERVER_ATTACKS,
+    _TEMPLATE_ATTACKS,
+    _METADATA_ATTACKS,
+)
+"""All attacks, by what they are after."""
 UNSENT = ("metadata-service", "metadata-service-alibaba", "link-local")
 """Attacks whose addresses may be real where the tests run, so nothing is sent to them."""
 

@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
+import scipy
 
 from specbench_client.analysis.statistics.bootstrap import TAIL, ResamplingLayout, expanded_percentiles, t_quantile
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
@@ -46,11 +46,11 @@ class LogRatioEstimate:
 
     def low(self, confidence: float) -> float:
         """Return the one-sided lower bound."""
-        return self.value - float(special.stdtrit(self.freedom, confidence)) * self.below
+        return self.value - float(scipy.special.stdtrit(self.freedom, confidence)) * self.below
 
     def high(self, confidence: float) -> float:
         """Return the one-sided upper bound."""
-        return self.value + float(special.stdtrit(self.freedom, confidence)) * self.above
+        return self.value + float(scipy.special.stdtrit(self.freedom, confidence)) * self.above
 
     def p_below(self, limit: float) -> float:
         """One-sided p-value of "the true value is at the limit or above"; small if it is below."""
@@ -71,7 +71,7 @@ class LogRatioEstimate:
     def _p(self, distance: float, error: float) -> float:
         if error <= 0:  # no noise at all, as in a simulation
             return 0.0 if distance > 0 else 1.0
-        return float(special.stdtr(self.freedom, -distance / error))
+        return float(scipy.special.stdtr(self.freedom, -distance / error))
 
 
 def estimate_over_prompts(
@@ -133,7 +133,7 @@ def repeats_to_decide(estimate: LogRatioEstimate, limit: float, confidence: floa
     if estimate.run_variance is None:
         return None
     counts = np.arange(2, REPEATS_MOST + 1)
-    reach = special.stdtrit(2 * counts - 2, confidence) * np.sqrt(estimate.run_variance / counts)
+    reach = scipy.special.stdtrit(2 * counts - 2, confidence) * np.sqrt(estimate.run_variance / counts)
     found = counts[reach < abs(estimate.value - limit)]
     return int(found[0]) if found.size else None
 

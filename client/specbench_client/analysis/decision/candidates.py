@@ -20,12 +20,10 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.costs import (
     COST_PER_MILLION,
     COST_SAVED,
-    REQUESTS_GAINED,
     REQUESTS_PER_HOUR,
     EngineCost,
     cost_figures,
     cost_gain,
-    gained,
     requests_per_hour,
     saved,
 )
@@ -161,8 +159,10 @@ def _candidate(
     gain = None
     if compared is not None and cell.valid:
         alike = all(attainment(each, request.targets).within for each in (cell, compared))
-        gain = _gain(cell, compared, request, bills) if alike or request.objective is not Objective.COST else None
-        figures |= _cost_gains(cell, compared, bills if alike else {})
+        cheaper = _cost_gain(cell, compared, bills) if bills and alike else None
+        gain = cheaper if request.objective is Objective.COST else _gain(cell, compared, request.objective)
+        if cheaper is not None:
+            figures[COST_SAVED] = saved(cheaper)
     return Candidate(
         arm=cell.arm,
         workload=cell.workload,
@@ -218,30 +218,15 @@ def _streams_wait(cell: Cell) -> bool:
     return compared is not None and compared.speedup.value is not None and compared.requests_per_hour.value is None
 
 
-def _gain(cell: Cell, baseline: Cell, request: RecommendationRequest, bills: Mapping[str, EngineCost]) -> Figure | None:
-    if request.objective is Objective.LATENCY:
-        return gain_of(cell, cell.tpot_speedup)
+def _gain(cell: Cell, baseline: Cell, objective: Objective) -> Figure | None:
+    return gain_of(cell, cell.tpot_speedup) if objective is Objective.LATENCY else _rate_gain(cell, baseline)
+
+
+def _cost_gain(cell: Cell, baseline: Cell, bills: Mapping[str, EngineCost]) -> Figure | None:
     rate = _rate_gain(cell, baseline)
-    if request.objective is Objective.THROUGHPUT or rate is None:
-        return rate
-    return _cost_gain(rate, cell, baseline, bills)
-
-
-def _cost_gain(rate: Figure, cell: Cell, baseline: Cell, bills: Mapping[str, EngineCost]) -> Figure | None:
-    hourly = requests_per_hour(baseline)
-    return cost_gain(rate, bills[cell.arm], bills[baseline.arm], hourly.value if hourly else None)
-
-
-def _cost_gains(cell: Cell, baseline: Cell, bills: Mapping[str, EngineCost]) -> dict[str, Figure]:
-    """Return the requests an hour gained and the cost saved."""
-    rate, hourly, found = _rate_gain(cell, baseline), requests_per_hour(baseline), dict[str, Figure]()
     if rate is None or rate.value is None:
-        return found
-    more = gained(rate, hourly) if hourly is not None else None
-    if more is not None:
-        found[REQUESTS_GAINED] = more
-    gain = _cost_gain(rate, cell, baseline, bills) if bills else None
-    return found if gain is None else {**found, COST_SAVED: saved(gain)}
+        return None
+    return cost_gain(rate, bills[cell.arm], bills[baseline.arm])
 
 
 def _slot(cell: Cell) -> tuple[str, str]:

@@ -5,10 +5,10 @@ The settings are rendered by the engine's launcher, so a deployment drafts exact
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specbench_api.api_model import Names, in_words
+from specbench_api.api_model import in_words
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, launch_problems, release_of
 from specbench_api.outcome.provenance import FactName
@@ -18,49 +18,14 @@ from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
-from specbench_client.errors import BadInput, ClientError, EvidenceInsufficient
+from specbench_client.errors import BadInput, EvidenceInsufficient
 from specbench_client.visible_text import visible
-
-
-class DeploymentFormat(Names):
-    """The formats of a deployment's settings."""
-
-    VLLM = "vllm"
-    """Flags of `vllm serve`."""
-    SGLANG = "sglang"
-    """Flags of `sglang.launch_server`."""
-    TENSORRT_LLM = "trtllm"
-    """YAML of `trtllm-serve --extra_llm_api_options`."""
-    LLAMA_CPP = "llama-cpp"
-    """Flags of `llama-server`."""
-    KSERVE = "kserve"
-    """A JSON patch of a KServe InferenceService."""
-    LLM_D = "llm-d"
-    """Values of the chart llm-d-modelservice."""
-    DYNAMO = "dynamo"
-    """The part of a DynamoGraphDeployment that has the engine's arguments."""
-    HELM_VALUES = "helm-values"
-    """`args`, for a chart that passes them to the engine."""
-
-
-FORMAT_ENGINES: Mapping[DeploymentFormat, tuple[EngineKind, ...]] = {
-    DeploymentFormat.VLLM: (EngineKind.VLLM,),
-    DeploymentFormat.SGLANG: (EngineKind.SGLANG,),
-    DeploymentFormat.TENSORRT_LLM: (EngineKind.TENSORRT_LLM,),
-    DeploymentFormat.LLAMA_CPP: (EngineKind.LLAMA_CPP,),
-    DeploymentFormat.KSERVE: (EngineKind.VLLM, EngineKind.SGLANG),
-    DeploymentFormat.LLM_D: (EngineKind.VLLM,),
-    DeploymentFormat.DYNAMO: (EngineKind.VLLM, EngineKind.SGLANG),
-    DeploymentFormat.HELM_VALUES: (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.LLAMA_CPP),
-}
-"""By format, the engines whose settings it can contain: flags fit everywhere, a configuration file only its own."""
 
 
 @dataclass(frozen=True)
 class Deployment:
     """The settings of one arm with their evidence. `choices`: the recommendations for the workloads that it serves."""
 
-    form: DeploymentFormat
     plan: Plan
     summary: RunSummary
     recommendation: Recommendation
@@ -91,26 +56,18 @@ class Deployment:
 
 
 def deployment_of(
-    form: DeploymentFormat,
-    plan: Plan,
-    summary: RunSummary,
-    recommendation: Recommendation,
-    workload: str | None = None,
+    plan: Plan, summary: RunSummary, recommendation: Recommendation, workload: str | None = None
 ) -> Deployment:
     """Return the recommended arm's settings for all workloads, or for one.
 
-    Raises BadInput if the format does not fit the run, EvidenceInsufficient if no arm is shown to be worth deploying.
+    Raises BadInput for an unknown workload, EvidenceInsufficient if no arm is shown to be worth deploying.
     """
-    refusal = _run_refusal(form, plan, summary)
-    if refusal is not None:
-        raise refusal
+    _reject_run(plan, summary)
     choices = [each for each in recommendation.choices if workload in (None, each.workload)]
     if workload is not None and not choices:
         known = ", ".join(each.workload for each in recommendation.choices) or "none"
         raise BadInput(f"--workload {workload}: the run has no such workload: give one of {known}")
-    refusal = _choice_refusal(choices)
-    if refusal is not None:
-        raise refusal
+    _reject_choices(choices)
     arm = plan.arm(str(choices[0].arm))
     order = launch_order(plan, arm)
     problems = "; ".join(map(str, launch_problems(order)))
@@ -122,35 +79,30 @@ def deployment_of(
     if hidden is not None:
         message = f"{arm.name}: its argument {hidden!a} has characters that cannot be shown: measure it without them"
         raise EvidenceInsufficient(message, "NotRenderable")
-    return Deployment(form, plan, summary, recommendation, tuple(choices), arm, launch)
+    return Deployment(plan, summary, recommendation, tuple(choices), arm, launch)
 
 
-def _run_refusal(form: DeploymentFormat, plan: Plan, summary: RunSummary) -> ClientError | None:
-    """Return why nothing of this run may be deployed in this format; None if something may."""
-    kind, option = plan.engine.kind, f"--emit {form}"
+def _reject_run(plan: Plan, summary: RunSummary) -> None:
+    """Raise EvidenceInsufficient if nothing of this run may be deployed."""
+    kind = plan.engine.kind
     if summary.simulated or kind is EngineKind.SIMULATOR:
-        message = f"{option}: the run was simulated, so it is no evidence for an engine: measure a real engine"
-        return EvidenceInsufficient(message, "Simulated")
+        message = "the run was simulated, so it is no evidence for an engine: measure a real engine"
+        raise EvidenceInsufficient(message, "Simulated")
     if plan.engine.is_external:
         origin = "was imported" if plan.engine.is_imported else "measured an endpoint that specbench did not start"
         message = (
-            f"{option}: the run {origin}, so its drafter's options are"
+            f"the run {origin}, so its drafter's options are"
             " unknown: copy them from its own deployment, or measure the arm with `specbench run`"
         )
-        return EvidenceInsufficient(message, "DrafterUnknown")
-    if kind not in FORMAT_ENGINES[form]:
-        fitting = [str(each) for each, kinds in FORMAT_ENGINES.items() if kind in kinds]
-        remedy = f"use --emit {' or '.join(fitting)}" if fitting else "no format has this engine"
-        engines = " or ".join(FORMAT_ENGINES[form])
-        message = f"{option}: the run measured {kind}, and a speed-up on it does not hold on {engines}: {remedy}"
-        return BadInput(message, "OtherEngine")
+        raise EvidenceInsufficient(message, "DrafterUnknown")
+    if kind is EngineKind.TRANSFORMERS:
+        message = f"the run measured {kind}, which is for research: measure the arm on the engine that you deploy"
+        raise EvidenceInsufficient(message, "ResearchRuntime")
     if not summary.trustworthy:
-        return EvidenceInsufficient(
-            f"{option}: the run is not trustworthy: `specbench report` lists its findings; remove their causes and"
-            " measure again",
+        raise EvidenceInsufficient(
+            "the run is not trustworthy: `specbench report` lists its findings; remove their causes and measure again",
             "NotTrustworthy",
         )
-    return None
 
 
 _REFUSED_ANSWERS = {
@@ -160,19 +112,18 @@ _REFUSED_ANSWERS = {
 }
 
 
-def _choice_refusal(choices: Sequence[WorkloadChoice]) -> ClientError | None:
-    """Return why these recommendations do not name one drafter; None if they do."""
+def _reject_choices(choices: Sequence[WorkloadChoice]) -> None:
+    """Raise EvidenceInsufficient if these recommendations do not name one drafter."""
     if not choices:
-        return EvidenceInsufficient("nothing was measured: run the file again to continue it", "NothingMeasured")
+        raise EvidenceInsufficient("nothing was measured: run the file again to continue it", "NothingMeasured")
     refused = [each for each in choices if each.answer in _REFUSED_ANSWERS]
     paying = [f"--workload {each.workload}" for each in choices if each not in refused]
     if refused:
         first = refused[0]
         remedy = _REFUSED_ANSWERS[first.answer] + (f", or give {' or '.join(paying)}" if paying else "")
         message = f"{first.workload}: {in_words(first.answer)}: {first.reason}: {remedy}"
-        return EvidenceInsufficient(message, str(first.answer))
+        raise EvidenceInsufficient(message, str(first.answer))
     if len({each.arm for each in choices}) > 1:
         arms = "; ".join(f"{each.workload}: {each.arm}" for each in choices)
         message = f"the workloads need different drafters ({arms}): give {' or '.join(paying)}"
-        return EvidenceInsufficient(message, "WorkloadsDiffer")
-    return None
+        raise EvidenceInsufficient(message, "WorkloadsDiffer")

@@ -35,12 +35,9 @@ from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     not_known,
     ruled_out,
-    upkeep,
     words_of,
     worse_arms,
 )
-from specbench_client.analysis.decision.rules_of_thumb import read_rules
-from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
 
 # Limits that every reader of a recommendation must know.
@@ -64,11 +61,6 @@ COST = (
     "Cost is compared at the same load, where both meet the same targets. Prices are yours, lengths those of"
     " these prompts, and the engine is assumed to be as busy all the time as in this run."
 )
-ENERGY_NOT_MEASURED = (
-    "Joules per token are missing: neither engines nor the client sample the power of GPUs"
-    " (`specbench report --power FILE --recompute` takes samples)."
-)
-ENERGY_APART = "Joules per token are in the run's report but not in the cost: include energy in the price of an hour."
 SIMULATED = "Simulated: these results are not a measurement of any engine."
 _UNIT = {Objective.THROUGHPUT: "throughput", Objective.LATENCY: "token rate", Objective.COST: "tokens for the money"}
 
@@ -117,16 +109,10 @@ def limits_of(
         PERCENTILES if request.targets else "",
         ACROSS if across else "",
         COST if request.prices else "",
-        _energy_note(summary) if request.objective is Objective.COST else "",
         f"It is not known whether {', '.join(unknown)} fits into the spare memory: not ruled out." if unknown else "",
         SCOPE_NOTE,
     ]
     return [each for each in found if each]
-
-
-def _energy_note(summary: RunSummary) -> str:
-    measured = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is not None]
-    return ENERGY_APART if measured else ENERGY_NOT_MEASURED
 
 
 def _workload_clause(choice: WorkloadChoice, request: RecommendationRequest, words: dict[str, str]) -> str:
@@ -194,11 +180,9 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
         prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
         constraints=words_of(request.constraints),
         ruled_out=barred,
-        upkeep=upkeep(plan, request.prices),
         limits=limits_of(
             summary, request, choices, doubting_checks(summary.findings), not_known(plan, summary, request)
         ),
-        rules_of_thumb=read_rules(plan, summary, request.constraints),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.recommendation import Objective, SloTarget
@@ -13,8 +12,7 @@ from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.decision.costs import training_cost
-from specbench_client.documents.prices import Paradigm, Prices, Trained
+from specbench_client.documents.prices import Prices
 from specbench_client.trust.checks.answers import ANSWERS_WORSE
 
 WORTH = 1.05
@@ -29,8 +27,6 @@ class Constraints:
     """Whether a drafter can be trained."""
     spare_memory_gb: float | None = None
     """GPU memory that a drafter may take, in GB of 10^9 bytes; 0: none."""
-    target_changes: Literal["often", "seldom"] | None = None
-    """How often the target changes. It rules nothing out; the decision tree from the literature uses it."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +56,9 @@ def targets_of(slo: Slo | None) -> tuple[SloTarget, ...]:
 
 
 # Constraints rule out arms that need training, and arms that need memory. A post-hoc drafter is trained for its target,
-# and a new target needs a new one; whether a drafter is post-hoc follows from its method unless the price list states
-# it. Methods that draft from the text alone need no memory; any other drafter has weights and a cache, whose size is
-# only known where the engine reports it.
+# and a new target needs a new one; whether a drafter is post-hoc follows from its method. Methods that draft from the
+# text alone need no memory; any other drafter has weights and a cache, whose size is only known where the engine
+# reports it.
 
 GB = 1e9
 _NO_TRAINING = "without training"
@@ -105,29 +101,11 @@ def not_known(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
     return [arm.name for arm in plan.arms if arm.drafter and _takes_memory(arm.drafter) and arm.name not in weights]
 
 
-def paradigm_of(drafter: Drafter, training: Trained | None) -> Paradigm:
-    """Return the paradigm from the price list, else the usual one of the method."""
-    if training is not None and training.paradigm is not None:
-        return training.paradigm
-    if drafter.method is Method.DRAFT_MODEL or not _takes_memory(drafter):
-        return Paradigm.TRAINING_FREE
-    return Paradigm.CO_TRAINED if drafter.method is Method.MTP else Paradigm.POST_HOC
-
-
-def upkeep(plan: Plan, prices: Prices | None) -> list[str]:
-    """Describe how each drafter of the price list was trained, what that cost, and when it must be trained again."""
-    if prices is None:
-        return []
-    trained = [(arm, prices.trained[arm.name]) for arm in plan.arms if arm.name in prices.trained and arm.drafter]
-    return [f"{arm.name}: {_training_text(arm, training, prices)}" for arm, training in trained]
-
-
 def _why(arm: Arm, request: RecommendationRequest, weights_gb: float | None) -> str:
     """Return why this arm is ruled out; empty where it is not."""
     if arm.drafter is None:
         return ""
-    training = request.prices.trained.get(arm.name) if request.prices else None
-    if request.constraints.can_train is False and paradigm_of(arm.drafter, training) is Paradigm.POST_HOC:
+    if request.constraints.can_train is False and _is_post_hoc(arm.drafter):
         return "must be trained for its target"
     spare = request.constraints.spare_memory_gb
     if spare is None or not _takes_memory(arm.drafter):
@@ -136,6 +114,11 @@ def _why(arm: Arm, request: RecommendationRequest, weights_gb: float | None) -> 
         return "needs memory of its own"
     fits = weights_gb is None or weights_gb <= spare
     return "" if fits else f"its weights need {weights_gb:.1f} GB, and {spare:g} GB are spare"
+
+
+def _is_post_hoc(drafter: Drafter) -> bool:
+    """Return whether it is trained for an existing target: n-grams and smaller models are not, MTP comes with it."""
+    return _takes_memory(drafter) and drafter.method not in (Method.DRAFT_MODEL, Method.MTP)
 
 
 def _takes_memory(drafter: Drafter) -> bool:
@@ -149,17 +132,3 @@ def _weights_gb(summary: RunSummary) -> dict[str, float]:
     values = {arm: fact.value for arm, fact in facts.items() if fact is not None}
     numbers = {arm: value for arm, value in values.items() if isinstance(value, int | float)}
     return {arm: value / GB for arm, value in numbers.items() if not isinstance(value, bool)}
-
-
-def _training_text(arm: Arm, training: Trained, prices: Prices) -> str:
-    assert arm.drafter is not None
-    cost = training_cost(arm.name, prices)
-    hours = "" if training.gpu_hours is None else f", trained in {training.gpu_hours:g} GPU-hours"
-    amount = f", {cost:g} {prices.currency} in all" if cost else ""
-    again = {
-        "target": ", to be trained again with each target",
-        "traffic": ", to be trained again with other traffic",
-        "never": ", never to be trained again",
-        None: "",
-    }[training.again_with]
-    return f"{paradigm_of(arm.drafter, training)}{hours}{amount}{again}"

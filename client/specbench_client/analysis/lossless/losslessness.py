@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.lossless import ComparedBy, FirstDifference, Losslessness, LosslessVerdict
@@ -130,7 +130,7 @@ def _interval_without_differences(prompts: int) -> FigureInterval | None:
 
 def _detectable(bounds: FigureInterval, prompts: int) -> Figure:
     """(z(1 − α/2) + z(power)) × standard error, which is the interval's half-width / z(1 − α/2)."""
-    value = (bounds.high - bounds.low) / 2 * (Z + float(special.ndtri(POWER))) / Z
+    value = (bounds.high - bounds.low) / 2 * (Z + NormalDist().inv_cdf(POWER)) / Z
     return _figure(min(value, 1.0), DETECTABLE, prompts)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
@@ -62,7 +62,7 @@ def opening_test(mine: pd.DataFrame, base: pd.DataFrame, seed: int) -> Permutati
         return None
     value, null = float(np.mean(observed)), np.mean(permuted, axis=0)
     scale = 1 + float(np.mean(alike))
-    far = float(special.ndtri(1 - LEVEL) + special.ndtri(POWER)) * float(null.std())
+    far = (NormalDist().inv_cdf(1 - LEVEL) + NormalDist().inv_cdf(POWER)) * float(null.std())
     p_value = (1 + int((null >= value - 1e-12).sum())) / (1 + OPENING_PERMUTATIONS)
     return PermutationTest(_share(value, scale), p_value, _share(far, scale), len(observed))
 
@@ -120,7 +120,7 @@ def length_test(mine: pd.DataFrame, base: pd.DataFrame, seed: int) -> Permutatio
     value = float(np.abs(_differences(weights[np.newaxis], order, ends)).max())
     null, spread = _permuted(weights, prompts, (order, ends), seed)
     p_value = (1 + int((null >= value - 1e-12).sum())) / (1 + LENGTH_PERMUTATIONS)
-    detectable = float(np.quantile(null, 1 - LEVEL)) + float(special.ndtri(POWER)) * spread
+    detectable = float(np.quantile(null, 1 - LEVEL)) + NormalDist().inv_cdf(POWER) * spread
     return PermutationTest(value, p_value, min(1.0, detectable), count)
 
 

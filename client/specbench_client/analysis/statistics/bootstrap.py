@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.metrics.tidy_frame import Mask, Values
@@ -116,13 +117,13 @@ _LIMITATIONS = {
 }
 
 
-Z = float(special.ndtri(1 - TAIL))
+Z = NormalDist().inv_cdf(1 - TAIL)
 """Half-width of an interval in standard errors, if these are known exactly."""
 
 
 def t_quantile(freedom: float) -> float:
     """Return Student's quantile, the half-width of an interval in estimated standard errors."""
-    return float(special.stdtrit(freedom, 1 - TAIL))
+    return float(scipy.special.stdtrit(freedom, 1 - TAIL))
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ the wider of both intervals covers 97 % to 98 %).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import scipy
 
 from specbench_api.outcome.figure import FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
@@ -78,7 +78,7 @@ def resample_sums(matrices: Sequence[Values], layout: ResamplingLayout, seed: in
     """
     if layout.repeats < MIN_REPEATS_TO_COMPARE:
         return resampled_sums(matrices, layout, seed)
-    return resampled_sums([matrix.sum(axis=0, keepdims=True) for matrix in matrices], replace(layout, repeats=1), seed)
+    return resampled_sums([matrix.sum(axis=0, keepdims=True) for matrix in matrices], layout, seed)
 
 
 def value_and_interval(figure: ResampledFigure, layout: ResamplingLayout) -> tuple[float, ChosenInterval | None]:
@@ -108,9 +108,8 @@ def two_level_interval(
     if runs is not None and is_balanced(layout.turns) and _has_own_prompts(figure.influence):
         return interval_over_repeats(runs, layout, "each repeat has its own prompts")
     quantile = satterthwaite if layout.repeats < COCHRAN_FROM else cochran
-    two_level = _two_level(
-        figure, prompts, layout, quantile, "expanded percentiles" if prompts_interval is None else "bootstrap-t"
-    )
+    how = "expanded percentiles" if prompts_interval is None else "bootstrap-t"
+    two_level = _two_level(figure.value, figure.influence, prompts, layout, quantile, how=how)
     if runs is None or runs.high - runs.low <= two_level.bounds.high - two_level.bounds.low:
         return two_level
     return wider_interval(two_level.bounds, runs, layout)
@@ -121,16 +120,17 @@ def _has_own_prompts(influence: Values) -> bool:
     return bool((influence != 0).sum(axis=0).max() <= 1)
 
 
-def share_interval(figure: ResampledFigure, layout: ResamplingLayout) -> ChosenInterval | None:
+def share_interval(value: float, samples: Values, influence: Values, layout: ResamplingLayout) -> ChosenInterval | None:
     """Return the two-level interval of a share, or None if there are too few prompts.
 
-    A run that is faster or slower as a whole changes a share more than proportionally, but never beyond 0 or 1:
-    neither Cochran's quantile nor the t interval over repeats is needed, and both would be too wide.
+    The first arguments are those of `ResampledFigure`. A run that is faster or slower as a whole changes a share more
+    than proportionally, but never beyond 0 or 1: neither Cochran's quantile nor the t interval over repeats is needed,
+    and both would be too wide.
     """
-    prompts = expanded_percentiles(figure.value, figure.samples, layout)
+    prompts = expanded_percentiles(value, samples, layout)
     if prompts is None or layout.repeats < MIN_REPEATS_TO_COMPARE:
-        return wider_interval(prompts, t_bounds(figure.value, figure.repeats, layout.turns), layout)
-    return _two_level(figure, prompts, layout, satterthwaite)
+        return wider_interval(prompts, None, layout)
+    return _two_level(value, influence, prompts, layout, satterthwaite, how="expanded percentiles")
 
 
 def ratio_influence(over: Values, under: Values) -> Values:
@@ -140,11 +140,13 @@ def ratio_influence(over: Values, under: Values) -> Values:
 
 
 def _two_level(
-    figure: ResampledFigure,
+    value: float,
+    influence: Values,
     prompts: IntervalBounds,
     layout: ResamplingLayout,
     quantile: Callable[[VariancePair, VariancePair], float],
-    how: str = "expanded percentiles",
+    *,
+    how: str,
 ) -> ChosenInterval:
     """Combine the variances between prompts and between runs.
 
@@ -153,17 +155,17 @@ def _two_level(
     """
     freedoms = layout.freedom, float(layout.runs_freedom)
     critical = t_quantile(freedoms[0])
-    below, above = ((figure.value - prompts.low) / critical, (prompts.high - figure.value) / critical)
-    parts = ((below + above) / 2) ** 2, _runs_variance(figure.influence, layout)
+    below, above = ((value - prompts.low) / critical, (prompts.high - value) / critical)
+    parts = ((below + above) / 2) ** 2, _runs_variance(influence, layout)
     reach = quantile(parts, freedoms)
     runs = float(np.sqrt(parts[1]))
-    low, high = figure.value - reach * np.hypot(below, runs), figure.value + reach * np.hypot(above, runs)
+    low, high = value - reach * np.hypot(below, runs), value + reach * np.hypot(above, runs)
     within = " within categories" if layout.stratified else ""
     method = (
         f"bootstrap, unit: prompt; {bootstrap.RESAMPLES} resamples of {layout.prompts} prompts{within}, {how};"
         f" the variance of {layout.repeats} repeats added"
     )
-    freedom = float(np.clip(special.stdtridf(1 - TAIL, reach), min(freedoms), sum(freedoms)))
+    freedom = float(np.clip(scipy.special.stdtridf(1 - TAIL, reach), min(freedoms), sum(freedoms)))
     return ChosenInterval(IntervalBounds(float(low), float(high)), method, freedom, runs_error=runs)
 
 

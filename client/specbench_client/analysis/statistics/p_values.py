@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scipy import special
+import scipy
 
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds, t_quantile
 
@@ -14,7 +14,7 @@ def interval_p_value(value: float, bounds: IntervalBounds, freedom: float) -> fl
     reach = value - bounds.low if value > 0 else bounds.high - value
     if reach <= 0:  # no noise at all, as in a simulation
         return 1.0 if value == 0 else 0.0
-    return float(2 * special.stdtr(freedom, -t_quantile(freedom) * abs(value) / reach))
+    return float(2 * scipy.special.stdtr(freedom, -t_quantile(freedom) * abs(value) / reach))
 
 
 def holm_rejections(p_values: Sequence[float | None], alpha: float) -> list[bool]:

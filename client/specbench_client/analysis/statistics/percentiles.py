@@ -28,11 +28,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize, special
+import scipy
 
 from specbench_client.analysis.statistics.bootstrap import TAIL, ChosenInterval, IntervalBounds, Z
 from specbench_client.analysis.statistics.intervals import (
-    ResampledFigure,
     ratio_influence,
     resample_sums,
     share_interval,
@@ -58,14 +57,12 @@ def percentile_intervals(
         below.add([*((some <= each).astype(np.float64) for each in found), np.ones_like(some)])
     matrices = below.matrices
     sums = resample_sums(matrices, layout, seed)
-    counts = matrices[-1].sum(axis=1)
     intervals: list[ChosenInterval | None] = []
     for index, percent in enumerate(percents):
         share = float(matrices[index].sum() / values.size)
         with np.errstate(divide="ignore", invalid="ignore"):
-            samples, repeats = sums[:, index] / sums[:, -1], matrices[index].sum(axis=1) / counts
-        levels = ResampledFigure(share, samples, ratio_influence(matrices[index], matrices[-1]), repeats)
-        chosen = share_interval(levels, layout)
+            samples = sums[:, index] / sums[:, -1]
+        chosen = share_interval(share, samples, ratio_influence(matrices[index], matrices[-1]), layout)
         enough = layout.prompts >= prompts_needed(percent / 100)
         intervals.append(_looked_up(values, percent / 100, chosen) if chosen and enough else None)
     return intervals
@@ -91,18 +88,19 @@ def ranks(share: float, independent: float) -> IntervalBounds:
     """Return the fractional ranks, from 1, among this many independent values that bound the percentile."""
 
     def beyond(rank: float, chance: float) -> float:
-        return float(special.betainc(rank, independent + 1 - rank, share)) - chance
+        return float(scipy.special.betainc(rank, independent + 1 - rank, share)) - chance
 
     low, high = 1e-6, independent + 1 - 1e-6
     return IntervalBounds(
-        optimize.brentq(beyond, low, high, args=(1 - TAIL,)), optimize.brentq(beyond, low, high, args=(TAIL,))
+        scipy.optimize.brentq(beyond, low, high, args=(1 - TAIL,)),
+        scipy.optimize.brentq(beyond, low, high, args=(TAIL,)),
     )
 
 
 def jeffreys(share: float, independent: float) -> IntervalBounds:
     """Return Jeffreys' bounds of a share among this many independent requests."""
     below, above = share * independent + 0.5, (1 - share) * independent + 0.5
-    low, high = (float(special.betaincinv(below, above, tail)) for tail in (TAIL, 1 - TAIL))
+    low, high = (float(scipy.special.betaincinv(below, above, tail)) for tail in (TAIL, 1 - TAIL))
     return IntervalBounds(low, high)
 
 

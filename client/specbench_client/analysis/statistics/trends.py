@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import optimize, special
 
 from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_client.analysis.statistics.bootstrap import LEVEL, IntervalBounds
@@ -106,9 +106,9 @@ def _fits(values: Values, times: Values, parts: NDArray[np.intp]) -> tuple[Value
 
 def _quantile(share: float, slopes: Values, errors: Values, weights: Values, freedom: float) -> float:
     """Return the quantile of the average of t distributions."""
-    reach = 2 * abs(float(special.stdtrit(freedom, share))) * errors.max()
+    reach = 2 * abs(float(scipy.special.stdtrit(freedom, share))) * errors.max()
 
     def excess(slope: float) -> float:
-        return float(weights @ special.stdtr(freedom, (slope - slopes) / errors)) - share
+        return float(weights @ scipy.special.stdtr(freedom, (slope - slopes) / errors)) - share
 
-    return float(optimize.brentq(excess, slopes.min() - reach, slopes.max() + reach))
+    return float(scipy.optimize.brentq(excess, slopes.min() - reach, slopes.max() + reach))

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import optimize
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.step_cost import Coefficient, StepCost, StepObservation, StepSplit
@@ -188,7 +188,7 @@ def fit_terms(observations: Sequence[StepObservation], terms: Sequence[Coefficie
     times = step_times(observations)
     scaled = design_matrix(observations, terms) / times[:, np.newaxis]
     sizes = np.linalg.norm(scaled, axis=0)
-    values, _ = optimize.nnls(scaled / sizes, np.ones_like(times))
+    values, _ = scipy.optimize.nnls(scaled / sizes, np.ones_like(times))
     return FittedStepCost(tuple(terms), values / sizes, _half_widths(scaled / sizes, values) / sizes)
 
 

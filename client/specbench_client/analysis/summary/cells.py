@@ -184,7 +184,7 @@ def _evidence(
 
 
 def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, ReuseMissing | None]:
-    if pairs is None or measured.plan.prompt_cache is PromptCache.OFF:
+    if pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED:
         return None, None
     found = reuse_of(pairs, measured.seed)
     return (found, None) if isinstance(found, Reuse) else (None, found)

@@ -28,7 +28,6 @@ from specbench_client.analysis.curves.axes import CONCURRENCY, RATE
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import WORTH, RecommendationRequest, targets_of
-from specbench_client.analysis.estimates.energy import PowerTrace, with_energy
 from specbench_client.analysis.estimates.point_rows import (
     REPEATS_OF_ROUND,
     RecordParts,
@@ -186,7 +185,6 @@ def summarise_run(
     *,
     coverage: Mapping[str, PromptCoverage] | None = None,
     slo: Slo | None = None,
-    power: PowerTrace | None = None,
     shelves: ColumnStoreFactory = MemoryColumnStore,
     failures: Mapping[str, str] | None = None,
 ) -> RunSummary:
@@ -195,14 +193,11 @@ def summarise_run(
     `summaries`: one for each point with a manifest, in any order. `records`: the point's hash → its records in parts;
     each is read once, one workload × load after the other, so that a lazy mapping keeps memory small, and once more
     where texts are stored and answers differ. `created`: RFC 3339. `launches`: records of the launches that served
-    these points. `coverage`: by workload. `slo`: targets of the goodput. `power`: samples taken while the points were
-    measured. `shelves`: where the rows of an arm are stored while it is compared; in memory by default. `failures`: arm
-    → why its engine failed.
+    these points. `coverage`: by workload. `slo`: targets of the goodput. `shelves`: where the rows of an arm
+    are stored while it is compared; in memory by default. `failures`: arm → why its engine failed.
     """
     judged = evaluate_cells(plan, summaries, records, slo, shelves)
-    return summarise_cells(
-        plan, summaries, judged, created, launches, coverage=coverage, slo=slo, power=power, failures=failures
-    )
+    return summarise_cells(plan, summaries, judged, created, launches, coverage=coverage, slo=slo, failures=failures)
 
 
 def evaluate_cells(
@@ -227,7 +222,6 @@ def summarise_cells(
     *,
     coverage: Mapping[str, PromptCoverage] | None = None,
     slo: Slo | None = None,
-    power: PowerTrace | None = None,
     failures: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Summarise a run from its evaluated cells; parameters as of `summarise_run`."""
@@ -271,7 +265,7 @@ def summarise_cells(
         points_invalid=len(_invalid(judged, measured)),
         missing=missing,
         decided_after=ended,
-        cells=with_energy(cells, measured, power) if power else cells,
+        cells=cells,
         arm_environments=environments,
         coverage=dict(coverage or {}),
         crossover=crossovers(plan, judged, findings),

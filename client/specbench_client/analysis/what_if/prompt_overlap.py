@@ -7,18 +7,14 @@ BLEU-4 does (rank correlation 0.85 against 0.51 on InstructCoder's traces). Both
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.recommendation import RuleCase, RuleReading
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
-from specbench_api.spec.drafter import Method
-from specbench_client.analysis.decision.rules_of_thumb import HIGH_OVERLAP, LARGER, RuleCell, rule_case
-from specbench_client.analysis.estimates.figure_ratios import figure_ratio
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.what_if.answers import Tokens
 from specbench_client.analysis.what_if.ngram_lookup import numbered_ngrams
@@ -130,31 +126,3 @@ def _speedup(pairs: Pairs, each: OverlapBin, by_prompt: Mapping[OverlapMeasure, 
     return (
         found.figure if found.repeats >= MIN_REPEATS_TO_COMPARE else found.figure.model_copy(update={"interval": None})
     )
-
-
-# The rule "where BLEU-4 of prompt and output is above 0.6, n-gram beats EAGLE" is evaluated here and not with the other
-# rules of thumb, because a summary contains no texts and so no overlap. In each bin of BLEU-4 from 0.6 on, the measured
-# speed-up of every n-gram arm is divided by that of every EAGLE arm over the same prompts. Both share one baseline, so
-# the interval of the ratio is too wide rather than too narrow (`estimates.figure_ratios`).
-
-HIGH_BLEU = 0.6
-NO_HIGH_OVERLAP = f"no answer of this run has a BLEU-4 of {HIGH_BLEU} or more"
-NOT_BOTH_DRAFTERS = "the run does not have both an n-gram arm and an EAGLE arm that were compared with its baseline"
-_EAGLE = (Method.EAGLE, Method.EAGLE3)
-
-
-def overlap_rule(bins: Sequence[OverlapBin], methods: Mapping[str, Method], where: RuleCell) -> RuleReading:
-    """Evaluate the rule. `methods`: method of each drafting arm of the run, by name."""
-    high = [each for each in bins if each.by == "bleu4" and each.low >= HIGH_BLEU]
-    cases = [case for each in high for case in _cases(each, methods, where)]
-    return HIGH_OVERLAP.reading(cases, NOT_BOTH_DRAFTERS if high else NO_HIGH_OVERLAP)
-
-
-def _cases(each: OverlapBin, methods: Mapping[str, Method], where: RuleCell) -> Iterator[RuleCase]:
-    for first, ngram in each.speedups.items():
-        for second, eagle in each.speedups.items():
-            if methods.get(first) is Method.NGRAM and methods.get(second) in _EAGLE:
-                ratio = figure_ratio(ngram, eagle, "")
-                if ratio is not None:
-                    because = f"BLEU-4 of {each.low:.1f} to {each.high:.1f}, {each.answers:,} answers"
-                    yield rule_case(f"{first} over {second}", where, because, LARGER, ratio)

@@ -83,7 +83,7 @@ def _mebibytes(facts: Mapping[FactName, Fact], name: FactName) -> str:
     return f"{value / _MIB:,.0f} MiB" if isinstance(value, int | float) else DASH
 
 
-PROMPT_CACHE_WORDS = {PromptCache.OFF: "off", PromptCache.AS_SERVED: "as served"}
+PROMPT_CACHE_WORDS = {PromptCache.DISABLED: "disabled", PromptCache.AS_SERVED: "as served"}
 APPLICABILITY_TITLE = "When these results apply"
 APPLICABILITY_COLUMNS = ("Look at", "In this run", "Elsewhere")
 _LENGTH, _ACCEPTED = "output_tokens_mean", "acceptance_length_emitted_pooled"

@@ -11,7 +11,6 @@ from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.percentiles import PERCENTILES
-from specbench_client.analysis.estimates.energy import JOULES
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
 from specbench_client.report.text.answers import answers_lines, answers_table
@@ -63,8 +62,7 @@ def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -
     workload = [CellColumn("Workload", lambda cell: cell.workload, numeric=False)] if several else []
     *columns, findings = _wide_columns(statistics)
     goodput = [_GOODPUT, _MET] if summary.slo else []
-    energy = [_ENERGY] if any(JOULES in cell.figures for cell in summary.cells) else []
-    return [CellColumn("Arm", lambda cell: cell.arm, numeric=False), *workload, *columns, *goodput, *energy, findings]
+    return [CellColumn("Arm", lambda cell: cell.arm, numeric=False), *workload, *columns, *goodput, findings]
 
 
 def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATISTICS) -> list[CellColumn]:
@@ -72,8 +70,7 @@ def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_S
     arm, *others = cell_columns(summary)
     workload = [column for column in others if column.title == "Workload"]
     *narrow, findings = _narrow_columns(statistics)
-    energy = [column for column in others if column is _ENERGY]
-    return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), *energy, findings]
+    return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), findings]
 
 
 def speedup_text(cell: Cell, figure: Figure | None) -> str:
@@ -146,7 +143,6 @@ _GOOD = CellColumn(
     "In time\nreq/s", lambda cell: number(cell.goodput.rate.value if cell.goodput else None) + f" ({_met(cell)})"
 )
 
-_ENERGY = CellColumn("J/token", lambda cell: number(figure_value(cell, JOULES), 3))
 
 _LATENCIES = {"TTFT ms": "ttft_ms", "TPOT ms": "tpot_ms", "E2E ms": "e2e_ms"}
 """Title of a latency → its figures without their suffix."""

@@ -12,8 +12,6 @@ from specbench_api.outcome.recommendation import (
     Candidate,
     Objective,
     Recommendation,
-    RuleReading,
-    RuleVerdict,
     Sustained,
 )
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -43,11 +41,7 @@ CANDIDATES = (
 )
 _ASKED_FOR = ("Targets", "Cost/1M", "Saved")
 """Columns that are shown only where targets or prices are given."""
-RULES = ("Rule", "Statement", "Measured", "Verdict", "Source")
 SUSTAINED = ("Arm", "Workload", "Up to", "Shown to", "Missed at", "Reason")
-CASES_MAX = 3
-
-
 ANSWERS = ("Workload", "Load", "Answer", "Arm", "Why")
 
 
@@ -93,34 +87,20 @@ def sustained_table(recommendation: Recommendation) -> TextTable:
     return TextTable("Highest load that meets the targets", SUSTAINED, rows, words=("Arm", "Workload", "Reason"))
 
 
-def tested_rules(recommendation: Recommendation) -> list[RuleReading]:
-    """Return the rules of thumb with which the measurements agree, or which they contradict; no reader needs others."""
-    tested = (RuleVerdict.AGREES, RuleVerdict.CONTRADICTS)
-    return [each for each in recommendation.rules_of_thumb if each.verdict in tested]
-
-
-def rules_table(rules: Sequence[RuleReading]) -> TextTable:
-    """Return a table of these rules of thumb."""
-    rows = [(each.rule, each.statement, _cases(each), in_words(each.verdict), each.source) for each in rules]
-    return TextTable("Rules of thumb compared with the measurements", RULES, rows, words=RULES)
-
-
 def decision_tables(recommendation: Recommendation) -> list[TextTable]:
     """Return all tables that have rows."""
     found = [
         answers_table(recommendation),
         evidence_table(recommendation),
         sustained_table(recommendation),
-        rules_table(tested_rules(recommendation)),
     ]
     return [table for table in found if table.rows]
 
 
 def decision_lines(recommendation: Recommendation) -> list[str]:
-    """Return the lines below the tables: prices, upkeep and limits."""
+    """Return the lines below the tables: prices and limits."""
     prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
-    kept = [f"upkeep: {each}" for each in recommendation.upkeep]
-    return [*prices, *kept, *(f"limit: {each}" for each in recommendation.limits)]
+    return [*prices, *(f"limit: {each}" for each in recommendation.limits)]
 
 
 def decision_markdown(recommendation: Recommendation) -> str:
@@ -130,7 +110,6 @@ def decision_markdown(recommendation: Recommendation) -> str:
     for table in decision_tables(recommendation):
         lines += [f"## {escape_markdown(table.title)}", "", *markdown_table(table), ""]
     prices = [f"- Prices: {escape_markdown(recommendation.prices)}"] if recommendation.prices else []
-    prices += [f"- Upkeep: {escape_markdown(each)}" for each in recommendation.upkeep]
     lines += ["## Limits", "", *prices, *(f"- {escape_markdown(each)}" for each in recommendation.limits), ""]
     return "\n".join(lines)
 
@@ -158,14 +137,6 @@ def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
 
 def _sustained(each: Sustained) -> Row:
     return [each.arm, each.workload, each.load or DASH, each.shown or DASH, each.missed_at or DASH, each.reason]
-
-
-def _cases(each: RuleReading) -> str:
-    if not each.cases:
-        return each.reason
-    cases = [f"{case.arm} at {case.load}: {case.measured}" for case in each.cases[:CASES_MAX]]
-    more = len(each.cases) - CASES_MAX
-    return "; ".join([*cases, *([f"{more} more"] if more > 0 else [])])
 
 
 def _value(each: Candidate, name: str) -> float | None:

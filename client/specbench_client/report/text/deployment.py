@@ -1,13 +1,11 @@
-"""Renders the settings of a deployment in its target's format, with the evidence as comments."""
+"""Renders the settings of a deployment in its engine's form, with the evidence as comments."""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import textwrap
 from collections.abc import Mapping
-from typing import Any
 
 import yaml
 
@@ -17,68 +15,32 @@ from specbench_api.launch.support_matrix import SGLANG_RELEASE, VLLM_RELEASE
 from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.recommendation import Candidate
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.decision.deployment import Deployment, DeploymentFormat
+from specbench_client.analysis.decision.deployment import Deployment
 from specbench_client.report.text.text_table import with_interval
 from specbench_client.visible_text import visible
 
 WIDTH = 120
-_APPEND = "It adds arguments to those that you have; first remove other drafting flags from yours."
-_LISTS = "A merge replaces the whole list of arguments: add these to your own."
-
-USES: Mapping[DeploymentFormat, str] = {
-    DeploymentFormat.VLLM: "Flags of `vllm serve`.",
-    DeploymentFormat.SGLANG: "Flags of `python -m sglang.launch_server`.",
-    DeploymentFormat.TENSORRT_LLM: "YAML for `trtllm-serve --extra_llm_api_options FILE`.",
-    DeploymentFormat.LLAMA_CPP: "Flags of `llama-server`.",
-    DeploymentFormat.KSERVE: (
-        "JSON patch of an InferenceService (serving.kserve.io/v1beta1) that has spec.predictor.model.args:"
-        f" kubectl patch inferenceservice NAME --type json --patch-file FILE. {_APPEND}"
-    ),
-    DeploymentFormat.LLM_D: f"Values of the chart llm-d-modelservice. {_LISTS}",
-    DeploymentFormat.DYNAMO: (
-        "Part of a DynamoGraphDeployment (nvidia.com/v1beta1). Replace NAME, and WORKER by the component that decodes."
-        f" {_LISTS}"
-    ),
-    DeploymentFormat.HELM_VALUES: f"Values of a chart that passes `args` to the engine. {_LISTS}",
+USES: Mapping[EngineKind, str] = {
+    EngineKind.VLLM: "Flags of `vllm serve`.",
+    EngineKind.SGLANG: "Flags of `python -m sglang.launch_server`.",
+    EngineKind.TENSORRT_LLM: "YAML for `trtllm-serve --extra_llm_api_options FILE`.",
+    EngineKind.LLAMA_CPP: "Flags of `llama-server`.",
 }
-"""What the output is, and how to apply it."""
-_ARGUMENTS_ONLY = "The engine's own parser accepts such arguments (make engine-parsers)."
-CHECKS: Mapping[DeploymentFormat, str] = {
-    DeploymentFormat.VLLM: f"vLLM {VLLM_RELEASE}'s own parser accepts this form (make engine-parsers).",
-    DeploymentFormat.SGLANG: f"SGLang {SGLANG_RELEASE}'s own parser accepts this form (make engine-parsers).",
-    DeploymentFormat.TENSORRT_LLM: (
+"""What the output is."""
+CHECKS: Mapping[EngineKind, str] = {
+    EngineKind.VLLM: f"vLLM {VLLM_RELEASE}'s own parser accepts this form (make engine-parsers).",
+    EngineKind.SGLANG: f"SGLang {SGLANG_RELEASE}'s own parser accepts this form (make engine-parsers).",
+    EngineKind.TENSORRT_LLM: (
         "This form is not checked: TensorRT-LLM's parser is not available without a GPU. It is written from the"
         " documentation of TensorRT-LLM 1.2 (Speculative Decoding)."
     ),
-    DeploymentFormat.LLAMA_CPP: (
+    EngineKind.LLAMA_CPP: (
         "specbench's own parser of llama-server's flags accepts this form, and llama.cpp's library (xllamacpp) has the"
         " parameters; llama-server's own parser did not check it."
     ),
-    DeploymentFormat.KSERVE: (
-        "The models of the Python package kserve 0.21.0 accept the patched resource (make engine-parsers); no cluster"
-        " with KServe did."
-    ),
-    DeploymentFormat.LLM_D: (
-        f"{_ARGUMENTS_ONLY} The values are not checked: they are written from values.yaml of"
-        " llm-d-incubation/llm-d-modelservice, commit 024c0f2."
-    ),
-    DeploymentFormat.DYNAMO: (
-        f"{_ARGUMENTS_ONLY} The resource is not checked: it is written from"
-        " examples/backends/{vllm,sglang}/deploy/v1beta1/agg.yaml of ai-dynamo/dynamo, commit 04521f4."
-    ),
-    DeploymentFormat.HELM_VALUES: "This form is not checked: the names of values are the chart's own.",
 }
-"""What accepted the format in our tests, or what it was written from."""
+"""What accepted the form in our tests, or what it was written from."""
 _SGLANG_LIMIT = "When it drafts, SGLang serves at most 48 requests at once unless --max-running-requests is set."
-_CONTAINER_ARGUMENTS = (
-    DeploymentFormat.KSERVE,
-    DeploymentFormat.LLM_D,
-    DeploymentFormat.DYNAMO,
-    DeploymentFormat.HELM_VALUES,
-)
-_KUBERNETES_REFERENCE = re.compile(r"\$(?=[$(])")
-"""A `$` with a meaning in a container's arguments: Kubernetes would put the value of `$(HF_TOKEN)` there."""
-_DYNAMO_MODULES = {EngineKind.VLLM: "dynamo.vllm", EngineKind.SGLANG: "dynamo.sglang"}
 
 
 def deployment_text(deployment: Deployment, command: str) -> str:
@@ -103,7 +65,7 @@ def _evidence(deployment: Deployment) -> list[str]:
     source, adapter = target_path(plan.target) or plan.target.uri, plan.target.adapter
     method = f": {drafter.algorithm or drafter.method}{model}" if drafter else ""
     return [
-        f"Drafter {deployment.arm.name}{method}. {USES[deployment.form]}",
+        f"Drafter {deployment.arm.name}{method}. {USES[deployment.plan.engine.kind]}",
         f"Run: {summary.namespace}/{summary.name}, uid {summary.uid}, summarised {summary.created}",
         f"Model: {plan.target.name}{f', read from {source}' if source else _revision(plan.target.revision)}",
         *([f"Adapter, without which nothing was measured: {adapter.model}"] if adapter else []),
@@ -139,7 +101,7 @@ def _conditions(deployment: Deployment) -> list[str]:
         *(f"Read from the engine's disk: {path}" for path in paths),
         *_slower(deployment),
         *(f"Limit: {each}" for each in deployment.recommendation.limits),
-        f"Check: {CHECKS[deployment.form]}",
+        f"Check: {CHECKS[deployment.plan.engine.kind]}",
     ]
 
 
@@ -164,36 +126,9 @@ def _configs(deployment: Deployment) -> list[str]:
 
 def _settings(deployment: Deployment) -> str:
     """Return the settings without comments."""
-    args = list(deployment.launch.drafting)
-    if deployment.form in _CONTAINER_ARGUMENTS:
-        args = [_KUBERNETES_REFERENCE.sub("$$", each) for each in args]
-    match deployment.form:
-        case DeploymentFormat.VLLM | DeploymentFormat.SGLANG | DeploymentFormat.LLAMA_CPP:
-            return shlex.join(args)
-        case DeploymentFormat.TENSORRT_LLM:
-            flags = _comment(f"Further flags of trtllm-serve: {shlex.join(args)}") if args else []
-            return "\n".join([*flags, _yaml(dict(deployment.launch.drafting_config))])
-        case DeploymentFormat.KSERVE:
-            return _yaml([{"op": "add", "path": "/spec/predictor/model/args/-", "value": each} for each in args])
-        case DeploymentFormat.LLM_D:
-            container = {"name": "vllm", "modelCommand": "vllmServe", "args": args}
-            return _yaml({"decode": {"containers": [container]}})
-        case DeploymentFormat.DYNAMO:
-            return _yaml(_dynamo(deployment.plan.engine.kind, args))
-        case DeploymentFormat.HELM_VALUES:
-            return _yaml({"args": args})
-
-
-def _dynamo(kind: EngineKind, args: list[str]) -> dict[str, Any]:
-    container = {"name": "main", "command": ["python3", "-m", _DYNAMO_MODULES[kind]], "args": args}
-    component = {"name": "WORKER", "type": "worker", "podTemplate": {"spec": {"containers": [container]}}}
-    return {
-        "apiVersion": "nvidia.com/v1beta1",
-        "kind": "DynamoGraphDeployment",
-        "metadata": {"name": "NAME"},
-        "spec": {"components": [component]},
-    }
-
-
-def _yaml(document: object) -> str:
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=10_000)
+    args = shlex.join(deployment.launch.drafting)
+    if deployment.plan.engine.kind is not EngineKind.TENSORRT_LLM:
+        return args
+    flags = _comment(f"Further flags of trtllm-serve: {args}") if args else []
+    config = dict(deployment.launch.drafting_config)
+    return "\n".join([*flags, yaml.safe_dump(config, sort_keys=False, allow_unicode=False, width=10_000)])

@@ -27,7 +27,7 @@ FLAG_OF_FIELD = {
     "answers.tools": "--answers tools",
     "answers.expected": "--answers expected",
     "promptCache: AsServed": "--prompt-cache as-served",
-    'promptCache: "Off"': "--prompt-cache off",
+    "promptCache: Disabled": "--prompt-cache disabled",
     "promptCache": "--prompt-cache",
     "the spec's folder": "the working directory",
     "load.concurrency": "--concurrency",

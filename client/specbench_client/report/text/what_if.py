@@ -16,7 +16,6 @@ from specbench_client.documents.what_if import (
     OverlapBin,
     OverlapFigures,
 )
-from specbench_client.report.text.decision import rules_table
 from specbench_client.report.text.text_table import DASH, SIMULATED, TextTable, number
 
 _CHARGES = {
@@ -120,7 +119,6 @@ def ngram_tables(report: NgramReport) -> list[TextTable]:
         *([_categories(report)] if report.overlap_by_category else []),
         _overlap(report),
         *([_bins(report)] if report.by_overlap else []),
-        *([rules_table([report.rule])] if report.rule else []),
     ]
 
 

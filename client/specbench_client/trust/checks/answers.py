@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy import special
+import scipy
 
 from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Severity
 from specbench_api.outcome.record import AnswerFlaw
@@ -294,7 +294,7 @@ def _one_sided(shorter: int, longer: int, prompts: int) -> bool:
 
 def sign_test(more: int, fewer: int) -> float:
     """Return the exact two-sided p-value of these numbers of positive and negative signs."""
-    return min(1.0, 2 * float(special.bdtr(min(more, fewer), more + fewer, 0.5)))
+    return min(1.0, 2 * float(scipy.special.bdtr(min(more, fewer), more + fewer, 0.5)))
 
 
 def _finishes(pairs: Pairs) -> str:

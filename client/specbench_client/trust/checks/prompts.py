@@ -303,7 +303,7 @@ def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
     plan, rows = evidence.plan, evidence.rows
     cached, prompt = numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")
     known = (numbers(rows, "turn") == 0) & ~np.isnan(cached) & ~np.isnan(prompt)
-    if plan.prompt_cache is PromptCache.OFF or not known.any():
+    if plan.prompt_cache is PromptCache.DISABLED or not known.any():
         return []
     since_emptied = numbers(rows, "repeat") if plan.empties_cache else np.zeros(len(rows))
     again = _seen_before(since_emptied, numbers(rows, "repeat"), numbers(rows, "intended_ns"), rows)
@@ -351,7 +351,7 @@ PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
     ),
     remedy=(
         "Give more prompts, so that none is sent twice; restart running servers, or empty their caches, before you send"
-        ' the same prompts again; or declare promptCache: "Off" and switch the engines\' caches off.'
+        " the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
     ),
     evaluate=_prompts_sent_again,
 )

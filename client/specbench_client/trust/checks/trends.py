@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pandas as pd
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Trend
@@ -117,7 +117,7 @@ def _change(
     shares = np.sqrt(units) * unexplained / size / flow_ns
     variance = noise * float((shares * flow_ns * InFlight.of(begun, ended, shares).mean(begun, ended)).sum())
     half = float(np.clip(change, -MOST, MOST)) / 2
-    bound = math.sqrt(max(variance, 0.0)) * float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2))
+    bound = math.sqrt(max(variance, 0.0)) * float(scipy.special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / 2))
     without_load = float(_fit(np.column_stack([late, others[:, :FIXED]]), pace)[0])
     return math.log((1 + half) / (1 - half)), bound, LOAD_ERROR * abs(without_load - change)
 
@@ -229,7 +229,7 @@ ACCEPTANCE_DECAYS: Check[CellEvidence] = Check(
         " respects the autocorrelation of windows."
     ),
     remedy=(
-        'Measure again with promptCache: "Off": if acceptance is then stable, restored prefixes damage the drafter\'s'
+        "Measure again with promptCache: Disabled: if acceptance is then stable, restored prefixes damage the drafter's"
         " state. Report it to the engine's authors with both results, and restart engines more often than it takes."
     ),
     evaluate=_acceptance_decays,

@@ -1,4 +1,4 @@
-"""NVIDIA's benchmarks: AIPerf and genai-perf, trtllm-bench, and specdec_bench of Model Optimizer."""
+"""AIPerf: its summary and its requests."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from specbench_client.peer_results.reading import (
     whole,
 )
 
-AIPERF, GENAI_PERF = "AIPerf", "genai-perf"
-TRTLLM, SPECDEC = "trtllm-bench", "specdec_bench"
+AIPERF = "AIPerf"
 _STATISTICS = {"avg": "mean", "p50": "p50", "p95": "p95", "p99": "p99"}
 _TO_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
 CUT_TOKENS = (
@@ -37,8 +36,12 @@ CLIENT_TOKENS = (
 
 
 def is_summary(data: Any) -> bool:
-    """Return whether it is a summary of AIPerf or genai-perf."""
-    return isinstance(data, Mapping) and isinstance(inside(data, "request_latency", "avg"), int | float)
+    """Return whether it is a summary of AIPerf."""
+    return (
+        isinstance(data, Mapping)
+        and "aiperf_version" in data
+        and isinstance(inside(data, "request_latency", "avg"), int | float)
+    )
 
 
 def is_aiperf_row(data: Any) -> bool:
@@ -47,8 +50,7 @@ def is_aiperf_row(data: Any) -> bool:
 
 
 def read_summary(data: Mapping[str, Any], name: str) -> list[PeerReading]:
-    """Read AIPerf's `profile_export_aiperf.json` or genai-perf's `profile_export_genai_perf.json`."""
-    tool = AIPERF if "aiperf_version" in data else GENAI_PERF
+    """Read `profile_export_aiperf.json`."""
     figures = FigureList()
     counted = inside(data, "input_config", "endpoint", "use_server_token_count") is True
     for theirs, ours in (
@@ -78,16 +80,15 @@ def read_summary(data: Mapping[str, Any], name: str) -> list[PeerReading]:
         figures.same("output_tokens_mean", "tokens", f"{where}.avg", inside(data, where, "avg"))
     answered = finite(inside(data, "request_count", "avg")) or 0.0
     _drafting(data, figures, answered)
-    limits = [] if tool == GENAI_PERF else ["summary: import profile_export.jsonl of the same folder for its requests"]
     result = PeerResult(
         file=name,
-        tool=tool,
-        tool_version=data.get("aiperf_version"),
+        tool=AIPERF,
+        tool_version=data["aiperf_version"],
         model=_model(data),
         level=_aiperf_level(data),
         requests=int(answered),
         figures=figures.figures,
-        limits=limits,
+        limits=["summary: import profile_export.jsonl of the same folder for its requests"],
     )
     return [PeerReading(result)]
 
@@ -118,16 +119,13 @@ def _drafting(data: Mapping[str, Any], figures: FigureList, answered: float) -> 
 
 
 def _model(data: Mapping[str, Any]) -> str | None:
-    found = inside(data, "input_config", "models", "items", 0, "name") or inside(data, "input_config", "model_names", 0)
+    found = inside(data, "input_config", "models", "items", 0, "name")
     return found if isinstance(found, str) else None
 
 
 def _aiperf_level(data: Any) -> Any:
     phases = inside(data, "input_config", "phases")
     phase = next((one for one in phases or () if inside(one, "kind") == "profiling"), None)
-    stimulus = inside(data, "input_config", "perf_analyzer", "stimulus")
-    if isinstance(stimulus, Mapping):
-        return level_of(stimulus.get("concurrency"), stimulus.get("request_rate"))
     return level_of(inside(phase, "concurrency"), inside(phase, "request_rate") or inside(phase, "rate"))
 
 
@@ -185,91 +183,3 @@ def _aiperf_request(row: Mapping[str, Any]) -> PeerRequest:
         accepted_tokens=whole(value("spec_decode_accepted_draft_tokens")),
         turn=turn,
     )
-
-
-def is_trtllm(data: Any) -> bool:
-    """Return whether it is a report of trtllm-bench (`--report_json`)."""
-    return isinstance(data, Mapping) and {"engine", "world_info", "request_info", "performance"} <= data.keys()
-
-
-def read_trtllm(data: Mapping[str, Any], name: str) -> list[PeerReading]:
-    """Read a report of trtllm-bench. Its average acceptance length is a mean over requests."""
-    figures, streaming = FigureList(), data.get("streaming_metrics")
-    for theirs, ours in (("tpot_percentiles", "tpot_ms"), ("ttft_percentiles", "ttft_from_send_ms")):
-        for statistic, suffix in {"average": "mean", "p50": "p50", "p95": "p95", "p99": "p99"}.items():
-            figures.same(
-                f"{ours}_{suffix}", "ms", f"streaming_metrics.{theirs}.{statistic}",
-                inside(streaming, theirs, statistic),
-            )  # fmt: skip
-    where = "performance.request_latency_percentiles_ms"
-    for statistic, suffix in {"average": "mean", "p50": "p50", "p95": "p95", "p99": "p99"}.items():
-        printed = inside(data, "performance", "request_latency_percentiles_ms", statistic)
-        figures.same(f"e2e_from_send_ms_{suffix}", "ms", f"{where}.{statistic}", printed)
-    for field, reason in (("system_output_throughput_tok_s", WHOLE_RUN), ("system_total_throughput_tok_s", WITH_INPUT)):
-        figures.refuse("output_tps", "tokens/s", f"performance.{field}", inside(data, "performance", field), reason)
-    printed = inside(data, "request_info", "avg_output_length")
-    figures.same("output_tokens_mean", "tokens", "request_info.avg_output_length", printed)
-    where = "decoding_stats.acceptance_length_percentiles.average"
-    printed = inside(data, "decoding_stats", "acceptance_length_percentiles", "average")
-    figures.refuse("acceptance_length_emitted_mean", "tokens/step", where, printed, WITH_FIRST_OF_MEAN)
-    result = PeerResult(
-        file=name,
-        tool=TRTLLM,
-        tool_version=inside(data, "engine", "version"),
-        model=inside(data, "engine", "model"),
-        level=level_of(inside(data, "world_info", "max_batch_size")),
-        requests=whole(inside(data, "request_info", "num_requests")) or 0,
-        figures=figures.figures,
-        limits=[
-            "the engine runs in the benchmark's process: no HTTP, and requests are queued before they start",
-            "its load is the largest batch, not a number of users",
-        ],
-    )
-    return [PeerReading(result)]
-
-
-WITH_FIRST_OF_MEAN = (
-    "tokens / iterations, where the first token and its prefill count as one more iteration: it is too low, and a mean"
-    " cannot be corrected"
-)
-
-
-def is_specdec(data: Any) -> bool:
-    """Return whether it is `acceptance_rate.json` or `timing.json` of specdec_bench."""
-    if not isinstance(data, list) or not data or not all(isinstance(one, Mapping) for one in data):
-        return False
-    return any("Average_AL" in one or "TTFT Time" in one for one in data)
-
-
-def read_specdec(data: Sequence[Mapping[str, Any]], name: str) -> list[PeerReading]:
-    """Read `acceptance_rate.json` or `timing.json`; it has one entry per run. Times are texts in seconds."""
-    readings = []
-    for number, entry in enumerate(data, start=1):
-        figures = FigureList()
-        figures.refuse(
-            "acceptance_length_emitted_mean", "tokens/step", "Average_AL", entry.get("Average_AL"), SPECDEC_AL
-        )
-        for theirs, ours in (("TTFT Time", "ttft_from_send_ms"), ("E2E Request Time", "e2e_from_send_ms")):
-            figures.same(f"{ours}_mean", "ms", f"{theirs}.mean", inside(entry, theirs, "mean"), factor=1e3)
-            figures.same(
-                f"{ours}_p50", "ms", f"{theirs}.quantiles.0.5", inside(entry, theirs, "quantiles", "0.5"), factor=1e3
-            )
-        theirs = "Request Generation Tokens Per Second"
-        figures.same("user_tps_mean", "tokens/s", f"{theirs}.mean", inside(entry, theirs, "mean"))
-        figures.same("user_tps_p50", "tokens/s", f"{theirs}.quantiles.0.5", inside(entry, theirs, "quantiles", "0.5"))
-        theirs = "Request Generation Step Time"
-        figures.refuse("step_ms_mean", "ms", f"{theirs}.mean", inside(entry, theirs, "mean"), SPECDEC_STEP, factor=1e3)
-        figures.refuse("output_tps", "tokens/s", "Output TPS", entry.get("Output TPS"), WHOLE_RUN)
-        answered = len(entry.get("Request_AL") or ())
-        place = name if len(data) == 1 else f"{name}, entry {number}"
-        limits = ["the file does not state the model or the load: give --concurrency"]
-        result = PeerResult(file=place, tool=SPECDEC, requests=answered, figures=figures.figures, limits=limits)
-        readings.append(PeerReading(result))
-    return readings
-
-
-SPECDEC_AL = (
-    "tokens per chunk of the engine; whether the prefill's token and the last, cut step count depends on the version,"
-    " which the file does not state"
-)
-SPECDEC_STEP = "gaps between chunks, among which it counts the time to the first token"

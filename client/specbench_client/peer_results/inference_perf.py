@@ -1,4 +1,4 @@
-"""inference-perf's lifecycle reports, and llm-d's benchmark report (versions 0.1 and 0.2), which it also writes."""
+"""inference-perf's lifecycle reports."""
 
 from __future__ import annotations
 
@@ -21,17 +21,12 @@ from specbench_client.peer_results.reading import (
     whole,
 )
 
-INFERENCE_PERF, LLM_D = "inference-perf", "llm-d benchmark report"
+INFERENCE_PERF = "inference-perf"
 WITH_TTFT = "the whole latency / all tokens: it contains the time to the first token"
 OWN_TOKENS = (
     "divides by the tokens of its own tokenizer, which differ from the server's count in some answers"
     " (token_count_mismatches)"
 )
-UNKNOWN_TPOT = (
-    "the report does not state whether the time to the first token is part of it: that depends on the harness, {tool!r}"
-)
-_TPOT_IS_OURS = ("vllm-benchmark", "vllm", "inference-perf", "inferencemax", "aiperf")
-"""Harnesses whose `time_per_output_token` in the report is (last - first) / (tokens - 1)."""
 _STATISTICS = {"mean": "mean", "median": "p50", "p50": "p50", "p95": "p95", "p99": "p99"}
 _LATENCIES = {"time_to_first_token": "ttft_from_send_ms", "request_latency": "e2e_from_send_ms"}
 
@@ -122,61 +117,3 @@ def _request(row: Mapping[str, Any], index: int) -> PeerRequest:
         or whole(inside(row, "info", "request_metrics", "text", "input_tokens")),
         output_tokens=whole(inside(usage, "completion_tokens")),
     )
-
-
-def is_llm_d(data: Any) -> bool:
-    """Return whether it is llm-d's benchmark report."""
-    version = str(inside(data, "version"))
-    known = inside(data, "metrics", "latency") or inside(data, "results", "request_performance", "aggregate")
-    return version.startswith("0.") and isinstance(known, Mapping)
-
-
-def read_llm_d(data: Mapping[str, Any], name: str) -> list[PeerReading]:
-    """Read a report. Each of its distributions states its unit."""
-    load = inside(data, "scenario", "load", "standardized")
-    tool = str(inside(load, "tool") or inside(data, "scenario", "load", "name") or "unknown")
-    performance = inside(data, "results", "request_performance", "aggregate") or data.get("metrics")
-    figures = FigureList()
-    for theirs in (*_LATENCIES, "time_per_output_token"):
-        row = inside(performance, "latency", theirs)
-        factor = {"ms": 1.0, "s": 1e3}.get(str(inside(row, "units")).partition("/")[0])
-        for statistic in ("mean", "p50", "p95", "p99") if factor else ():
-            where, printed = f"latency.{theirs}.{statistic}", inside(row, statistic)
-            ours = f"{_LATENCIES.get(theirs, 'tpot_ms')}_{statistic}"
-            if theirs in _LATENCIES or tool in _TPOT_IS_OURS:
-                figures.same(ours, "ms", where, printed, factor=factor or 1.0)
-            else:
-                reason = WITH_TTFT if tool == "guidellm" else UNKNOWN_TPOT.format(tool=tool)
-                figures.refuse(ours, "ms", where, printed, reason, factor=factor or 1.0)
-    for theirs, reason in (("inter_token_latency", PER_CHUNK), ("normalized_time_per_output_token", WITH_TTFT)):
-        row = inside(performance, "latency", theirs)
-        factor = {"ms": 1.0, "s": 1e3}.get(str(inside(row, "units")).partition("/")[0])
-        if factor:
-            figures.refuse(theirs, "ms", f"latency.{theirs}.mean", inside(row, "mean"), reason, factor=factor)
-    for theirs, reason in (("output_token_rate", WHOLE_RUN), ("total_token_rate", WITH_INPUT)):
-        row = inside(performance, "throughput", theirs)
-        printed = inside(row, "mean") if isinstance(row, Mapping) else None
-        figures.refuse("output_tps", "tokens/s", f"throughput.{theirs}.mean", printed, reason)
-    for theirs, reason in (("output_tokens_per_sec", WHOLE_RUN), ("total_tokens_per_sec", WITH_INPUT)):
-        figures.refuse(
-            "output_tps", "tokens/s", f"throughput.{theirs}", inside(performance, "throughput", theirs), reason
-        )
-    model = inside(data, "scenario", "model", "name") or _stack_model(data)
-    total, failed = inside(performance, "requests", "total"), inside(performance, "requests", "failures")
-    result = PeerResult(
-        file=name,
-        tool=f"{LLM_D} {data['version']} of {tool}",
-        tool_version=inside(load, "tool_version"),
-        model=model,
-        level=level_of(inside(load, "concurrency"), inside(load, "rate_qps")),
-        requests=(whole(total) or 0) - (whole(failed) or 0),
-        figures=figures.figures,
-        limits=["summary only: the report has no requests and no drafts; import the harness's own file for them"],
-    )
-    return [PeerReading(result)]
-
-
-def _stack_model(data: Any) -> str | None:
-    stack = inside(data, "scenario", "stack")
-    parts = stack if isinstance(stack, list) else []
-    return next((name for part in parts if (name := inside(part, "standardized", "model", "name"))), None)

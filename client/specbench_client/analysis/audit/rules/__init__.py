@@ -1,1 +1,0 @@
-"""The audit rules, one file per family: relations between columns or between rows that must hold."""

@@ -1,0 +1,256 @@
+"""Bootstrap draws, their sums, and what is added to them, compared with direct computations and values by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from specbench_client.analysis.statistics import bootstrap as module
+from specbench_client.analysis.statistics.bootstrap import (
+    RESAMPLES,
+    ChosenInterval,
+    IntervalBounds,
+    ResamplingLayout,
+    describe_bootstrap,
+    deviations,
+    draw_and_sum,
+    draw_counts,
+    draw_resamples,
+    expanded_percentiles,
+    expansion_factor,
+    layout_draws,
+    number_strata,
+    order_note,
+    resampled_sums,
+    runs_freedom,
+    runs_variance,
+    t_bounds,
+    t_quantile,
+    wider_interval,
+)
+from specbench_client.metrics.tidy_frame import Values
+
+STRATA = np.repeat([0, 1, 2], [5, 6, 9])
+DRAWS = 50
+ABBA = np.array([1.0, -1.0, -1.0, 1.0])
+
+
+def layout_of(*sizes: int, repeats: int = 1, weights: Values | None = None) -> ResamplingLayout:
+    """Return a layout of strata of these sizes."""
+    return ResamplingLayout(np.repeat(np.arange(len(sizes)), sizes), repeats, sum(sizes), weights)
+
+
+def matrices(repeats: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.lognormal(size=(repeats, STRATA.size)) for _ in range(3)]
+
+
+def direct_counts(rng: np.random.Generator, units: int, size: int) -> list[list[int]]:
+    return [[list(picks).count(unit) for unit in range(units)] for picks in rng.integers(0, units, size=(size, units))]
+
+
+def test_draws_are_those_of_the_generator_stratum_by_stratum_then_repeats() -> None:
+    rng = np.random.default_rng(7)
+    strata = [direct_counts(rng, size, DRAWS) for size in (5, 6, 9)]
+    repeats = direct_counts(rng, 4, DRAWS)
+    ((found_repeats, found_prompts),) = draw_resamples(STRATA, 4, 7, DRAWS)
+    assert found_prompts.tolist() == np.concatenate(strata, axis=1).tolist()
+    assert found_repeats.tolist() == repeats
+    assert draw_counts(np.random.default_rng(7), 5, DRAWS).tolist() == strata[0]
+    ((repeats_of_layout, _),) = layout_draws(ResamplingLayout(STRATA, 4, 20), 7, DRAWS)
+    assert repeats_of_layout.tolist() == repeats
+
+
+@pytest.mark.parametrize(("values", "sizes"), [(20 * 30, [30, 20]), (20 * 50, [50]), (19, [1] * 50)])
+def test_draws_are_made_in_blocks(values: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK_VALUES", values)
+    found = list(draw_resamples(STRATA, 4, 7, DRAWS))
+    assert [(len(repeats), len(prompts)) for repeats, prompts in found] == [(size, size) for size in sizes]
+    assert {int(row.sum()) for _, prompts in found for row in prompts} == {20}
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_sums_are_those_of_the_drawn_cells(repeats: int) -> None:
+    expected = [
+        [(matrix * drawn[0][:, np.newaxis] * drawn[1]).sum() for matrix in matrices(repeats)]
+        for block in draw_resamples(STRATA, repeats, 1, DRAWS)
+        for drawn in zip(*(each.astype(float) for each in block), strict=True)
+    ]
+    np.testing.assert_allclose(draw_and_sum(matrices(repeats), STRATA, 1, DRAWS), expected)
+
+
+@pytest.mark.parametrize("name", ["PIECE_VALUES", "CACHED_VALUES"])
+def test_piece_and_cache_sizes_do_not_change_the_draws(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = draw_and_sum(matrices(2), STRATA, 7, DRAWS)
+    monkeypatch.setattr(module, name, 33)
+    module._cached_draws.cache_clear()
+    np.testing.assert_allclose(draw_and_sum(matrices(2), STRATA, 7, DRAWS), whole)
+
+
+def test_a_figure_has_all_resamples() -> None:
+    assert resampled_sums(matrices(2), ResamplingLayout(STRATA, 2, 20), 7).shape == (RESAMPLES, 3) == (2000, 3)
+
+
+@pytest.mark.parametrize(
+    ("strata", "numbered"),
+    [
+        ([4] * 5 + [2] * 5, [1] * 5 + [0] * 5),
+        ([4] * 5 + [2] * 4, [0] * 9),
+        ([-1] * 6 + [3] * 5, [0] * 6 + [1] * 5),
+        ([], []),
+    ],
+    ids=["without gaps", "one too small", "without a category", "no prompt"],
+)
+def test_strata_are_numbered_unless_one_is_too_small(strata: list[int], numbered: list[int]) -> None:
+    assert number_strata(np.array(strata, dtype=np.intp)).tolist() == numbered
+
+
+W = np.repeat([2.0, 1.0], [5, 10])
+ONE_STRATUM = np.repeat([3.0, 0.0], [5, 10])
+
+
+@pytest.mark.parametrize(
+    ("layout", "freedom", "squared_inflation"),
+    [
+        (layout_of(20), 19, 20 / 19),
+        (layout_of(5, 15), 18, 20 / (4 + 14)),
+        (layout_of(5, 10, weights=np.full(15, 0.3)), 13, 15 / 13),
+        # Σ w² = 30, Σ w² (n − 1) / n = 16 + 9; 13 × 30² / (80 × 5/4 + 10 × 10/9) ÷ 15² / (5 × 5/4 + 10 × 10/9)
+        (layout_of(5, 10, weights=W), 13 * 8.1 / 12.96, 30 / 25),
+        (layout_of(5, 10, weights=ONE_STRATUM), 13 * 20 / 12.96 / 5, 5 / 4),
+    ],
+    ids=["one stratum", "two strata", "equal weights", "unequal weights", "one stratum weighs"],
+)
+def test_intervals_from_few_prompts_are_widened(
+    layout: ResamplingLayout, freedom: float, squared_inflation: float
+) -> None:
+    assert layout.freedom == pytest.approx(freedom)
+    assert layout.inflation**2 == pytest.approx(squared_inflation)
+    expected = stats.t.ppf(0.975, freedom) / stats.norm.ppf(0.975) * np.sqrt(squared_inflation)
+    assert expansion_factor(layout) == pytest.approx(expected)
+
+
+def test_layouts_of_few_prompts() -> None:
+    none, singles = ResamplingLayout(np.empty(0, np.intp), 1, 0), layout_of(1, 1, 1)
+    assert (none.strata, none.stratified, singles.strata, singles.stratified) == (0, False, 3, True)
+    assert singles.inflation == 1, "how prompts vary is unknown"
+    assert not layout_of(9).stratified
+    ((repeats, prompts),) = draw_resamples(none.stratum_of, 2, 1, 3)
+    assert (repeats.shape, prompts.shape) == ((3, 2), (3, 0))
+
+
+def test_a_layout_of_some_prompts_keeps_their_weights_and_the_repeats() -> None:
+    whole = replace(layout_of(5, 10, repeats=4, weights=np.arange(15.0)), turns=ABBA, anytime=True)
+    some = whole.among(np.arange(15) > 4)
+    assert some.stratum_of.tolist() == [0] * 10
+    assert (some.repeats, some.prompts, some.turns, some.anytime) == (4, 10, whole.turns, True)
+    assert some.weight_of is not None
+    assert some.weight_of.tolist() == list(range(5, 15))
+    assert whole.among(np.ones(15, np.bool_)).stratum_of.tolist() == whole.stratum_of.tolist()
+    assert layout_of(5, 10).among(np.arange(15) > 4).weight_of is None
+
+
+@pytest.mark.parametrize(
+    ("prompts", "missing", "half"),
+    [
+        (3, 0, 0.95 * 4.302653 / 1.959964 * 1.5**0.5),
+        (2, 0, None),
+        (21, 100, 0.95 * 2.085963 / 1.959964 * 1.05**0.5),
+        (21, 101, None),
+    ],
+)
+def test_the_expanded_interval_needs_three_prompts_and_95_percent_of_the_resamples(
+    prompts: int, missing: int, half: float | None
+) -> None:
+    """The samples are evenly spread from −1 to 1, so that their percentiles are −0.95 and 0.95."""
+    samples = np.concatenate([np.linspace(-1, 1, 2000 - missing), np.full(missing, np.inf)])
+    found = expanded_percentiles(0.1, 0.1 + samples, layout_of(prompts))
+    assert found == (None if half is None else IntervalBounds(pytest.approx(0.1 - half), pytest.approx(0.1 + half)))
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.7062), (2, 4.30265), (10, 2.22814), (1e9, 1.95996)])
+def test_students_quantiles_are_those_of_the_tables(freedom: float, quantile: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(quantile, abs=1e-4)
+
+
+NOT_BALANCED = [None, np.array([1.0, -1.0]), np.array([1.0, -1.0, 1.0, -1.0, 1.0]), np.ones(4)]
+
+
+@pytest.mark.parametrize("turns", NOT_BALANCED)
+def test_an_effect_of_order_is_not_removed_if_the_orders_are_not_equally_frequent(turns: Values | None) -> None:
+    values = np.array([1.0, 4.0, 4.0, 7.0, 9.0])[: 4 if turns is None else turns.size]
+    assert deviations(values, turns).tolist() == (values - values.mean()).tolist()
+    assert runs_freedom(values.size, turns) == values.size - 1
+    assert runs_variance(values, turns) == pytest.approx(values.var(ddof=1))
+    assert order_note(turns) == ""
+
+
+def test_an_effect_of_order_is_removed_and_costs_a_degree_of_freedom() -> None:
+    """1, 2, 5, 8 have the mean 4 and, in the turns ABBA, the effect (−3 + 2 − 1 + 4) / 4 = 0.5."""
+    values = np.array([1.0, 2.0, 5.0, 8.0])
+    assert deviations(values, ABBA).tolist() == [-3.5, -1.5, 1.5, 3.5]
+    assert runs_freedom(4, ABBA) == 2
+    assert runs_variance(values, ABBA) == 29 / 2
+    assert order_note(ABBA) == ", without the drift between their two orders"
+    half = 4.302653 * np.sqrt(29 / 2 / 4)
+    assert t_bounds(4.5, values, ABBA) == IntervalBounds(pytest.approx(4.5 - half), pytest.approx(4.5 + half))
+
+
+@pytest.mark.parametrize(
+    ("repeats", "half"),
+    [
+        ([1.0, 2.0, 3.0], 4.302653 / np.sqrt(3)),
+        ([1.0, 2.0], None),
+        ([1.0, 2.0, np.nan], None),
+        ([1.0, np.inf, 2.0], None),
+    ],
+)
+def test_the_t_interval_needs_three_finite_repeats(repeats: list[float], half: float | None) -> None:
+    found = t_bounds(5.0, np.array(repeats))
+    assert found == (None if half is None else IntervalBounds(pytest.approx(5 - half), pytest.approx(5 + half)))
+
+
+NARROW, WIDE = IntervalBounds(1.0, 2.0), IntervalBounds(0.0, 3.0)
+CATEGORIES, PLAIN = layout_of(5, 10, repeats=3), layout_of(15, repeats=3)
+DRAWN = "bootstrap, unit: prompt; 2000 resamples of "
+ONE_REPEAT = "one repeat: it includes the variation between prompts, but not that between runs"
+TWO_REPEATS = (
+    "two repeats: it hardly includes the variation between runs, and covers the true value less often than 95 %"
+)
+
+
+@pytest.mark.parametrize(
+    ("layout", "method"),
+    [
+        (CATEGORIES, f"{DRAWN}3 repeats, then of 15 prompts within categories, expanded percentiles"),
+        (PLAIN, f"{DRAWN}3 repeats, then of 15 prompts, expanded percentiles"),
+        (replace(PLAIN, repeats=1), f"{DRAWN}15 prompts, expanded percentiles; {ONE_REPEAT}"),
+        (replace(PLAIN, repeats=2), f"{DRAWN}2 repeats, then of 15 prompts, expanded percentiles; {TWO_REPEATS}"),
+    ],
+)
+def test_the_method_states_what_is_drawn_and_what_is_missing(layout: ResamplingLayout, method: str) -> None:
+    assert describe_bootstrap(layout) == method
+
+
+BY_PROMPTS = ChosenInterval(NARROW, describe_bootstrap(CATEGORIES), 13)
+OVER_REPEATS = "t, unit: repeat; over the values of 3 repeats; wider than the bootstrap over prompts"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "runs", "expected"),
+    [
+        (None, WIDE, None),
+        (NARROW, None, BY_PROMPTS),
+        (WIDE, NARROW, replace(BY_PROMPTS, bounds=WIDE)),
+        (NARROW, IntervalBounds(5.0, 6.0), BY_PROMPTS),
+        (NARROW, WIDE, ChosenInterval(WIDE, OVER_REPEATS, 2, over_repeats=True)),
+    ],
+    ids=["too few prompts", "too few repeats", "wider", "equal", "narrower"],
+)
+def test_the_wider_interval_is_chosen(
+    prompts: IntervalBounds | None, runs: IntervalBounds | None, expected: ChosenInterval | None
+) -> None:
+    assert wider_interval(prompts, runs, CATEGORIES) == expected
