@@ -32,21 +32,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 # Parameter types.
 
 
-class FiniteNumber(click.types.FloatParamType):
-    """A finite number. NaN is rejected because every comparison with it is false."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert as click does, then reject NaN and infinity."""
-        number = float(super().convert(value, param, ctx))
-        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
-
-
 class FiniteRange(click.FloatRange):
     """A finite number within bounds. Give at least one bound, or click's help text shows `x<=None`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert as `FloatRange` does, after rejecting NaN and infinity."""
-        return float(super().convert(FiniteNumber().convert(value, param, ctx), param, ctx))
+        """Convert as `FloatRange` does, then reject NaN, which is within all bounds, and infinity."""
+        number = float(super().convert(value, param, ctx))
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 class SchemaNumber(click.ParamType[float]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any, Literal
 
 from specbench_api.api_model import ApiModel
@@ -32,34 +31,6 @@ class CurvePoint(ApiModel):
     """Acceptance length, emitted and pooled, over the same pairs, tokens/step."""
 
 
-class CurveAnswerBasis(StrEnum):
-    """The basis of a prediction at a requested place."""
-
-    MEASURED = "measured"
-    """The place was measured."""
-    INTERPOLATED = "interpolated"
-    """The place is between two measured places."""
-    REFUSED = "refused"
-    """The place is outside the measured range, so there is no prediction."""
-
-
-class CurvePrediction(ApiModel):
-    """A curve's prediction at one requested place."""
-
-    place: float
-    """The place in the axis's unit."""
-    basis: CurveAnswerBasis
-    """Whether it was measured, interpolated, or refused."""
-    between: list[float] = []
-    """The measured places it was computed from: one, or the two neighbours."""
-    speedup: Figure | None = None
-    """The speed-up there; None if refused."""
-    acceptance_length: Figure | None = None
-    """The acceptance length there; None if refused or not measured."""
-    message: str
-    """The prediction, or why there is none, in one sentence."""
-
-
 class SpeedupCurve(ApiModel):
     """Measurements that are alike in everything but the axis."""
 
@@ -69,8 +40,6 @@ class SpeedupCurve(ApiModel):
     """Points, the smallest place first."""
     crossover: Crossover
     """Where the speed-up is 1."""
-    predictions: list[CurvePrediction] = []
-    """Predictions at the requested places."""
 
 
 class Curves(ApiModel):
@@ -90,8 +59,8 @@ class Curves(ApiModel):
     """Number of speed-ups over all curves that Holm's correction covers."""
     left_out: list[str] = []
     """Cells that are in no curve, each with the reason."""
-    limits: list[str] = []
-    """Limits of these curves."""
+    limit: str
+    """Limit of curves over this axis."""
 
 
 # The report of `specbench analyze draft-lengths`: the best measured draft length at each load.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
@@ -14,7 +13,6 @@ from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
 from specbench_client.documents.curves import (
     BestDraftLength,
     CurvePoint,
-    CurvePrediction,
     Curves,
     DraftLengthTable,
     SpeedupCurve,
@@ -43,8 +41,8 @@ def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
     marked = " (simulated, not a measurement)" if curves.simulated else ""
     return TextTable(
         f"{curve.title}{marked}",
-        curve_titles(curves),
-        [curve_row(point) for point in curve.points],
+        (curves.axis, "Arm", "Workload", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Conclusion"),
+        [_row(point) for point in curve.points],
         words=("Arm", "Workload", "Conclusion"),
         styles=[_STYLES.get(point.conclusion, "") for point in curve.points],
         caption=curve.crossover.message,
@@ -54,9 +52,8 @@ def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
 def curve_notes(curves: Curves) -> list[str]:
     """Return the lines below the tables on a terminal."""
     return [
-        *(f"at {line}" for line in prediction_lines(curves)),
         *(f"left out: {each}" for each in curves.left_out),
-        *curves.limits,
+        curves.limit,
     ]
 
 
@@ -67,44 +64,23 @@ def curves_markdown(curves: Curves) -> str:
     for curve in curves.curves:
         lines += [f"#### {escape_markdown(curve.title)}", "", *markdown_table(curve_table(curves, curve))]
         lines += ["", f"Where the speed-up is 1: {markdown_sentence(curve.crossover.message)}", ""]
-    lines += [f"- At {markdown_sentence(line)}" for line in prediction_lines(curves)]
     lines += [f"- Left out: {markdown_sentence(each)}" for each in curves.left_out]
-    return "\n".join([*lines, *(f"- {markdown_sentence(limit)}" for limit in curves.limits), ""])
+    return "\n".join([*lines, f"- {markdown_sentence(curves.limit)}", ""])
 
 
 def curves_csv(curves: Curves) -> str:
-    """Return one row a place, measured or requested; missing values are empty, as are bounds from too few repeats."""
+    """Return one row a place; missing values are empty, as are bounds from too few repeats."""
     rows = [_csv_row(curves, number, point) for number, curve in enumerate(curves.curves) for point in curve.points]
-    predicted = [
-        _csv_asked(curves, number, each) for number, curve in enumerate(curves.curves) for each in curve.predictions
-    ]
-    return spreadsheet([*rows, *predicted])
+    return spreadsheet(rows)
 
 
-def curve_titles(curves: Curves) -> Sequence[str]:
-    """Return the titles of the columns."""
-    return (curves.axis, "Arm", "Workload", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Conclusion")
-
-
-def curve_row(point: CurvePoint) -> list[str]:
-    """Return the row of one place."""
+def _row(point: CurvePoint) -> list[str]:
     figures = [_bare_or_bounded(point.conclusion, each) for each in (point.speedup, point.acceptance_length)]
     return [point.label, point.arm, point.workload, f"{point.pairs:,}", *figures, in_words(point.conclusion)]
 
 
 def _bare_or_bounded(conclusion: SpeedupConclusion, figure: Figure) -> str:
     return number(figure.value) if conclusion in _BARE else with_interval(figure)
-
-
-def prediction_lines(curves: Curves) -> list[str]:
-    """Return one line for each curve and requested place."""
-    return [f"{_asked(curve, each)}" for curve in curves.curves for each in curve.predictions]
-
-
-def _asked(curve: SpeedupCurve, each: CurvePrediction) -> str:
-    figures = [f"speed-up {with_interval(each.speedup)}", f"AL {with_interval(each.acceptance_length)}"]
-    values = f": {', '.join(figures)}" if each.speedup is not None else ""
-    return f"{each.message}{values} ({curve.title})"
 
 
 def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]:
@@ -114,26 +90,12 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
         "title": curves.curves[curve].title,
         "axis": curves.axis,
         "place": point.place,
-        "basis": "measured",
         "arm": point.arm,
         "workload": point.workload,
         "pairs": point.pairs,
         **csv_fields("speedup", point.speedup, bounded=not few),
         **csv_fields("acceptance_length", point.acceptance_length, bounded=not few),
         "conclusion": str(point.conclusion),
-        "simulated": curves.simulated,
-    }
-
-
-def _csv_asked(curves: Curves, curve: int, each: CurvePrediction) -> dict[str, object]:
-    return {
-        "curve": curve,
-        "title": curves.curves[curve].title,
-        "axis": curves.axis,
-        "place": each.place,
-        "basis": str(each.basis),
-        **csv_fields("speedup", each.speedup),
-        **csv_fields("acceptance_length", each.acceptance_length),
         "simulated": curves.simulated,
     }
 
