@@ -86,7 +86,7 @@ def _check_provenance(stored: StoredRun) -> None:
         assert gpu["value"] or gpu["reason"] == "the node has no label nvidia.com/gpu.product"
         for name in ("kubelet", "kernel", "cores"):
             assert facts[name]["value"], name
-        for name in ("driver", "interconnect", "torch", "step_split_ms"):
+        for name in ("driver", "interconnect", "torch"):
             assert facts[name]["value"] is None
             assert facts[name]["reason"], name
     assert len(provenance["imageDigests"]) == 1

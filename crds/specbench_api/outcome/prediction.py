@@ -1,4 +1,4 @@
-"""The factors of measured speed-ups, and predictions of speed-ups for categories and other traffic mixes."""
+"""The factors of measured speed-ups, and predictions of speed-ups for other traffic mixes."""
 
 from __future__ import annotations
 
@@ -64,24 +64,3 @@ class MixPrediction(ApiModel):
     """The categories of the mix."""
     valid: bool
     """Whether the measured comparison was valid."""
-
-
-class DomainPrediction(ApiModel):
-    """Decoding speed-up of one category, predicted from its acceptance length and the cell's step times."""
-
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
-    category: str
-    """Name of the category."""
-    acceptance_length: Figure
-    """Emitted acceptance length, pooled over the category's steps."""
-    predicted: Figure
-    """acceptance_length divided by the cell's break-even acceptance length (t_sd / t_ar)."""
-    measured: Figure | None = None
-    """The category's measured TPOT speed-up; None if nothing was compared."""
-    ratio: Figure | None = None
-    """measured / predicted; 1 if the category's steps take as long as the others."""

@@ -20,11 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.prediction import DomainPrediction, Prediction
-from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.analysis.estimates.figure_ratios import figure_ratio
+from specbench_api.outcome.prediction import Prediction
 from specbench_client.analysis.estimates.speedups import sum_pairs
 from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
@@ -168,55 +165,3 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
 
 def _figure(name: str, found: SpeedupSums, powers: Exponents, scale: float = 1.0) -> Figure:
     return found.ratio(powers).figure(f"{_MEANINGS[name]}; {found.pairs} pairs", scale=scale)
-
-
-# The decode speed-up of a category is also predicted from its acceptance and the step times of the whole cell:
-#
-#     predicted = AL of the category · t_ar / t_sd        t_ar, t_sd over all categories of the cell
-#
-# SPEED-Bench (arXiv 2604.09557) separates data and system in this way: acceptance depends on the data, step time on the
-# system. It assumes that steps of all categories take equally long. Context, the rest of the batch and steps without
-# drafts violate this, and measured / predicted shows by how much. Both are of decode alone, without prefill.
-
-CATEGORY_LENGTH, CATEGORY_SPEEDUP = "acceptance_length_emitted_pooled", "tpot_speedup"
-PREDICTED_FOR_CATEGORY = (
-    "Acceptance length of the category / (step time of the arm / step time of the baseline, over all categories)"
-)
-MEASURED_OVER_PREDICTED = (
-    "Measured speed-up of decoding over the predicted one; they share the category's acceptance: on the wide side"
-)
-
-
-def category_predictions(summary: RunSummary, workload: str | None = None) -> list[DomainPrediction]:
-    """Return one row per category of each valid cell with reported steps. `workload`: only this one."""
-    costs = {(each.arm, each.workload, each.load): each for each in summary.crossover.break_even}
-    found = []
-    for cell in summary.cells:
-        cost = costs.get((cell.arm, cell.workload, cell.level.label))
-        if cell.valid and cost is not None and workload in (None, cell.workload):
-            found += [
-                each
-                for name, figures in cell.by_category.items()
-                if (each := _category_prediction(cell, name, figures, cost))
-            ]
-    return found
-
-
-def _category_prediction(
-    cell: Cell, category: str, figures: dict[str, Figure], cost: BreakEven
-) -> DomainPrediction | None:
-    length, measured = figures.get(CATEGORY_LENGTH), figures.get(CATEGORY_SPEEDUP)
-    predicted = None if length is None else figure_ratio(length, cost.needed, PREDICTED_FOR_CATEGORY)
-    if length is None or predicted is None:
-        return None
-    ratio = None if measured is None else figure_ratio(measured, predicted, MEASURED_OVER_PREDICTED)
-    return DomainPrediction(
-        arm=cell.arm,
-        workload=cell.workload,
-        load=cell.level.label,
-        category=category,
-        acceptance_length=length,
-        predicted=predicted,
-        measured=measured,
-        ratio=ratio,
-    )

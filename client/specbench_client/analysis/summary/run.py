@@ -69,8 +69,6 @@ SHOWN_FACTS = (
     FactName.WEIGHTS_BYTES,
     FactName.DRAFTER_WEIGHTS_BYTES,
     FactName.GPU_MEMORY_USED_BYTES,
-    FactName.STEP_SPLIT_MS,
-    FactName.DRAFT_TO_TARGET_RATIO,
 )
 """Facts that a reader of a comparison needs: the engine, the machine, and the memory that the drafter takes."""
 KV_CACHE_LOST = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.prediction import DomainPrediction, MixPrediction, Prediction
+from specbench_api.outcome.prediction import MixPrediction, Prediction
 from specbench_api.outcome.summary import Cell
 from specbench_client.report.text.text_table import DASH, TextTable, compared_text, number, with_interval
 
@@ -19,10 +19,6 @@ FACTORS_SAY = (
     " speed-up can differ from the report's"
 )
 MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]", "Note")
-DOMAIN_TITLES = (
-    "Arm", "Workload", "Load", "Category", "AL [95 %]", "Predicted [95 %]", "Measured TPOT speed-up [95 %]",
-    "Measured / predicted [95 %]",
-)  # fmt: skip
 CATEGORY_TITLES = ("Arm", "Workload", "Load", "Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
 
 
@@ -67,22 +63,6 @@ def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
         for each in mix.categories
     ]
     return TextTable("Your mix by category", CATEGORY_TITLES, rows, ("Arm", "Workload", "Category"))
-
-
-def domains_table(domains: Sequence[DomainPrediction]) -> TextTable:
-    """Return each category's speed-up predicted from its acceptance and the step times, and as measured."""
-    rows = [
-        [
-            each.arm,
-            each.workload,
-            each.load,
-            each.category,
-            *map(with_interval, (each.acceptance_length, each.predicted, each.measured, each.ratio)),
-        ]
-        for each in domains
-    ]
-    title = "Decoding by category: acceptance length / (step time / baseline's step time)"
-    return TextTable(title, DOMAIN_TITLES, rows, words=("Arm", "Workload", "Category"))
 
 
 def _factors(cell: Cell, found: Prediction) -> list[str]:
