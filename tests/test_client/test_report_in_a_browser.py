@@ -19,7 +19,7 @@ from specbench_client.analysis.what_if.policies import Pricing
 from specbench_client.report.html import render_html, render_plots
 from specbench_client.report.plots.what_if import oracle_plots
 from specbench_testing.browser import CHROMIUM, Browser
-from specbench_testing.summary_variants import invalid, many_cells, mapped, with_long_recommendation, without_baseline
+from specbench_testing.summary_variants import invalid, many_cells, with_long_recommendation, without_baseline
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"), pytest.mark.process]
@@ -72,7 +72,7 @@ def summaries() -> dict[str, tuple[SyntheticRun, RunSummary]]:
         "seven arms at two loads": (plain, many_cells(summary, arms=7, loads=2)),
         "all invalid": (plain, with_long_recommendation(invalid(summary))),
         "no baseline": (plain, without_baseline(summary)),
-        "maps and parts": (WORLDS["fitted"], mapped(WORLDS["fitted"], run_of_world(WORLDS["fitted"]))),
+        "parts": (WORLDS["fitted"], run_of_world(WORLDS["fitted"])),
         "nothing measured": (plain, run_of_world(plain, Corruptions(measured=lambda _: False))),
     }
 
@@ -175,5 +175,5 @@ def test_every_plot_has_a_name_and_ids_are_unique(seen: dict[str, Seen]) -> None
     assert violations(seen, "unnamed") == {}
     assert violations(seen, "ids") == {}
     assert seen["plain"].views["paper"]["plots"] > 8
-    assert seen["maps and parts"].views["paper"]["plots"] > seen["plain"].views["paper"]["plots"] + 2
+    assert seen["parts"].views["paper"]["plots"] > seen["plain"].views["paper"]["plots"] + 2
     assert seen["nothing measured"].views["paper"]["plots"] == 0

@@ -23,7 +23,6 @@ from specbench_testing.summary_variants import (
     SMALL_WORLDS_LACK,
     invalid,
     many_cells,
-    mapped,
     with_cells,
     without,
     without_baseline,
@@ -271,7 +270,7 @@ def test_plot_has_a_text_description() -> None:
 def test_large_run_gives_a_page_below_the_size_limit() -> None:
     world = SyntheticRun(prompts=22, categories=tuple(f"category-{index}" for index in range(11)))
     summary = many_cells(
-        mapped(world, run_of_world(world, Corruptions(simulated=True))),
+        run_of_world(world, Corruptions(simulated=True)),
         arms=20,
         loads=8,
         name="a-drafter-with-a-long-name-{}".format,

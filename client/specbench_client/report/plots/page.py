@@ -10,7 +10,7 @@ from functools import partial
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.plots import canvas
 from specbench_client.report.plots.canvas import PanelGroup, PlotSection
-from specbench_client.report.plots.sections import acceptance, acceptance_maps, breakdown, times
+from specbench_client.report.plots.sections import acceptance, breakdown, times
 from specbench_client.report.plots.sections.acceptance_maps import by_difference
 from specbench_client.report.plots.sections.cells import INVALID
 from specbench_client.report.plots.sections.speedup import speedup, speedup_by_category
@@ -40,7 +40,6 @@ SECTIONS = (  # in the order of the page; each draws a PanelGroup, or None where
         "Acceptance length by position, answers of one class of length a line, at the lightest load",
         partial(breakdown.by_length, of=lambda cell: cell.breakdown.by_length, x_label=_PLACE),
     ),
-    PlotSection("Acceptance along each answer, a line a request, at the lightest load", acceptance_maps.by_request),
     PlotSection("Which drafter accepts more, by length of the answer and position in it", by_difference),
     PlotSection(
         "Acceptance length by context, at the lightest load",

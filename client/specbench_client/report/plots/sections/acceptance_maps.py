@@ -1,4 +1,4 @@
-"""Acceptance along each answer: one line a request, the shortest first, and one panel an arm."""
+"""Where one drafter's steps emit more tokens than another's: by length of the answer and by position in it."""
 
 from __future__ import annotations
 
@@ -6,80 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from specbench_api.outcome.breakdown import AcceptedMap, BreakdownSlice, TokenRange
+from specbench_api.outcome.breakdown import BreakdownSlice
 from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.report.plots.canvas import Panel, PanelGroup
+from specbench_client.report.plots.canvas import PanelGroup
 from specbench_client.report.plots.heatmap import HeatMap, describe_extremes, heatmap_panel
 from specbench_client.report.plots.sections.cells import is_placed, known, lightest, placement_note, sizes
 from specbench_client.report.plots.series import plot_value
 from specbench_client.trust.checks.prompts import INTERVAL_FROM
-
-ARMS_MAX = 2
-"""Arms of a workload that are drawn: a map is large, and `analyze breakdown --arm` draws the others."""
-ROW_IN = 0.13
-REQUESTS_NOTE = (
-    "Each line is one request, labelled with its output tokens, the shortest answer first. If there are more requests"
-    " than lines, a line is the mean of neighbouring requests. Columns are positions in the output. A deeper blue means"
-    " more tokens per step. Empty: no step began there, or the answer is shorter."
-)
-
-
-def by_request(summary: RunSummary) -> PanelGroup | None:
-    """A panel an arm, at the lightest load; None where no arm's steps can be placed."""
-    maps, left_out = list[tuple[str, AcceptedMap]](), 0
-    for title, cells in lightest(summary, lambda cell: is_placed(cell) and cell.breakdown.accepted_map):
-        left_out += max(0, len(cells) - ARMS_MAX)
-        maps += [
-            (f"{cell.arm}, {title}", cell.breakdown.accepted_map)
-            for cell in cells[:ARMS_MAX]
-            if cell.breakdown.accepted_map is not None
-        ]
-    if not maps:
-        return None
-    found = [drawn for _, drawn in maps]
-    farthest = max(_reach(drawn) for drawn in found)
-    panels = [_panel(title, drawn, farthest) for title, drawn in maps]
-    counts = [drawn.requests for drawn in found]
-    requests = " to ".join(dict.fromkeys(f"{count:,}" for count in (min(counts), max(counts))))
-    more = (
-        f" {left_out} more arms are not drawn: specbench analyze breakdown --arm NAME --plot FILE." if left_out else ""
-    )
-    caption = f"{found[0].definition}. n {requests} requests of one repeat. {REQUESTS_NOTE}{more}"
-    return PanelGroup(tuple(panels), f"{caption} {placement_note(summary)}".rstrip())
-
-
-def _panel(title: str, drawn: AcceptedMap, farthest: float) -> Panel:
-    """`farthest`: the distance from 1 that has the full colour in all maps."""
-    rows, columns = ([_label(each) for each in places] for places in (drawn.rows, drawn.columns))
-    values = tuple(tuple(row) for row in drawn.emitted)
-    data = HeatMap(
-        tuple(rows),
-        tuple(columns),
-        values,
-        "position in the output, tokens",
-        middle=1.0,
-        farthest=farthest,
-        row_in=ROW_IN,
-    )
-    return heatmap_panel(data, title, _words(drawn))
-
-
-def _words(drawn: AcceptedMap) -> str:
-    known = [value for row in drawn.emitted for value in row if value is not None]
-    answers = f"answers of {drawn.rows[0].first:,} to {drawn.rows[-1].last:,} tokens"
-    return f"{answers}: from {min(known):.2f} to {max(known):.2f} tokens a step"
-
-
-def _label(each: TokenRange) -> str:
-    return f"{each.first:,}" if each.first == each.last else f"{each.first:,}–{each.last:,}"
-
-
-def _reach(drawn: AcceptedMap) -> float:
-    return max(value - 1 for row in drawn.emitted for value in row if value is not None)
-
-
-# Where one drafter's steps emit more tokens than another's: by length of the answer and by position in it.
 
 PAIRS_MAX = 3
 """Pairs of drafters of a workload that are drawn, which is all of three; the first of the run's arms come first."""
