@@ -43,18 +43,6 @@ def test_the_hash_of_a_pinned_point_stays_the_same() -> None:
     assert digest(point) == PINNED
 
 
-@pytest.mark.parametrize("load", [{"concurrency": [1, 8]}, {"rate": [0.5, 2.25], "requests": 40, "slots": 8}])
-def test_the_hash_of_every_point_is_the_digest_of_its_canonical_form(load: dict[str, Any]) -> None:
-    run = run_of({**FULL, "spec.load": {**load, "repeats": 3}})
-    plan = expand(run)
-    for point in plan.points:
-        canonical = canonical_point(
-            run.spec, plan.arm(point.arm), plan.workload(point.workload), point.level, point.repeat
-        )
-        assert point.hash == digest(canonical)
-    assert len({point.hash for point in plan.points}) == len(plan.points) >= 12
-
-
 def test_a_canonical_point_contains_exactly_the_specified_fields() -> None:
     spec = run_of(FULL).spec
     assert canonical_point(spec, arms_of(spec)[1], spec.workloads[0], Level(concurrency=8), 1) == {

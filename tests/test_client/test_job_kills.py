@@ -170,7 +170,7 @@ async def test_lost_engine_exits_with_4_and_keeps_finished_points(plan: Plan, tm
     assert (job.ended()["code"], job.ended()["reason"], job.ended()["measured"]) == (4, "EngineLost", 1)
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 async def test_client_killed_ten_times_still_measures_everything_once(plan: Plan, tmp_path: Path) -> None:
     job = Job(plan, tmp_path, str(tmp_path / "results"))
 

@@ -22,7 +22,7 @@ from specbench_testing.browser import CHROMIUM, Browser
 from specbench_testing.summary_variants import invalid, many_cells, with_long_recommendation, without_baseline
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"), pytest.mark.process]
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"), pytest.mark.long]
 
 LOOKS = (Path(__file__).parents[1] / "support/specbench_testing/looks.js").read_text(encoding="utf-8")
 DESK, TELEPHONE = {"width": 1280}, {"width": 400}

@@ -152,9 +152,9 @@ def test_programs_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         f'echo "$1" >> {calls}; if [ "$1" = install ]; then touch "$GOBIN/one"; else touch "$GOBIN/node"; fi',
     )
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    monkeypatch.setattr(binaries, "TOOLS", (binaries.Tool("one", "example.org/one", "v1"), binaries.TOOLS[0]))
-    binaries.build_all(tmp_path / "cache", ignore_progress)
-    files = binaries.build_all(tmp_path / "cache", ignore_progress)
+    monkeypatch.setattr(binaries, "TOOLS", (binaries.Tool("one", "example.org/one", "v1"), binaries.TOOLS[1]))
+    binaries.build(tmp_path / "cache", ignore_progress)
+    files = binaries.build(tmp_path / "cache", ignore_progress)
     assert calls.read_text().split() == ["install", "build"]
     assert files["kubelet"] == files["etcd"]
     assert "node" not in files
@@ -167,8 +167,8 @@ def test_a_failed_build_reports_the_reason_and_leaves_only_the_lock(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setattr(binaries, "TOOLS", (binaries.Tool("one", "example.org/one", "v1"),))
     with pytest.raises(BuildFailed, match="no such package"):
-        binaries.build_all(tmp_path / "cache", ignore_progress)
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["build.lock"]
+        binaries.build(tmp_path / "cache", ignore_progress)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["one.lock"]
 
 
 # -- configuration

@@ -46,9 +46,6 @@ from specbench_client.errors import BadInput
     show_default=True,
     help="Fixed draft lengths, in tokens, to compare with.",
 )
-@click.option(
-    "--as-published", is_flag=True, help="Follow the published simulator exactly, including its known errors."
-)
 @TOKENIZER
 @PROMPTS
 @WORKLOAD
@@ -64,7 +61,6 @@ def oracle(
     step_cost: str | None,
     batch: tuple[int, ...],
     drafts: tuple[int, ...],
-    as_published: bool,
     tokenizer: str | None,
     prompts: str | None,
     workload: str | None,
@@ -89,11 +85,7 @@ def oracle(
     Formulas and limits: docs/research/oracle.md.
     """
     from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.analysis.what_if.policies import (  # noqa: PLC0415
-        OUR_RULES,
-        PUBLISHED_RULES,
-        Pricing,
-    )
+    from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
     from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
@@ -114,7 +106,7 @@ def oracle(
     for each in (subject.main, *([subject.second] if subject.second else [])):
         if not each.single.answers.count:
             raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")
-    report = oracle_report(subject, drafts, Pricing(batch, cost, PUBLISHED_RULES if as_published else OUR_RULES))
+    report = oracle_report(subject, drafts, Pricing(batch, cost))
     if plot:
         from specbench_client.report.plots.what_if import oracle_plots  # noqa: PLC0415  matplotlib takes seconds to import
 

@@ -68,8 +68,6 @@ class DraftCharge(StrEnum):
     """That of the drafter whose drafts are verified: a bound for a perfect choice before drafting."""
     BOTH = "both"
     """That of both, at every step: a bound for a perfect choice after drafting."""
-    UNCHARGED = "uncharged"
-    """That of the first drafter in all cases, as published: not a bound, only for comparisons with the paper."""
 
 
 class DraftPolicy(StrEnum):
@@ -140,8 +138,6 @@ class OracleReport(ApiModel):
     """Whether the engine was the simulator, so that it is not a measurement."""
     drafters: list[str]
     """Names of the drafters."""
-    conventions: Literal["specbench", "published"] = "specbench"
-    """Rules for counting and charging steps; see docs/research/oracle.md."""
     answers: int
     """Walked answers."""
     tokens: int

@@ -11,7 +11,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.what_if.answers import AnswerSet, DrafterAnswers, SharedAnswers, Tokens
 from specbench_client.analysis.what_if.policies import (
     AL,
-    PUBLISHED_RULES,
+    SPEEDUP,
     FigureDescription,
     PolicyLine,
     PolicyWalk,
@@ -28,7 +28,6 @@ from specbench_client.analysis.what_if.policies import (
     oracle_row,
     price_policies,
     resample,
-    speedup_description,
     walk_combined,
     walk_fixed,
     walk_oracle,
@@ -62,10 +61,6 @@ _TOO_SHORT = (
     " and above all fixed lengths by span-split, are far too low: measure again with longer drafts"
 )
 _TWO = "two drafters: only the text that both wrote is compared, which may be the easier part"
-_PUBLISHED = (
-    "as published, faults included: every step looks one position too early, an oracle drafts even where"
-    " nothing will be accepted, and an uncharged combination pays for the first drafter only"
-)
 
 
 def oracle_limits(pricing: Pricing, *, drawn: bool, two: bool, split: bool) -> list[str]:
@@ -80,7 +75,6 @@ def oracle_limits(pricing: Pricing, *, drawn: bool, two: bool, split: bool) -> l
         *([_SPLIT] if split else []),
         *([_SAMPLED] if drawn else []),
         *([_TWO] if two else []),
-        *([_PUBLISHED] if pricing.rules == PUBLISHED_RULES else []),
     ]
 
 
@@ -90,8 +84,16 @@ def short_draft_limits(censored: Mapping[str, Figure]) -> list[str]:
     return [_TOO_SHORT.format(name=name, share=share) for name, share in shares.items() if share > CENSORED_MOST]
 
 
-HEADROOM = "speed-up of the oracle - speed-up of the best fixed draft length or of none; the best of each resample"
-COMPLEMENTARITY = "speed-up of the combined oracle (the winner pays) - speed-up of the better of the two oracles"
+HEADROOM = FigureDescription(
+    SPEEDUP.unit,
+    "speed-up of the oracle - speed-up of the best fixed draft length or of none; the best of each resample",
+    SPEEDUP.source,
+)
+COMPLEMENTARITY = FigureDescription(
+    SPEEDUP.unit,
+    "speed-up of the combined oracle (the winner pays) - speed-up of the better of the two oracles",
+    SPEEDUP.source,
+)
 CENSORED = FigureDescription(
     "ratio", "steps whose drafts were all accepted / steps, at the run's own draft length", "records"
 )
@@ -134,14 +136,13 @@ def oracle_report(subject: OracleSubject, drafts: Sequence[int], pricing: Pricin
     alone = _alone(main, sorted({*drafts, *own}), pricing)
     pair = _pair(subject, pricing)
     second = subject.second
-    further = price_policies([_oracle(second, pricing)], pricing) if second else []
+    further = price_policies([_oracle(second)], pricing) if second else []
     two = [main, second] if second else [main]
     censored = {each.name: _censored(each) for each in two if each.run_drafts is not None}
     return OracleReport(
         source=subject.source,
         simulated=subject.simulated,
         drafters=[each.name for each in two],
-        conventions="published" if pricing.rules == PUBLISHED_RULES else "specbench",
         answers=main.single.answers.count,
         tokens=main.single.answers.positions,
         left_out=dict(subject.left_out),
@@ -150,8 +151,8 @@ def oracle_report(subject: OracleSubject, drafts: Sequence[int], pricing: Pricin
         censored=censored,
         what_if=_what_if(main, drafts) if main.run_drafts is not None else [],
         step_cost=pricing.cost,
-        rows=[oracle_row(line, pricing) for line in [*alone, *further, *pair.combined]],
-        rooms=[_room(batch, alone, pair, pricing) for batch in pricing.priced],
+        rows=[oracle_row(line) for line in [*alone, *further, *pair.combined]],
+        rooms=[_room(batch, alone, pair) for batch in pricing.priced],
         limits=[
             *oracle_limits(
                 pricing, drawn=subject.sampled, two=subject.both is not None, split=main.run_drafts is not None
@@ -172,66 +173,59 @@ class _Pair:
 def _alone(main: NamedDrafter, drafts: Sequence[int], pricing: Pricing) -> list[PricedPolicy]:
     answers, drafter = main.single.answers, _drafter(main)
     lines = [
-        PolicyLine(DraftPolicy.FIXED, main.name, answers, walk_fixed(answers, drafter, each, pricing.rules), each)
-        for each in drafts
+        PolicyLine(DraftPolicy.FIXED, main.name, answers, walk_fixed(answers, drafter, each), each) for each in drafts
     ]
-    return price_policies([*lines, _oracle(main, pricing)], pricing)
+    return price_policies([*lines, _oracle(main)], pricing)
 
 
-def _oracle(named: NamedDrafter, pricing: Pricing) -> PolicyLine:
+def _oracle(named: NamedDrafter) -> PolicyLine:
     answers = named.single.answers
-    return PolicyLine(DraftPolicy.ORACLE, named.name, answers, walk_oracle(answers, _drafter(named), pricing.rules))
+    return PolicyLine(DraftPolicy.ORACLE, named.name, answers, walk_oracle(answers, _drafter(named)))
 
 
 def _pair(subject: OracleSubject, pricing: Pricing) -> _Pair:
     both, second = subject.both, subject.second
     if both is None or second is None or not both.answers.count:
         return _Pair([], [])
-    answers, main, rules = both.answers, subject.main, pricing.rules
+    answers, main = both.answers, subject.main
     first, other = PricedDrafter(second.name, both.first, second.cost), PricedDrafter(main.name, both.second, main.cost)
-    charges = [DraftCharge.WINNER, DraftCharge.BOTH, *([DraftCharge.UNCHARGED] if rules == PUBLISHED_RULES else [])]
     singles = [
-        PolicyLine(DraftPolicy.ORACLE, each.name, answers, walk_oracle(answers, each, rules)) for each in (first, other)
+        PolicyLine(DraftPolicy.ORACLE, each.name, answers, walk_oracle(answers, each)) for each in (first, other)
     ]
     name = f"{first.name}+{other.name}"
     combined = [
-        PolicyLine(
-            DraftPolicy.COMBINE, name, answers, walk_combined(answers, first, other, charge, rules), None, charge
-        )
-        for charge in charges
+        PolicyLine(DraftPolicy.COMBINE, name, answers, walk_combined(answers, first, other, charge), None, charge)
+        for charge in DraftCharge
     ]
     found = price_policies([*singles, *combined], pricing)
     return _Pair(found[:2], found[2:])
 
 
-def _room(batch: int, alone: Sequence[PricedPolicy], pair: _Pair, pricing: Pricing) -> BatchHeadroom:
+def _room(batch: int, alone: Sequence[PricedPolicy], pair: _Pair) -> BatchHeadroom:
     """Return the headroom of the oracle at a batch size over the best fixed draft length, or over no drafting."""
-    words = speedup_description(pricing)
     *fixes, oracular = alone
     layout = oracular.line.answers.layout
     numbers = [ResampledNumber(1.0, np.ones_like(oracular.length.samples)), *(each.speedups[batch] for each in fixes)]
     place, chosen = best_of(numbers)
-    own = figure_of(numbers[place], layout, words) if place else figure_of(numbers[0], layout, _BASELINE)
+    own = figure_of(numbers[place], layout, SPEEDUP) if place else figure_of(numbers[0], layout, _BASELINE)
     return BatchHeadroom(
         batch=batch,
         best_drafts=(fixes[place - 1].line.drafts or 0) if place else 0,
         best_fixed=own,
-        headroom=figure_of(
-            difference(oracular.speedups[batch], chosen), layout, FigureDescription(words.unit, HEADROOM, words.source)
-        ),
-        complementarity=_complementarity(batch, pair, FigureDescription(words.unit, COMPLEMENTARITY, words.source)),
+        headroom=figure_of(difference(oracular.speedups[batch], chosen), layout, HEADROOM),
+        complementarity=_complementarity(batch, pair),
     )
 
 
 _BASELINE = FigureDescription("ratio", "the baseline over itself", "by definition")
 
 
-def _complementarity(batch: int, pair: _Pair, words: FigureDescription) -> Figure | None:
+def _complementarity(batch: int, pair: _Pair) -> Figure | None:
     if not pair.combined:
         return None
     layout = pair.combined[0].line.answers.layout
     better = best_of([each.speedups[batch] for each in pair.singles])[1]
-    return figure_of(difference(pair.combined[0].speedups[batch], better), layout, words)
+    return figure_of(difference(pair.combined[0].speedups[batch], better), layout, COMPLEMENTARITY)
 
 
 def _what_if(main: NamedDrafter, drafts: Sequence[int]) -> list[WhatIf]:

@@ -18,11 +18,7 @@ from specbench_client.documents.what_if import (
 )
 from specbench_client.report.text.text_table import DASH, SIMULATED, TextTable, number
 
-_CHARGES = {
-    DraftCharge.WINNER: "the winner pays",
-    DraftCharge.BOTH: "both pay",
-    DraftCharge.UNCHARGED: "uncharged, as published",
-}
+_CHARGES = {DraftCharge.WINNER: "the winner pays", DraftCharge.BOTH: "both pay"}
 
 
 def oracle_tables(report: OracleReport) -> list[TextTable]:
@@ -50,8 +46,7 @@ def oracle_lines(report: OracleReport) -> list[str]:
 def _policies(report: OracleReport) -> TextTable:
     batches = list(report.rows[0].speedups) if report.rows else []
     cost = f"; speed-up at batch size, by {report.step_cost.name}" if report.step_cost else ""
-    rules = ", by the published rules" if report.conventions == "published" else ""
-    title = f"{report.source}: {report.answers:,} answers, {report.tokens:,} tokens{rules}{cost}"
+    title = f"{report.source}: {report.answers:,} answers, {report.tokens:,} tokens{cost}"
     columns = ["policy", "drafter", "AL [95 %]", "AL, mean of requests", *(f"B={batch}" for batch in batches)]
     return TextTable(title, columns, [_row(row, batches) for row in report.rows], words=("policy", "drafter"))
 
