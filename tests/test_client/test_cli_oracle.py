@@ -95,10 +95,9 @@ def test_trace_is_combined_with_an_ngram_replay_of_its_tokens(
     assert (ngram.acceptance_length.value or 0) > 3
 
 
-def test_run_with_long_drafts_predicts_other_lengths(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_with_long_drafts_has_an_oracle_and_fixed_lengths(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     report = oracle_report(capsys, run, "--arm", "long")
-    assert [each.drafts for each in report.what_if] == [1, 2, 3, 5, 7, 10]
-    assert report.what_if[-1].span_split.value == report.what_if[-1].truncated.value
+    assert [each.drafts for each in report.rows] == [1, 2, 3, 5, 7, 10, None]
     assert report.rows[-1].acceptance_length.value == report.rows[-2].acceptance_length.value
     assert set(report.censored) == {"long"}
     assert report.answers == 24
@@ -118,7 +117,7 @@ def test_arm_without_recorded_steps_does_not_hide_the_others(
     assert "no answer has all its steps recorded" in capsys.readouterr().err
 
 
-def test_shorter_lengths_are_predicted_from_one_run_of_long_drafts(
+def test_fixed_lengths_that_the_oracle_is_compared_with_are_nearly_those_of_shorter_drafts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each draft is accepted with probability 0.7 independently: (1 - 0.7^(k+1)) / 0.3 tokens per step."""
@@ -128,7 +127,7 @@ def test_shorter_lengths_are_predicted_from_one_run_of_long_drafts(
     store_results(world, tmp_path / "out", UID)
     report = oracle_report(capsys, str(tmp_path / "out"), "-k", "1,3,8")
     expected = [(1 - 0.7 ** (k + 1)) / 0.3 for k in (1, 3, 8)]
-    assert [each.span_split.value for each in report.what_if] == pytest.approx(expected, rel=0.025)
+    assert [each.acceptance_length.value for each in report.rows[:3]] == pytest.approx(expected, rel=0.025)
     assert report.censored["long"].value == pytest.approx(0.7**20, abs=0.003)
 
 
@@ -160,7 +159,7 @@ def cost(tmp_path: Path) -> str:
         (["--with", "long", "--arm", "long"], "--with long: is the arm itself"),
         (["--workload", "w"], "--workload w: the run has "),
         (["--load", "77"], "--load 77: the run has 1"),
-        (["--step-cost", "published-h100-by-draft", "--arm", "long", "--with", "ngram-replay"], "--keep-text"),
+        (["--step-cost", "published-h100", "--arm", "long", "--with", "ngram-replay"], "--keep-text"),
     ],
 )
 def test_missing_run_data_is_reported_with_a_remedy(

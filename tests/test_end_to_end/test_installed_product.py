@@ -288,7 +288,7 @@ def check_provenance(stored: StoredRun) -> None:
         assert facts["gpu_count"]["value"] == 1
         assert facts["gpu"]["value"] or facts["gpu"]["reason"] == "the node has no label nvidia.com/gpu.product"
         assert [name for name in ("node", "kubelet", "kernel", "cores") if not facts[name]["value"]] == []
-        unknown = [facts[name] for name in ("driver", "interconnect", "torch", "step_split_ms")]
+        unknown = [facts[name] for name in ("driver", "interconnect", "torch")]
         assert all(fact["value"] is None and fact["reason"] for fact in unknown)
     assert len(provenance["imageDigests"]) == 1
     assert provenance["differences"] == []

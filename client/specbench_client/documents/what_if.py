@@ -115,18 +115,6 @@ class BatchHeadroom(ApiModel):
     """Speed-up of the combined oracle (the winner pays) − of the better single oracle; None for one drafter."""
 
 
-class WhatIf(ApiModel):
-    """Tokens per step at another draft length, estimated from the steps of a run without running that length."""
-
-    drafts: int
-    """Draft tokens per step."""
-    truncated: Figure
-    """1 + mean of min(accepted, drafts) over the run's own steps: too low, because steps at good positions split into
-    several."""
-    span_split: Figure
-    """The run's spans walked again with at most this many drafts per step: a lower bound, a few percent too low."""
-
-
 class OracleReport(ApiModel):
     """What `specbench analyze oracle` prints as JSON."""
 
@@ -151,8 +139,6 @@ class OracleReport(ApiModel):
     censored: dict[str, Figure] = {}
     """Share of steps with all drafts accepted, by drafter: longer drafts might have gained more, so the oracle is a
     lower bound there."""
-    what_if: list[WhatIf] = []
-    """Other draft lengths of the first drafter, from the steps of a run; empty for a trace."""
     step_cost: CostModel | None = None
     """The step cost; without it there are no speed-ups."""
     rows: list[OracleRow] = []

@@ -10,7 +10,6 @@ import numpy as np
 from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.what_if.answers import AnswerSet, DrafterAnswers, SharedAnswers, Tokens
 from specbench_client.analysis.what_if.policies import (
-    AL,
     SPEEDUP,
     FigureDescription,
     PolicyLine,
@@ -20,7 +19,6 @@ from specbench_client.analysis.what_if.policies import (
     Pricing,
     ResampledNumber,
     SummedRatio,
-    acceptance_lengths,
     best_of,
     cost_limit,
     difference,
@@ -38,7 +36,6 @@ from specbench_client.documents.what_if import (
     DraftCost,
     DraftPolicy,
     OracleReport,
-    WhatIf,
 )
 from specbench_client.metrics.tidy_frame import Values
 
@@ -100,7 +97,6 @@ CENSORED = FigureDescription(
 COVERED = FigureDescription(
     "ratio", "output tokens of which both drafters have the same text / output tokens", "records"
 )
-TRUNCATED = FigureDescription("tokens/step", "1 + mean over the run's steps of min(accepted, drafts)", "records")
 
 
 @dataclass(frozen=True)
@@ -149,7 +145,6 @@ def oracle_report(subject: OracleSubject, drafts: Sequence[int], pricing: Pricin
         covered=_covered(subject.both),
         covered_by=subject.both.compared_by if subject.both else None,
         censored=censored,
-        what_if=_what_if(main, drafts) if main.run_drafts is not None else [],
         step_cost=pricing.cost,
         rows=[oracle_row(line) for line in [*alone, *further, *pair.combined]],
         rooms=[_room(batch, alone, pair) for batch in pricing.priced],
@@ -226,33 +221,6 @@ def _complementarity(batch: int, pair: _Pair) -> Figure | None:
     layout = pair.combined[0].line.answers.layout
     better = best_of([each.speedups[batch] for each in pair.singles])[1]
     return figure_of(difference(pair.combined[0].speedups[batch], better), layout, COMPLEMENTARITY)
-
-
-def _what_if(main: NamedDrafter, drafts: Sequence[int]) -> list[WhatIf]:
-    """Estimate other draft lengths from the run's own steps, by truncation and by span-split."""
-    answers, drafter = main.single.answers, _drafter(main)
-    own = walk_fixed(answers, drafter, main.run_drafts or 0)
-    policy_walks = [walk_fixed(answers, drafter, each) for each in drafts]
-    ratios = [
-        ratio
-        for each, policy_walk in zip(drafts, policy_walks, strict=True)
-        for ratio in (_truncated(main, own, each), acceptance_lengths(answers, policy_walk)[0])
-    ]
-    numbers = resample(ratios, answers.layout)
-    split = FigureDescription(AL.unit, f"{AL.definition}; spans split", "walked again")
-    return [
-        WhatIf(
-            drafts=each,
-            truncated=figure_of(numbers[2 * index], answers.layout, TRUNCATED),
-            span_split=figure_of(numbers[2 * index + 1], answers.layout, split),
-        )
-        for index, each in enumerate(drafts)
-    ]
-
-
-def _truncated(main: NamedDrafter, own: PolicyWalk, drafts: int) -> SummedRatio:
-    emitted = np.minimum(main.single.acceptance.accepted[own.steps.place], drafts) + 1
-    return _per_step(main.single.answers, own, emitted.astype(np.float64))
 
 
 def _censored(named: NamedDrafter) -> Figure:

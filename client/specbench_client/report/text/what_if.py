@@ -22,11 +22,10 @@ _CHARGES = {DraftCharge.WINNER: "the winner pays", DraftCharge.BOTH: "both pay"}
 
 
 def oracle_tables(report: OracleReport) -> list[TextTable]:
-    """Return policies; with a step cost, headroom; for a run, other draft lengths."""
+    """Return policies; with a step cost, headroom."""
     return [
         _policies(report),
         *([_rooms(report)] if report.rooms else []),
-        *([_what_if(report)] if report.what_if else []),
     ]
 
 
@@ -79,14 +78,6 @@ def _rooms(report: OracleReport) -> TextTable:
         columns,
         rows,
         words=("batch",),
-    )
-
-
-def _what_if(report: OracleReport) -> TextTable:
-    columns = ["k", "AL by span-split [95 %]", "AL by truncation [95 %]"]
-    rows = [[str(each.drafts), figure_text(each.span_split), figure_text(each.truncated)] for each in report.what_if]
-    return TextTable(
-        f"{report.drafters[0]} at other draft lengths, both lower bounds: verify by a run", columns, rows, words=("k",)
     )
 
 
