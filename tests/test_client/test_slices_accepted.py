@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,8 +22,6 @@ from specbench_client.analysis.breakdown.acceptance_map import (
     ROWS_MAX,
     build_acceptance_map,
 )
-from specbench_client.cli import cli
-from specbench_client.report.plots.sections.acceptance_maps import by_request
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
@@ -118,36 +115,11 @@ def test_only_the_needed_records_are_read() -> None:
     assert (found.requests, found.repeat) == (REQUESTS_MAX, 2)
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a small run at two loads, with its summary."""
-    world, folder = SyntheticRun(prompts=6, concurrency=(1, 2)), tmp_path_factory.mktemp("results")
-    plan = store_results(world, folder, "a")
-    summary = conclude(plan, FolderStore(folder / run_root(plan.namespace, plan.name, plan.uid)))
-    maps = {
-        (cell.arm, cell.level.label): cell.breakdown.accepted_map if cell.breakdown else None for cell in summary.cells
-    }
-    assert {place for place, found in maps.items() if found is not None} == {("ngram", "1")}
-    drawn = by_request(summary)
-    assert drawn is not None
-    assert "n 6 requests of one repeat" in drawn.caption
-    return folder
-
-
-def test_run_has_a_map_at_the_lowest_load_and_breakdown_draws_it(stored: Path, tmp_path: Path) -> None:
-    page = tmp_path / "answers.html"
-    done = CliRunner().invoke(
-        cli, ["analyze", "breakdown", str(stored), "--latest", "--by", "turn", "--plot", str(page)]
-    )
-    assert done.exit_code == 0, done.output
-    assert "Acceptance along each answer" in page.read_text(encoding="utf-8")
-
-
-def test_arm_without_a_map_is_rejected_with_a_remedy(stored: Path, tmp_path: Path) -> None:
-    arguments = ["analyze", "breakdown", str(stored), "--latest", "--arm", "none", "--plot", str(tmp_path / "none.svg")]
-    done = CliRunner().invoke(cli, arguments)
-    assert done.exit_code != 0
-    assert "the engine does not report the accepted drafts of each step" in str(done.exception or done.output)
+def test_run_has_a_map_at_the_lowest_load(tmp_path: Path) -> None:
+    plan = store_results(SyntheticRun(prompts=6, concurrency=(1, 2)), tmp_path, "a")
+    summary = conclude(plan, FolderStore(tmp_path / run_root(plan.namespace, plan.name, plan.uid)))
+    found = {(cell.arm, cell.level.label) for cell in summary.cells if cell.breakdown.accepted_map is not None}
+    assert found == {("ngram", "1")}
 
 
 def test_values_are_means_of_neighbouring_requests(monkeypatch: pytest.MonkeyPatch) -> None:
