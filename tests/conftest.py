@@ -57,7 +57,7 @@ def few_resamples(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Render HTML pages without plots, for tests of other content: drawing takes most of a second."""
-    monkeypatch.setattr("specbench_client.report.html.svgs", lambda _: [])
+    monkeypatch.setattr("specbench_client.report.html.draw_figures", lambda _: {})
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.step_cost import StepCost, StepObservation, StepSplit
-from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.stepcost.model import fit_step_cost, with_splits
-from specbench_client.report.plots.sections import times
 from specbench_client.report.text.step_costs import SPLIT_TITLES, split_table
-from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 BASE_MS, TOKEN_MS, CONTEXT_MS, DRAFT_MS, PREFILL_MS = 8.0, 0.1, 0.0005, 0.3, 0.02
 BATCHES, LENGTHS, PREFILLS = (1, 8, 32), (0, 1, 3, 5), (0.0, 10.0)
@@ -95,33 +92,6 @@ def test_poor_fit_removes_all_splits() -> None:
     assert all(each.split is not None for each in profile(cells()).observations)
     assert all(each.split is None for each in profile(poor).observations)
     assert split_table(profile(poor)).rows == []
-
-
-def run_with_parts() -> RunSummary:
-    """Return a run with one cell that has a split: one draft per step, batch size 1."""
-    whole = profile(cells())
-    (seen,) = (
-        each
-        for each in whole.observations
-        if (each.batch, each.configured_draft_tokens, each.prefill_tokens) == (1, 1, 0)
-    )
-    kept = [seen.model_copy(update={"arm": "ngram", "workload": "chat", "load": "1"})]
-    cost = whole.model_copy(update={"arms": ["none", "ngram"], "observations": kept})
-    return run_of_world(SyntheticRun(prompts=16, concurrency=(1, 2))).model_copy(update={"step_costs": [cost]})
-
-
-@pytest.mark.runs
-def test_report_draws_the_parts_and_marks_them_as_fitted() -> None:
-    summary = run_with_parts()
-    drawn = times.step_split(summary)
-    assert drawn is not None
-    assert drawn.caption.startswith("Fitted, not timed: ")
-    assert "ngram: n 1 cells, held-out cells predicted within 0.0%" in drawn.caption
-    (bar,) = drawn.panels[0].draw.keywords["data"].rows  # type: ignore[attr-defined]
-    seen = summary.step_costs[0].observations[0]
-    assert [part.size for part in bar.parts[:3]] == pytest.approx([*parts_of(seen.batch, 1, 0.0)[:3]], rel=1e-3)
-    assert bar.text == f"{seen.step_ms:.1f} (4%)"
-    assert times.step_split(summary.model_copy(update={"step_costs": []})) is None
 
 
 def test_split_table_has_a_row_per_cell_and_a_dash_for_the_baselines_ratio() -> None:

@@ -52,7 +52,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of main, of a slower drafter, of main again and with a doubt, and a location of two runs."""
     root = tmp_path_factory.mktemp("stored")
     with pytest.MonkeyPatch.context() as undrawn:
-        undrawn.setattr("specbench_client.report.html.svgs", lambda _: [])
+        undrawn.setattr("specbench_client.report.html.draw_figures", lambda _: {})
         for name, world in {"main": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}.items():
             plan = store_results(world, root / name, UIDS[name])
             conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))

@@ -76,7 +76,7 @@ def oracle(
       specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32
       specbench analyze oracle specbench-results --latest --with draft-q4      the better of two arms at each step
       specbench analyze oracle trace.jsonl --arm eagle --with ngram-replay    with n-gram, replayed on the texts
-      specbench analyze oracle trace.jsonl --arm eagle --with ngram --plot difference.html     which accepts more, where
+      specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32 --plot oracle.svg
 
     RUN is a stored run with an arm of long drafts (numSpeculativeTokens 10 or 20) whose engine reports the accepted
     drafts of each step. FILE is an engine's trace (JSONL) with `prompt_token_ids` and `acc_NAME: {"acc_len": […]}`, the
@@ -108,7 +108,10 @@ def oracle(
             raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")
     report = oracle_report(subject, drafts, Pricing(batch, cost))
     if plot:
-        from specbench_client.report.plots.what_if import oracle_plots  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.commands import oracle_speedups  # noqa: PLC0415  matplotlib takes seconds to import
 
-        write_plot(plot, oracle_plots(report, subject), "add --step-cost and --batch, or --with a second drafter")
+        drawing = oracle_speedups(report)
+        if drawing is None:
+            raise BadInput(f"--plot {plot}: without a step cost there are no speed-ups to draw: add --step-cost")
+        write_plot(plot, f"{report.source}: oracle and fixed draft lengths, by batch size", drawing)
     print_tables(report, oracle_tables(report), oracle_lines(report), output)

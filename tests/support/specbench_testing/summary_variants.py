@@ -9,13 +9,6 @@ from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 
-OF_ONE_CLASS = "Acceptance length by context, at the lightest load"
-"""The plot that runs with short prompts lack: all their steps have one class of context."""
-UNFITTED = "Time of a decode step, split by the fitted step costs"
-"""The plot that runs with one or two loads lack: no step-cost model is fitted to so few cells."""
-SMALL_WORLDS_LACK = frozenset({OF_ONE_CLASS, UNFITTED})
-"""Plots for which runs with short prompts at one or two loads have no data."""
-
 
 def many_cells(
     summary: RunSummary, arms: int, loads: int, name: Callable[[int], str] = "drafter-{}".format

@@ -52,10 +52,11 @@ def _policies(report: OracleReport) -> TextTable:
 
 def _row(row: OracleRow, batches: Sequence[str]) -> list[str]:
     lengths = [figure_text(row.acceptance_length), number(row.acceptance_length_mean.value)]
-    return [_name(row), row.drafter, *lengths, *(number(row.speedups[batch].value) for batch in batches)]
+    return [policy_name(row), row.drafter, *lengths, *(number(row.speedups[batch].value) for batch in batches)]
 
 
-def _name(row: OracleRow) -> str:
+def policy_name(row: OracleRow) -> str:
+    """Return how the policy chooses draft lengths, for tables and legends."""
     if row.policy is DraftPolicy.FIXED:
         return f"fixed k={row.drafts}"
     return "oracle" if row.charge is None else f"oracle-combine, {_CHARGES[row.charge]}"
