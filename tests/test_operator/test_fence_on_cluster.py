@@ -78,9 +78,9 @@ def children(site: OperatorSite, run: str) -> list[str]:
 
 
 def test_a_run_outside_the_fence_gets_no_child(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
-    make("outside", {"spec.placement.schedulerName": "mine"})
+    make("outside", {"spec.placement.runtimeClassName": "mine"})
     message = site.wait_for_condition("outside", "Validated", "False", "NotAllowed")
-    assert "spec.placement.schedulerName: mine is not allowed on this cluster" in message
+    assert "spec.placement.runtimeClassName: mine is not allowed on this cluster" in message
     assert site.phase("outside") == "Invalid"
     assert children(site, "outside") == []
 
