@@ -19,7 +19,7 @@ from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec, default_cache_policy
 from specbench_api.spec.workload import Workload
 
-POINT_SCHEMA = "specbench.io/point/v5"
+POINT_SCHEMA = "specbench.io/point/v6"
 RUN_SCHEMA = "specbench.io/run/v1"
 HARDWARE = ("gpus", "gpuResourceName", "nodeSelector")
 """Fields of placement that are part of what is measured; the others only decide where it queues and who runs it."""

@@ -240,18 +240,9 @@ def _without_engine(spec: RunSpec) -> Iterator[Problem]:
 
 
 def _of_labels(placement: Placement) -> Iterator[Problem]:
-    """Check the keys of labels."""
-    counted = [row.label_selector for row in placement.topology_spread_constraints]
-    maps: list[tuple[str, Mapping[str, str]]] = [
-        ("nodeSelector", placement.node_selector),
-        ("client.nodeSelector", placement.client.node_selector),
-        *(
-            (f"topologySpreadConstraints[{row}].labelSelector.matchLabels", selector.match_labels)
-            for row, selector in enumerate(counted)
-            if selector
-        ),
-    ]
-    for field, labels in maps:
+    """Check the keys of node labels."""
+    maps = {"nodeSelector": placement.node_selector, "client.nodeSelector": placement.client.node_selector}
+    for field, labels in maps.items():
         for key in labels:
             if not is_label_key(key):
                 yield Problem(
