@@ -112,16 +112,6 @@ def test_page_is_well_formed_and_self_contained(made: Callable[[], RunSummary]) 
     assert all(link.startswith("#") for link in page.fetched)
 
 
-def test_page_lists_the_steady_window_of_every_point() -> None:
-    text = page_of(plain)
-    section = text[text.index("Steady windows</h2>") : text.index("Definitions</h2>")]
-    assert section.count("<tr><td>") == len(WORLD.plan.points)
-    (window, *_) = plain().cells[0].windows
-    assert window is not None
-    assert f"{window.start_ns / 1e9:.3f}</td>" in section
-    assert f"{window.share:.0%}</td>" in section
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_external_endpoint_is_shown_by_address_with_an_unknown_drafter() -> None:
     engine = Engine(

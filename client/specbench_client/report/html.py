@@ -172,20 +172,6 @@ class CategoryRow:
 
 
 @dataclass(frozen=True)
-class WindowRow:
-    """The steady window of one point, in seconds from the point's start."""
-
-    arm: str
-    workload: str
-    load: str
-    point: str
-    start: str
-    end: str
-    length: str
-    share: str
-
-
-@dataclass(frozen=True)
 class PagePlot:
     """One figure of the page. Title and caption are text of the page, where they wrap."""
 
@@ -232,7 +218,6 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             next_step=next_step(plan, summary, groups, "DIR"),
             measure_again=measure_again(plan),
             categories=_categories(summary),
-            windows=_windows(summary),
             speedups=lead,
             plots=[each for each in plots if each not in lead],
             definitions=_definitions(summary),
@@ -316,24 +301,6 @@ def _arrivals(arrival: Arrival) -> str:
         return f"arrivals of the trace {arrival.uri}"
     burstiness = f" of burstiness {arrival.burstiness:g}" if arrival.process is ArrivalProcess.GAMMA else ""
     return f"{arrival.process} arrivals{burstiness} (seed {arrival.seed})"
-
-
-def _windows(summary: RunSummary) -> list[WindowRow]:
-    return [
-        WindowRow(
-            arm=cell.arm,
-            workload=cell.workload,
-            load=cell.level.label,
-            point=point[:12],
-            start=number(window.start_ns / 1e9, 3),
-            end=number(window.end_ns / 1e9, 3),
-            length=number(window.length_s, 3),
-            share=f"{window.share:.0%}",
-        )
-        for cell in summary.cells
-        for point, window in zip(cell.points, cell.windows, strict=True)
-        if window
-    ]
 
 
 def _categories(summary: RunSummary) -> list[CategoryRow]:
