@@ -120,7 +120,7 @@ def check_campaign_completes(
 
 @pytest.mark.timeout(600)
 def test_a_campaign_completes_while_the_operator_is_killed(site: SimulatedSite) -> None:
-    check_campaign_completes(site, OperatorKills(site.operator, 3, drawn_seed()), (3, 2, 2))
+    check_campaign_completes(site, OperatorKills(site.operator, 3, "campaign"), (3, 2, 2))
 
 
 @pytest.mark.chaos

@@ -17,7 +17,7 @@ from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.kwok_nodes import placement
-from specbench_testing.operator_kills import OperatorKills, drawn_seed
+from specbench_testing.operator_kills import OperatorKills
 from specbench_testing.operator_process import eventually
 from specbench_testing.simulated_site import POINTS, SimulatedSite, all_end, simulated_site
 
@@ -46,7 +46,7 @@ def edits(fault: str | None = None) -> dict[str, Any]:
 
 
 def test_twelve_runs_complete_while_the_operator_is_killed_five_times(site: SimulatedSite) -> None:
-    with OperatorKills(site.operator, KILLS, drawn_seed()) as kills:
+    with OperatorKills(site.operator, KILLS, "twelve runs") as kills:
         healthy = [site.create(name, edits()) for name in HEALTHY]
         failing = {name: site.create(name, edits(fault)) for name, (fault, _) in FAILING.items()}
         paused = site.create("paused", edits())
