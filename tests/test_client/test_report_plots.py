@@ -304,7 +304,7 @@ def test_memory_has_a_bar_for_each_engine_and_cost_a_line_for_each_arm() -> None
     drawing = drawn(figures.memory_and_cost, plain().model_copy(update={"arm_environments": engines}))
     memory, cost = panels(drawing)
     assert [each.get_width() for each in memory.patches] == [1000, 800]  # type: ignore[attr-defined]
-    assert [each.get_text() for each in memory.texts] == [" 1,000", " 800 (−20.0%), drafter 1.50 GiB"]
+    assert [each.get_text() for each in memory.texts] == ["1,000", "800 (-20.0%), drafter 1.50 GiB"]
     assert [each.get_text() for each in memory.get_yticklabels()] == ["baseline", "ngram"]
     saved = [cell.end_to_end.cost_saved for cell in of_arm(plain(), "ngram") if cell.end_to_end]
     assert values(cost, "ngram") == [1 - each.value for each in saved if each.value is not None]

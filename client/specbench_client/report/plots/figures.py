@@ -186,10 +186,11 @@ def memory_and_cost(summary: RunSummary) -> Drawing | None:
     for axes in panels[: len(memory)]:
         for row, each in enumerate(engines):
             tokens, weights = _fact(each, FactName.KV_CACHE_TOKENS), _fact(each, FactName.DRAFTER_WEIGHTS_BYTES)
-            lost = f" (−{each.kv_cache_lost.value:.1%})" if each.kv_cache_lost and each.kv_cache_lost.value else ""
+            lost = f" ({-each.kv_cache_lost.value:+.1%})" if each.kv_cache_lost and each.kv_cache_lost.value else ""
             drafter = f", drafter {weights / 2**30:.2f} GiB" if weights else ""
             axes.barh(row, tokens, height=0.6, color=looks[each.arm]["color"])
-            axes.text(tokens, row, f" {tokens:,.0f}{lost}{drafter}", va="center", fontsize=8)
+            text = f"{tokens:,.0f}{lost}{drafter}"
+            axes.annotate(text, (tokens, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
         axes.set_xmargin(1.1)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         name_rows(axes, [looks[each.arm]["label"] for each in engines])
@@ -199,7 +200,7 @@ def memory_and_cost(summary: RunSummary) -> Drawing | None:
         axes.axhline(1, label="baseline", **REFERENCE)
         _draw_by_load(axes, cells, _relative_cost, looks)
         axes.set_ylabel("cost (1 = baseline)")
-    cache = "KV cache: as the engine reports it, in brackets what it lacks of the baseline's" if engines else ""
+    cache = "KV cache: as the engine reports it, in brackets against the baseline's" if engines else ""
     cost = "Cost: requests per hour of the baseline / those of the arm, over the same requests" if costs else ""
     definition = "; ".join(filter(None, (cache, cost)))
     return finished(canvas, map(_relative_cost, summary.cells), HOLLOW, definition=definition)
