@@ -96,7 +96,7 @@ class _Player:
         try:
             ending = self._ending()
         except Exception as error:  # noqa: BLE001 -- a client reports every error
-            ending = termination_of(error, None)
+            ending = termination_of(error)
         self.stage.end(self.pod, ending)
 
     def _ending(self) -> Termination:
