@@ -79,6 +79,7 @@ def test_a_sequence_states_its_method_and_narrows() -> None:
         assert (chosen.freedom, chosen.over_repeats) == (count - 2, True)
         halves.append((chosen.bounds.high - chosen.bounds.low) / 2)
     assert halves == sorted(halves, reverse=True)
+    assert chosen is not None
     assert chosen.method == (
         "anytime-valid confidence sequence (mixture t) over 50 repeats, without the drift between their two orders,"
         " unit: repeat"

@@ -43,8 +43,8 @@ def test_a_prompt_has_its_first_known_category_and_categories_are_strata() -> No
     assert (layout("other").category_of >= 0).all()
     names = [f"{kind}{number}" for kind in "xyz" for number in range(5)]
     kinds = [None if name[0] == "z" else name[0] for name in names]
-    rows = pd.DataFrame({"repeat": 0, "prompt_id": names[::-1], "category": kinds[::-1]}, dtype=object)
-    found = layout_of(rows)
+    frame = pd.DataFrame({"repeat": 0, "prompt_id": names[::-1], "category": kinds[::-1]}, dtype=object)
+    found = layout_of(frame)
     assert found.stratum_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     assert found.category_of[-5:].tolist() == [-1] * 5
 
