@@ -164,16 +164,6 @@ def differing_fields(one: Plan, other: Plan) -> list[str]:
     return [name for name in mine if mine[name] != theirs[name]]
 
 
-def same_points(one: Plan, other: Plan) -> bool:
-    """Return whether two plans measure the same points, regardless of names and of the order of levels and arms.
-
-    The order of repeats and their early end are not part of a point: interleaved and sequential arms therefore differ
-    here.
-    """
-    mine, theirs = ({point.hash for point in plan.points} for plan in (one, other))
-    return mine == theirs and one.load.order is other.load.order and one.stop == other.stop
-
-
 def _measured(plan: Plan) -> dict[str, Any]:
     fields = {field.alias or name: getattr(plan, name) for name, field in Plan.model_fields.items()}
     return {**fields, "placement": hardware_of(plan.placement)}

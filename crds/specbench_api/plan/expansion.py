@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, equalized
-from specbench_api.plan.canonical import point_hash, same_points
+from specbench_api.plan.canonical import point_hash
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import (
     engine_problems,
@@ -177,7 +177,7 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
                 engine=plan.engine,
                 drafters=[arm.drafter for arm in plan.arms if arm.drafter],
                 prompt_cache=None if plan.prompt_cache is default_cache_policy(plan.engine) else plan.prompt_cache,
-                baseline="Measure" if _has_reference(plan) else "Skip",
+                baseline="Measure" if any(arm.is_baseline or arm.endpoint for arm in plan.arms) else "Skip",
                 workloads=plan.workloads,
                 load=plan.load,
                 placement=plan.placement,
@@ -192,22 +192,3 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
         remedy = "use the version that measured it, which every point's manifest.json contains"
         raise InvalidSpec([Problem("plan.json", message, remedy)])
     return run
-
-
-def may_adopt(own: Plan, stored: Plan) -> bool:
-    """Return whether a run with the plan `own` may continue with a stored plan, which anybody may have written.
-
-    The stored hashes alone prove nothing. The plan must be what this version makes from the plan's own contents; with
-    the same hashes, it then has the engine, model, arms, workloads and loads of `own`, except for names and order.
-    """
-    if not same_points(stored, own):
-        return False
-    try:
-        restore(stored, S3(bucket="any"))
-    except InvalidSpec:
-        return False
-    return True
-
-
-def _has_reference(plan: Plan) -> bool:
-    return any(arm.is_baseline or arm.endpoint for arm in plan.arms)
