@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from specbench_api.outcome.figure import FigureInterval
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import (
     ChosenInterval,
+    Codes,
     IntervalBounds,
     ResamplingLayout,
     draw_resamples,
@@ -37,9 +37,6 @@ from specbench_client.analysis.statistics.intervals import (
     value_and_interval,
 )
 from specbench_client.metrics.tidy_frame import Values
-
-approx: Any = pytest.approx
-"""Of type Any, because it stands for a float in tuples and intervals."""
 
 PROMPTS = 40
 ABBA = np.array([1.0, -1.0, -1.0, 1.0])
@@ -83,8 +80,8 @@ VARIANCES: list[tuple[VariancePair, VariancePair, float, float]] = [
 def test_quantiles_of_a_sum_of_variances(
     variances: VariancePair, freedoms: VariancePair, of_sum: float, weighted: float
 ) -> None:
-    assert satterthwaite(variances, freedoms) == approx(of_sum)
-    assert cochran(variances, freedoms) == approx(weighted)
+    assert satterthwaite(variances, freedoms) == pytest.approx(of_sum)
+    assert cochran(variances, freedoms) == pytest.approx(weighted)
 
 
 def variance_of_runs(runs: list[float], requests: float) -> float:
@@ -112,9 +109,9 @@ def test_variances_of_prompts_and_repeats_are_added(runs: list[float], requests:
         ),
     ):
         assert found is not None
-        assert (found.bounds.low, found.bounds.high) == approx((2 - reach * error, 2 + reach * error))
-        assert found.runs_error == approx(np.sqrt(variances[1]))
-        assert t(found.freedom) == approx(reach)
+        assert (found.bounds.low, found.bounds.high) == pytest.approx((2 - reach * error, 2 + reach * error))
+        assert found.runs_error == pytest.approx(np.sqrt(variances[1]))
+        assert t(found.freedom) == pytest.approx(reach)
         assert (found.over_repeats, found.method) == (
             False,
             f"bootstrap, unit: prompt; 2000 resamples of 40 prompts, {how}; the variance of {len(runs)} repeats added",
@@ -125,14 +122,14 @@ def test_each_side_has_its_own_error_and_freedom_is_limited() -> None:
     layout, figure = layout_of(20, 20, repeats=4), figure_of([0.0] * 4, 0.0)
     found = two_level_interval(figure, layout, IntervalBounds(1.9, 2.4))
     assert found is not None
-    assert found.bounds == IntervalBounds(approx(1.9), approx(2.4))
-    assert (found.freedom, found.runs_error) == (approx(38), 0)
+    assert astuple(found.bounds) == pytest.approx((1.9, 2.4))
+    assert (found.freedom, found.runs_error) == pytest.approx((38, 0))
     assert "40 prompts within categories, bootstrap-t" in found.method
     runs_only = interval_of_share(replace(figure_of([0.1, -0.1, 0.1, -0.1], 0.0), samples=np.full(9, 2.0)), layout)
     assert runs_only is not None
-    assert runs_only.freedom == approx(3)
+    assert runs_only.freedom == pytest.approx(3)
     half = t(3) * np.sqrt(4 / 3 * 0.04)
-    assert runs_only.bounds == IntervalBounds(approx(2 - half), approx(2 + half))
+    assert astuple(runs_only.bounds) == pytest.approx((2 - half, 2 + half))
 
 
 def test_an_effect_of_the_order_of_arms_is_no_variance_between_runs() -> None:
@@ -143,8 +140,8 @@ def test_an_effect_of_the_order_of_arms_is_no_variance_between_runs() -> None:
     drifting = interval_of_share(replace(figure_of([0.3, -0.4, -0.6, 0.7], 0.0), samples=np.full(9, 2.0)), layout)
     assert drifting is not None
     half = t(2) * np.sqrt(4 / 2 * 4 * (0.2**2 + 0.1**2 + 0.1**2 + 0.2**2) / 4)
-    assert drifting.bounds == IntervalBounds(approx(2 - half), approx(2 + half))
-    assert drifting.freedom == approx(2)
+    assert astuple(drifting.bounds) == pytest.approx((2 - half, 2 + half))
+    assert drifting.freedom == pytest.approx(2)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +170,7 @@ def test_shares_have_no_t_interval_over_repeats() -> None:
     figure = figure_of([0.0] * 4, 0.0, [1, 3, 1, 3])
     found, half = interval_of_share(figure, layout_of(PROMPTS, repeats=4)), t(39) * PROMPTS_ERROR
     assert found is not None
-    assert found.bounds == IntervalBounds(approx(2 - half), approx(2 + half))
+    assert astuple(found.bounds) == pytest.approx((2 - half, 2 + half))
     two = interval_of_share(figure_of([0.1, -0.1], 0.0), layout_of(PROMPTS, repeats=2))
     assert two is not None
     assert (two.bounds, two.runs_error) == (found.bounds, 0)
@@ -234,7 +231,7 @@ def test_influence_on_a_ratio_is_its_derivative() -> None:
     assert ratio_influence(over, under).tolist() == [[-0.25, -0.125], [0, 0.375]]
 
 
-def stratified_error(ratio: float, over: Values, under: Values, strata: Values) -> float:
+def stratified_error(ratio: float, over: Values, under: Values, strata: Codes) -> float:
     """Standard error of a ratio in a stratified sample."""
     residuals = [(over - ratio * under)[strata == each] for each in np.unique(strata)]
     return float(np.sqrt(sum(each.size * each.var(ddof=1) for each in residuals)) / under.sum())
@@ -249,17 +246,16 @@ def test_the_bootstrap_t_interval_is_that_of_its_resamples_one_by_one(
     over, under = rng.lognormal(0, 0.7, (2, layout.prompts)), rng.uniform(1, 2, (2, layout.prompts))
     tops, bottoms = over.sum(axis=0), under.sum(axis=0)
     ratio, quotients = tops.sum() / bottoms.sum(), []
-    strata: Any = layout.stratum_of
-    error = stratified_error(ratio, tops, bottoms, strata)
+    error = stratified_error(ratio, tops, bottoms, layout.stratum_of)
     for _, prompts in draw_resamples(layout.stratum_of, 1, 4, 200):
         for counts in prompts:
-            drawn = [np.repeat(each, counts) for each in (tops, bottoms, strata)]
+            drawn = [np.repeat(each, counts) for each in (tops, bottoms, layout.stratum_of)]
             value = drawn[0].sum() / drawn[1].sum()
             quotients.append((value - ratio) / stratified_error(value, *drawn))
     low, high = np.percentile(quotients, [2.5, 97.5])
     found = bootstrap_t_interval(over, under, layout, seed=4)
     assert found is not None
-    assert (found.low, found.high) == approx((ratio - high * error, ratio - low * error))
+    assert (found.low, found.high) == pytest.approx((ratio - high * error, ratio - low * error))
 
 
 def test_the_bootstrap_t_interval_extends_further_into_a_tail() -> None:
@@ -286,14 +282,14 @@ def test_too_few_or_equal_prompts_have_no_bootstrap_t_interval(values: Values, l
 
 def test_intervals_of_samples_repeats_and_half_widths() -> None:
     found = percentile_interval(np.arange(1001.0), "m")
-    assert (found.low, found.high, found.method) == (approx(25), approx(975), "m")
+    assert (found.low, found.high) == pytest.approx((25, 975))
     assert symmetric_interval(1, 3, "m") == FigureInterval(low=-2, high=4, level=0.95, method="m")
     assert symmetric_interval(1, 3, "m", least=0) == FigureInterval(low=0, high=4, level=0.95, method="m")
     assert symmetric_interval(5, 3, "m", least=0).low == 2
     half = t(2) / np.sqrt(3)
     whole = repeats_interval(9, np.array([8.0, 9.0, 10.0]))
     assert whole is not None
-    assert (whole.low, whole.high) == approx((9 - half, 9 + half))
+    assert (whole.low, whole.high) == pytest.approx((9 - half, 9 + half))
     near_0 = repeats_interval(2, np.array([1.0, 2.0, 3.0]))
     assert near_0 is not None
     assert (near_0.low, near_0.method) == (0, "t over 3 repeats, unit: repeat")

@@ -36,8 +36,8 @@ def test_repeats_and_prompts_are_numbered_in_their_order() -> None:
 
 
 def test_a_prompt_has_its_first_known_category_and_categories_are_strata() -> None:
-    rows = {"repeat": 0, "prompt_id": list("bbbdac"), "category": [None, "x", "y", "x", "z", None]}
-    a, b, c, d = layout_of(pd.DataFrame(rows, dtype=object)).category_of
+    rows = pd.DataFrame({"repeat": 0, "prompt_id": list("bbbdac"), "category": [None, "x", "y", "x", "z", None]})
+    a, b, c, d = layout_of(rows.astype(object)).category_of
     assert (b, c) == (d, -1)
     assert len({a, b, c}) == 3
     assert (layout("other").category_of >= 0).all()

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
 from specbench_client.analysis.statistics.trends import FittedLine, fit_line
 from specbench_client.metrics.tidy_frame import Values
 
-approx: Any = pytest.approx
-"""Of type Any, because it stands for a float in tuples and intervals."""
-
 TIMES = np.arange(12.0)
 LINE = 4 - 0.05 * TIMES
 BUMPS = np.array([0.3, -0.1, 0.2, 0.4, -0.2, -0.5, 0.1, 0.0, 0.3, -0.3, 0.2, -0.1])
-ONE: Any = np.zeros(12, np.intp)
-THREE: Any = np.repeat([0, 1, 2], [4, 6, 2])
+THREE = np.repeat([0, 1, 2], [4, 6, 2])
+Parts = NDArray[np.intp]
 
 
-def direct_fits(values: Values, times: Values, parts: Values, freedom: int) -> tuple[Values, Values, Values]:
+def direct_fits(values: Values, times: Values, parts: Parts, freedom: int) -> tuple[Values, Values, Values]:
     """Slopes, their errors and weights by generalised least squares with the full covariance of each coefficient."""
     design = np.column_stack([parts[:, None] == np.unique(parts), times])
     found = []
@@ -41,16 +37,17 @@ def direct_fits(values: Values, times: Values, parts: Values, freedom: int) -> t
     return slopes, errors, np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
 
 
-@pytest.mark.parametrize(("parts", "freedom"), [(ONE, 10), (THREE, 8)])
+@pytest.mark.parametrize(("parts", "freedom"), [(None, 10), (THREE, 8)])
 @pytest.mark.parametrize("level", [0.95, 0.5])
-def test_slopes_are_averaged_over_all_coefficients(parts: Any, freedom: int, level: float) -> None:
-    values = LINE + 2 * parts + BUMPS
-    slopes, errors, weights = direct_fits(values, TIMES, parts, freedom)
-    found = fit_line(values, TIMES, level, None if parts is ONE else parts)
+def test_slopes_are_averaged_over_all_coefficients(parts: Parts | None, freedom: int, level: float) -> None:
+    part = np.zeros(12, np.intp) if parts is None else parts
+    values = LINE + 2 * part + BUMPS
+    slopes, errors, weights = direct_fits(values, TIMES, part, freedom)
+    found = fit_line(values, TIMES, level, parts)
     assert found is not None
-    assert (found.slope, found.freedom) == (approx(weights @ slopes), freedom)
+    assert (found.slope, found.freedom) == pytest.approx((float(weights @ slopes), freedom))
     for bound, tail in ((found.bounds.low, (1 - level) / 2), (found.bounds.high, (1 + level) / 2)):
-        assert weights @ stats.t.cdf((bound - slopes) / errors, freedom) == approx(tail)
+        assert weights @ stats.t.cdf((bound - slopes) / errors, freedom) == pytest.approx(tail)
 
 
 def without(index: int, values: Values = LINE) -> Values:
@@ -82,12 +79,12 @@ TEETH = np.array([5.0, 3.0, 9.0])[np.repeat([0, 1, 2], [4, 7, 1])] - 0.1 * TIMES
         (BUMPS, 1e100 * TIMES, None, None),
     ],
 )
-def test_known_slopes(values: Values, times: Values, parts: Any, expected: tuple[float, ...] | None) -> None:
+def test_known_slopes(values: Values, times: Values, parts: Parts | None, expected: tuple[float, ...] | None) -> None:
     found = fit_line(values, times, parts=parts)
     if expected is None or found is None:
         assert (found, expected) == (None, None)
         return
-    assert (found.slope, found.start, found.end, found.duration, found.freedom) == approx(expected)
+    assert (found.slope, found.start, found.end, found.duration, found.freedom) == pytest.approx(expected)
     assert found.slope - 1e-9 < found.bounds.low < found.bounds.high - 1e-14 < found.slope + 1e-9, "but for rounding"
 
 
@@ -100,7 +97,7 @@ def test_a_line_with_extreme_but_computable_values_is_fitted() -> None:
     small, large = (fit_line(size * (2 + BUMPS), TIMES) for size in (1e-90, 1e90))
     assert isinstance(small, FittedLine)
     assert isinstance(large, FittedLine)
-    assert large.slope / small.slope == approx(1e180)
+    assert large.slope / small.slope == pytest.approx(1e180)
 
 
 def autocorrelated(coefficient: float, count: int, seed: int) -> Values:
