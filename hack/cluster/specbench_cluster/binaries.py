@@ -101,8 +101,9 @@ def _build(go: str, cache: Path, tool: Tool) -> None:
     with tempfile.TemporaryDirectory(dir=cache, prefix=f".{tool.name}-") as scratch:
         built = Path(scratch) / "built"
         built.mkdir()
-        # `-trimpath` makes builds reproducible in any folder.
-        flags = ["-trimpath", "-ldflags", tool.ldflags]
+        # `-trimpath` makes builds reproducible in any folder. Debugging data would be stripped in the end, and takes a
+        # tenth of the compiler's time.
+        flags = ["-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", tool.ldflags]
         env = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(built)}
         try:
             if tool.version is None:
