@@ -205,10 +205,6 @@ class Selection(RuledModel):
             "source sessions needs dataset.sessions (turns, turnTokens, answerTokens) and dataset.count: set both; with"
             " another source, remove dataset.sessions",
         ),
-        ValidationRule(
-            "!has(self.count) || !has(self.turns)",
-            "dataset.count (prompts) and dataset.turns (requests in one pass) both limit the prompts: remove one",
-        ),
     )
 
     source: Source
@@ -241,11 +237,8 @@ class Selection(RuledModel):
     length."""
     count: Annotated[int, Field(ge=1, le=PROMPTS_MAX)] | None = None
     """Number of prompts, spread evenly over the categories, in file order. Without it: all."""
-    turns: Annotated[int, Field(ge=1, le=PROMPTS_MAX)] | None = None
-    """Instead of count: select prompts with exactly this many turns in total, spread over the categories in the same
-    way. One turn is one request."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] | None = None
-    """Seed for drawing the prompts that count or turns selects, for shuffling the choices of gpqa, and for the words of
+    """Seed for drawing the prompts that count selects, for shuffling the choices of gpqa, and for the words of
     mooncake and sessions. Without it: the first prompts are taken (others: seed 0)."""
     allow_missing: bool | None = None
     """true: skip rows whose text is missing (SPEED-Bench's placeholders, log lines and sessions that cannot be sent
@@ -276,7 +269,6 @@ class Selection(RuledModel):
             (self.sessions is not None and self.count is not None)
             if self.source is Source.SESSIONS
             else self.sessions is None,
-            self.count is None or self.turns is None,
         )
 
 
@@ -311,7 +303,7 @@ class Dataset(Selection):
         ),
         ValidationRule(
             "self.source != 'mix' || (!has(self.categories) && !has(self.subCategories) && !has(self.difficulty)"
-            " && !has(self.languages) && !has(self.inputTokens) && !has(self.turns) && !has(self.allowMissing)"
+            " && !has(self.languages) && !has(self.inputTokens) && !has(self.allowMissing)"
             " && !has(self.seed) && !has(self.revision))",
             "a mix itself takes only dataset.count: move filters, seed, revision and the other fields to its members",
         ),
@@ -330,6 +322,6 @@ class Dataset(Selection):
     def _rules_hold(self) -> Sequence[bool]:
         mixed = self.source is Source.MIX
         inner = (self.categories, self.sub_categories, self.difficulty, self.languages, self.input_tokens)
-        others = (*inner, self.turns, self.allow_missing, self.seed, self.revision)
+        others = (*inner, self.allow_missing, self.seed, self.revision)
         own = (mixed == (self.members is not None), not mixed or all(each is None for each in others))
         return (*super()._rules_hold(), *own)

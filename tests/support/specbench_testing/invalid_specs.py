@@ -203,11 +203,6 @@ INVALID_SPECS = (
         "leaves the volume",
         below="pvc",
     ),
-    _dataset(
-        "prompts and turns",
-        {"source": "gsm8k", "count": 5, "turns": 5},
-        "dataset.count (prompts) and dataset.turns (requests in one pass) both limit the prompts",
-    ),
     InvalidSpecCase(
         "sessions with longer answers than the workload",
         {"spec.workloads[0].dataset": {"source": "sessions", "count": 5, "sessions": LONG_SESSIONS}},
@@ -886,7 +881,7 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "config": "throughput_8k",
                 "revision": "0123abc",
                 "entropy": ["Low", "High"],
-                "turns": 80,
+                "count": 80,
                 "seed": 7,
                 "allowMissing": True,
             }
