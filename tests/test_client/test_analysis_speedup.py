@@ -68,7 +68,7 @@ def test_pairs_that_are_missing_or_incomplete_are_left_out_and_counted() -> None
     assert (none.figure.value, none.figure.n, none.repeats, none.p_value) == (None, 0, 0, None)
     rows.loc[0, "last_token_ns" + ARM] = np.nan
     found = paired_speedup(SPEEDUP, Pairs(rows, 50, 5), seed=0).figure
-    assert (found.value, found.n) == (pytest.approx(4), 1)
+    assert (found.value, found.n) == pytest.approx((4, 1))
     assert found.definition.endswith("; 1 pairs, 5 later turns unpaired because earlier replies differ")
 
 
