@@ -179,17 +179,6 @@ def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: Clust
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "Crashed")
 
 
-def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired(world: ClusterWorld) -> None:
-    world.jobs[world.engine(1)] = replace(
-        world.jobs[world.engine()],
-        ref=replace(world.jobs[world.engine()].ref, name=world.engine(1)),
-        key=replace(world.jobs[world.engine()].key, group=1),
-    )
-    assert {stop.ref.name for stop in world.reconcile().stop} == {world.engine(1)}
-    world.measure(0)
-    assert world.launched == [world.engine(0), world.engine(1, 1)]
-
-
 def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None:
     world = ClusterWorld(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
     world.settle()
