@@ -51,8 +51,8 @@ test-cluster: $(STAMP)
 
 test-long: $(STAMP) ## what takes longer, green before a release: kills, crash points, fuzz seeds, the ecosystem; hours
 	$(BIN)/python hack/peer --all >/dev/null
-	status=0; $(BIN)/pytest -m "long and not cluster" -n $(WORKERS) --dist worksteal || status=1; \
-		$(BIN)/pytest -m "long and cluster" || status=1; exit $$status
+	status=0; $(BIN)/pytest -m "long and not cluster" --hypothesis-profile drawn -n $(WORKERS) --dist worksteal || status=1; \
+		$(BIN)/pytest -m "long and cluster" --hypothesis-profile drawn || status=1; exit $$status
 
 test-quick: $(STAMP) ## contracts and rules: no engine, no S3, no cluster, no analysis of whole runs; under a minute
 	$(BIN)/pytest -m "not cluster and not long and not real and not engine and not s3 and not process and not draws and not runs" -n $(WORKERS) --dist worksteal -q
