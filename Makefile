@@ -85,8 +85,9 @@ generate: $(STAMP) ## every generated file: CRDs and the chart's copies, referen
 docs: $(STAMP) ## the documentation site in build/docs/html; every warning is an error, broken local links are warnings
 	$(BIN)/python -m sphinx -E -b html -W --keep-going -n -q -d build/docs/doctrees docs build/docs/html
 
-lint: $(STAMP) ## generated files fresh, the site builds, ruff, mypy strict, import contracts
+lint: $(STAMP) ## generated files fresh, pages agree with the code, the site builds, ruff, mypy strict, import contracts
 	$(BIN)/python hack/generate --check
+	$(BIN)/python hack/check_pages.py
 	$(MAKE) --no-print-directory docs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
