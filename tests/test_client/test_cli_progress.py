@@ -60,14 +60,6 @@ def test_a_window_of_a_soak_test_is_shown_with_the_change_until_now() -> None:
     assert "AL 2.00 (-6.7% since the first window)" in point.fields["note"]
 
 
-def test_group_before_its_first_point_is_shown_by_its_arm() -> None:
-    world = SyntheticRun()
-    with LiveProgress(world.plan, 0) as live:
-        live.progress(ProgressTracker(world.plan.groups[0], 0, lambda: 0).current())
-        _, point = live._bars.tasks
-    assert point.description == "none starting"
-
-
 def tracker_in_warmup(world: SyntheticRun, requests: int) -> ProgressTracker:
     """Return a tracker in the warm-up of its first point, after this many of 16 requests."""
     tracker = ProgressTracker(world.plan.groups[0], 0, lambda: 0)
@@ -91,13 +83,6 @@ def test_warm_up_and_load_are_shown_with_their_own_counts() -> None:
         live.progress(tracker.current())
         point = live._bars.tasks[1]
         assert (point.completed, point.total) == (1, 24)
-
-
-def test_point_without_a_warm_up_has_no_warm_up_count() -> None:
-    world = SyntheticRun()
-    tracker = tracker_in_warmup(world, 5)
-    tracker.start_point(world.plan.groups[0].points[0], 24)
-    assert (tracker.current().warmup_done, tracker.current().warmup_most) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,6 @@ def test_several_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.Cap
     rows = [line for line in printed.splitlines() if " points  " in line]
     assert [row.split()[0][:10] for row in rows] == ["2024-07-14", "2024-07-11"]
     assert ["1 of 8 points  no summary yet" in rows[0], "8 of 8 points" in rows[1]] == [True, True]
-
-
-def test_latest_run_is_the_newest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for uid in (LATER, EARLIER):
-        store_results(WORLD, tmp_path / "out", uid, points=1)
     assert exit_code(["report", str(tmp_path / "out"), "--latest", "--output", "json"]) == Exit.OK
     assert f'"uid": "{LATER}"' in capsys.readouterr().out
 
@@ -165,27 +160,6 @@ def test_trust_is_stated_below_the_headline(capsys: pytest.CaptureFixture[str]) 
         assert second.startswith("Trustworthy: no check ") == (trustworthy and not simulated)
 
 
-def test_paths_are_short_where_they_are_unambiguous(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    notes = [Finding(check=f"Note{number}", severity=Severity.INFO, message="so") for number in range(4)]
-    summary = run_of_world(WORLD).model_copy(update={"findings": notes})
-    for uid in (EARLIER, LATER):
-        plan = store_results(WORLD, tmp_path / "my results", uid, points=0)
-        print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{uid}")
-        printed = capsys.readouterr().out
-        assert ": specbench report 'my results' --latest --all" in printed
-        assert f"\nReport: my results/runs/local/demo/{uid}/report.html" in printed
-        assert str(tmp_path) not in printed
-    plan = plan.model_copy(update={"uid": EARLIER})
-    print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{EARLIER}")
-    assert f"specbench report 'my results/runs/local/demo/{EARLIER}' --all" in capsys.readouterr().out
-    monkeypatch.chdir(tmp_path / "my results" / "runs")
-    print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{EARLIER}")
-    assert f"specbench report local/demo/{EARLIER} --all" in capsys.readouterr().out
-
-
 def test_report_of_an_interrupted_run_is_preliminary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = store_results(WORLD, tmp_path / "out", EARLIER, points=5)
     assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
@@ -230,16 +204,6 @@ def test_report_of_a_run_in_progress_names_its_process(
     assert "In progress" not in capsys.readouterr().out
 
 
-def test_report_of_an_unfinished_run_of_a_cluster_asks_the_cluster(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store_results(WORLD, tmp_path / "out", "3f2c0000-0000-4000-8000-000000000000", points=5)
-    exit_code(["report", str(tmp_path / "out")])
-    printed = " ".join(capsys.readouterr().out.split())
-    assert printed.startswith("Not finished: 5 of 8 points are measured.")
-    assert "Next: `kubectl get sbr demo --namespace local` shows whether the run is in progress." in printed
-
-
 def test_consequential_findings_come_last() -> None:
     checks = [("BaselineInvalid", "Invalid"), ("ClientSaturated", "Invalid"), ("Chunky", "Warning")]
     found = [Finding(check=check, severity=Severity(severity), message="m") for check, severity in checks]
@@ -250,14 +214,6 @@ def test_consequential_findings_come_last() -> None:
     ]
 
 
-def test_unmeasured_run_shows_no_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_results(WORLD, tmp_path / "out", EARLIER, points=0)
-    assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
-    printed = capsys.readouterr().out
-    assert printed.startswith("Interrupted: 0 of 8 points are measured. ")
-    assert "Speed-up" not in printed
-
-
 @pytest.mark.parametrize(
     ("file", "beginning"),
     [("a.html", b"<!doctype html>"), ("a.md", b"# "), ("a.txt", b"# "), ("a.json", b"{"), ("a.parquet", b"PAR1")],
@@ -266,27 +222,6 @@ def test_suffix_of_the_file_selects_the_format(tmp_path: Path, file: str, beginn
     store_results(WORLD, tmp_path / "out", EARLIER, points=1)
     assert exit_code(["report", str(tmp_path / "out"), "--to", str(tmp_path / file)]) == Exit.OK
     assert (tmp_path / file).read_bytes().lower().startswith(beginning.lower())
-
-
-@pytest.mark.parametrize(
-    ("output", "file", "suggested"),
-    [("parquet", "rec.csv", "csv"), ("text", "a.html", "html"), ("html", "a.md", "markdown")],
-)
-def test_format_that_contradicts_the_suffix_is_rejected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str, file: str, suggested: str
-) -> None:
-    store_results(WORLD, tmp_path / "out", EARLIER, points=1)
-    to = tmp_path / file
-    assert exit_code(["report", str(tmp_path / "out"), "--output", output, "--to", str(to)]) == Exit.BAD_INPUT
-    assert f"leave out --output, or give --output {suggested}" in capsys.readouterr().err
-    assert not to.exists()
-
-
-def test_a_suffix_without_a_format_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_results(WORLD, tmp_path / "out", EARLIER, points=1)
-    assert exit_code(["report", str(tmp_path / "out"), "--to", str(tmp_path / "a.svg")]) == Exit.BAD_INPUT
-    assert "a.svg: no format has this suffix: give one of ." in capsys.readouterr().err
-    assert not (tmp_path / "a.svg").exists()
 
 
 def test_unknown_acceptance_of_a_measured_server_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
@@ -313,3 +248,63 @@ def test_percentiles_select_the_latencies_of_the_table(tmp_path: Path, capsys: p
     assert "csv has all of them: leave it out" in capsys.readouterr().err
     assert exit_code(["report", where, "--percentiles", "75"]) == Exit.BAD_INPUT
     assert "give some of mean, 50, 90, 95, 99" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "file", "message"),
+    [
+        (["--output", "parquet"], "rec.csv", "leave out --output, or give --output csv"),
+        (["--output", "text"], "a.html", "leave out --output, or give --output html"),
+        (["--output", "html"], "a.md", "leave out --output, or give --output markdown"),
+        ([], "a.svg", "a.svg: no format has this suffix: give one of ."),
+    ],
+)
+def test_file_of_another_format_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], file: str, message: str
+) -> None:
+    store_results(WORLD, tmp_path / "out", EARLIER, points=1)
+    to = tmp_path / file
+    assert exit_code(["report", str(tmp_path / "out"), *options, "--to", str(to)]) == Exit.BAD_INPUT
+    assert message in capsys.readouterr().err
+    assert not to.exists()
+
+
+@pytest.mark.parametrize(
+    ("uid", "points", "start", "next_step"),
+    [
+        (EARLIER, 0, "Interrupted: 0 of 8 points are measured.", "Repeat the same `specbench run` command"),
+        (
+            "3f2c0000-0000-4000-8000-000000000000",
+            5,
+            "Not finished: 5 of 8 points are measured.",
+            "`kubectl get sbr demo --namespace local` shows whether the run is in progress.",
+        ),
+    ],
+    ids=["nothing measured", "cluster"],
+)
+def test_report_of_an_unfinished_run_has_its_next_step(  # noqa: PLR0917 -- the columns of the table
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], uid: str, points: int, start: str, next_step: str
+) -> None:
+    store_results(WORLD, tmp_path / "out", uid, points=points)
+    assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith(start)
+    assert next_step in printed
+    assert ("Speed-up" in printed) == (points > 0)
+
+
+def test_commands_and_paths_are_relative_and_select_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--latest` suffices for the newest run of a folder."""
+    monkeypatch.chdir(tmp_path)
+    notes = [Finding(check=f"Note{number}", severity=Severity.INFO, message="so") for number in range(4)]
+    summary = run_of_world(WORLD).model_copy(update={"findings": notes})
+    for uid in (EARLIER, LATER):
+        plan = store_results(WORLD, tmp_path / "my results", uid, points=0)
+    for uid, command in ((LATER, "'my results' --latest"), (EARLIER, f"'my results/runs/local/demo/{EARLIER}'")):
+        where = f"{tmp_path}/my results/runs/local/demo/{uid}"
+        print_run_summary(plan.model_copy(update={"uid": uid}), summary, "text", where)
+        printed = capsys.readouterr().out
+        assert f": specbench report {command} --all" in printed
+        assert f"\nReport: my results/runs/local/demo/{uid}/report.html" in printed

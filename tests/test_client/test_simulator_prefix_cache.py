@@ -162,15 +162,12 @@ SESSIONS = [
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("lengths", SESSIONS, ids=lambda lengths: str(lengths["turns"]))
-async def test_the_records_of_sessions_have_the_computed_share_of_hits(
-    tmp_path: Path, lengths: dict[str, Any], concurrency: int
-) -> None:
+async def test_the_records_of_sessions_have_the_computed_share_of_hits(tmp_path: Path, lengths: dict[str, Any]) -> None:
     edits = {
         "spec.workloads[0].dataset": {"source": "sessions", "count": 12, "sessions": lengths},
         "spec.workloads[0].output": {"maxTokens": 30},
-        "spec.load": {"concurrency": [concurrency], "repeats": 1, "warmupRequests": 2},
+        "spec.load": {"concurrency": [4], "repeats": 1, "warmupRequests": 2},
     }
     records = await records_as_served(tmp_path / "unused", "vllm", CACHING, edits)
     measured = records[records["phase"] == "steady"]

@@ -56,13 +56,7 @@ def test_every_output_token_comes_from_the_prefill_or_a_step(
     assert prefill == StepOutcome(tokens=1, prefill=True)
     assert n == 1 + sum(step.delivered_accepted + 1 for step in steps)
     assert all(step.delivered_accepted <= step.accepted <= step.drafted <= how.num_speculative_tokens for step in steps)
-
-
-@given(st.integers(1, 300), DRAFTERS, st.floats(0, 1), st.integers())
-def test_only_the_last_step_is_truncated(n: int, how: SimulatedDrafter, probability: float, seed: int) -> None:
-    """vLLM counts too many accepted tokens only in the last step, at most that step's drafts."""
-    for step in all_steps(n, how, probability, seed)[1:-1]:
-        assert step.delivered_accepted == step.accepted
+    assert all(step.delivered_accepted == step.accepted for step in steps[:-1]), "only the last step is truncated"
 
 
 def test_accepted_drafts_are_counted_before_truncation() -> None:
@@ -104,21 +98,6 @@ def batch(
     cost: SimulatedStepCost | None = None, faults: Faults | None = None, max_num_seqs: int = 256
 ) -> ContinuousBatch:
     return ContinuousBatch(max_num_seqs, cost or SimulatedStepCost(), (faults or Faults()).slowdown)
-
-
-def second_step_ms(streams: int, depth: int = 0) -> float:
-    several = batch()
-    for _ in range(streams):
-        several.add(sequence(depth=depth))
-    several.step()
-    return several.step().duration_ms
-
-
-def test_step_takes_longer_with_concurrency_and_with_drafts() -> None:
-    """A larger batch verifies more tokens, and drafts multiply them."""
-    alone, eight, drafting = second_step_ms(1), second_step_ms(8), second_step_ms(8, depth=4)
-    assert alone < eight < drafting
-    assert alone == pytest.approx(5.0, abs=0.2)
 
 
 def test_step_cost_is_the_documented_sum() -> None:
