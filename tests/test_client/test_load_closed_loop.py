@@ -148,12 +148,6 @@ async def test_warm_up_requests_are_always_in_phase_warmup() -> None:
     assert set(endpoint.phases().values()) == {"warmup"}
 
 
-async def test_loop_without_conversations_ends_at_once() -> None:
-    endpoint = FakeEndpoint()
-    await endpoint.driver.closed(rows(1), 2, count=0)
-    assert endpoint.driver.records == []
-
-
 async def test_no_conversation_starts_after_the_duration_and_started_ones_finish() -> None:
     endpoint = FakeEndpoint()
     timeline = await endpoint.driver.closed([row("a", "1", "2", "3")], 2, count=1000, duration_s=20e-9)

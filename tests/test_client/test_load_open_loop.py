@@ -199,15 +199,6 @@ async def test_failed_request_of_a_recorded_session_stops_no_other_and_a_refused
     assert last.intended_ns >= engine.ended_ns["s#0/3"] + REFUSED_PAUSE_NS
 
 
-async def test_failed_turn_ends_only_its_conversation() -> None:
-    engine = Engine()
-    engine.free.set()
-    engine.failing = {"a#0/0": ErrorClass.RESET}
-    await engine.driver.open([row("a", "1", "2"), row("b")], [0, 0])
-    outcomes = sorted((record.prompt_id, record.turn, record.error_class) for record in engine.driver.records)
-    assert outcomes == [("a", 0, "reset"), ("a", 1, "skipped_after_error"), ("b", 0, None)]
-
-
 async def test_steady_state_ends_at_the_last_scheduled_start() -> None:
     engine = Engine()
     task = asyncio.create_task(engine.driver.open(rows(3), [0, 1 * MS, 2 * MS]))

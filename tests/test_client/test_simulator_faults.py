@@ -30,7 +30,6 @@ def truth(tmp_path: Path) -> Path:
 
 
 def test_http_500_has_its_probability() -> None:
-    """Some requests fail, reproducibly."""
     faults = parse_faults(("http-500=0.5",))
     rejections = [faults.refuses(0, index) for index in range(1000)]
     assert 400 < sum(rejections) < 600
@@ -38,13 +37,11 @@ def test_http_500_has_its_probability() -> None:
 
 
 def test_throttle_slows_steps_with_engine_time() -> None:
-    """The slow-down is a fifth per second, up to tenfold."""
     faults = parse_faults(("throttle=0.2",))
     assert [faults.slowdown(seconds) for seconds in (0, 5, 1000)] == [1, 2, 10]
 
 
 def test_cold_steps_become_faster_with_engine_time() -> None:
-    """Steps are three times as slow at first and nearly normal after a minute."""
     faults = parse_faults(("cold=3",))
     assert [round(faults.slowdown(seconds), 2) for seconds in (0, 20, 60)] == [3.0, 1.74, 1.1]
 
@@ -53,7 +50,6 @@ def test_cold_steps_become_faster_with_engine_time() -> None:
     ("faults", "reused"), [((), 64), (("reuse-last-block",), 48), (("reuse-lost=0.25",), 48), (("reuse-lost",), 0)]
 )
 def test_reuse_faults_lose_cache_hits_only_with_a_drafter(faults: tuple[str, ...], reused: int) -> None:
-    """A hit of four blocks keeps three, three quarters, or nothing."""
     parsed = parse_faults(faults)
     assert (parsed.reused_tokens(64, speculates=True), parsed.reused_tokens(64, speculates=False)) == (reused, 64)
     assert parsed.reused_tokens(0, speculates=True) == 0
@@ -65,7 +61,6 @@ def test_reuse_faults_lose_cache_hits_only_with_a_drafter(faults: tuple[str, ...
      ("acceptance-decay-cached=0.4", False, 1.0)],
 )  # fmt: skip
 def test_acceptance_decay_lowers_the_accepted_tokens_by_its_share(fault: str, caches: bool, left: float) -> None:
-    """After six hours half of the share is gone, at every draft length."""
     faults = parse_faults((fault,))
     first = (0.9, 0.8, 0.5)
 
@@ -147,7 +142,6 @@ def test_loops_repeat_a_short_period_up_to_the_limit() -> None:
 
 
 def test_wrong_answers_have_another_number() -> None:
-    """The line with the number is still there."""
     for one, other in zip(
         answers(), answers("restored-damage=1000", at=replace(DRAFTING, restored_tokens=16)), strict=True
     ):
