@@ -45,26 +45,27 @@ def manifests(folder: Path) -> dict[Path, int]:
 
 
 def test_every_run_is_measured_once_and_stored_under_its_own_name(tmp_path: Path) -> None:
-    file = campaign_file(tmp_path)
+    axes = [{"path": "engine.dialect", "values": ["vllm", "sglang"]}]
+    file = campaign_file(tmp_path, axes=axes, exclude=[])
     done = specbench("run", file, "--results", "out", "--output", "json", cwd=tmp_path)
     assert done.returncode in (0, 3), done.stderr
     document = json.loads(done.stdout)
-    expected_runs = expand_campaign(parse_campaign(simulated_campaign())).runs
+    expected_runs = expand_campaign(parse_campaign(simulated_campaign(axes=axes, exclude=[]))).runs
     assert [row["name"] for row in document["runs"]] == [run.name for run in expected_runs]
     assert sorted(path.name for path in (tmp_path / "out/runs/local").iterdir()) == sorted(
         run.name for run in expected_runs
     )
     assert max(row["exit"] for row in document["runs"]) == document["exit"] == done.returncode
-    assert [row["summary"]["pointsMeasured"] for row in document["runs"]] == [2, 2, 2]
+    assert [row["summary"]["pointsMeasured"] for row in document["runs"]] == [2, 2]
     assert document["notBegun"] == []
     before = manifests(tmp_path)
     again = specbench("run", file, "--results", "out", cwd=tmp_path)
     assert manifests(tmp_path) == before
-    assert "small (simulated, not a measurement): 3 of 3 runs" in again.stdout
-    assert "dialect=sglang temperature=0" in again.stdout
+    assert "small (simulated, not a measurement): 2 of 2 runs" in again.stdout
+    assert "dialect=sglang" in again.stdout
     assert "report.html" in again.stdout
     planned = specbench("plan", file, "--results", "out", cwd=tmp_path)
-    assert "6 points (6 measured already)" in planned.stdout
+    assert "4 points (4 measured already)" in planned.stdout
 
 
 @pytest.mark.parametrize(("policy", "started"), [({}, 2), ({"failurePolicy": "Stop"}, 1)], ids=["Continue", "Stop"])

@@ -30,16 +30,21 @@ UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "slow": "0190c000-0000-7
 TRUSTING = "--allow-untrustworthy"
 
 
+def store_finished(world: SyntheticRun, folder: Path, uid: str) -> None:
+    """Store a run with its summary, and a report without plots."""
+    plan = store_results(world, folder, uid)
+    with pytest.MonkeyPatch.context() as undrawn:
+        undrawn.setattr("specbench_client.report.html.draw_figures", lambda _: {})
+        conclude(plan, FolderStore(folder / run_root(plan.namespace, plan.name, plan.uid)))
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Finished runs: main, a copy of it, and one with a slower drafter."""
     root = tmp_path_factory.mktemp("results")
     worlds = {"main": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}
-    with pytest.MonkeyPatch.context() as undrawn:
-        undrawn.setattr("specbench_client.report.html.draw_figures", lambda _: {})
-        for name, world in worlds.items():
-            plan = store_results(world, root / name, UIDS[name])
-            conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))
+    for name, world in worlds.items():
+        store_finished(world, root / name, UIDS[name])
     shutil.copytree(root / "main", root / "again")
     return root
 
@@ -74,8 +79,7 @@ def test_gate_without_a_baseline_arm_compares_tpot_only(
     """Results of `specbench measure` have no speed-up to compare."""
     world = replace(WORLD, repeats=repeats, edits={"spec.baseline": "Skip"})
     for name, uid in UIDS.items():
-        plan = store_results(world, tmp_path / name, uid)
-        conclude(plan, FolderStore(tmp_path / name / run_root(plan.namespace, plan.name, plan.uid)))
+        store_finished(world, tmp_path / name, uid)
     assert gate(tmp_path, "slow", "--baseline", str(tmp_path / "main"), "-o", "json", TRUSTING) == code
     report = GateReport.from_json(capsys.readouterr().out)
     assert report.reason == reason
@@ -152,8 +156,7 @@ def test_two_results_are_compared(
 def test_results_without_a_common_cell_are_rejected(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = store_results(replace(WORLD, concurrency=(2,)), tmp_path / "other", UIDS["main"])
-    conclude(plan, FolderStore(tmp_path / "other" / run_root("local", "demo", UIDS["main"])))
+    store_finished(replace(WORLD, concurrency=(2,)), tmp_path / "other", UIDS["main"])
     assert gate(tmp_path, "other", "--baseline", str(results / "main"), TRUSTING) == Exit.UNTRUSTWORTHY
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.count("the later result does not have this cell") == 2, "once for each arm"

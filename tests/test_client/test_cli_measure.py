@@ -112,9 +112,6 @@ def test_measured_records_equal_the_simulators_truth(tmp_path: Path) -> None:
     summary = json.loads(done.stdout)
     assert [cell["level"] for cell in summary["cells"]] == [{"concurrency": 1}, {"concurrency": 4}]
     assert [cell["goodput"]["sloAttainment"]["value"] for cell in summary["cells"]] == [1, 1]
-    assert [each["severity"] for each in summary["findings"] if each["check"] == "AcceptanceWithoutBaseline"] == [
-        "Info"
-    ]
     slices = summary["cells"][0]["breakdown"]
     measured = records(tmp_path)
     assert len(measured) == 2 * 12
@@ -122,19 +119,6 @@ def test_measured_records_equal_the_simulators_truth(tmp_path: Path) -> None:
     assert set(measured.timestamp_source) == {"kernel"}
     assert set(measured.connection) == {"new"}
     assert_equals_truth(measured, tmp_path / "truth.jsonl")
-
-
-def test_model_and_dialect_are_detected(tmp_path: Path) -> None:
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Hello"}\n')
-    with serving(tmp_path / "truth.jsonl") as endpoint:
-        command = [SPECBENCH, "measure", "--endpoint", f"{endpoint}/v1/chat/completions", "--dataset", "prompts.jsonl"]
-        done = subprocess.run(
-            [*command, "--concurrency", "1", "-n", "4"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-    assert done.returncode in (0, 3), done.stderr
-    detected = "detected: vLLM API of specbench simulated-0.1.0, model simulated, drafter k=3"
-    assert done.stderr.splitlines()[0] == detected
-    assert_equals_truth(records(tmp_path), tmp_path / "truth.jsonl")
 
 
 def test_mooncake_trace_gives_lengths_prefixes_and_times(tmp_path: Path) -> None:
@@ -146,10 +130,7 @@ def test_mooncake_trace_gives_lengths_prefixes_and_times(tmp_path: Path) -> None
     (tmp_path / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     trace = ("--dataset", "trace.jsonl", "--arrival", "Trace", "--trace", "trace.jsonl", "--output", "json")
     with serving(tmp_path / "truth.jsonl") as endpoint:
-        refused = measure(tmp_path, "--endpoint", endpoint, *trace, "--max-tokens", "30")
         done = measure(tmp_path, "--endpoint", endpoint, *trace, "-n", str(len(rows)))
-    message = "2 of 8 answers are to be longer than --max-tokens 30, the first in line-3: set --max-tokens to 31"
-    assert message in refused.stderr
     assert done.returncode in (0, 3), done.stderr
     assert "RandomPrompts" in {each["check"] for each in json.loads(done.stdout)["findings"]}
     measured = records(tmp_path).sort_values("conversation_id")
@@ -199,22 +180,23 @@ def children(process: int) -> list[int]:
     return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
 
 
-def test_records_over_tls_are_complete_with_kernel_timestamps(
+def test_an_endpoint_over_tls_is_detected_and_measured_with_kernel_timestamps(
     tmp_path: Path, tls: ssl.SSLContext, certificate: tuple[Path, Path]
 ) -> None:
+    (tmp_path / "prompts.jsonl").write_text("".join(f'{{"prompt": "Hello {n}"}}\n' for n in range(12)))
     with serving(tmp_path / "truth.jsonl", tls) as endpoint:
-        options = ("--endpoint", f"{endpoint}/v1/", "--dialect", "vllm", "-c", "2", "--workers", "2")
-        done = measure(tmp_path, *options, SSL_CERT_FILE=str(certificate[0]))
+        options = ["--endpoint", f"{endpoint}/v1/chat/completions", "--dataset", "prompts.jsonl", "--workers", "2"]
+        done = subprocess.run(
+            [SPECBENCH, "measure", *options, "-c", "2"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "SSL_CERT_FILE": str(certificate[0])},
+        )
     assert done.returncode in (0, 3), done.stderr
-    command = [
-        SPECBENCH,
-        "report",
-        "specbench-results",
-        "--latest",
-        "--all",
-    ]  # `measure` itself prints only three notes
-    report = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert "UserSpaceTimestamps" not in report
+    detected = "detected: vLLM API of specbench simulated-0.1.0, model simulated, drafter k=3"
+    assert done.stderr.splitlines()[0] == detected
     measured = records(tmp_path)
     assert set(measured.timestamp_source) == {"kernel"}
     assert set(measured.connection) == {"kept"}  # No TTFT contains a TLS handshake.
@@ -404,29 +386,10 @@ def test_an_arm_that_answers_wrongly_is_found_and_not_recommended(tmp_path: Path
         serving(tmp_path / "a.jsonl", config=BASELINE) as baseline,
         serving(tmp_path / "b.jsonl", config=wrong) as deep,
     ):
-        command = [
-            SPECBENCH,
-            "measure",
-            "--endpoint",
-            f"deep={deep}",
-            "--baseline",
-            baseline,
-            "--dataset",
-            "gsm8k:gsm8k.jsonl",
-        ]
-        options = [
-            "-c",
-            "2",
-            "-n",
-            "30",
-            "--repeats",
-            "2",
-            "--answers",
-            '{"expected": {"match": "Number"}}',
-            "--output",
-            "json",
-        ]
-        done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
+        servers = ["--endpoint", f"deep={deep}", "--baseline", baseline, "--dataset", "gsm8k:gsm8k.jsonl"]
+        options = ["-c", "2", "-n", "30", "--repeats", "2", "--answers", '{"expected": {"match": "Number"}}']
+        command = [SPECBENCH, "measure", *servers, *options, "--output", "json"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 3), done.stderr
     summary = json.loads(done.stdout)
     (cell,) = [each for each in summary["cells"] if each["arm"] == "deep"]

@@ -110,25 +110,6 @@ def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
     assert capsys.readouterr().err.splitlines() == lines
 
 
-def test_count_is_not_wrapped_on_a_narrow_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "80")
-    world = SyntheticRun()
-    tracker = ProgressTracker(world.plan.groups[0], 0, iter(range(0, 10**12, 10**9)).__next__)
-    tracker.start_point(world.plan.groups[0].points[0], 1024)
-    tracker.start_load()
-    for _ in range(1000):
-        tracker.add(record())
-    with LiveProgress(world.plan, 0) as live:
-        live.progress(tracker.current())
-        live._bars.refresh()
-    shown = capsys.readouterr().err
-    assert "tok/s" in shown
-    assert "1000/1024" in shown
-
-
 def test_messages_of_engines_are_not_parsed_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
     with LiveProgress(SyntheticRun().plan, 0) as live:
         live.failed("ngram", "EngineCrashed", "unknown tag [/INST] in [bold]prompt")

@@ -124,16 +124,6 @@ async def test_lead_time_is_limited_if_the_load_never_becomes_steady(
     assert records.intended_ns.min() >= manifest.load_started_ns
 
 
-async def test_all_arms_of_a_repeat_have_the_same_arrivals(tmp_path: Path, store: FolderStore) -> None:
-    plan = planned(tmp_path, rate=[20], slots=4, arrival={"process": "Gamma", "burstiness": 0.3, "seed": 5})
-
-    for group in (0, 1):
-        await drive(plan, store, options_in(tmp_path), group)
-
-    assert plan.groups[0].arm != plan.groups[1].arm
-    assert schedule_of(plan, store, 0).equals(schedule_of(plan, store, 1))
-
-
 async def test_trace_is_replayed_at_its_own_speed(tmp_path: Path, store: FolderStore) -> None:
     (tmp_path / "t.csv").write_text("timestamp,n\n10.00,1\n10.02,1\n10.03,1\n10.09,1\n")
     plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "t.csv"}, requests=4)
@@ -156,19 +146,6 @@ async def test_point_can_end_by_duration(load: dict[str, Any], tmp_path: Path, s
     assert records.error_class.isna().all()
     total = reports[-1].requests_total
     assert total is None if "concurrency" in load else total == len(records)
-
-
-async def test_closed_loop_over_two_workers_is_one_loop(tmp_path: Path, store: FolderStore) -> None:
-    plan = planned(tmp_path, concurrency=[4], requests=24)
-
-    await drive(plan, store, options_in(tmp_path, client=ClientOptions(workers=2)), scale=1)
-
-    records, watch = records_of(plan, store, [plan.groups[0].points[0].hash]), watch_of(plan, store)
-    assert sorted(records.stream_index.unique()) == [0, 1, 2, 3]
-    assert records.request_id.is_unique
-    assert watch.workers == 2
-    assert watch.reached_concurrency == pytest.approx(4, rel=0.2)
-    assert (watch.reached_rate, watch.in_flight_growth) == (None, None)
 
 
 @pytest.mark.usefixtures("long_lead")

@@ -121,21 +121,6 @@ async def test_killed_client_continues_at_the_interrupted_point(
     assert job.ended() == {"code": 0, "reason": "Measured", "message": message}
 
 
-async def test_interrupted_client_reports_it_and_continues_when_restarted(plan: Plan, tmp_path: Path) -> None:
-    job = Job(plan, tmp_path, str(tmp_path / "results"))
-
-    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        process = await job.start(engine)
-        await await_point(plan, 1, engine)
-        process.send_signal(signal.SIGTERM)
-        assert await finish(process) == 130
-        assert (job.ended()["code"], job.ended()["reason"], job.stored_points()) == (130, "Interrupted", 1)
-
-        assert await finish(await job.start(engine)) == 0
-
-        assert_everything_was_measured_once(job, engine)
-
-
 @pytest.mark.long
 async def test_client_killed_ten_times_still_measures_everything_once(plan: Plan, tmp_path: Path) -> None:
     job = Job(plan, tmp_path, str(tmp_path / "results"))
