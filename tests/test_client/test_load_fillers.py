@@ -10,7 +10,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.load.conversations import FillerPlan, filler_conversation, is_filler
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_testing.conversation_turns import Row, row
-from specbench_testing.fake_endpoint import FakeEndpoint, rows
+from specbench_testing.fake_endpoint import Exchange, FakeEndpoint, rows
 
 FILL = FillerPlan((row("a", "one two three", "more"), row("b", "four five")), streams=3, measured=4)
 
@@ -54,12 +54,11 @@ async def test_every_measured_conversation_is_steady_for_any_number_of_them(prom
 
 
 async def test_no_stream_is_idle_while_a_measured_conversation_is_open() -> None:
-    endpoint, streams = FakeEndpoint(), 4
+    streams = 4
     in_flight: list[str] = []
     seen: list[int] = []
-    exchange = endpoint.exchange
 
-    async def watched(request: HttpRequest) -> UnparsedExchange:
+    async def watched(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
         in_flight.append(request.url)
         await asyncio.sleep(0)
         if not is_filler(request.url):
@@ -68,7 +67,7 @@ async def test_no_stream_is_idle_while_a_measured_conversation_is_open() -> None
         in_flight.remove(request.url)
         return pending_response
 
-    endpoint.exchange = watched  # type: ignore[method-assign]
+    endpoint = FakeEndpoint(watched)
     await endpoint.driver.closed(rows(9), streams, filled=True)
     assert set(seen) == {streams}
 
