@@ -233,22 +233,6 @@ async def test_workers_ignore_sigint(tmp_path: Path) -> None:
         assert len(await drive(pool, engine, closed_loop_load(2, 2, 4), prompts(4))) == 4
 
 
-async def test_error_during_a_load_ends_all_workers(tmp_path: Path) -> None:
-    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        async with WorkerPool(2) as pool:
-            pids = pool.pids
-            load = closed_loop_load(4, 2, None)
-            await pool.prepare(load, request_config(engine), prompts(3), None)
-            with pytest.raises(ZeroDivisionError):
-                await pool.run(load, fail_on_records)
-        for pid in pids:
-            await await_exit(pid)
-
-
-async def fail_on_records(_: Sequence[Record]) -> None:
-    raise ZeroDivisionError
-
-
 async def test_bad_input_detected_by_a_worker_is_raised_as_bad_input(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(1) as pool:
         load = closed_loop_load(1, 1, 1)

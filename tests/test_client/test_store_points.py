@@ -202,15 +202,6 @@ def test_store_error_is_raised_by_flush_and_by_the_next_record(tmp_path: Path) -
     assert caught.value.reason == "CredentialsRefused"
 
 
-def test_unwritable_spool_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "spool").write_text("a file in its place")
-    writer = RecordWriter(FolderStore(tmp_path / "results"), tmp_path / "spool", POINT, "1-a", PartLimits())
-    writer.add(record(0))
-
-    with pytest.raises(NotDurable, match="spool"):
-        writer.flush()
-
-
 @pytest.fixture
 def full_disk() -> Iterator[None]:
     """Files cannot grow beyond 100 bytes: the kernel rejects writes as on a full disk."""
