@@ -19,7 +19,8 @@ from specbench_client.load.request import Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
-from specbench_testing.conversation_turns import Row, failure, result_of, row
+from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.conversation_turns import failure, result_of, row
 from specbench_testing.load_loops import LoopDriver
 
 MS = 1_000_000
@@ -67,7 +68,7 @@ class Engine:
         return result_of(turn, pending_response.ended_ns, reply, pending_response.error_class)
 
 
-def rows(number: int) -> list[Row]:
+def rows(number: int) -> list[Prompt]:
     return [row(f"p{index}") for index in range(number)]
 
 

@@ -20,12 +20,11 @@ from specbench_api.spec.answers import Answers
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.errors import BadInput
-from specbench_client.load.conversations import PromptLike
 from specbench_client.load.load_shares import WorkerLoad, closed_loop_load, open_loop_load
 from specbench_client.load.request import RequestConfig
 from specbench_client.load.worker_pool import WorkerLost, WorkerPool
 from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.workload.row_parsing import Prompt as Row
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.conversation_turns import row
 from specbench_testing.simulated_groups import RunningSimulator, simulator
 
@@ -35,9 +34,9 @@ MS = 1_000_000
 SLOW = SimulatorConfig(time_scale=1)  # a request takes 1/16 s, long enough to act while it runs
 
 
-def prompts(count: int, turns: int = 1) -> list[Row]:
-    made = (row(f"p{number}", *(f"Tell me about {number}, {turn}" for turn in range(turns))) for number in range(count))
-    return [Row(one.id, one.category, one.turns) for one in made]
+def prompts(count: int, turns: int = 1) -> list[Prompt]:
+    texts = [[f"Tell me about {number}, {turn}" for turn in range(turns)] for number in range(count)]
+    return [row(f"p{number}", *each) for number, each in enumerate(texts)]
 
 
 def request_config(engine: RunningSimulator, **changed: object) -> RequestConfig:
@@ -76,7 +75,7 @@ async def drive(
     pool: WorkerPool,
     engine: RunningSimulator,
     load: WorkerLoad,
-    rows: Sequence[PromptLike],
+    rows: Sequence[Prompt],
     phase: RecordPhase | None = None,
 ) -> list[Record]:
     log = Log()

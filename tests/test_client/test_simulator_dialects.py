@@ -37,8 +37,9 @@ from specbench_client.simulator import (
 from specbench_client.simulator.errors import ConfigError
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.closing_servers import ClosingTestServer
-from specbench_testing.conversation_turns import Row, context, row
+from specbench_testing.conversation_turns import context, row
 from specbench_testing.load_loops import LoopDriver
 from specbench_testing.simulator_client import accepted_response, serve_dialect
 
@@ -48,7 +49,7 @@ EAGLE = make_drafter(SimulatedMethod.EAGLE3, 3)
 NGRAM = make_drafter(SimulatedMethod.NGRAM, 4)
 FAST = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 ROWS = [*(row(f"p{number}", f"Tell me about {number}") for number in range(10)), row("talk", "one", "two", "three")]
-TOKENS = Row("ids", None, ((ChatMessage("user", "", (5, 6, 7)),),))
+TOKENS = Prompt("ids", None, ((ChatMessage("user", "", (5, 6, 7)),),))
 
 
 class Clock:
@@ -74,7 +75,7 @@ class Site:
         lines = [json.loads(line) for line in self.truth_file.read_text().splitlines()]
         return {line["request_id"]: line for line in lines}
 
-    async def drive(self, rows: Sequence[Row] = ROWS, concurrency: int = 3) -> list[Record]:
+    async def drive(self, rows: Sequence[Prompt] = ROWS, concurrency: int = 3) -> list[Record]:
         driver = LoopDriver(self.context)
         await driver.closed(list(rows), concurrency)
         return driver.records

@@ -10,7 +10,8 @@ from specbench_client.load.request import Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
-from specbench_testing.conversation_turns import Row, failure, result_of, row
+from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.conversation_turns import failure, result_of, row
 from specbench_testing.load_loops import LoopDriver
 
 Exchange = Callable[[HttpRequest], Awaitable[UnparsedExchange]]
@@ -58,6 +59,6 @@ class FakeEndpoint:
         return {record.prompt_id: record.phase for record in self.driver.records}
 
 
-def rows(number: int) -> list[Row]:
+def rows(number: int) -> list[Prompt]:
     """Return `number` prompts of one turn: p0, p1, …"""
     return [row(f"p{index}") for index in range(number)]
