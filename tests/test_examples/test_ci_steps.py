@@ -63,10 +63,12 @@ class StubbedCommand:
     folder: Path
     summary: dict[str, Any]
 
-    def answer(self, *, trustworthy: bool = True, comment: str = "# specbench", **codes: int) -> None:
+    def answer(
+        self, *, trustworthy: bool = True, comment: str = "# specbench", codes: dict[str, int] | None = None
+    ) -> None:
         """Set the answers: the summary's trust, the comment, and the exit code of each command."""
         summary = {**self.summary, "trustworthy": trustworthy}
-        answers = {"summary": summary, "comment": comment, "codes": codes}
+        answers = {"summary": summary, "comment": comment, "codes": codes or {}}
         (self.folder / "bin/answers.json").write_text(json.dumps(answers))
 
     def calls(self, command: str) -> list[list[str]]:
@@ -132,7 +134,7 @@ def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, a
 def test_a_plan_or_a_measurement_that_fails_ends_the_job_with_its_code(  # noqa: PLR0917 -- the columns of the table
     ci: CiSystem, codes: dict[str, int], code: int, measured: int, stub: StubbedCommand, api_url: str
 ) -> None:
-    stub.answer(**codes)
+    stub.answer(codes=codes)
     given = {"file": "run.yaml", "results": "out", "max-gpu-hours": "0.01", "assume": DURATIONS}
     assert ci.run(stub.folder, api_url, given).code == code
     options = ["--results", "out", "--max-gpu-hours", "0.01", "--assume", DURATIONS, "--", "run.yaml"]
@@ -161,7 +163,7 @@ def test_the_gate_decides_about_results_that_exist(  # noqa: PLR0917 -- the colu
     stub: StubbedCommand,
     api_url: str,
 ) -> None:
-    stub.answer(gate=gate)
+    stub.answer(codes={"gate": gate})
     done = ci.run(stub.folder, api_url, {"results": "new", "baseline": "main", **inputs})
     assert done.code == code, done.shown
     (call,) = stub.calls("gate")
@@ -186,7 +188,7 @@ def test_without_a_baseline_an_untrustworthy_result_fails(
 def test_bad_input_fails_whatever_fail_on_is(
     ci: CiSystem, report: int, fail_on: str, stub: StubbedCommand, api_url: str
 ) -> None:
-    stub.answer(report=report)
+    stub.answer(codes={"report": report})
     assert ci.run(stub.folder, api_url, {"results": "none", "fail-on": fail_on}).code == 2
 
 
@@ -195,7 +197,7 @@ def test_the_comment_is_replaced_and_comments_of_others_are_not(
     ci: CiSystem, stub: StubbedCommand, api: CommentApi, api_url: str
 ) -> None:
     inputs = {"results": "new", "baseline": "main", "fail-on": "never"}
-    stub.answer(comment="Gate failed", gate=3)
+    stub.answer(comment="Gate failed", codes={"gate": 3})
     assert ci.run(stub.folder, api_url, inputs, TOKEN).code == 0
     (first,) = api.comments
     assert first["body"].startswith("<!-- specbench ")
