@@ -36,6 +36,13 @@ def test_http_500_has_its_probability() -> None:
     assert rejections == [faults.refuses(0, index) for index in range(1000)]
 
 
+def test_faults_of_a_stream_begin_at_their_number_of_chunks() -> None:
+    faults = parse_faults(("malformed-sse=2", "reset-after=2", "stall=3"))
+    assert [faults.garbles(sent) for sent in range(4)] == [False, True, False, False]
+    assert [faults.resets(sent) for sent in range(4)] == [False, False, True, True]
+    assert [faults.stalls(sent) for sent in range(4)] == [False, False, False, True]
+
+
 def test_throttle_slows_steps_with_engine_time() -> None:
     faults = parse_faults(("throttle=0.2",))
     assert [faults.slowdown(seconds) for seconds in (0, 5, 1000)] == [1, 2, 10]
