@@ -145,3 +145,8 @@ def test_a_plan_whose_name_no_cluster_accepts_is_rejected_with_the_field(
     store.put(PLAN, renamed.to_json().encode())
     assert exit_code(["recover", str(tmp_path), "--into", CLUSTER_RESULTS]) == Exit.BAD_INPUT
     assert "plan.json: name: " in capsys.readouterr().err
+
+
+def test_defaults_are_left_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, _ = recover(capsys, str(root), "--into", CLUSTER_RESULTS)
+    assert set(run["spec"]) == {"model", "engine", "drafters", "workloads", "load", "placement", "results"}

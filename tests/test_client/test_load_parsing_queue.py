@@ -93,3 +93,12 @@ async def test_internal_error_while_reading_is_raised_to_the_waiter() -> None:
             await parsing_queue.drained()
         with pytest.raises(ZeroDivisionError):
             await parsing_queue.read(slow([], "x"))
+
+
+async def test_waiter_can_be_cancelled() -> None:
+    async with ParsingQueue() as parsing_queue:
+        waiting = asyncio.create_task(parsing_queue.read(slow([], "a", slices=5)))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert (await parsing_queue.read(slow([], "b"))).reply_text == "b"

@@ -182,3 +182,8 @@ async def test_extra_body_fields_are_sent_and_override_others() -> None:
     await context(wire, extra_body={"top_k": 5, "stop": ["."]}).take_turn(turn())
     body = json.loads(wire.requests[0].body)
     assert (body["top_k"], body["stop"]) == (5, ["."])
+
+
+async def test_unstreamed_answer_that_is_not_json_is_malformed() -> None:
+    turn_context = context(CannedTransport(exchange(b"<html>")), output=Output(stream=False))
+    assert (await turn_context.take_turn(turn())).record.error_class == "malformed"

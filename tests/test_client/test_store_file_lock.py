@@ -134,3 +134,12 @@ def test_plan_runs_once_at_a_time_in_one_folder(tmp_path: Path) -> None:
 def test_lock_has_no_effect_in_s3(s3_store: S3Store) -> None:
     with exclusive_run(s3_store, PLAN, "first"), exclusive_run(s3_store, PLAN, "second"):
         assert s3_store.keys() == []
+
+
+def test_unwritable_folder_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(NotDurable) as caught:
+        exclusive_lock(tmp_path / "file" / "a.lock", "me").__enter__()
+
+    assert caught.value.reason == "NotWritable"

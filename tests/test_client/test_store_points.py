@@ -392,3 +392,12 @@ def test_part_that_cannot_be_read_as_records_is_damaged(
     with pytest.raises(NotDurable, match=f"{part}: {message}") as caught:
         list(read(points, manifest))
     assert caught.value.reason == "Damaged"
+
+
+def test_unwritable_spool_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("a file in its place")
+    writer = RecordWriter(FolderStore(tmp_path / "results"), tmp_path / "spool", POINT, "1-a", PartLimits())
+    writer.add(record(0))
+
+    with pytest.raises(NotDurable, match="spool"):
+        writer.flush()

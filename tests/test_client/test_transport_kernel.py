@@ -69,7 +69,7 @@ DONE = b"data: [DONE]\n\n"
 @pytest.mark.parametrize(
     ("script", "body"),
     [
-        ([HEAD, chunk(DONE), b"0\r\n\r\n", ScriptAction.STALL], DONE),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD, chunk(DONE), b"0\r\n\r\n", ScriptAction.STALL], DONE),
         ([HEAD + chunk(DONE) + b"0\r\n\r\n", ScriptAction.RESET], DONE),
         (
             [HEAD, b"8\r\n", b"xyz0\r\n\r\n", b"\r\n", chunk(b"more"), b"0\r\n\r\n", ScriptAction.STALL],
@@ -274,7 +274,7 @@ def test_request_is_encoded_as_http_1_1() -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.lists(st.integers(0, 500), max_size=20))
 def test_body_does_not_depend_on_how_the_bytes_are_split(bodies: list[bytes], cuts: list[int]) -> None:
-    wire = HEAD + b"".join(map(chunk, bodies)) + b"0\r\n\r\n"
+    wire = b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"".join(map(chunk, bodies)) + b"0\r\n\r\n"
     found = parse_wire(wire, cuts)
     assert found.complete
     assert b"".join(one.data for one in found.arrivals) == b"".join(bodies)
