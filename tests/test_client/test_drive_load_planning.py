@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import json
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +14,10 @@ from specbench_api.outcome.layout import manifest_key, schedule_key, summary_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import ClientHealth, PointSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.drive import group as driving
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
-from specbench_client.errors import BadInput
 from specbench_client.load import arrivals as schedule_module
-from specbench_client.load.load_clients import LoadClients
-from specbench_client.load.worker_pool import WorkerLost, WorkerPool
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
@@ -33,7 +25,6 @@ from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
 
-SLOW = SimulatorConfig(time_scale=1)
 STEADY_WITHIN_S = 60.0
 """Time allowed for a load to become steady on a busy machine."""
 
@@ -133,16 +124,6 @@ async def test_lead_time_is_limited_if_the_load_never_becomes_steady(
     assert records.intended_ns.min() >= manifest.load_started_ns
 
 
-async def test_all_arms_of_a_repeat_have_the_same_arrivals(tmp_path: Path, store: FolderStore) -> None:
-    plan = planned(tmp_path, rate=[20], slots=4, arrival={"process": "Gamma", "burstiness": 0.3, "seed": 5})
-
-    for group in (0, 1):
-        await drive(plan, store, options_in(tmp_path), group)
-
-    assert plan.groups[0].arm != plan.groups[1].arm
-    assert schedule_of(plan, store, 0).equals(schedule_of(plan, store, 1))
-
-
 async def test_trace_is_replayed_at_its_own_speed(tmp_path: Path, store: FolderStore) -> None:
     (tmp_path / "t.csv").write_text("timestamp,n\n10.00,1\n10.02,1\n10.03,1\n10.09,1\n")
     plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "t.csv"}, requests=4)
@@ -151,27 +132,6 @@ async def test_trace_is_replayed_at_its_own_speed(tmp_path: Path, store: FolderS
 
     assert (schedule_of(plan, store).intended_ns / 1e6).round().tolist() == [0, 20, 30, 90]
     assert manifest_of(plan, store).observed.trace_fingerprint
-
-
-async def test_changed_trace_is_rejected(tmp_path: Path, store: FolderStore) -> None:
-    (tmp_path / "t.csv").write_text("timestamp\n1\n1.01\n")
-    plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "t.csv"}, requests=2)
-    await drive(plan, store, options_in(tmp_path))
-    (tmp_path / "t.csv").write_text("timestamp\n1\n1.02\n")
-
-    with pytest.raises(BadInput, match="the trace of arrivals changed") as caught:
-        await drive(plan, store, options_in(tmp_path, attempt="2-a"), 1)
-
-    assert caught.value.reason == "ObservedChanged"
-
-
-async def test_missing_trace_is_rejected_before_any_request(tmp_path: Path, store: FolderStore) -> None:
-    plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "no.csv"})
-
-    with pytest.raises(BadInput, match=r"no\.csv: No such file"):
-        await drive_group(plan, plan.groups[0], "http://127.0.0.1:9", store, options_in(tmp_path))
-
-    assert store.keys() == []
 
 
 @pytest.mark.parametrize("load", [{"concurrency": [2]}, {"rate": [40], "slots": 4}], ids=["closed", "open"])
@@ -186,19 +146,6 @@ async def test_point_can_end_by_duration(load: dict[str, Any], tmp_path: Path, s
     assert records.error_class.isna().all()
     total = reports[-1].requests_total
     assert total is None if "concurrency" in load else total == len(records)
-
-
-async def test_closed_loop_over_two_workers_is_one_loop(tmp_path: Path, store: FolderStore) -> None:
-    plan = planned(tmp_path, concurrency=[4], requests=24)
-
-    await drive(plan, store, options_in(tmp_path, client=ClientOptions(workers=2)), scale=1)
-
-    records, watch = records_of(plan, store, [plan.groups[0].points[0].hash]), watch_of(plan, store)
-    assert sorted(records.stream_index.unique()) == [0, 1, 2, 3]
-    assert records.request_id.is_unique
-    assert watch.workers == 2
-    assert watch.reached_concurrency == pytest.approx(4, rel=0.2)
-    assert (watch.reached_rate, watch.in_flight_growth) == (None, None)
 
 
 @pytest.mark.usefixtures("long_lead")
@@ -219,43 +166,3 @@ async def test_client_health_is_stored_with_each_point(tmp_path: Path, store: Fo
     assert 2 <= (first.warmup_requests or 0) <= 16
     assert first.warmup_steady is not None
     assert (second.warmup_requests, second.warmup_steady) == (None, None)
-
-
-async def test_killed_worker_raises_an_error_and_leaves_no_result(
-    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pools: list[WorkerPool] = []
-
-    class RecordedPool(WorkerPool):
-        def __init__(self, workers: int, clients: LoadClients) -> None:
-            super().__init__(workers, clients)
-            pools.append(self)
-
-    monkeypatch.setattr(driving, "WorkerPool", RecordedPool)
-    plan = planned(tmp_path, concurrency=[2], requests=1000)
-    started = asyncio.Event()
-
-    def watch_progress(progress: Progress) -> None:
-        if progress.requests_done:
-            started.set()
-
-    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        options = options_in(tmp_path, on_progress=watch_progress, show_every_s=0.02)
-        task = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
-        await started.wait()
-        os.kill(pools[0].pids[0], signal.SIGKILL)
-        with pytest.raises(WorkerLost, match="SIGKILL"):
-            await task
-
-    assert store.get(manifest_key(plan.groups[0].points[0].hash)) is None
-
-
-async def test_headers_are_not_stored(tmp_path: Path, store: FolderStore) -> None:
-    plan = planned(tmp_path, concurrency=[1])
-
-    await drive(
-        plan, store, options_in(tmp_path, client=ClientOptions(headers={"Authorization": "Bearer open-sesame"}))
-    )
-
-    assert not [key for key in store.keys("") if b"open-sesame" in (store.get(key) or b"")]
-    assert json.loads(store.get("progress.json") or b"")["pointsDone"] == 1

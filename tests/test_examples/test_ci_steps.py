@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,6 @@ import pytest
 import yaml
 
 from peers.registry import PEERS
-from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_client.store.folder import FolderStore
-from specbench_client.store.locations import open_store
-from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.ci_systems import (
     ACTION,
     OURS,
@@ -34,34 +30,68 @@ from specbench_testing.ci_systems import (
     GitHub,
     GitLab,
 )
-from specbench_testing.local_results import store_results
-from specbench_testing.s3 import S3Access
 from specbench_testing.specs import simulated_run, write_run
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 STEPS: list[dict[str, Any]] = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"]
 JOB: dict[str, Any] = list(yaml.safe_load_all(TEMPLATE.read_text(encoding="utf-8")))[1]["specbench"]
-UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "slow": "0190c000-0000-7000-8000-000000000000"}
 WORLD = SyntheticRun(prompts=14, categories=("code",), repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
+DEFAULT_LIMITS = ["--tolerance", "speedup=5%", "--tolerance", "tpot=5%"]
 DURATIONS = "launchSeconds=60,pointSeconds=10"
 SYSTEMS = pytest.mark.parametrize("ci", [GitHub(), GitLab()], ids=lambda each: type(each).__name__)
+STUB = f"""#!{sys.executable}
+import json, pathlib, sys
+
+folder, arguments = pathlib.Path(__file__).parent, sys.argv[1:]
+answers = json.loads((folder / "answers.json").read_text())
+with (folder / "calls").open("a") as calls:
+    print(json.dumps(arguments), file=calls)
+if "json" in arguments:
+    print(json.dumps(answers["summary"]))
+for option, value in zip(arguments, arguments[1:]):
+    if option in ("--to", "--markdown"):
+        pathlib.Path(value).write_text(answers["comment"])
+sys.exit(answers["codes"].get(arguments[0], 0))
+"""
+"""A command `specbench` that records how it is called, and answers what the test wants."""
+
+
+@dataclass(frozen=True)
+class StubbedCommand:
+    """The stub, which a job in this folder calls instead of specbench."""
+
+    folder: Path
+    summary: dict[str, Any]
+
+    def answer(
+        self, *, trustworthy: bool = True, comment: str = "# specbench", codes: dict[str, int] | None = None
+    ) -> None:
+        """Set the answers: the summary's trust, the comment, and the exit code of each command."""
+        summary = {**self.summary, "trustworthy": trustworthy}
+        answers = {"summary": summary, "comment": comment, "codes": codes or {}}
+        (self.folder / "bin/answers.json").write_text(json.dumps(answers))
+
+    def calls(self, command: str) -> list[list[str]]:
+        """Return the arguments of each call of this command."""
+        lines = (self.folder / "bin/calls").read_text().splitlines()
+        return [arguments[1:] for arguments in map(json.loads, lines) if arguments[0] == command]
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of main, of a slower drafter, of main again and with a doubt, and a location of two runs."""
-    root = tmp_path_factory.mktemp("stored")
-    with pytest.MonkeyPatch.context() as undrawn:
-        undrawn.setattr("specbench_client.report.html.draw_figures", lambda _: {})
-        for name, world in {"main": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}.items():
-            plan = store_results(world, root / name, UIDS[name])
-            conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))
-    for copy in ("same", "doubted", "two"):
-        shutil.copytree(root / "main", root / copy)
-    shutil.copytree(root / "slow", root / "two", dirs_exist_ok=True)
-    for file in (root / "doubted").rglob(SUMMARY):
-        file.write_text(re.sub(r'("trustworthy": ?)true', r"\1false", file.read_text()))
-    return root
+def summary() -> dict[str, Any]:
+    """The summary of a run with a faster drafter."""
+    document: dict[str, Any] = json.loads(run_of_world(WORLD).to_json())
+    return document
+
+
+@pytest.fixture
+def stub(tmp_path: Path, summary: dict[str, Any]) -> StubbedCommand:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/specbench").write_text(STUB)
+    (tmp_path / "bin/specbench").chmod(0o755)
+    stubbed = StubbedCommand(tmp_path, summary)
+    stubbed.answer()
+    return stubbed
 
 
 @pytest.fixture
@@ -84,6 +114,7 @@ def api_url(api: CommentApi) -> Iterator[str]:
 @pytest.mark.process
 @SYSTEMS
 def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
+    """With the command itself; the other tests have a stub of it."""
     file = write_run(tmp_path, simulated_run(placement={"gpus": 1}))
     odd = file.rename(tmp_path / "a $(touch injected); 'run'.yaml")
     done = ci.run(tmp_path, api_url, {"file": odd.name, "max-gpu-hours": "1", "assume": DURATIONS, "fail-on": "never"})
@@ -94,117 +125,98 @@ def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, a
     assert not list(tmp_path.rglob("injected"))
 
 
-@pytest.mark.process
-@SYSTEMS
-def test_a_cost_above_the_limit_fails_before_anything_is_measured(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
-    write_run(tmp_path, simulated_run(placement={"gpus": 2}))
-    done = ci.run(tmp_path, api_url, {"file": "run.yaml", "max-gpu-hours": "0.01", "assume": DURATIONS})
-    assert done.code == 2
-    assert "GPU-hours are expected, and --max-gpu-hours is 0.01" in " ".join(done.shown.split())
-    assert not list(tmp_path.rglob("plan.json"))
-
-
-@pytest.mark.process
-@SYSTEMS
-def test_an_engine_that_fails_has_its_own_exit_code(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
-    write_run(tmp_path, simulated_run(engine={"kind": "simulator", "command": ["false"]}))
-    assert ci.run(tmp_path, api_url, {"file": "run.yaml", "fail-on": "never"}).code == 4
-
-
-@pytest.mark.process
 @SYSTEMS
 @pytest.mark.parametrize(
-    ("change", "inputs", "code", "words"),
-    [
-        ("slow", {}, 3, "Gate failed"),
-        ("slow", {"tolerance": "speedup=60%\n  tpot=99%"}, 0, "Gate passed"),
-        ("doubted", {}, 3, "Gate not passed: Untrustworthy"),
-        ("doubted", {"fail-on": "regression"}, 0, "Gate passed"),
-    ],
-    ids=["slower", "tolerated", "untrustworthy", "accepted"],
+    ("codes", "code", "measured"),
+    [({"plan": 2}, 2, 0), ({"run": 4}, 4, 1), ({"run": 3}, 0, 1)],
+    ids=["above the limit", "failed engine", "untrustworthy, judged below"],
 )
-def test_the_gate_decides_about_results_that_exist(
+def test_a_plan_or_a_measurement_that_fails_ends_the_job_with_its_code(  # noqa: PLR0917 -- the columns of the table
+    ci: CiSystem, codes: dict[str, int], code: int, measured: int, stub: StubbedCommand, api_url: str
+) -> None:
+    stub.answer(codes=codes)
+    given = {"file": "run.yaml", "results": "out", "max-gpu-hours": "0.01", "assume": DURATIONS}
+    assert ci.run(stub.folder, api_url, given).code == code
+    options = ["--results", "out", "--max-gpu-hours", "0.01", "--assume", DURATIONS, "--", "run.yaml"]
+    assert stub.calls("plan") == [options]
+    assert stub.calls("run") == [["--results", "out", "--", "run.yaml"]] * measured
+
+
+@SYSTEMS
+@pytest.mark.parametrize(
+    ("gate", "inputs", "code", "options"),
+    [
+        (3, {}, 3, DEFAULT_LIMITS),
+        (3, {"fail-on": "never"}, 0, DEFAULT_LIMITS),
+        (2, {"fail-on": "never"}, 2, DEFAULT_LIMITS),
+        (0, {"tolerance": "speedup=60%\n  tpot=99%"}, 0, ["--tolerance", "speedup=60%", "--tolerance", "tpot=99%"]),
+        (0, {"fail-on": "regression"}, 0, [*DEFAULT_LIMITS, "--inconclusive", "Pass", "--allow-untrustworthy"]),
+    ],
+    ids=["failed", "tolerated", "bad input", "tolerances", "regression"],
+)
+def test_the_gate_decides_about_results_that_exist(  # noqa: PLR0917 -- the columns of the table
     ci: CiSystem,
-    *,
-    change: str,
+    gate: int,
     inputs: dict[str, str],
     code: int,
-    words: str,
-    stored: Path,
-    tmp_path: Path,
+    options: list[str],
+    stub: StubbedCommand,
     api_url: str,
 ) -> None:
-    given = {"results": str(stored / change), "baseline": str(stored / "main"), **inputs}
-    done = ci.run(tmp_path, api_url, given)
+    stub.answer(codes={"gate": gate})
+    done = ci.run(stub.folder, api_url, {"results": "new", "baseline": "main", **inputs})
     assert done.code == code, done.shown
-    assert words in done.shown
-    assert done.outputs.get("passed", "") in ("", str(words == "Gate passed").lower())
-    (speedup,) = {done.outputs["speedup"]}
-    assert (float(speedup) > 1) if change == "doubted" else speedup == ""
+    (call,) = stub.calls("gate")
+    assert call[: call.index("--report-url")] == ["--latest", "--baseline", "main", *options]
+    assert call[-2:] == ["--", "new"]
+    assert done.outputs.get("passed", "") in ("", str(gate == 0).lower())
+    assert float(done.outputs["speedup"]) > 1
 
 
-@pytest.mark.process
-@SYSTEMS
-def test_results_that_a_cluster_left_in_s3_are_read_there(
-    ci: CiSystem, *, stored: Path, tmp_path: Path, api_url: str, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    s3_access.enter(monkeypatch)
-    root = f"s3://{s3_access.bucket}/{uuid.uuid4().hex}"
-    for name in ("main", "slow"):
-        for file in (file for file in (stored / name).rglob("*") if file.is_file()):
-            open_store(f"{root}/{name}").put(str(file.relative_to(stored / name)), file.read_bytes())
-    done = ci.run(tmp_path, api_url, {"results": f"{root}/slow", "baseline": f"{root}/main"})
-    assert (done.code, "Gate failed" in done.shown) == (3, True), done.shown
-
-
-@pytest.mark.process
 @SYSTEMS
 @pytest.mark.parametrize(("fail_on", "code"), [("not-passed", 3), ("regression", 0)])
 def test_without_a_baseline_an_untrustworthy_result_fails(
-    ci: CiSystem, *, fail_on: str, code: int, stored: Path, tmp_path: Path, api_url: str
+    ci: CiSystem, fail_on: str, code: int, stub: StubbedCommand, api_url: str
 ) -> None:
-    done = ci.run(tmp_path, api_url, {"results": str(stored / "doubted"), "fail-on": fail_on})
+    stub.answer(trustworthy=False)
+    done = ci.run(stub.folder, api_url, {"results": "new", "fail-on": fail_on})
     assert (done.code, done.outputs["trustworthy"]) == (code, "false"), done.shown
 
 
-@pytest.mark.process
 @SYSTEMS
-@pytest.mark.parametrize("inputs", [{"results": "none"}, {"results": "two"}, {"fail-on": "maybe"}], ids=str)
+@pytest.mark.parametrize(("report", "fail_on"), [(2, "never"), (0, "maybe")], ids=["no results", "fail-on"])
 def test_bad_input_fails_whatever_fail_on_is(
-    ci: CiSystem, inputs: dict[str, str], stored: Path, tmp_path: Path, api_url: str
+    ci: CiSystem, report: int, fail_on: str, stub: StubbedCommand, api_url: str
 ) -> None:
-    """Of several runs in one location, another job may have stored the newest."""
-    given = {"results": "same", "fail-on": "never", **inputs}
-    assert ci.run(tmp_path, api_url, {**given, "results": str(stored / given["results"])}).code == 2
+    stub.answer(codes={"report": report})
+    assert ci.run(stub.folder, api_url, {"results": "none", "fail-on": fail_on}).code == 2
 
 
-@pytest.mark.process
 @SYSTEMS
 def test_the_comment_is_replaced_and_comments_of_others_are_not(
-    ci: CiSystem, stored: Path, tmp_path: Path, api: CommentApi, api_url: str
+    ci: CiSystem, stub: StubbedCommand, api: CommentApi, api_url: str
 ) -> None:
-    inputs = {"results": str(stored / "slow"), "baseline": str(stored / "main"), "fail-on": "never"}
-    assert ci.run(tmp_path, api_url, inputs, TOKEN).code == 0
+    inputs = {"results": "new", "baseline": "main", "fail-on": "never"}
+    stub.answer(comment="Gate failed", codes={"gate": 3})
+    assert ci.run(stub.folder, api_url, inputs, TOKEN).code == 0
     (first,) = api.comments
     assert first["body"].startswith("<!-- specbench ")
     assert "Gate failed" in first["body"]
     copied = {"id": 1, "body": first["body"], **THEIRS}
     api.comments[:0] = [copied, *({"id": 10 + n, "body": "another", **OURS} for n in range(150))]
-    better = {**inputs, "results": str(stored / "same")}
-    assert ci.run(tmp_path, api_url, better, TOKEN).code == 0
+    stub.answer(comment="Gate passed")
+    assert ci.run(stub.folder, api_url, inputs, TOKEN).code == 0
     assert (api.changes[0], len(api.changes), len(api.comments)) == ("POST", 2, 152)
     assert "Gate passed" in api.comments[-1]["body"]
     assert "Gate failed" in copied["body"]
 
 
-@pytest.mark.process
 @SYSTEMS
 def test_a_comment_that_is_refused_does_not_change_the_answer(
-    ci: CiSystem, stored: Path, tmp_path: Path, api: CommentApi, api_url: str
+    ci: CiSystem, stub: StubbedCommand, api: CommentApi, api_url: str
 ) -> None:
     api.refuses = True
-    given = {"results": str(stored / "same"), "baseline": str(stored / "main")}
-    done = ci.run(tmp_path, api_url, given, TOKEN)
+    done = ci.run(stub.folder, api_url, {"results": "new", "baseline": "main"}, TOKEN)
     assert done.code == 0
     assert "no comment" in done.shown
     assert "HTTP Error 403" in done.shown
