@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,13 @@ from specbench_api.outcome.layout import manifest_key, schedule_key, summary_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import ClientHealth, PointSummary
 from specbench_api.plan.plan import Plan
+from specbench_client.drive import group as driving
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.load import arrivals as schedule_module
+from specbench_client.load.load_clients import LoadClients
+from specbench_client.load.worker_pool import WorkerLost, WorkerPool
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
@@ -25,6 +31,7 @@ from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
 
+SLOW = SimulatorConfig(time_scale=1)
 STEADY_WITHIN_S = 60.0
 """Time allowed for a load to become steady on a busy machine."""
 
@@ -166,3 +173,32 @@ async def test_client_health_is_stored_with_each_point(tmp_path: Path, store: Fo
     assert 2 <= (first.warmup_requests or 0) <= 16
     assert first.warmup_steady is not None
     assert (second.warmup_requests, second.warmup_steady) == (None, None)
+
+
+async def test_killed_worker_raises_an_error_and_leaves_no_result(
+    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[WorkerPool] = []
+
+    class RecordedPool(WorkerPool):
+        def __init__(self, workers: int, clients: LoadClients) -> None:
+            super().__init__(workers, clients)
+            pools.append(self)
+
+    monkeypatch.setattr(driving, "WorkerPool", RecordedPool)
+    plan = planned(tmp_path, concurrency=[2], requests=1000)
+    started = asyncio.Event()
+
+    def watch_progress(progress: Progress) -> None:
+        if progress.requests_done:
+            started.set()
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        options = options_in(tmp_path, on_progress=watch_progress, show_every_s=0.02)
+        task = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
+        await started.wait()
+        os.kill(pools[0].pids[0], signal.SIGKILL)
+        with pytest.raises(WorkerLost, match="SIGKILL"):
+            await task
+
+    assert store.get(manifest_key(plan.groups[0].points[0].hash)) is None
