@@ -32,12 +32,9 @@ def campaigns(cluster: Cluster, campaign_crd: Definition) -> Iterator[Runs]:
         yield Runs(cluster, namespace, CAMPAIGN.plural)
 
 
-def test_the_definition_is_structural_established_and_stored_as_generated(campaign_crd: Definition) -> None:
-    conditions = {row["type"]: row["status"] for row in campaign_crd.status["conditions"]}
-    assert conditions["Established"] == "True"
-    assert "NonStructuralSchema" not in conditions
-    wanted = CAMPAIGN.definition()["spec"]["versions"][0]["schema"]
-    assert campaign_crd.spec["versions"][0]["schema"] == wanted
+def test_the_definition_is_structural_and_stored_as_generated(campaign_crd: Definition) -> None:
+    assert "NonStructuralSchema" not in {row["type"] for row in campaign_crd.status["conditions"]}
+    assert campaign_crd.spec["versions"][0]["schema"] == CAMPAIGN.definition()["spec"]["versions"][0]["schema"]
 
 
 INVALID: list[tuple[dict[str, Any], str, str]] = [
@@ -169,15 +166,7 @@ def test_server_and_models_accept_the_same_campaigns(
         given_campaign = campaign({**base, **edits})
     except (KeyError, IndexError, TypeError, AttributeError):
         return  # one edit removes the parent of the other
-    assert _server_accepts(given_campaign, campaigns) == _models_accept(given_campaign), json.dumps(given_campaign)
-
-
-def _server_accepts(given_campaign: Resource, campaigns: Runs) -> bool:
-    try:
-        campaigns.try_out(given_campaign)
-    except ApiError:
-        return False
-    return True
+    assert (not campaigns.refusal_of(given_campaign)) == _models_accept(given_campaign), json.dumps(given_campaign)
 
 
 def _models_accept(given_campaign: Resource) -> bool:

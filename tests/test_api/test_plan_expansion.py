@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
-from specbench_api.plan.canonical import canonical_run, differing_fields
+from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.estimate import PlanEstimate, estimate
 from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out
 from specbench_api.plan.plan import Plan
@@ -76,17 +76,13 @@ def test_every_point_is_planned_exactly_once(run: SpecBenchRun) -> None:
 
 
 @given(runs())
-def test_a_group_has_one_arm_and_adjacent_groups_have_different_arms(run: SpecBenchRun) -> None:
+def test_a_group_has_one_arm_and_measures_repeats_and_loads_in_order(run: SpecBenchRun) -> None:
+    names = [workload.name for workload in run.spec.workloads]
     plan = expand(run)
     assert [group.index for group in plan.groups] == list(range(len(plan.groups)))
-    assert all({point.arm for point in group.points} == {group.arm} for group in plan.groups)
     assert all(before.arm != after.arm for before, after in pairwise(plan.groups))
-
-
-@given(runs())
-def test_a_launch_orders_repeats_and_loads_ascending(run: SpecBenchRun) -> None:
-    names = [workload.name for workload in run.spec.workloads]
-    for group in expand(run).groups:
+    for group in plan.groups:
+        assert {point.arm for point in group.points} == {group.arm}
         order = [(point.repeat, names.index(point.workload), point.level.order) for point in group.points]
         assert order == sorted(order)
 
@@ -139,9 +135,6 @@ def test_the_cache_of_a_running_endpoint_is_as_served_and_never_emptied() -> Non
     assert (plan.prompt_cache, plan.empties_cache) == (PromptCache.AS_SERVED, False)
     disabled = expand(run_of({**endpoint_edits("b", "none"), "spec.promptCache": "Disabled"}))
     assert disabled.prompt_cache is PromptCache.DISABLED
-
-
-OTHER_WORKLOAD = {"name": "b", "dataset": {"source": "jsonl", "uri": "b.jsonl"}}
 
 
 def soak(**load: Any) -> dict[str, Any]:
@@ -204,12 +197,6 @@ def test_every_arm_is_launched_with_slots_for_the_highest_concurrency() -> None:
     assert expand(run_of({"spec.load": {"concurrency": [2, 16], "slots": 32}})).slots == 32
     assert expand(run_of({"spec.load": {"rate": [2], "slots": 32}})).slots == 32
     assert [order.drafter.name if order.drafter else None for order in orders] == [None, "ngram"]
-
-
-def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
-    plan = expand(run_of())
-    assert plan.arm("none").drafter is None
-    assert plan.workload("chat").dataset.uri == "prompts.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -281,6 +268,16 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
             {"spec.workloads[1]": {"name": "again", "dataset": {"source": "jsonl", "uri": "prompts.jsonl"}}},
             "spec.workloads[1]",
             "'again' differs from 'chat' only in its name",
+        ),
+        (
+            {**endpoint_edits("b", "none"), "spec.engine.endpoints[1].url": "http://engine-b:8001"},
+            "spec.engine.endpoints[1]",
+            "'none' differs from 'b' only in its name",
+        ),
+        (
+            {**endpoint_edits("b"), "spec.workloads[0].extraBody": {"seed": 1}},
+            "spec.workloads[0].extraBody.seed",
+            "is set by specbench itself",
         ),
         (
             {"spec.engine": {"kind": "simulator", "args": ["--port=1"]}},
@@ -360,6 +357,9 @@ def test_endpoints_take_turns_and_differ_in_nothing_but_their_address() -> None:
     renamed = {**engine, "endpoints": [{**endpoints[0], "name": "other"}, endpoints[1]]}
     other = lay_out(run_of({"spec.engine": renamed, "spec.drafters": [], "spec.load.repeats": 4}))
     assert [point.hash for point in plan.points] == [point.hash for point in other.points]
+    key = {"spec.engine": {**engine, "apiKeySecretRef": {"name": "key"}}, "spec.drafters": [], "spec.load.repeats": 4}
+    assert lay_out(run_of(key)) == plan, "neither the plan nor the hashes contain the Secret"
+    assert expand(run_of(key)) == plan
 
 
 def test_an_endpoint_has_its_own_dialect_or_that_of_the_engine() -> None:
@@ -372,22 +372,6 @@ def test_an_endpoint_has_its_own_dialect_or_that_of_the_engine() -> None:
 def test_drafters_of_endpoints_are_rejected() -> None:
     with pytest.raises(InvalidSpec, match="a running endpoint has its own"):
         run_of({"spec.engine": {"kind": "external", "endpoints": [{"name": "a", "url": "http://a:1"}]}})
-
-
-def test_running_servers_are_measured_in_turns() -> None:
-    edits: dict[str, Any] = {**endpoint_edits("b", "none"), "spec.load": {"concurrency": [1], "repeats": 2}}
-    plan = expand(run_of(edits))
-    assert [group.arm for group in plan.groups] == ["none", "b", "b", "none"]
-    assert lay_out(run_of(edits)) == plan
-    key = {**edits, "spec.engine.apiKeySecretRef": {"name": "key"}}
-    assert expand(run_of(key)) == plan, "neither the plan nor the hashes contain the Secret"
-    assert canonical_run(run_of(key).spec) == canonical_run(run_of(edits).spec)
-    edits["spec.engine"]["endpoints"][1]["url"] = edits["spec.engine"]["endpoints"][0]["url"]
-    with pytest.raises(InvalidSpec, match=r"spec\.engine\.endpoints\[1\]: 'none' differs from 'b' only in its name"):
-        expand(run_of(edits))
-    del edits["spec.engine"]["endpoints"][1]
-    with pytest.raises(InvalidSpec, match=r"extraBody\.seed: is set by specbench itself"):
-        lay_out(run_of({**edits, "spec.workloads[0].extraBody": {"seed": 1}}))
 
 
 def drafters(count: int) -> list[dict[str, Any]]:
@@ -433,11 +417,6 @@ def test_a_run_of_the_maximum_size_fits_its_status() -> None:
 TURNS = {"chat": [1, 1, 2]}
 
 
-def estimated(load: dict[str, Any]) -> PlanEstimate:
-    """The estimate for two arms with two repeats, and three prompts with four turns in total."""
-    return estimate(expand(run_of({"spec.load": {"repeats": 2, **load}})), TURNS)
-
-
 def test_the_estimate_is_none_where_turns_or_durations_are_unknown() -> None:
     plan = expand(run_of({"spec.load": {"concurrency": [1, 2], "repeats": 2}}))
     assert estimate(plan) == PlanEstimate(3, 8, requests=None, output_tokens_at_most=None, load_seconds=None)
@@ -458,7 +437,8 @@ def test_the_estimate_is_none_where_turns_or_durations_are_unknown() -> None:
 def test_durations_that_depend_on_the_engine_are_not_estimated(
     load: dict[str, Any], requests: int | None, seconds: float | None
 ) -> None:
-    found = estimated(load)
+    """Of two arms with two repeats, and three prompts with four turns in total."""
+    found = estimate(expand(run_of({"spec.load": {"repeats": 2, **load}})), TURNS)
     assert (found.requests, found.load_seconds) == (requests, seconds)
 
 

@@ -197,10 +197,7 @@ def test_rejects_another_kind_or_api_version(edits: Mapping[str, Any], expected:
         ("a: 1\n---\nb: 2\n", "found 2 documents"),
         ("- a\n", "found list"),
         ("a: [", "not valid YAML"),
-        ("spec:\n  load: 1\n  load: 2\n", "'load' is written twice"),
-        ("a: &a {b: *a}\n", r"the alias \*a is inside the value that it repeats"),
         ("a: 2026-13-45\n", "not valid YAML: month must be"),
-        ("a: " + "[" * 5000, "nested too deep"),
     ],
 )
 def test_text_that_is_not_a_single_resource_is_rejected(text: str, expected: str) -> None:
@@ -210,10 +207,6 @@ def test_text_that_is_not_a_single_resource_is_rejected(text: str, expected: str
 
 def test_empty_documents_are_ignored() -> None:
     assert read_yaml("---\n---\na: 1\n---\n") == {"a": 1}
-
-
-def test_merged_keys_are_not_duplicates() -> None:
-    assert read_yaml("a: &a {x: 1}\nb: {<<: *a, y: 2}\n")["b"] == {"x": 1, "y": 2}
 
 
 def test_a_version_that_looks_like_a_date_is_text_as_in_kubectl() -> None:
@@ -231,13 +224,10 @@ spec:
     assert read_run(text).spec.engine.version == "2026-01-31"
 
 
-def test_a_status_in_the_file_is_ignored() -> None:
-    assert parse_run(resource({"status": {"phase": "Nonsense"}})).status is None
-
-
-def test_parsing_keeps_metadata_of_the_api_server() -> None:
-    run = parse_run(resource({"metadata.uid": "u-1", "metadata.generation": 3, "metadata.managedFields": [{}]}))
-    assert (run.metadata.uid, run.metadata.generation) == ("u-1", 3)
+def test_parsing_keeps_metadata_of_the_api_server_and_ignores_a_status() -> None:
+    meta = {"metadata.uid": "u-1", "metadata.generation": 3, "metadata.managedFields": [{}]}
+    run = parse_run(resource({**meta, "status": {"phase": "Nonsense"}}))
+    assert (run.metadata.uid, run.metadata.generation, run.status) == ("u-1", 3, None)
 
 
 @pytest.mark.parametrize("namespace", ["../../../evil", "a/b", "A", ".hidden", "a.b", "-a", ""])
@@ -260,16 +250,6 @@ def test_an_unpaired_surrogate_is_reported_with_its_path(edits: Mapping[str, Any
         InvalidSpec, match=rf"^{re.escape(path)}: is not valid text: .* \(write the character itself\)$"
     ):
         parse_run(resource(edits))
-
-
-def test_negative_zero_has_the_same_digest_as_zero() -> None:
-    plus, minus = (run_of({"spec.workloads[0].sampling": {"temperature": zero}}) for zero in (0.0, -0.0))
-    assert digest(minus.spec.to_dict()) == digest(plus.spec.to_dict()) == digest(run_of().spec.to_dict())
-
-
-def test_a_run_round_trips_through_json() -> None:
-    run = run_of({"spec.workloads[0].sampling": {"temperature": 0.5}})
-    assert type(run).from_json(run.to_json()) == run
 
 
 @pytest.mark.parametrize(
