@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.summary import SpeedupConclusion
-from specbench_api.spec.drafter import BASELINE_NAME
-from virtual_time.endpoints import ABAB, ABBA, ENDPOINT, PAIRS, STEADY, MeasuredRepeats, Outcome, measured_repeats
+from virtual_time.endpoints import ABAB, ABBA, PAIRS, STEADY, MeasuredRepeats, Outcome, measured_repeats
 from virtual_time.endpoints import until_sure as run_until_sure
 
 pytestmark = pytest.mark.draws
@@ -21,9 +20,6 @@ def last(name: str, **changes: object) -> MeasuredRepeats:
     """Measure a pair on machines that get 20 % slower during its four repeats."""
     *_, measured = measured_repeats(replace(PAIRS[name].drifting(DRIFT, 4), **changes))  # type: ignore[arg-type]
     return measured
-
-
-
 
 
 def test_a_drift_cancels_in_abba_and_not_if_the_baseline_is_always_first() -> None:
