@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field, create_model
 
 from generators.structural_schema import Schema, structural, walk
-from specbench_api.api_model import ANYTHING, ApiModel, Distinct, KeyedBy, PreserveUnknown, ValidationRule
+from specbench_api.api_model import ANYTHING, ApiModel, Distinct, PreserveUnknown, ValidationRule
 from specbench_api.errors import NotStructural
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignStatus
@@ -81,11 +81,6 @@ def field_of(annotation: Any, default: Any = ...) -> Schema:
 )  # fmt: skip
 def test_a_field_becomes_its_structural_schema(annotation: Any, default: Any, expected: Schema) -> None:
     assert field_of(annotation, default) == expected
-
-
-def test_a_keyed_list_becomes_a_list_of_type_map() -> None:
-    found = field_of(Annotated[list[Wheel], KeyedBy("colour")])
-    assert (found["x-kubernetes-list-type"], found["x-kubernetes-list-map-keys"]) == ("map", ["colour"])
 
 
 def test_a_reference_is_inlined_with_its_rules() -> None:

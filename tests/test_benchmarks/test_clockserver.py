@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -61,18 +60,6 @@ def read_stream(sock: socket.socket) -> list[tuple[int, bytes]]:
     return reads
 
 
-def documents(stream: bytes) -> list[Any]:
-    """The events of a body in chunked transfer coding; each chunk must contain one event."""
-    found, position = [], stream.index(b"\r\n\r\n") + 4
-    while position < len(stream):
-        start = stream.index(b"\r\n", position) + 2
-        event = stream[start : start + int(stream[position : start - 2], 16)]
-        position = start + len(event) + 2
-        if event and event != b"data: [DONE]\n\n":
-            found.append(json.loads(event.removeprefix(b"data: ")))
-    return found
-
-
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
@@ -97,22 +84,6 @@ def test_recorded_send_times_are_after_the_request_and_before_the_chunk_arrives(
         arrived += data
         sent = arrived.count(b'"content":" word') + arrived.count(b'"content":"0000')
         assert all(one <= at_ns for one in recorded.chunk_ns[:sent])
-
-
-def test_the_stream_has_the_format_of_vllm_and_contains_the_request_number() -> None:
-    with serving(UNPACED) as server:
-        for _ in range(3):
-            with connected(server) as sock:
-                sock.sendall(request(60))
-                received = documents(b"".join(data for _, data in read_stream(sock)))
-
-    role, *content, usage = received
-    assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert int(content[0]["choices"][0]["delta"]["content"]) == 2
-    assert [one["usage"]["completion_tokens"] for one in content] == list(range(1, length(2, 60) + 1))
-    assert [one["choices"][0]["finish_reason"] for one in content] == [None] * (len(content) - 1) + ["stop"]
-    assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], len(content))
-    assert {one["id"] for one in received} == {f"chatcmpl-{2:016d}"}
 
 
 def test_a_request_of_a_disconnected_client_is_not_complete() -> None:
