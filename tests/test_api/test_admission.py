@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generators.custom_resources import RUN
-from generators.structural_schema import Schema, walk
+from generators.structural_schema import walk
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.support_matrix import support_of
 from specbench_api.spec.parsing import parse_run
@@ -150,14 +150,8 @@ def _ready(reason: str, message: str) -> dict[str, Any]:
     return {"type": "Ready", "status": "True", "reason": reason, "message": message, "lastTransitionTime": timestamp}
 
 
-def _paths() -> list[str]:
-    found: list[str] = []
-
-    def note(path: str, _: Schema) -> None:
-        found.append(path.replace("[]", "[0]").replace("{}", ".key"))
-
-    walk(RUN.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec", note)
-    return found
+SCHEMA = RUN.definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+PATHS = [path.replace("[]", "[0]").replace("{}", ".key") for path, _ in walk(SCHEMA, "spec")]
 
 
 OPEN_LOOP = {"spec.load": {"rate": [2.5], "slots": 8, "arrival": {"process": "Gamma", "burstiness": 0.5}}}
@@ -209,7 +203,7 @@ VALUES = st.one_of(
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     base=st.sampled_from([WHOLE, {**WHOLE, **OPEN_LOOP}]),
-    edits=st.dictionaries(st.sampled_from(_paths()), VALUES, min_size=1, max_size=2),
+    edits=st.dictionaries(st.sampled_from(PATHS), VALUES, min_size=1, max_size=2),
 )
 def test_server_and_models_accept_the_same_specs(runs: Runs, base: dict[str, Any], edits: dict[str, Any]) -> None:
     try:

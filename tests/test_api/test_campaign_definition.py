@@ -29,8 +29,7 @@ def test_the_template_has_the_schema_of_a_run_without_the_immutability_rule() ->
 
 
 def test_no_cel_rule_of_a_campaign_uses_old_self_or_untyped_values() -> None:
-    rules: list[str] = []
-    walk(SCHEMA, "", lambda _, node: rules.extend(rule["rule"] for rule in node.get(VALIDATIONS, [])))
+    rules = [rule["rule"] for _, node in walk(SCHEMA) for rule in node.get(VALIDATIONS, [])]
     assert rules
     assert [rule for rule in rules if "oldSelf" in rule or re.search(r"\.(values|exclude|include)\b", rule)] == []
 

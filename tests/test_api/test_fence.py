@@ -124,12 +124,7 @@ def test_a_campaign_of_the_operators_namespace_is_refused_once() -> None:
 
 def test_the_table_has_every_field_that_may_be_in_s3() -> None:
     """A description with `s3://` needs a row, unless the field is the store of the results itself."""
-    described = set()
-    walk(
-        structural(RunSpec),
-        "",
-        lambda path, node: described.add(path) if "s3://" in node.get("description", "") else None,
-    )
+    described = {path for path, node in walk(structural(RunSpec)) if "s3://" in node.get("description", "")}
     assert described == set(S3_ADDRESSES)
     assert {re.sub(r"\d+", "", path) for path in reading("s3://a/b")} == set(S3_ADDRESSES)
 

@@ -11,7 +11,7 @@ from specbench_api.launch.support_matrix import LLAMA_CPP_CELLS
 from specbench_api.spec.drafter import Method
 from specbench_testing.planned_launches import launch_of, launches_of, refusal_of
 
-LLAMA = {
+LLAMA: dict[str, Any] = {
     "spec.engine.kind": "llama-cpp",
     "spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf"},
     "spec.load.concurrency": [1, 4],

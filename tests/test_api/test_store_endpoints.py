@@ -178,19 +178,19 @@ def test_a_document_with_many_errors_is_refused_with_little_memory(document: Any
         tracemalloc.stop()
 
 
-WITH_NUMBER = json.dumps({**SUMMARY, "cells": [{**SUMMARY["cells"][0], "speedup": {"value": 12345}}]})
+DOCUMENT = json.dumps(SUMMARY)
 
 
 @pytest.mark.parametrize(
     "data",
     [
         # The API server would refuse a status with a number that is not finite, again and again.
-        *(WITH_NUMBER.replace("12345", number).encode() for number in ("NaN", "Infinity", "-Infinity", "1e999")),
+        *(DOCUMENT.replace("12.5", number).encode() for number in ("NaN", "Infinity", "-Infinity", "1e999")),
         b"[" * 1_000_000, b'{"a":' * 100_000, b"", b"\xff", b"[" + b"1," * 2_000_000 + b"1]",
     ],
     ids=lambda data: repr(data[-20:]),
 )  # fmt: skip
 def test_a_deep_invalid_or_long_document_is_refused(data: bytes) -> None:
-    assert RunSummary.from_untrusted_json(WITH_NUMBER.encode()) == RunSummary.from_json(WITH_NUMBER)
+    assert RunSummary.from_untrusted_json(DOCUMENT.encode()) == RunSummary.from_json(DOCUMENT)
     with pytest.raises(ValueError, match=r"."):
         RunSummary.from_untrusted_json(data)

@@ -10,8 +10,6 @@ import pytest
 
 from peers import go_program
 from peers.go_program import GoProgram, cache_folder
-from peers.registry import PEERS
-from peers.toolchain import asked_by
 from specbench_cluster.errors import BuildFailed, RequirementMissing
 
 PINNED = GoProgram("tool", "module", "example.org/tool/cmd", 1)
@@ -108,21 +106,3 @@ def test_rejects_an_old_go_with_its_version_and_the_required_one(fake_go: Go, ve
 def test_builds_with_a_new_enough_go(fake_go: Go, version: str) -> None:
     fake_go(version)
     assert PINNED.built(print).is_file()
-
-
-@pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
-def test_a_missing_go_is_reported_with_the_required_version(
-    peer: GoProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("SPECBENCH_PEERS_CACHE", str(tmp_path))
-    with pytest.raises(RequirementMissing, match=r"\bGo\b.* on PATH") as rejected:
-        peer.built(print)
-    assert "kubeconfig" not in str(rejected.value)
-    if peer.version is None:
-        assert f"Go {asked_by(go_program.HERE / peer.module / 'go.mod')} or newer" in str(rejected.value)
-
-
-def test_the_cache_folder_follows_the_environment(tmp_path: Path) -> None:
-    assert cache_folder({"SPECBENCH_PEERS_CACHE": str(tmp_path)}) == tmp_path
-    assert cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "specbench" / "peers"
