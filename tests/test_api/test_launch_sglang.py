@@ -12,12 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.engines_page import NOTES
 from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
 from specbench_api.launch.sglang import ALGORITHMS
 from specbench_api.launch.support_matrix import SGLANG_CELLS
 from specbench_api.spec.drafter import Method
-from specbench_api.spec.engine import EngineKind
 from specbench_testing.planned_launches import launches_of, refusals_of
 
 COMMON = (
@@ -135,12 +133,6 @@ def test_health_checks_do_not_generate_tokens_unless_the_user_sets_the_variable(
     variable = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
     assert (launch().health_path, launch().env) == ("/health", {variable: "0"})
     assert launch(env=[{"name": variable, "value": "1"}, {"name": "A", "value": "b"}]).env == {variable: "1", "A": "b"}
-
-
-def test_the_engine_notes_mention_every_common_flag() -> None:
-    run_flags = {"--model-path", "--served-model-name", "--tp-size"}
-    flags = {word for word in COMMON.split() if word.startswith("--")} - run_flags
-    assert {flag for flag in flags if flag not in NOTES[EngineKind.SGLANG]} == set()
 
 
 def test_without_equalizing_sglang_keeps_its_defaults_and_metrics() -> None:

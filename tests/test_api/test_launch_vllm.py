@@ -17,7 +17,6 @@ from specbench_api.launch.support_matrix import (
     VLLM_CELLS,
     VLLM_RELEASE,
 )
-from specbench_api.launch.vllm import spelled
 from specbench_api.spec.drafter import Method
 from specbench_testing.planned_launches import launches_of, refusal_of
 
@@ -219,6 +218,8 @@ AS_SERVED = "or set spec.promptCache: AsServed"
     [
         (["--no-enable_prefix_caching"], "--no-enable-prefix-caching", AS_SERVED),
         (["--disable-prefix-caching"], "--no-enable-prefix-caching", AS_SERVED),
+        (["--no_enable_prefix-caching"], "--no-enable-prefix-caching", AS_SERVED),
+        (["--no-generation-config"], "--generation-config vllm", NOT_EQUALIZED),
         (["--enable-prefix-cach"], "--no-enable-prefix-caching", AS_SERVED),
         (["--generation_config", "auto"], "--generation-config vllm", NOT_EQUALIZED),
         (["-tp", "2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),
@@ -275,13 +276,6 @@ def test_a_managed_flag_in_any_spelling_is_rejected_with_both_values(
 )
 def test_other_flags_of_the_user_are_forwarded_unchanged(args: list[str]) -> None:
     assert launch_of({"spec.engine": {"kind": "vllm", "args": args}}).args == (*COMMON, *args)
-
-
-@given(st.sampled_from(["--enable-prefix-caching", "--generation-config", "--stream-interval"]), st.data())
-def test_underscores_and_negations_never_hide_a_managed_flag(flag: str, data: st.DataObject) -> None:
-    written = "".join(data.draw(st.sampled_from("-_")) if letter == "-" else letter for letter in flag[2:])
-    assert spelled(f"--{written}") == flag
-    assert spelled(f"--no-{written}") == flag
 
 
 MADE_UP = "makes acceptance up, so that the text is not the model's (remove it; use engine.kind simulator"

