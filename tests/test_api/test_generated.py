@@ -37,7 +37,7 @@ def generate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_stale_missing_and_failing_files_are_reported_and_the_others_written(
     generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = (("old.md", "generators.engines_page:render"), ("new/page.md", "generators.api_reference:render"))
+    files = (("old.md", "generators.engines_page:render"), ("new/page.md", "generators.engines_page:render"))
     monkeypatch.setattr(generate, "ROOT", tmp_path)
     monkeypatch.setattr(generate, "FILES", files)
     (tmp_path / "old.md").write_text("old")
@@ -62,19 +62,19 @@ def test_the_crd_has_a_rule_for_each_unsupported_pair() -> None:
         assert SUPPORT_MATRIX[kind, method].instead in rule.message
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "| `concurrency` | list of integer |  | ≥ 1 items, ≤ 16 items, each ≥ 1, ≤ 4096 |",
-        "| `topP` | number | `1` | > 0, ≤ 1 |",
-        "| `extraBody` | map of anything | `{}` | ≤ 32 entries |",
-        "| `nodeSelector` | map of string | `{}` |",
-        '| `endpoint` | string | `""` |',
-        "### `status.arms[].speedup`",
-    ],
+ROWS = (
+    "| `concurrency` | list of integer |  | ≥ 1 items, ≤ 16 items, each ≥ 1, ≤ 4096 |",
+    "| `topP` | number | `1` | > 0, ≤ 1 |",
+    "| `extraBody` | map of anything | `{}` | ≤ 32 entries |",
+    "| `nodeSelector` | map of string | `{}` |",
+    '| `endpoint` | string | `""` |',
+    "### `status.arms[].speedup`",
 )
-def test_the_api_reference_lists_fields_with_types_defaults_and_bounds(row: str) -> None:
-    assert row in reference.render()
+
+
+def test_the_api_reference_lists_fields_with_types_defaults_and_bounds() -> None:
+    page = reference.render()
+    assert [row for row in ROWS if row not in page] == []
 
 
 def test_the_engines_page_names_the_evidence_of_each_row_and_its_day() -> None:
