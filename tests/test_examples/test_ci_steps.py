@@ -9,8 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,63 +34,43 @@ from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 STEPS: list[dict[str, Any]] = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"]
 JOB: dict[str, Any] = list(yaml.safe_load_all(TEMPLATE.read_text(encoding="utf-8")))[1]["specbench"]
+
 WORLD = SyntheticRun(prompts=14, categories=("code",), repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
-DEFAULT_LIMITS = ["--tolerance", "speedup=5%", "--tolerance", "tpot=5%"]
-DURATIONS = "launchSeconds=60,pointSeconds=10"
+
 SYSTEMS = pytest.mark.parametrize("ci", [GitHub(), GitLab()], ids=lambda each: type(each).__name__)
-STUB = f"""#!{sys.executable}
+
+
+STUB = """#!/usr/bin/env -S python3 -IS
 import json, pathlib, sys
-
-folder, arguments = pathlib.Path(__file__).parent, sys.argv[1:]
-answers = json.loads((folder / "answers.json").read_text())
-with (folder / "calls").open("a") as calls:
-    print(json.dumps(arguments), file=calls)
-if "json" in arguments:
-    print(json.dumps(answers["summary"]))
-for option, value in zip(arguments, arguments[1:]):
-    if option in ("--to", "--markdown"):
-        pathlib.Path(value).write_text(answers["comment"])
-sys.exit(answers["codes"].get(arguments[0], 0))
+here, words = pathlib.Path(__file__).parent, sys.argv[1:]
+with open(here / "calls", "a") as calls:
+    calls.write(" ".join(words) + "\\n")
+code = json.loads((here / "codes.json").read_text()).get(words[0], 0)
+for option in {"--to", "--markdown"} & set(words):
+    pathlib.Path(words[words.index(option) + 1]).write_text(f"{words[0]} exits with {code}")
+if "json" in words:
+    print((here / "summary.json").read_text())
+sys.exit(code)
 """
-"""A command `specbench` that records how it is called, and answers what the test wants."""
-
-
-@dataclass(frozen=True)
-class StubbedCommand:
-    """The stub, which a job in this folder calls instead of specbench."""
-
-    folder: Path
-    summary: dict[str, Any]
-
-    def answer(
-        self, *, trustworthy: bool = True, comment: str = "# specbench", codes: dict[str, int] | None = None
-    ) -> None:
-        """Set the answers: the summary's trust, the comment, and the exit code of each command."""
-        summary = {**self.summary, "trustworthy": trustworthy}
-        answers = {"summary": summary, "comment": comment, "codes": codes or {}}
-        (self.folder / "bin/answers.json").write_text(json.dumps(answers))
-
-    def calls(self, command: str) -> list[list[str]]:
-        """Return the arguments of each call of this command."""
-        lines = (self.folder / "bin/calls").read_text().splitlines()
-        return [arguments[1:] for arguments in map(json.loads, lines) if arguments[0] == command]
+"""Replaces specbench: each command exits with its code and is logged."""
+GATED = {"baseline": "main"}
 
 
 @pytest.fixture(scope="module")
 def summary() -> dict[str, Any]:
-    """The summary of a run with a faster drafter."""
+    """The summary of a trustworthy run with a faster drafter."""
     document: dict[str, Any] = json.loads(run_of_world(WORLD).to_json())
     return document
 
 
-@pytest.fixture
-def stub(tmp_path: Path, summary: dict[str, Any]) -> StubbedCommand:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/specbench").write_text(STUB)
-    (tmp_path / "bin/specbench").chmod(0o755)
-    stubbed = StubbedCommand(tmp_path, summary)
-    stubbed.answer()
-    return stubbed
+def stub(folder: Path, summary: Mapping[str, Any], codes: Mapping[str, int]) -> Path:
+    """Put the stub into the folder; returns the file in which it logs its calls."""
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin/summary.json").write_text(json.dumps(summary))
+    (folder / "bin/codes.json").write_text(json.dumps(codes))
+    (folder / "bin/specbench").write_text(STUB)
+    (folder / "bin/specbench").chmod(0o755)
+    return folder / "bin/calls"
 
 
 @pytest.fixture
@@ -114,10 +93,10 @@ def api_url(api: CommentApi) -> Iterator[str]:
 @pytest.mark.process
 @SYSTEMS
 def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
-    """With the command itself; the other tests have a stub of it."""
     file = write_run(tmp_path, simulated_run(placement={"gpus": 1}))
     odd = file.rename(tmp_path / "a $(touch injected); 'run'.yaml")
-    done = ci.run(tmp_path, api_url, {"file": odd.name, "max-gpu-hours": "1", "assume": DURATIONS, "fail-on": "never"})
+    durations = "launchSeconds=60,pointSeconds=10"
+    done = ci.run(tmp_path, api_url, {"file": odd.name, "max-gpu-hours": "1", "assume": durations, "fail-on": "never"})
     assert done.code == 0, done.shown
     assert "2 points from --assume pointSeconds" in done.shown
     assert done.outputs["trustworthy"] in ("true", "false")
@@ -125,98 +104,80 @@ def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, a
     assert not list(tmp_path.rglob("injected"))
 
 
+@pytest.mark.process
 @SYSTEMS
 @pytest.mark.parametrize(
-    ("codes", "code", "measured"),
-    [({"plan": 2}, 2, 0), ({"run": 4}, 4, 1), ({"run": 3}, 0, 1)],
-    ids=["above the limit", "failed engine", "untrustworthy, judged below"],
-)
-def test_a_plan_or_a_measurement_that_fails_ends_the_job_with_its_code(  # noqa: PLR0917 -- the columns of the table
-    ci: CiSystem, codes: dict[str, int], code: int, measured: int, stub: StubbedCommand, api_url: str
-) -> None:
-    stub.answer(codes=codes)
-    given = {"file": "run.yaml", "results": "out", "max-gpu-hours": "0.01", "assume": DURATIONS}
-    assert ci.run(stub.folder, api_url, given).code == code
-    options = ["--results", "out", "--max-gpu-hours", "0.01", "--assume", DURATIONS, "--", "run.yaml"]
-    assert stub.calls("plan") == [options]
-    assert stub.calls("run") == [["--results", "out", "--", "run.yaml"]] * measured
-
-
-@SYSTEMS
-@pytest.mark.parametrize(
-    ("gate", "inputs", "code", "options"),
+    ("inputs", "codes", "trustworthy", "code", "called"),
     [
-        (3, {}, 3, DEFAULT_LIMITS),
-        (3, {"fail-on": "never"}, 0, DEFAULT_LIMITS),
-        (2, {"fail-on": "never"}, 2, DEFAULT_LIMITS),
-        (0, {"tolerance": "speedup=60%\n  tpot=99%"}, 0, ["--tolerance", "speedup=60%", "--tolerance", "tpot=99%"]),
-        (0, {"fail-on": "regression"}, 0, [*DEFAULT_LIMITS, "--inconclusive", "Pass", "--allow-untrustworthy"]),
+        ({"file": "run.yaml", "max-gpu-hours": "0.01"}, {"plan": 2}, True, 2, ["plan"]),
+        ({"file": "run.yaml", "fail-on": "never"}, {"run": 4}, True, 4, ["plan", "run"]),
+        ({"fail-on": "never"}, {"report": 2}, True, 2, ["report"]),
+        ({"fail-on": "maybe"}, {}, True, 2, []),
+        (
+            {"file": "run.yaml", "fail-on": "regression"}, {"run": 3}, False, 0,
+            ["plan", "run", "report", "report", "report"],
+        ),
+        ({}, {}, False, 3, ["report", "report", "report"]),
+        (GATED, {}, True, 0, ["report", "report", "gate"]),
+        (GATED, {"gate": 3}, True, 3, ["report", "report", "gate"]),
+        ({**GATED, "fail-on": "never"}, {"gate": 3}, True, 0, ["report", "report", "gate"]),
+        ({**GATED, "fail-on": "never"}, {"gate": 2}, True, 2, ["report", "report", "gate"]),
     ],
-    ids=["failed", "tolerated", "bad input", "tolerances", "regression"],
-)
-def test_the_gate_decides_about_results_that_exist(  # noqa: PLR0917 -- the columns of the table
-    ci: CiSystem,
-    gate: int,
-    inputs: dict[str, str],
-    code: int,
-    options: list[str],
-    stub: StubbedCommand,
-    api_url: str,
-) -> None:
-    stub.answer(codes={"gate": gate})
-    done = ci.run(stub.folder, api_url, {"results": "new", "baseline": "main", **inputs})
+    ids=str,
+)  # fmt: skip
+def test_the_answer_follows_from_the_exit_codes(
+    ci: CiSystem, *, inputs: dict[str, str], codes: dict[str, int], trustworthy: bool, code: int, called: list[str],
+    summary: dict[str, Any], tmp_path: Path, api_url: str,
+) -> None:  # fmt: skip
+    calls = stub(tmp_path, {**summary, "trustworthy": trustworthy}, codes)
+    done = ci.run(tmp_path, api_url, inputs)
     assert done.code == code, done.shown
-    (call,) = stub.calls("gate")
-    assert call[: call.index("--report-url")] == ["--latest", "--baseline", "main", *options]
-    assert call[-2:] == ["--", "new"]
-    assert done.outputs.get("passed", "") in ("", str(gate == 0).lower())
-    assert float(done.outputs["speedup"]) > 1
+    assert [line.split()[0] for line in (calls.read_text() if called else "").splitlines()] == called
+    if called[1:2] == ["report"]:
+        assert (float(done.outputs["speedup"]) > 1, done.outputs["trustworthy"]) == (True, str(trustworthy).lower())
+        assert done.outputs.get("passed", "") in ("", str(code == 0 and not codes.get("gate")).lower())
 
 
+@pytest.mark.process
 @SYSTEMS
-@pytest.mark.parametrize(("fail_on", "code"), [("not-passed", 3), ("regression", 0)])
-def test_without_a_baseline_an_untrustworthy_result_fails(
-    ci: CiSystem, fail_on: str, code: int, stub: StubbedCommand, api_url: str
+def test_the_gate_gets_tolerances_and_what_fail_on_allows(
+    ci: CiSystem, summary: dict[str, Any], tmp_path: Path, api_url: str
 ) -> None:
-    stub.answer(trustworthy=False)
-    done = ci.run(stub.folder, api_url, {"results": "new", "fail-on": fail_on})
-    assert (done.code, done.outputs["trustworthy"]) == (code, "false"), done.shown
+    calls = stub(tmp_path, summary, {})
+    ci.run(tmp_path, api_url, {**GATED, "tolerance": "speedup=60%\n  tpot=99%", "fail-on": "regression"})
+    gate = calls.read_text().splitlines()[-1]
+    assert gate.startswith("gate --latest --baseline main --tolerance speedup=60% --tolerance tpot=99% ")
+    assert " --inconclusive Pass --allow-untrustworthy " in gate
 
 
-@SYSTEMS
-@pytest.mark.parametrize(("report", "fail_on"), [(2, "never"), (0, "maybe")], ids=["no results", "fail-on"])
-def test_bad_input_fails_whatever_fail_on_is(
-    ci: CiSystem, report: int, fail_on: str, stub: StubbedCommand, api_url: str
-) -> None:
-    stub.answer(codes={"report": report})
-    assert ci.run(stub.folder, api_url, {"results": "none", "fail-on": fail_on}).code == 2
-
-
+@pytest.mark.process
 @SYSTEMS
 def test_the_comment_is_replaced_and_comments_of_others_are_not(
-    ci: CiSystem, stub: StubbedCommand, api: CommentApi, api_url: str
+    ci: CiSystem, summary: dict[str, Any], tmp_path: Path, api: CommentApi, api_url: str
 ) -> None:
-    inputs = {"results": "new", "baseline": "main", "fail-on": "never"}
-    stub.answer(comment="Gate failed", codes={"gate": 3})
-    assert ci.run(stub.folder, api_url, inputs, TOKEN).code == 0
+    inputs = {**GATED, "fail-on": "never"}
+    stub(tmp_path, summary, {"gate": 3})
+    assert ci.run(tmp_path, api_url, inputs, TOKEN).code == 0
     (first,) = api.comments
     assert first["body"].startswith("<!-- specbench ")
-    assert "Gate failed" in first["body"]
+    assert "gate exits with 3" in first["body"]
     copied = {"id": 1, "body": first["body"], **THEIRS}
     api.comments[:0] = [copied, *({"id": 10 + n, "body": "another", **OURS} for n in range(150))]
-    stub.answer(comment="Gate passed")
-    assert ci.run(stub.folder, api_url, inputs, TOKEN).code == 0
+    stub(tmp_path, summary, {})
+    assert ci.run(tmp_path, api_url, inputs, TOKEN).code == 0
     assert (api.changes[0], len(api.changes), len(api.comments)) == ("POST", 2, 152)
-    assert "Gate passed" in api.comments[-1]["body"]
-    assert "Gate failed" in copied["body"]
+    assert "gate exits with 0" in api.comments[-1]["body"]
+    assert "gate exits with 3" in copied["body"]
 
 
+@pytest.mark.process
 @SYSTEMS
 def test_a_comment_that_is_refused_does_not_change_the_answer(
-    ci: CiSystem, stub: StubbedCommand, api: CommentApi, api_url: str
+    ci: CiSystem, summary: dict[str, Any], tmp_path: Path, api: CommentApi, api_url: str
 ) -> None:
     api.refuses = True
-    done = ci.run(stub.folder, api_url, {"results": "new", "baseline": "main"}, TOKEN)
+    stub(tmp_path, summary, {})
+    done = ci.run(tmp_path, api_url, GATED, TOKEN)
     assert done.code == 0
     assert "no comment" in done.shown
     assert "HTTP Error 403" in done.shown
