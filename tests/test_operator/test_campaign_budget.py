@@ -173,21 +173,6 @@ def test_an_exhausted_budget_stays_exhausted_when_a_run_held_less_than_estimated
     assert world.runs[name]["spec"]["suspend"]
 
 
-def test_gpu_time_of_deleted_runs_stays_counted() -> None:
-    world = CampaignWorld({"spec.parallelism": 6})
-    launch_all(world)
-    world.pass_time(HOUR)
-    world.settle()
-    world.delete(world.planned[0])
-    world.settle()
-    assert world.status.gpu_hours_spent == 6 * GPUS
-    assert world.status.gpu_seconds_deleted == GPUS * HOUR
-    world.launch(world.planned[0])
-    world.pass_time(HOUR)
-    world.settle()
-    assert world.status.gpu_hours_spent == 12 * GPUS
-
-
 def report_gpu_time(world: CampaignWorld, name: str, kept: float) -> None:
     """Rewrite the run's status with this share of the GPU time it has held."""
     uid = world.runs[name]["metadata"]["uid"]
@@ -195,33 +180,6 @@ def report_gpu_time(world: CampaignWorld, name: str, kept: float) -> None:
     reported = {"gpuSecondsHeld": world.held[uid], "gpuSecondsUntil": format_timestamp(world.now)} if kept else {}
     world.runs[name]["status"] = {"phase": "Running", **reported}
     world.store.touch(world.runs[name])
-
-
-@pytest.mark.parametrize("kept", [1, 0.25, 0], ids=["all its pods", "some", "none"])
-@pytest.mark.parametrize("seen_empty", [True, False], ids=["seen empty", "not seen empty"])
-def test_gpu_time_counts_once_when_a_run_loses_its_status(kept: float, seen_empty: bool) -> None:
-    world = CampaignWorld({"spec.parallelism": 1})
-    world.settle()
-    name = world.planned[0]
-    world.launch(name)
-    world.pass_time(HOUR)
-    world.settle()
-    world.runs[name].pop("status")
-    if seen_empty:
-        world.settle()
-        assert world.status.gpu_hours_spent == GPUS, "spent time is kept until it is reported again"
-        world.runs[name]["status"] = {"phase": "Invalid"}
-        world.store.touch(world.runs[name])
-        world.settle()
-        assert world.status.gpu_hours_spent == GPUS, "an invalid run adds nothing"
-    report_gpu_time(world, name, kept)
-    world.settle()
-    assert world.status.gpu_hours_spent == GPUS
-    report_gpu_time(world, name, 1)
-    world.pass_time(HOUR)
-    world.settle()
-    assert world.status.gpu_hours_spent == 2 * GPUS
-    assert world.status.gpu_seconds_deleted == (1 - kept) * GPUS * HOUR
 
 
 STEPS = st.one_of(

@@ -69,15 +69,6 @@ def test_unfinished_runs_removed_from_the_matrix_are_deleted(world: CampaignWorl
     assert world.status.progress == "2/2"
 
 
-def test_a_stalled_unfinished_run_outside_the_matrix_is_deleted(world: CampaignWorld) -> None:
-    world.settle()
-    name = world.planned[1]
-    world.runs[name]["status"] = {"conditions": [{"type": "Stalled", "status": "True", "reason": "BadRequest"}]}
-    world.edit(TEMPERATURES, [0])
-    world.settle()
-    assert name not in world.runs
-
-
 def test_a_readded_combination_reuses_its_finished_run(world: CampaignWorld) -> None:
     world.finish_all()
     world.edit(TEMPERATURES, [0])
@@ -152,15 +143,6 @@ def test_result_location_and_placement_edits_affect_only_new_runs(world: Campaig
     third = world.runs[world.planned[2]]["spec"]
     assert third["results"]["s3"]["bucket"] == "elsewhere"
     assert len(third["placement"]["tolerations"]) == 1
-
-
-def test_a_manually_edited_deadline_is_reset_to_the_template(world: CampaignWorld) -> None:
-    world.settle()
-    run = world.runs[world.planned[0]]
-    run["spec"]["activeDeadlineSeconds"] = 60
-    world.store.touch(run)
-    world.settle()
-    assert world.runs[world.planned[0]]["spec"]["activeDeadlineSeconds"] == 14_400
 
 
 class OutdatedCache(CampaignObserver):

@@ -73,14 +73,6 @@ def test_active_and_queued_runs_never_exceed_parallelism(parallelism: int) -> No
     assert world.status.counts.active == 0
 
 
-def test_an_unchanged_campaign_causes_no_status_write(world: CampaignWorld) -> None:
-    world.settle()
-    version = world.resource["metadata"]["resourceVersion"]
-    world.pass_time(3600)
-    world.reconcile()
-    assert world.resource["metadata"]["resourceVersion"] == version
-
-
 def test_a_campaign_being_deleted_creates_nothing_and_keeps_its_status(world: CampaignWorld) -> None:
     world.settle()
     (name,), status_before = world.runs, world.status
@@ -216,16 +208,6 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(worl
         world.reconcile()
     assert world.status == last
     assert world.events[-1] == "ApiUnreachable"
-
-
-def test_a_manually_deleted_run_is_recreated(world: CampaignWorld) -> None:
-    world.settle()
-    (name,) = world.runs
-    world.fail(name)
-    world.delete(name)
-    world.finish_all()
-    assert world.store.created.count(name) == 2
-    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
 
 
 def test_failed_runs_do_not_block_others_and_are_named_at_the_end(world: CampaignWorld) -> None:

@@ -62,24 +62,6 @@ def test_a_claim_for_another_device_is_added_to_device_plugin_gpus() -> None:
     assert resources["resources"] == {"requests": gpus, "limits": gpus, "claims": [{"name": "devices"}]}
 
 
-@pytest.mark.parametrize(
-    ("placement", "gpus"),
-    [
-        ({"gpus": 2}, 2),
-        ({"gpus": 7, "gpuResourceName": "nvidia.com/mig-1g.10gb"}, 7),
-        ({"claimedGpus": 3, "resourceClaimTemplateName": "three"}, 3),
-        ({"gpus": 4, "resourceClaimTemplateName": "imex"}, 4),
-    ],
-)
-def test_gpu_seconds_count_devices_from_any_source(placement: dict[str, Any], gpus: int) -> None:
-    world = ClusterWorld(operator_run({"spec.placement": placement}))
-    world.settle()
-    world.serve()
-    world.pass_time(100)
-    world.reconcile()
-    assert world.status.gpu_seconds_held == pytest.approx(gpus * 100, abs=gpus)
-
-
 def test_only_engine_and_client_reference_the_token_secret() -> None:
     run = parse_run(operator_run(TOKEN))
     plan = expand(run)

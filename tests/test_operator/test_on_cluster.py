@@ -162,22 +162,6 @@ def test_a_run_continues_when_the_foreign_service_is_gone(site: OperatorSite, be
     await_engine(begun["taken"])
 
 
-def test_children_are_deleted_after_their_ttl_and_the_run_is_kept(begun: dict[str, ClusterRun]) -> None:
-    run = begun["short-lived"]
-    run.wait_for_phase("Failed")
-    eventually(lambda: run.children("jobs") == run.children("configmaps") == [], "the children outlive their TTL")
-    assert run.phase() == "Failed"
-
-
-def test_an_invalid_spec_that_admission_accepts_creates_nothing(make: Make) -> None:
-    run = make("invalid", {"spec.engine.args": ["--port=1"]})
-    run.wait_for_phase("Invalid")
-    assert run.condition("Validated")[:2] == ("False", "InvalidSpec")
-    assert "spec.engine.args[0]" in run.condition("Validated")[2]
-    assert [run.children(kind) for kind in ("jobs", "services", "configmaps")] == [[], [], []]
-    run.wait_for_events("Invalid")
-
-
 def test_a_lost_engine_is_launched_three_times_and_a_drained_one_again(site: OperatorSite, make: Make) -> None:
     run = make("lost")
     pod = await_engine(run)

@@ -14,7 +14,6 @@ from specbench_api.spec.conditions import ConditionType, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
 from specbench_operator.render.client_jobs import results_uri
-from specbench_operator.state.objects import ChildKey
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
 from specbench_testing.operator_builders import OLDER_UID, operator_run
 from specbench_testing.resources import edit
@@ -189,19 +188,3 @@ def test_while_s3_is_unreachable_nothing_is_refused_or_launched(plan: Plan) -> N
     world.settle()
     assert world.launched == []
     assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
-
-
-def test_a_run_without_adoption_needs_no_plan_in_s3() -> None:
-    world = ClusterWorld()
-    assert world.plan_there is None
-    world.settle()
-    assert len(world.launched) == 1
-
-
-def test_children_of_the_lost_run_are_not_adopted(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.older_run_left(world.engine(0), ChildKey("engine", 0, 0))
-    decision = world.reconcile()
-    assert decision.delete == ()
-    assert world.launched == []
-    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "WaitingForRemoval")

@@ -114,19 +114,6 @@ def test_a_client_that_lost_its_engine_gets_another_if_the_engine_reports_no_fai
     assert (verdict.scope, verdict.reason, verdict.message) == (FailureScope.LAUNCH, "EngineLost", "connection refused")
 
 
-def test_bad_input_stops_the_whole_run_with_the_clients_message(world: ClusterWorld) -> None:
-    world.serve()
-    world.fail_client(Exit.BAD_INPUT, "BadInput", "prompts.jsonl: row 3: prompt is empty")
-    world.settle()
-    assert world.status.phase is Phase.FAILED
-    assert world.status_and_reason(ConditionType.STALLED) == ("True", "BadInput")
-    assert "row 3" in world.condition(ConditionType.STALLED).message
-    assert world.status_and_reason(ConditionType.RECONCILING)[0] == "False"
-    assert world.launched == [world.engine()]
-    assert world.status.completion_time is not None
-    assert not [pod for pod in world.pods.values() if pod.alive]
-
-
 def test_a_storage_failure_is_reported_while_the_client_is_retried(world: ClusterWorld) -> None:
     world.serve()
     end_without_storing(world)

@@ -160,15 +160,6 @@ def test_an_engine_without_a_pod_reports_the_warning_and_fails_after_the_deadlin
     assert (warning or NOT_READY) in world.group(0).message
 
 
-def test_an_engine_that_waits_in_a_queue_has_no_deadline(world: ClusterWorld) -> None:
-    world.jobs[world.engine()] = replace(world.jobs[world.engine()], suspended=True, started_at=None)
-    world.pass_time(100_000)
-    world.settle()
-    assert world.group(0).state is GroupState.QUEUED
-    world.admit(world.engine())
-    assert world.reconcile().requeue_after_s == 1800
-
-
 def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: ClusterWorld) -> None:
     world.start_pod(world.engine())
     world.crash(world.engine(), 1, message="no CUDA device")

@@ -7,18 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import gate_name
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateReason, Phase
+from specbench_api.spec.conditions import ConditionType, GateReason, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.run.decide import decide_run
-from specbench_operator.state.run import EarlierRun, RunDecision
+from specbench_operator.state.run import EarlierRun
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
@@ -216,13 +214,6 @@ def test_a_missing_baseline_is_searched_at_growing_intervals() -> None:
     assert waits.count(900.0) < 6
 
 
-def test_an_unreachable_s3_is_retried_at_the_usual_interval() -> None:
-    world = world_of(earlier=())
-    world.trouble = AWAY
-    decision = world.reconcile()
-    assert (decision.requeue_after_s, decision.at_rest, decision.awaits) == (30.0, False, frozenset())
-
-
 def test_a_run_cannot_be_its_own_baseline() -> None:
     world = world_of({"baselineRef": {"run": "demo"}}, earlier=(replace(MAIN, name="demo"),))
     assert world.status_and_reason(GATED) == ("Unknown", "BaselineMissing")
@@ -336,79 +327,3 @@ def test_the_gate_of_an_invalid_run_is_pending() -> None:
     world = ClusterWorld(operator_run(edits))
     world.settle()
     assert world.status_and_reason(GATED) == ("Unknown", "NotYet")
-
-
-def test_conditions_carry_the_generation_of_the_changed_gate() -> None:
-    world = world_of(earlier=(MAIN,))
-    world.run["metadata"]["generation"] = 2
-    world.run["spec"]["gate"] = {**GATE, "onInconclusive": "Pass"}
-    world.settle()
-    assert {row.observed_generation for row in world.status.conditions} == {2}
-
-
-EVENTS = ("main appears", "main ends", "main gone", "evaluated", "job lost", "job fails", "other gate", "first gate",
-         "no gate", "s3 away", "s3 back", "hours", "status lost")  # fmt: skip
-
-
-def apply_event(world: ClusterWorld, event: str) -> None:
-    jobs = gate_jobs(world)
-    gates = {"other gate": {**GATE, "confidence": 0.9}, "first gate": GATE}
-    if event.startswith("main"):
-        phase = {"main appears": "Running", "main ends": "Succeeded"}.get(event)
-        world.earlier = (replace(MAIN, phase=phase),) if phase else ()
-    elif event in gates:
-        world.run["spec"]["gate"] = gates[event]
-    elif event == "no gate":
-        world.run["spec"].pop("gate", None)
-    elif event in ("s3 away", "s3 back"):
-        world.trouble = AWAY if event == "s3 away" else None
-    elif event == "hours":
-        world.pass_time(50_000)
-    elif event == "status lost" and world.status.gate:
-        world.run["status"].pop("gate")
-    elif jobs:
-        apply_job_event(world, event, jobs[-1])
-
-
-def apply_job_event(world: ClusterWorld, event: str, name: str) -> None:
-    if event == "evaluated" and "gate" in world.run["spec"] and name == job_of(world):
-        world.gate = gate_report(GateReason.PASSED, world.run["spec"]["gate"])
-        world.jobs[name] = replace(world.jobs[name], complete=True)
-    elif event == "job lost":
-        world.lose_job(name)
-    elif event == "job fails" and not world.jobs[name].ended:
-        world.start_pod(name)
-        world.crash(name, 1)
-
-
-def check(world: ClusterWorld, decision: RunDecision) -> None:
-    rows = {row.type: row for row in decision.status.conditions}
-    assert rows[ConditionType.READY].status is ConditionStatus.TRUE, (
-        "the run stays finished whatever happens to its gate"
-    )
-    assert (GATED in rows) == ("gate" in world.run["spec"])
-    assert decision.status.completion_time == world.status.completion_time
-    assert len(decision.apply) <= 1
-    active_jobs = [name for name in gate_jobs(world) if not world.jobs[name].ended]
-    assert len(active_jobs) + len(decision.apply) <= 1, "only one Job writes gate.json"
-    if GATED in rows and rows[GATED].status is not ConditionStatus.UNKNOWN:
-        assert decision.status.gate is not None
-        assert decision.status.gate.gate_digest == digest_of(world.run["spec"]["gate"])
-
-
-@pytest.mark.draws
-@given(st.lists(st.sampled_from(EVENTS), max_size=20))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_finished_run_stays_finished_and_its_gate_is_evaluated_in_the_end(events: list[str]) -> None:
-    world = world_of(earlier=())
-    for event in [*events, "s3 back", "first gate", "main ends"]:
-        apply_event(world, event)
-        decision = decide_run(world.observed(), world.settings, world.now)
-        assert decision == decide_run(world.observed(), world.settings, world.now)
-        check(world, decision)
-        world.follow(decision)
-    for _ in range(4):
-        failed = [name for name in gate_jobs(world) if world.jobs[name].failure]
-        apply_event(world, "job lost" if failed else "evaluated")
-        world.settle()
-    assert world.status_and_reason(GATED) == ("True", "Passed")

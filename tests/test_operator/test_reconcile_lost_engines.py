@@ -60,22 +60,6 @@ def test_a_lost_engine_is_launched_again(world: ClusterWorld, loss: str) -> None
     assert world.states() == [GroupState.DONE, GroupState.STARTING]
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_group_fails_after_three_losses(world: ClusterWorld, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for attempt in range(3):
-        world.serve(0, attempt)
-        world.reconcile()
-        if attempt < 2:
-            world.lose_job(world.engine(0, attempt))
-            world.settle()
-    monkeypatch.setattr(world, "engine", lambda: "demo-g0-2")
-    LOSSES[loss](world)
-    world.settle()
-    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "EngineLost")
-    assert world.launched == ["demo-g0-0", "demo-g0-1", "demo-g0-2", "demo-g1-0"]
-    assert "3 launches" in world.group(0).message
-
-
 def test_losses_are_counted_when_nothing_of_the_launch_is_left(world: ClusterWorld) -> None:
     for attempt in range(3):
         world.start_pod(world.engine(0, attempt))

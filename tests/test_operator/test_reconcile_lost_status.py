@@ -167,19 +167,6 @@ def test_a_preemption_counts_without_its_status_write_and_the_older_job() -> Non
     assert (world.group(0).attempt, world.group(0).preemptions) == (2, 2)
 
 
-def test_every_preemption_counts_when_status_and_older_jobs_are_lost() -> None:
-    world = ClusterWorld()
-    world.settle()
-    for attempt in range(3):
-        world.serve(0, attempt)
-        preempt(world, attempt)
-        world.settle()
-        world.lose_job(world.engine(0, attempt))
-    world.lose_status()
-    world.settle()
-    assert (world.group(0).attempt, world.group(0).preemptions) == (3, 3)
-
-
 def preempt(world: ClusterWorld, attempt: int) -> None:
     """The scheduler preempts an engine's pod."""
     world.change_pod(world.engine(0, attempt), phase="Failed", ready=False, disrupted="preempted by a release")

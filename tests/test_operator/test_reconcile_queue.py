@@ -66,26 +66,12 @@ def test_an_engine_is_created_suspended_and_waits_for_its_queue(world: ClusterWo
     assert "EngineQueued" in {event.reason for event in world.events}
 
 
-def test_the_first_status_is_queued_before_the_job_exists() -> None:
-    world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "queueName": "bench"}}))
-    world.reconcile()
-    assert world.status.phase is Phase.QUEUED
-    assert world.status_and_reason(ConditionType.QUEUED) == ("True", "WaitingForQuota")
-
-
 def test_waiting_holds_no_gpus_and_has_no_deadline(world: ClusterWorld) -> None:
     before = world.run["status"]
     world.pass_time(30 * DAY_S)
     decision = world.settle()
     assert world.run["status"] == before, "waiting does not change the status"
     assert (world.status.gpu_seconds_held, decision.requeue_after_s) == (0, None)
-
-
-def test_conditions_contain_the_queues_message(world: ClusterWorld) -> None:
-    world.jobs[world.engine()] = replace(world.jobs[world.engine()], waits=FULL)
-    world.settle()
-    for kind in (ConditionType.QUEUED, ConditionType.ENGINE_READY, ConditionType.READY):
-        assert FULL.message in world.condition(kind).message
 
 
 def test_an_inadmissible_queue_is_reported_but_is_no_failure(world: ClusterWorld) -> None:
@@ -122,18 +108,6 @@ def test_client_start_deadline_counts_from_engine_readiness(world: ClusterWorld)
     world.pass_time(world.settings.client_start_deadline_s - 1)
     world.settle()
     assert world.group(0).state is GroupState.MEASURING
-
-
-def test_a_queued_run_completes(world: ClusterWorld) -> None:
-    serve(world)
-    assert world.status_and_reason(ConditionType.QUEUED) == ("False", "Admitted")
-    world.finish_client()
-    world.settle()
-    assert world.states() == [GroupState.DONE, GroupState.QUEUED]
-    world.admit(world.engine(1))
-    finish_other_arm(world)
-    assert world.status.phase is Phase.SUCCEEDED
-    assert world.status_and_reason(ConditionType.QUEUED) == ("False", "NotQueued")
 
 
 def test_a_run_without_a_queue_is_not_queued() -> None:
@@ -385,16 +359,6 @@ def test_an_exhausted_preemption_budget_fails_the_arm_and_removes_its_job(budget
     finish_other_arm(world)
     assert world.status_and_reason(ConditionType.MEASUREMENT_COMPLETE) == ("False", "Preempted")
     assert world.status.phase is Phase.SUCCEEDED
-
-
-def test_a_lost_queued_engine_counts_as_lost(world: ClusterWorld) -> None:
-    for attempt in range(3):
-        world.admit(world.engine(0, attempt))
-        world.start_pod(world.engine(0, attempt))
-        world.settle()
-        world.lose_job(world.engine(0, attempt))
-        world.settle()
-    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "EngineLost")
 
 
 def preempted_by_the_scheduler(world: ClusterWorld, engine: str) -> None:

@@ -105,15 +105,6 @@ def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
     assert world.launched == [world.engine(0), world.engine(1)]
 
 
-def test_gpu_seconds_count_every_node() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
-    world.pass_time(98)
-    world.reconcile()
-    assert world.status.gpu_seconds_held == pytest.approx(NODES * 8 * 100, abs=NODES * 8)
-
-
 def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
     world = spread()
     world.settle()
@@ -272,16 +263,6 @@ def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods() -> N
     del world.objects[LWS_KIND, f"{world.engine()}-n"]
     world.reconcile()
     assert world.launched == [world.engine(0), world.engine(1)]
-
-
-def test_suspending_deletes_the_set_and_all_its_pods() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
-    world.run["spec"]["suspend"] = True
-    world.settle()
-    assert sets(world) == []
-    assert alive(world) == []
 
 
 def test_without_leader_worker_set_the_run_is_refused_with_a_remedy() -> None:

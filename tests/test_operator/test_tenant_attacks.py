@@ -29,9 +29,7 @@ from specbench_testing.tenant_attacks import (
     DIRECT_REQUESTS,
     OPERATOR_ACCOUNT,
     TENANT_FENCE,
-    UNSENT,
     Attack,
-    Open,
 )
 from specbench_testing.tenant_site import (
     CREATE_RUNS,
@@ -265,29 +263,3 @@ def test_nothing_runs_elsewhere_or_with_an_account_of_others(fenced: TenantSite)
 
 
 # Open: neither fence nor policies
-
-
-@pytest.mark.long
-def test_without_the_fence_attacks_succeed_unless_a_rule_of_every_installation_refuses_them(
-    cluster: Cluster, crd: Definition, campaign_crd: Definition, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    sent = [attack for attack in ALL if attack.name not in UNSENT]
-    with tenant_site(cluster, tmp_path_factory.mktemp("open"), None) as site:
-        for attack in sent:
-            site.attack(attack)
-        for attack in sent:
-            if attack.by_schema:
-                assert attack.name in site.refused
-                continue
-            assert (site.validated(attack.name)["status"] == "False") is (attack.without is Open.REFUSED)
-
-        def obtained() -> set[str]:
-            site.serve()
-            jobs = site.jobs()
-            return {attack.name for attack in sent if attack.gets and contains(jobs.get(attack.name, []), attack.gets)}
-
-        wanted = {attack.name for attack in sent if attack.without is Open.SUCCEEDS and attack.gets}
-        eventually(lambda: obtained() >= wanted, "not all Jobs have what the attacks ask for")
-        eventually(site.was_contacted, "the operator does not connect to its own machine")
-        assert site.operator.bugs() == []
-        assert MARKER not in site.written()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from specbench_operator.handlers.work_queue import ROUTINE_TURN, Backoff, ResourceKey, WorkQueue
@@ -39,12 +37,6 @@ async def test_a_key_added_three_times_is_processed_once(queue: WorkQueue) -> No
     assert queue.depth == 0
 
 
-async def test_keys_are_returned_in_the_order_in_which_they_were_added(queue: WorkQueue) -> None:
-    for key in (B, A, B):
-        queue.add(key)
-    assert [await queue.get(), await queue.get()] == [B, A]
-
-
 async def test_a_key_added_during_processing_is_queued_afterwards(
     queue: WorkQueue,
 ) -> None:
@@ -58,13 +50,6 @@ async def test_a_key_added_during_processing_is_queued_afterwards(
     await queue.get()
     queue.done(A)
     assert queue.depth == 0
-
-
-async def test_adding_a_key_wakes_a_waiting_worker(queue: WorkQueue) -> None:
-    waiting = asyncio.create_task(queue.get())
-    await asyncio.sleep(0)
-    queue.add(A)
-    assert await waiting == A
 
 
 async def test_a_requeued_key_is_returned_when_it_is_due(queue: WorkQueue, clock: Clock) -> None:
@@ -104,12 +89,6 @@ async def test_a_delay_that_ends_during_processing_is_kept(queue: WorkQueue, clo
     queue.add(B)
     assert await queue.get() == B
     queue.done(A)
-    assert await queue.get() == A
-
-
-async def test_a_delayed_key_wakes_a_worker() -> None:
-    queue = WorkQueue()
-    queue.add_after(A, 0.01)
     assert await queue.get() == A
 
 
