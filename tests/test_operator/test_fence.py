@@ -70,11 +70,6 @@ def test_a_run_outside_the_fence_gets_no_child_and_the_path_and_remedy(edits: Ed
     assert world.status.problem == "NotAllowed"
 
 
-def test_a_disabled_fence_and_no_fence_allow_everything() -> None:
-    for settings in (SETTINGS, replace(SETTINGS, fence=Fence(enabled=False))):
-        assert world_of(settings).reconcile().apply
-
-
 def test_an_engine_is_stopped_when_the_fence_is_tightened() -> None:
     world = world_of(fenced())
     world.settle()
@@ -147,13 +142,6 @@ def test_the_gate_reads_no_baseline_of_another_run_outside_the_fence(uri: str, a
     assert (bool(decision.apply), condition.reason) == (allowed, "Evaluating" if allowed else "NotAllowed")
     if not allowed:
         assert condition.message.startswith("spec.gate.baselineRef: bucket prod-data at AWS is not allowed")
-
-
-def test_the_children_of_a_finished_run_are_deleted_at_the_latest_after_the_limit() -> None:
-    world = finished(world_of(fenced(), {"spec.ttlSecondsAfterFinished": 86_400}))
-    world.pass_time(3600)
-    assert decide_run(world.observed(), fenced(limits={"ttlSecondsAfterFinished": 3601}), world.now).delete == ()
-    assert decide_run(world.observed(), fenced(limits={"ttlSecondsAfterFinished": 3600}), world.now).delete
 
 
 @pytest.mark.parametrize(
@@ -501,9 +489,3 @@ def test_a_cell_that_is_not_allowed_is_named() -> None:
     assert world.runs == {}
     message = world.message(CampaignConditionType.VALIDATED)
     assert message.startswith("[image=evil.example/vllm:v0.30.0] spec.engine.image: evil.example/")
-
-
-def test_a_campaign_within_the_fence_creates_its_runs() -> None:
-    world = campaign_world(fenced())
-    world.settle()
-    assert world.runs

@@ -50,12 +50,6 @@ def test_devices_are_requested_under_their_resource_name(name: str) -> None:
     assert resources == {"requests": {name: "3"}, "limits": {name: "3"}}
 
 
-def test_a_resource_claim_replaces_device_plugin_gpus() -> None:
-    pod = engine({"spec.placement": {"claimedGpus": 2, "resourceClaimTemplateName": "two-gpus"}})
-    assert pod["resourceClaims"] == [{"name": "devices", "resourceClaimTemplateName": "two-gpus"}]
-    assert pod["containers"][0]["resources"] == {"claims": [{"name": "devices"}]}
-
-
 def test_a_claim_for_another_device_is_added_to_device_plugin_gpus() -> None:
     resources = engine({"spec.placement": {"gpus": 4, "resourceClaimTemplateName": "imex"}})["containers"][0]
     gpus = {"nvidia.com/gpu": "4"}
@@ -123,18 +117,6 @@ def test_llama_cpp_stores_downloads_in_the_same_cache(fill: bool) -> None:
     names = environment_of(engine({**cache, "spec.engine": {"kind": "llama-cpp", "version": "b6000"}}))
     assert names["LLAMA_CACHE"] == "/var/cache/specbench/hub/llama.cpp"
     assert ("LLAMA_ARG_OFFLINE" in names) is not fill
-
-
-def test_every_pod_of_a_run_has_the_same_image_pull_secrets() -> None:
-    run = parse_run(operator_run({"spec.placement": {"imagePullSecrets": [{"name": "registry"}, {"name": "other"}]}}))
-    plan = expand(run)
-    group = plan.groups[0]
-    engines = engine_job(run, plan, group, 0, SETTINGS)
-    clients = client_job(
-        run, plan, group, 0, SETTINGS, engine=HostFacts(unknown_reason="it was not seen"), engine_pod="pod"
-    )
-    for job in (engines, clients, report_job(run, SETTINGS)):
-        assert job["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
 
 
 # Nodes.

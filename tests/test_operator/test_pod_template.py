@@ -200,7 +200,3 @@ def test_the_page_shows_the_values_of_the_fence_that_each_run_needs(name: str) -
     limits = {"limits": {**VALUES["fence"]["limits"], **run.fence.get("limits", {})}}
     assert refused({**lists, **limits}) == set()
     assert refused({}) == set(run.fence)
-
-
-def test_the_page_has_a_run_with_rdma_one_with_multus_and_one_without_istio() -> None:
-    assert set(documented_runs()) == {"rdma", "multus", "istio"}

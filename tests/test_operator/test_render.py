@@ -334,21 +334,11 @@ def test_every_golden_file_has_a_manifest() -> None:
     assert {file.stem for file in GOLDEN.iterdir()} == set(MANIFESTS)
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
-def test_rendering_is_deterministic(name: str) -> None:
-    render, edits = MANIFESTS[name]
-    assert render(edits) == render(edits)
-
-
 def test_the_longest_run_name_gives_valid_child_names() -> None:
     assert len(f"{client_name('n' * NAME_MAX, 511, 9_999)}-{CLIENTS_MAX - 1}") <= 63, "the name of an Indexed Job's pod"
     assert len(gate_name("n" * NAME_MAX, "0" * 64)) <= 63
     stateful_set = f"{nodes_name('n' * NAME_MAX, 511, 9)}-0"
     assert len(f"{stateful_set}-0123456789") <= 63, "a label of its pods, controller-revision-hash"
-
-
-def test_a_gate_job_needs_no_config_map() -> None:
-    assert "configMap" not in json.dumps(_gate(FULL))
 
 
 def pods() -> list[Any]:

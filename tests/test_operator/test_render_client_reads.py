@@ -57,10 +57,6 @@ def test_only_the_client_mounts_the_prompt_claim() -> None:
     assert "persistentVolumeClaim" not in str(found["engine"]) + str(found["report"])
 
 
-def test_a_client_without_claims_has_no_prompt_volume() -> None:
-    assert "prompts-" not in str(pods({"source": "jsonl", "uri": "p.jsonl"})["client"])
-
-
 @pytest.mark.parametrize(
     ("model", "template", "mounted"),
     [
@@ -91,11 +87,3 @@ def test_a_claim_with_prompts_and_model_is_mounted_once() -> None:
     on_models = {"source": "jsonl", "pvc": {"claimName": "models", "path": "p.jsonl"}}
     client = pods(on_models, model={"pvc": ON_MODELS}, chatTemplate={"appliedBy": "Client"})["client"]
     assert [mount["mountPath"] for mount in client["containers"][0]["volumeMounts"]].count("/prompts/models") == 1
-
-
-def test_only_engine_and_client_reference_the_hub_token() -> None:
-    found = pods({"source": "gsm8k"}, model={"path": "/models/tiny", "tokenSecretRef": {"name": "hub", "key": "token"}})
-    variable = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
-    assert variable in found["client"]["containers"][0]["env"]
-    assert variable in found["engine"]["containers"][0]["env"]
-    assert "HF_TOKEN" not in str(found["report"])

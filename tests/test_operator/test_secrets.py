@@ -12,7 +12,7 @@ import pytest
 from specbench_api.spec.conditions import ConditionType, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
-from specbench_api.spec.secrets import LABEL_USE, SecretUse, secret_references, unusable_secrets
+from specbench_api.spec.secrets import LABEL_USE, secret_references, unusable_secrets
 from specbench_operator.cluster.api import Forbidden
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import ResultsReader
@@ -159,20 +159,6 @@ def test_a_run_without_secrets_needs_no_label() -> None:
     assert cluster.launched
 
 
-def test_an_engine_is_stopped_when_its_secret_loses_the_label_and_the_run_continues_with_it() -> None:
-    cluster = world(USES)
-    cluster.reconcile()
-    cluster.reconcile()
-    assert [job.ref.name for job in cluster.jobs.values()]
-    cluster.secret_uses = {**USES, "hub": "s3"}
-    decision = cluster.reconcile()
-    assert decision.stop or decision.delete
-    assert cluster.status_and_reason(ConditionType.VALIDATED) == ("False", "NotAllowed")
-    cluster.secret_uses = dict(USES)
-    cluster.reconcile()
-    assert cluster.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
-
-
 def test_nothing_is_launched_while_the_operator_may_not_read_secrets() -> None:
     cluster = world(FORBIDDEN)
     cluster.trouble = FORBIDDEN
@@ -292,7 +278,3 @@ def test_an_api_key_needs_a_label_of_its_own() -> None:
     message = world.condition(ConditionType.VALIDATED).message
     assert message.startswith("spec.engine.apiKeySecretRef.name: the Secret 'key' does not exist")
     assert "kubectl label secret key specbench.io/use=endpoint" in message
-
-
-def test_uses_are_label_values() -> None:
-    assert [str(use) for use in SecretUse] == ["s3", "hub", "image-pull", "engine", "endpoint"]

@@ -126,7 +126,6 @@ async def test_success_resets_the_back_off(queue: WorkQueue, clock: Clock) -> No
 
 
 async def test_longest_s_is_the_age_of_the_oldest_work_in_progress(queue: WorkQueue, clock: Clock) -> None:
-    assert queue.longest_s() == 0
     queue.add(A)
     queue.add(B)
     await queue.get()
@@ -136,13 +135,6 @@ async def test_longest_s_is_the_age_of_the_oldest_work_in_progress(queue: WorkQu
     assert queue.longest_s() == 10
     queue.done(A)
     assert queue.longest_s() == 3
-
-
-async def test_keys_of_events_go_before_routine_ones(queue: WorkQueue) -> None:
-    queue.add(A, routine=True)
-    queue.add(B)
-    assert [await queue.get(), await queue.get()] == [B, A]
-    assert (queue.is_routine(A), queue.is_routine(B)) == (True, False)
 
 
 async def test_an_event_moves_a_routine_key_forward_and_the_resync_does_not_move_it_back(queue: WorkQueue) -> None:
