@@ -98,8 +98,7 @@ def test_raising_the_budget_resumes_the_campaign() -> None:
     world.reconcile()
     release_suspended(world)
     world.settle()
-    world.edit("spec.parallelism", 5)
-    world.settle()
+    world.change("spec.parallelism", 5)
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is TRUE, "a higher parallelism does not raise the budget"
     world.edit("spec.budget.gpuHours", 100)
     world.finish_all()
@@ -224,8 +223,7 @@ def test_a_new_round_has_its_own_budget() -> None:
     release_suspended(world)
     world.settle()
     old = set(world.runs)
-    world.edit("spec.rerun", "again")
-    world.settle()
+    world.change("spec.rerun", "again")
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
     assert world.status.gpu_hours_spent == 0
     assert not old & set(world.runs), "unfinished runs of the previous round are deleted"

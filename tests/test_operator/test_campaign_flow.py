@@ -135,8 +135,7 @@ def test_a_run_with_our_label_but_another_owner_counts_as_foreign(world: Campaig
 
 
 def test_only_runs_that_changed_are_read_again(world: CampaignWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.edit("spec.parallelism", 6)
-    world.settle()
+    world.change("spec.parallelism", 6)
     read: list[str] = []
     get = world.store.get
 

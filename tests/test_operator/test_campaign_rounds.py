@@ -54,17 +54,14 @@ def test_a_new_token_starts_a_new_round_of_all_runs(world: CampaignWorld) -> Non
 def test_a_repeated_or_removed_token_starts_no_round(world: CampaignWorld) -> None:
     world.edit("spec.rerun", "a")
     world.finish_all()
-    world.edit("spec.rerun", "")
-    world.settle()
-    world.edit("spec.rerun", "a")
-    world.settle()
+    world.change("spec.rerun", "")
+    world.change("spec.rerun", "a")
     assert round_of(world).number == 1
 
 
 def test_a_token_waits_until_the_active_round_ends(world: CampaignWorld) -> None:
     world.settle()
-    world.edit("spec.rerun", "b")
-    world.settle()
+    world.change("spec.rerun", "b")
     assert round_of(world).number == 1
     world.finish_all()
     assert round_of(world).number == 2
@@ -72,8 +69,7 @@ def test_a_token_waits_until_the_active_round_ends(world: CampaignWorld) -> None
 
 def test_the_round_is_restored_from_its_runs_when_status_is_lost(world: CampaignWorld) -> None:
     world.finish_all()
-    world.edit("spec.rerun", "b")
-    world.settle()
+    world.change("spec.rerun", "b")
     before = round_of(world)
     world.lose_status()
     world.settle()
@@ -139,8 +135,7 @@ def test_gate_baselines_are_kept_beyond_the_history_limit(world: CampaignWorld, 
     world.edit("spec.runHistoryLimit", limit)
     world.finish_all()
     first = set(world.planned)
-    world.edit("spec.rerun", "a")
-    world.settle()
+    world.change("spec.rerun", "a")
     assert first < set(world.runs), "the active second round is compared with these runs"
     failing = next(name for name in world.owned_runs if name not in first)
     world.fail(failing)
@@ -203,12 +198,10 @@ def test_a_firing_during_an_active_round_is_skipped_and_reported() -> None:
 def test_a_firing_of_a_suspended_campaign_is_skipped_and_not_caught_up() -> None:
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.finish_all()
-    world.edit("spec.suspend", True)
-    world.settle()
+    world.change("spec.suspend", True)
     until(world, THREE + timedelta(hours=1))
     world.settle()
-    world.edit("spec.suspend", False)
-    world.settle()
+    world.change("spec.suspend", False)
     assert round_of(world).number == 1
     assert world.events.count("FiringSkipped") == 1
 
@@ -230,8 +223,7 @@ def test_a_schedule_added_later_does_not_fire_for_the_past() -> None:
     world = CampaignWorld({"spec.parallelism": 6})
     world.finish_all()
     world.pass_time(30 * 86_400)
-    world.edit("spec.schedule", "@hourly")
-    world.settle()
+    world.change("spec.schedule", "@hourly")
     assert round_of(world).number == 1
     assert parse_timestamp(world.status.next_schedule_time) == NOON + timedelta(days=30, hours=1)
 
@@ -240,8 +232,7 @@ def test_changing_the_schedule_cancels_the_announced_firing() -> None:
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.finish_all()
     until(world, THREE + timedelta(minutes=1))
-    world.edit("spec.schedule", "30 5 * * *")
-    world.settle()
+    world.change("spec.schedule", "30 5 * * *")
     assert round_of(world).number == 1
 
 

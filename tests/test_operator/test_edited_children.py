@@ -10,7 +10,7 @@ import pytest
 
 from specbench_operator.settings import NetworkPolicySettings
 from specbench_operator.state.objects import fulfils
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import launched
 from specbench_testing.operator_builders import SETTINGS
 from specbench_testing.resources import edit
 
@@ -29,8 +29,7 @@ WITH_POLICIES = replace(SETTINGS, network_policies=NetworkPolicySettings())
     ],
 )
 def test_an_edited_child_is_repaired(kind: str, name: str, edits: dict[str, Any]) -> None:
-    world = ClusterWorld(settings=WITH_POLICIES)
-    world.settle()
+    world = launched(settings=WITH_POLICIES)
     wanted = world.objects[kind, name]
     edited: dict[str, Any] = copy.deepcopy(dict(wanted.spec or {}))
     for path, value in edits.items():

@@ -14,7 +14,7 @@ from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_operator.render.host_facts_container import PROBE_SCRIPT, parse_probe_message
 from specbench_operator.run.launches.host_facts import PROBE_SOURCE, probe_facts
 from specbench_operator.state.objects import ChildKey, ContainerTerminated, ObjectRef, Pod
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import launched
 from specbench_testing.nvidia_smi import HEAD, PAIR
 from specbench_testing.operator_builders import NOON, UID
 
@@ -113,8 +113,7 @@ def test_without_a_probe_there_are_no_probe_facts() -> None:
 
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
 def test_an_image_without_a_shell_fails_the_arm_with_a_remedy(reason: str) -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     ended = ContainerTerminated(128, reason, 'exec: "/bin/sh": no such file or directory')
     world.start_pod(world.engine(), phase="Failed", probe=ended)
     world.settle()

@@ -13,7 +13,7 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType
 from specbench_api.spec.status import RunStatus
 from specbench_operator.errors import Stop
 from specbench_testing.campaign_world import CampaignWorld
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import launched
 from specbench_testing.run_phases import RUNS
 
 COMPLETE, FAILED = "Complete", "Failed"
@@ -50,8 +50,7 @@ def test_a_failed_run_has_the_reason_and_message_of_the_failure() -> None:
 
 
 def test_a_run_is_failed_only_when_its_gpus_are_released() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.serve()
     world.fail_client(Exit.BAD_INPUT, "BadInput", "row 3")
     world.reconcile()
@@ -83,8 +82,7 @@ def one_failed(world: CampaignWorld) -> None:
 
 def suspended(world: CampaignWorld) -> None:
     world.settle()
-    world.edit("spec.suspend", True)
-    world.settle()
+    world.change("spec.suspend", True)
 
 
 def refused(world: CampaignWorld) -> None:
@@ -101,8 +99,7 @@ def stopped(world: CampaignWorld) -> None:
 
 
 def invalid(world: CampaignWorld) -> None:
-    world.edit("spec.axes[0].values", ["no-such-engine"])
-    world.settle()
+    world.change("spec.axes[0].values", ["no-such-engine"])
 
 
 @pytest.mark.parametrize(
@@ -133,6 +130,5 @@ def test_a_campaign_whose_round_has_ended_is_complete_or_failed(
 def test_a_new_round_of_a_campaign_is_neither_complete_nor_failed() -> None:
     world = CampaignWorld()
     one_failed(world)
-    world.edit("spec.rerun", "again")
-    world.settle()
+    world.change("spec.rerun", "again")
     assert ended_as(world.status) == []

@@ -9,7 +9,7 @@ import pytest
 
 from specbench_api.spec.conditions import GroupState, Phase
 from specbench_operator.run.launches.launch_state import SUSPENDED
-from specbench_testing.cluster_world import AWAY, ClusterWorld
+from specbench_testing.cluster_world import AWAY, ClusterWorld, launched
 from specbench_testing.operator_builders import operator_run
 
 QUEUED: dict[str, Any] = {"spec.placement": {"gpus": 2, "queueName": "bench", "preemptionBudget": 50}}
@@ -20,8 +20,7 @@ def suspend(world: ClusterWorld, *, suspended: bool = True) -> None:
 
 
 def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.start_pod(world.engine())
     world.lose_status()
     suspend(world)
@@ -38,8 +37,7 @@ def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail()
 
 def test_no_engine_is_launched_before_the_stopped_job_has_ended() -> None:
     """The Job is new: its controller may still create a pod before it sees the deadline."""
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.lose_status()
     suspend(world)
     world.reconcile()
@@ -70,8 +68,7 @@ def test_a_launch_whose_first_status_write_fails_keeps_its_number() -> None:
 
 
 def test_a_queued_launch_leaves_its_queue_once_it_is_in_status() -> None:
-    world = ClusterWorld(operator_run(QUEUED))
-    world.settle()
+    world = launched(operator_run(QUEUED))
     world.lose_status()
     suspend(world)
     for _ in range(3):
@@ -87,8 +84,7 @@ def test_a_queued_launch_leaves_its_queue_once_it_is_in_status() -> None:
 
 @pytest.mark.parametrize("s3_was_away", [False, True])
 def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(s3_was_away: bool) -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     for attempt in range(4):
         world.serve(0, attempt)
         suspend(world)
@@ -114,8 +110,7 @@ def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(s3_was_
 
 
 def test_an_older_remaining_job_does_not_hide_a_newer_launch() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.serve()
     world.lose_pods(world.engine())
     world.settle()
@@ -129,8 +124,7 @@ def test_an_older_remaining_job_does_not_hide_a_newer_launch() -> None:
 
 
 def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.start_pod(world.engine())
     world.lose_status()
     world.run["spec"]["placement"]["nodes"] = 2
@@ -143,8 +137,7 @@ def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number() -> None:
 
 
 def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.measure(0)
     world.serve(1)
     world.settle()

@@ -22,7 +22,7 @@ from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.engine_pod import affinity
 from specbench_operator.run.launches.children import serving_nodes
 from specbench_operator.state.objects import ChildKey, ObjectRef, Pod
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run
 
 TOKEN = {"spec.model.tokenSecretRef": {"name": "hub", "key": "token"}}
@@ -123,8 +123,7 @@ def test_llama_cpp_stores_downloads_in_the_same_cache(fill: bool) -> None:
 
 
 def test_the_second_arm_prefers_the_node_of_the_first() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     assert "affinity" not in _last_engine(world)
     world.serve()
     world.change_pod(world.engine(), node="gpu-7")

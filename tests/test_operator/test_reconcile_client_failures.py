@@ -10,15 +10,13 @@ import pytest
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_operator.state.objects import FailureScope
-from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, finish_other_arm
+from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, finish_other_arm, launched
 from specbench_testing.operator_builders import waiting
 
 
 @pytest.fixture
 def world() -> ClusterWorld:
-    world = ClusterWorld()
-    world.settle()
-    return world
+    return launched()
 
 
 def lose_engine(world: ClusterWorld) -> None:
@@ -106,8 +104,7 @@ def test_a_client_that_lost_its_engine_gets_another_if_the_engine_reports_no_fai
     world.serve()
     lose_engine(world)
     world.reconcile()
-    world.pass_time(10)
-    world.settle()
+    world.settle(after_s=10)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     verdict = world.jobs[world.engine(0, 0)].verdict
     assert verdict is not None
@@ -134,10 +131,8 @@ def test_a_client_that_cannot_start_releases_the_gpus_after_the_deadline(
     world.reconcile()
     world.start_pod(world.client(), **fields)
     assert world.reconcile().requeue_after_s == 300
-    world.pass_time(299)
-    assert (world.reconcile().stop, world.reconcile().requeue_after_s) == ((), 1)
-    world.pass_time(1)
-    world.settle()
+    assert (world.reconcile(after_s=299).stop, world.reconcile().requeue_after_s) == ((), 1)
+    world.settle(after_s=1)
     assert_first_group_failed(world, "ClientNotStarted")
     assert "no client ran for 300 s: " in world.group(0).message
     assert "not found" in world.group(0).message
@@ -158,8 +153,7 @@ def test_a_client_evicted_after_an_hour_gets_the_full_start_deadline_again(
         world.start_pod(world.client(), **left)
     assert world.reconcile().requeue_after_s == 300
     assert world.group(0).state is GroupState.MEASURING
-    world.pass_time(299)
-    world.reconcile()
+    world.reconcile(after_s=299)
     world.start_pod(world.client())
     world.reconcile()
     assert (world.group(0).state, world.group(0).idle_since) == (GroupState.MEASURING, None)
@@ -169,13 +163,11 @@ def test_a_retried_client_that_never_starts_fails_after_the_deadline(world: Clus
     world.serve()
     end_without_storing(world)
     world.reconcile()
-    world.pass_time(320)
-    assert world.reconcile().requeue_after_s is None, "the back-off of Kubernetes is longer"
+    assert world.reconcile(after_s=320).requeue_after_s is None, "the back-off of Kubernetes is longer"
     world.start_pod(world.client(), **UNSCHEDULABLE)
     world.reconcile()
     assert world.group(0).message == "0/3 nodes"
-    world.pass_time(300)
-    world.settle()
+    world.settle(after_s=300)
     assert_first_group_failed(world, "ClientNotStarted")
     assert "0/3 nodes" in world.group(0).message
 
@@ -193,8 +185,7 @@ def test_a_new_client_waits_until_the_pod_of_a_deleted_one_is_gone(world: Cluste
 def test_a_new_client_does_not_wait_for_a_pod_on_a_lost_node(world: ClusterWorld) -> None:
     world.serve()
     world.lose_job(world.client())
-    world.pass_time(5 + world.settings.gone_after_s)
-    world.reconcile()
+    world.reconcile(after_s=5 + world.settings.gone_after_s)
     assert world.client() in world.jobs
 
 
@@ -205,8 +196,7 @@ def test_a_client_on_a_dead_node_ends_its_launch_after_a_while(world: ClusterWor
     decision = world.reconcile()
     assert decision.requeue_after_s == world.settings.gone_after_s
     assert world.launched == [world.engine()]
-    world.pass_time(world.settings.gone_after_s)
-    world.settle()
+    world.settle(after_s=world.settings.gone_after_s)
     world.reap()
     world.settle()
     assert world.launched == [world.engine(), world.engine(0, 1)]
@@ -222,8 +212,7 @@ def test_a_client_that_is_drained_is_replaced_by_its_job(world: ClusterWorld) ->
     world.reconcile()
     world.end_pod(world.client(), Exit.INTERRUPTED)
     world.start_pod(world.client(), ready=True)
-    world.pass_time(world.settings.gone_after_s)
-    world.reconcile()
+    world.reconcile(after_s=world.settings.gone_after_s)
     assert world.launched == [world.engine()]
 
 

@@ -6,15 +6,13 @@ import pytest
 
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.spec.conditions import ConditionType, Phase
-from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, finished
+from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, finished, launched
 from specbench_testing.operator_builders import operator_run
 
 
 @pytest.fixture
 def world() -> ClusterWorld:
-    world = ClusterWorld()
-    world.settle()
-    return world
+    return launched()
 
 
 def test_a_run_with_one_failed_arm_succeeds_with_the_other_arm(world: ClusterWorld) -> None:
@@ -49,8 +47,7 @@ def test_a_failed_run_is_not_retried_when_its_children_are_gone(world: ClusterWo
         world.start_pod(world.engine(group))
         world.crash(world.engine(group), 1)
         world.settle()
-    world.pass_time(86_400)
-    world.settle()
+    world.settle(after_s=86_400)
     world.settle()
     assert world.jobs == {}
     assert len(world.launched) == 2
@@ -75,8 +72,7 @@ def test_a_report_that_cannot_start_is_waited_for_because_it_holds_no_gpus(world
     measure_all(world)
     world.start_pod(world.report, phase="Pending", unschedulable="0/3 nodes")
     world.reconcile()
-    world.pass_time(100_000)
-    world.settle()
+    world.settle(after_s=100_000)
     assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "Analyzing")
     assert "0/3 nodes" in world.condition(ConditionType.RECONCILING).message
     world.finish_report()

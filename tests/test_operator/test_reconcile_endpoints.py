@@ -102,8 +102,7 @@ def test_an_unreachable_server_is_tried_again_and_then_fails_its_group_alone(wor
     for attempt in range(LAUNCHES_MAX):
         start_client(world, 0, attempt)
         world.fail_client(Exit.ENGINE_FAILED, EngineReason.LOST, "connection refused", attempt=attempt)
-        world.pass_time(SETTINGS.engine_lost_settle_s + 1)
-        world.settle()
+        world.settle(after_s=SETTINGS.engine_lost_settle_s + 1)
         verdict = world.jobs[world.client(0, attempt)].verdict
         assert verdict is not None
         assert (verdict.scope, verdict.reason) == (FailureScope.LAUNCH, EngineReason.LOST)
@@ -124,8 +123,7 @@ def test_a_server_that_fails_the_first_completion_is_not_measured_again(world: C
 
 def test_a_suspended_run_stops_its_client_and_continues_with_a_new_launch(world: ClusterWorld) -> None:
     start_client(world)
-    world.run["spec"]["suspend"] = True
-    world.settle()
+    world.suspend()
     assert world.status.phase is Phase.SUSPENDED
     assert world.jobs == {}
     world.run["spec"]["suspend"] = False
@@ -135,20 +133,17 @@ def test_a_suspended_run_stops_its_client_and_continues_with_a_new_launch(world:
 
 def test_a_launch_that_status_does_not_contain_is_stopped_and_kept(world: ClusterWorld) -> None:
     world.reconcile_without_status_write()
-    world.run["spec"]["suspend"] = True
-    world.settle()
+    world.suspend()
     verdict = world.jobs[world.client()].verdict
     assert verdict is not None
     assert verdict.reason == "Suspended"
-    world.run["spec"]["suspend"] = False
-    world.settle()
+    world.suspend(suspend=False)
     assert world.client(0, 1) in world.jobs
 
 
 def test_a_lost_status_is_rebuilt_from_the_clients_jobs(world: ClusterWorld) -> None:
     start_client(world)
-    world.run["spec"]["suspend"] = True
-    world.settle()
+    world.suspend()
     world.run["spec"]["suspend"] = False
     start_client(world, 0, 1)
     before = world.status

@@ -10,15 +10,13 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_operator.state.objects import ContainerTerminated
-from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed
+from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, launched
 from specbench_testing.operator_builders import operator_run, waiting
 
 
 @pytest.fixture
 def world() -> ClusterWorld:
-    world = ClusterWorld()
-    world.settle()
-    return world
+    return launched()
 
 
 Cause = Callable[[ClusterWorld], object]
@@ -112,10 +110,8 @@ def test_an_engine_that_does_not_start_fails_after_its_time(world: ClusterWorld,
     world.start_pod(world.engine(), **fields)
     assert world.reconcile().requeue_after_s == seconds
     assert world.status_and_reason(ConditionType.ENGINE_READY) == (ready, reason if ready == "False" else "Starting")
-    world.pass_time(seconds - 1)
-    assert (world.reconcile().stop, world.reconcile().requeue_after_s) == ((), 1)
-    world.pass_time(1)
-    world.settle()
+    assert (world.reconcile(after_s=seconds - 1).stop, world.reconcile().requeue_after_s) == ((), 1)
+    world.settle(after_s=1)
     assert_first_group_failed(world, reason)
     assert message in world.group(0).message
 
@@ -135,8 +131,7 @@ def test_the_image_pull_grace_starts_when_the_pod_is_scheduled(world: ClusterWor
     world.pass_time(300)
     world.change_pod(world.engine(), **waiting("ErrImagePull"), unschedulable=None, scheduled_at=world.now)
     assert world.reconcile().requeue_after_s == 60
-    world.pass_time(20)
-    assert world.reconcile().requeue_after_s == 40
+    assert world.reconcile(after_s=20).requeue_after_s == 40
 
 
 def test_an_invalid_image_name_fails_the_group_immediately(world: ClusterWorld) -> None:
@@ -154,8 +149,7 @@ def test_an_engine_without_a_pod_reports_the_warning_and_fails_after_the_deadlin
     world.reconcile()
     assert world.status_and_reason(ConditionType.ENGINE_READY)[0] == ready
     assert (warning or "its pod is not created yet") in world.condition(ConditionType.ENGINE_READY).message
-    world.pass_time(1800)
-    world.settle()
+    world.settle(after_s=1800)
     assert_first_group_failed(world, "NeverReady")
     assert (warning or NOT_READY) in world.group(0).message
 
@@ -171,8 +165,7 @@ def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: Clust
 
 
 def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None:
-    world = ClusterWorld(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
-    world.settle()
+    world = launched(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
     assert [group.arm for group in world.plan.groups] == ["none", "ngram", "none", "ngram"]
     world.start_pod(world.engine())
     world.crash(world.engine(), 137, reason="OOMKilled", message="loading weights")

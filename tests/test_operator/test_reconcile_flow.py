@@ -12,7 +12,7 @@ from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.state.objects import ChildKey, ContainerTerminated
 from specbench_operator.state.run import WARNING
-from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
+from specbench_testing.cluster_world import AWAY, ClusterWorld, finished, launched
 from specbench_testing.operator_builders import figure, operator_run, summary_of
 
 
@@ -59,8 +59,7 @@ SOAK = {"concurrency": [1], "order": "Soak", "durationSeconds": 60, "repeats": 2
 def test_a_group_that_its_stop_rule_ended_early_is_done(
     stop: str | None, ended: dict[int, int], state: GroupState
 ) -> None:
-    world = ClusterWorld(operator_run({"spec.load": {**SOAK, "stop": stop}}))
-    world.settle()
+    world = launched(operator_run({"spec.load": {**SOAK, "stop": stop}}))
     world.serve()
     world.finish_client(points=12)
     world.ended_there = ended
@@ -69,8 +68,7 @@ def test_a_group_that_its_stop_rule_ended_early_is_done(
 
 
 def test_a_run_ends_successfully_although_its_stop_rule_left_points_out() -> None:
-    world = ClusterWorld(operator_run({"spec.load": SOAK}))
-    world.settle()
+    world = launched(operator_run({"spec.load": SOAK}))
     world.serve()
     world.finish_client(points=12)
     world.ended_there = {0: 12}
@@ -221,8 +219,7 @@ def test_suspending_releases_the_gpus_and_resuming_continues(world: ClusterWorld
     )
     assert world.states() == [GroupState.DONE, GroupState.WAITING]
     world.settle()
-    world.run["spec"]["suspend"] = False
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched[-1] == world.engine(1, 1), "remains of the old launch cannot be mistaken for the new one"
     assert world.group(1).suspensions == 1
     reasons = {event.reason for event in world.events}

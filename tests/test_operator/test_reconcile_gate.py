@@ -17,7 +17,7 @@ from specbench_api.spec.conditions import ConditionType, GateReason, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.run import EarlierRun
-from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
+from specbench_testing.cluster_world import AWAY, ClusterWorld, finished, launched
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 
@@ -57,8 +57,7 @@ def test_a_run_without_a_gate_has_no_gate_condition() -> None:
 
 
 def test_before_the_run_is_finished_the_gate_is_pending_and_has_no_job() -> None:
-    world = ClusterWorld(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
-    world.settle()
+    world = launched(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     assert world.status_and_reason(GATED) == ("Unknown", "NotYet")
     world.measure(0)
     world.measure(1)
@@ -112,8 +111,7 @@ def test_the_gate_result_is_kept_without_baseline_and_gate_json() -> None:
     decision = world.settle()
     assert world.status_and_reason(GATED) == ("True", "Passed")
     assert decision.at_rest
-    world.pass_time(90_000)
-    world.settle()
+    world.settle(after_s=90_000)
     assert (world.status_and_reason(GATED), world.jobs) == (("True", "Passed"), {})
 
 
@@ -166,8 +164,7 @@ def test_a_removed_gate_leaves_no_condition_status_or_job() -> None:
 
 def test_a_gate_can_be_added_after_the_children_are_deleted() -> None:
     world = finished(ClusterWorld(earlier=(MAIN,)))
-    world.pass_time(90_000)
-    world.settle()
+    world.settle(after_s=90_000)
     world.run["spec"]["gate"] = GATE
     world.settle()
     assert list(world.jobs) == [job_of(world)], "the gate Job exists after the TTL of the children"
@@ -281,8 +278,7 @@ def test_a_failed_gate_job_is_reported_and_not_recreated() -> None:
     assert world.status_and_reason(GATED) == ("Unknown", "BaselineMissing")
     assert "no run lies here" in world.condition(GATED).message
     assert f"delete Job {name}" in world.condition(GATED).message
-    world.pass_time(90_000)
-    world.settle()
+    world.settle(after_s=90_000)
     assert gate_jobs(world) == [name], "the Job is kept as the record, without a second one"
     world.lose_job(name)
     world.settle()
@@ -310,8 +306,7 @@ def test_a_gate_waits_for_an_unreachable_s3() -> None:
 
 
 def test_a_failed_run_does_not_pass_its_gate() -> None:
-    world = ClusterWorld(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
-    world.settle()
+    world = launched(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     for group in (0, 1):
         world.start_pod(world.engine(group))
         world.crash(world.engine(group), 1, message="no CUDA device")
@@ -324,6 +319,5 @@ def test_a_failed_run_does_not_pass_its_gate() -> None:
 def test_the_gate_of_an_invalid_run_is_pending() -> None:
     edits = {"spec.gate": GATE, "spec.engine.kind": "llama-cpp"}
     edits["spec.drafters[0]"] = {"name": "e", "method": "eagle", "model": "m"}
-    world = ClusterWorld(operator_run(edits))
-    world.settle()
+    world = launched(operator_run(edits))
     assert world.status_and_reason(GATED) == ("Unknown", "NotYet")

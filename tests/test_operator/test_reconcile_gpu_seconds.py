@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from specbench_operator.run.status.run_status import GPU_SECONDS_PERIOD_S
-from specbench_testing.cluster_world import ClusterWorld, finished
+from specbench_testing.cluster_world import ClusterWorld, finished, launched
 from specbench_testing.operator_builders import NOON, operator_run
 
 
@@ -25,22 +25,18 @@ def test_gpu_seconds_are_summed_over_observed_pods(world: ClusterWorld) -> None:
     assert world.status.gpu_seconds_held == 2 * 30
     world.start_pod(world.client())
     world.reconcile()
-    world.pass_time(20)
-    world.reconcile()
+    world.reconcile(after_s=20)
     assert world.status.gpu_seconds_held == 60, "the sum alone does not cause a status write every few seconds"
-    world.pass_time(40)
-    world.reconcile()
+    world.reconcile(after_s=40)
     world.reconcile()
     assert world.status.gpu_seconds_held == 2 * 90
     world.end_pod(world.engine(), 1, ran_s=10)
-    world.pass_time(600)
-    world.settle()
+    world.settle(after_s=600)
     assert world.status.gpu_seconds_held == 2 * 100
 
 
 def test_fractions_of_seconds_are_never_counted_twice() -> None:
-    world = ClusterWorld(operator_run({"spec.load": {"concurrency": [1], "repeats": 32, "order": "Sequential"}}))
-    world.settle()
+    world = launched(operator_run({"spec.load": {"concurrency": [1], "repeats": 32, "order": "Sequential"}}))
     world.serve()
     for point in world.plan.groups[0].points[:-1]:
         world.pass_time(1.9)
@@ -60,8 +56,7 @@ def test_a_vanished_pod_loses_at_most_the_time_since_the_last_write(world: Clust
     world.settle()
     world.start_pod(world.engine(), ready=True)
     world.reconcile()
-    world.pass_time(GPU_SECONDS_PERIOD_S + 10)
-    world.reconcile()
+    world.reconcile(after_s=GPU_SECONDS_PERIOD_S + 10)
     held = world.status.gpu_seconds_held
     world.pass_time(5)
     world.lose_job(world.engine())

@@ -9,15 +9,13 @@ import pytest
 
 from specbench_api.spec.conditions import GroupState
 from specbench_operator.state.timestamps import parse_timestamp
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import NOON
 
 
 @pytest.fixture
 def world() -> ClusterWorld:
-    world = ClusterWorld()
-    world.settle()
-    return world
+    return launched()
 
 
 LOSSES: dict[str, Any] = {
@@ -90,8 +88,7 @@ def test_a_pod_on_a_dead_node_is_waited_for_up_to_a_limit(world: ClusterWorld) -
     world.fail_job(world.engine())
     world.reconcile()
     assert world.reconcile().apply == ()
-    world.pass_time(world.settings.gone_after_s)
-    world.reconcile()
+    world.reconcile(after_s=world.settings.gone_after_s)
     assert world.launched[-1] == world.engine(0, 1)
 
 

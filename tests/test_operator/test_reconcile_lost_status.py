@@ -14,7 +14,7 @@ from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_api.spec.results import S3
 from specbench_operator.state.run import StoredLaunch
 from specbench_operator.state.timestamps import format_timestamp
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import NOON, OLDER_UID, operator_run
 
 
@@ -103,8 +103,7 @@ def set_suspended(world: ClusterWorld, *, suspend: bool = True) -> None:
 
 
 def test_suspended_launches_are_not_losses_when_status_is_lost() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     for attempt in range(2):
         world.serve(0, attempt)
         set_suspended(world)
@@ -120,8 +119,7 @@ def test_suspended_launches_are_not_losses_when_status_is_lost() -> None:
 
 @pytest.mark.parametrize("status", ["kept", "lost"])
 def test_an_engine_that_ended_while_suspended_counts_as_suspended(status: str) -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.serve()
     world.run["spec"]["suspend"] = True
     world.lose_pods(world.engine())
@@ -135,8 +133,7 @@ def test_an_engine_that_ended_while_suspended_counts_as_suspended(status: str) -
 
 
 def test_a_loss_stays_a_loss_when_the_run_is_suspended_later() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.serve()
     world.lose_pods(world.engine())
     world.settle()
@@ -148,8 +145,7 @@ def test_a_loss_stays_a_loss_when_the_run_is_suspended_later() -> None:
 
 def test_a_preemption_counts_without_its_status_write_and_the_older_job() -> None:
     """Each Job records earlier totals, so older Jobs may already be deleted."""
-    world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 2}}))
-    world.settle()
+    world = launched(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 2}}))
     world.serve()
     preempt(world, 0)
     world.settle()

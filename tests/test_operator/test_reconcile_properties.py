@@ -16,7 +16,7 @@ from specbench_api.spec.status import RunStatus
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import ChildKey, Job
 from specbench_operator.state.run import RunDecision
-from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, launched
 from specbench_testing.health_checks import ArgoScript, kstatus
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run, waiting
 
@@ -220,8 +220,7 @@ def test_every_run_ends_after_any_sequence_of_events(events: list[str], queued: 
 
 @pytest.mark.parametrize("state", list(GroupState))
 def test_wrong_group_rows_in_status_launch_no_second_engine(state: GroupState) -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     for row in world.run["status"]["groups"]:
         row |= {"state": state, "attempt": 2}
     step(world)

@@ -15,7 +15,7 @@ from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import FailureScope, JobFailure, LaunchVerdict, QueueWait
 from specbench_operator.state.run import RunDecision
-from specbench_testing.cluster_world import ClusterWorld, finish_other_arm
+from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, launched
 from specbench_testing.operator_builders import operator_run
 
 DAY_S = 86_400.0
@@ -30,9 +30,7 @@ def world() -> ClusterWorld:
 
 def queued_world(**placement: Any) -> ClusterWorld:
     """A run whose first engine waits in its queue."""
-    world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "queueName": "bench", **placement}}))
-    world.settle()
-    return world
+    return launched(operator_run({"spec.placement": {"gpus": 2, "queueName": "bench", **placement}}))
 
 
 def serve(world: ClusterWorld, launch: int = 0) -> None:
@@ -68,8 +66,7 @@ def test_an_engine_is_created_suspended_and_waits_for_its_queue(world: ClusterWo
 
 def test_waiting_holds_no_gpus_and_has_no_deadline(world: ClusterWorld) -> None:
     before = world.run["status"]
-    world.pass_time(30 * DAY_S)
-    decision = world.settle()
+    decision = world.settle(after_s=30 * DAY_S)
     assert world.run["status"] == before, "waiting does not change the status"
     assert (world.status.gpu_seconds_held, decision.requeue_after_s) == (0, None)
 
@@ -93,10 +90,8 @@ def test_deadlines_start_at_admission(world: ClusterWorld) -> None:
     assert world.reconcile().requeue_after_s == 1800, "resumed by its queue, but not yet by the Job controller"
     world.admit(world.engine())
     world.start_pod(world.engine())
-    world.pass_time(1000)
-    assert world.reconcile().requeue_after_s == 800
-    world.pass_time(800)
-    world.settle()
+    assert world.reconcile(after_s=1000).requeue_after_s == 800
+    world.settle(after_s=800)
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "NeverReady")
 
 
@@ -105,14 +100,12 @@ def test_client_start_deadline_counts_from_engine_readiness(world: ClusterWorld)
     world.admit(world.engine())
     world.start_pod(world.engine(), ready=True)
     world.settle()
-    world.pass_time(world.settings.client_start_deadline_s - 1)
-    world.settle()
+    world.settle(after_s=world.settings.client_start_deadline_s - 1)
     assert world.group(0).state is GroupState.MEASURING
 
 
 def test_a_run_without_a_queue_is_not_queued() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     assert not world.jobs[world.engine()].suspended
     assert world.status_and_reason(ConditionType.QUEUED) == ("False", "NotQueued")
 
@@ -311,8 +304,7 @@ def test_a_manually_deleted_pod_is_a_lost_launch(world: ClusterWorld) -> None:
     serve(world)
     world.change_pod(world.engine(), deleted_at=world.now + timedelta(seconds=5))
     assert world.reconcile().requeue_after_s == 5
-    world.pass_time(5)
-    world.settle()
+    world.settle(after_s=5)
     assert (world.group(0).attempt, world.group(0).preemptions) == (1, 0)
     assert world.launched[-1] == world.engine(0, 1)
 
@@ -389,8 +381,7 @@ DISRUPTIONS: dict[str, Callable[[ClusterWorld, str], None]] = {
 
 @pytest.mark.parametrize("disruption", DISRUPTIONS)
 def test_a_disrupted_engine_is_preempted_and_launched_as_another_job(disruption: str) -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     for attempt in range(4):
         world.start_pod(world.engine(0, attempt), ready=True)
         world.settle()
@@ -408,8 +399,7 @@ def test_a_disrupted_engine_is_preempted_and_launched_as_another_job(disruption:
 
 @pytest.mark.parametrize("disruption", DISRUPTIONS)
 def test_disruptions_use_the_preemption_budget_and_are_counted_once(disruption: str) -> None:
-    world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 0}}))
-    world.settle()
+    world = launched(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 0}}))
     world.start_pod(world.engine(), ready=True)
     world.settle()
     DISRUPTIONS[disruption](world, world.engine())
@@ -427,15 +417,13 @@ def test_a_suspended_run_leaves_its_queue_and_rejoins_it_when_resumed(world: Clu
     if measuring:
         serve(world)
         world.hold_back(world.engine())
-    world.run["spec"]["suspend"] = True
-    world.settle()
+    world.suspend()
     assert world.jobs == {}
     assert (world.status.phase, world.status_and_reason(ConditionType.QUEUED)) == (
         Phase.SUSPENDED,
         ("False", "NotQueued"),
     )
-    world.run["spec"]["suspend"] = False
-    world.settle()
+    world.suspend(suspend=False)
     row = world.group(0)
     assert (row.state, row.attempt, row.suspensions, row.preemptions) == (GroupState.QUEUED, 1, 1, 0)
 
@@ -468,7 +456,6 @@ def test_a_suspended_client_is_reported_and_fails_the_group_after_its_deadline(w
     world.jobs[world.client()] = replace(world.jobs[world.client()], suspended=True, started_at=None)
     world.settle()
     assert "suspended, and not by specbench" in world.group(0).message
-    world.pass_time(world.settings.client_start_deadline_s)
-    world.settle()
+    world.settle(after_s=world.settings.client_start_deadline_s)
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "ClientNotStarted")
     assert "suspended, and not by specbench" in world.group(0).message

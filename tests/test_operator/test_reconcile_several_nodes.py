@@ -37,11 +37,9 @@ def start(world: ClusterWorld, group: int = 0, attempt: int = 0, *, ready: bool 
 
 def serve(world: ClusterWorld, group: int = 0, attempt: int = 0) -> None:
     start(world, group, attempt)
-    world.pass_time(1)
-    world.reconcile()
+    world.reconcile(after_s=1)
     world.start_pod(world.client(group, attempt), ready=True)
-    world.pass_time(1)
-    world.reconcile()
+    world.reconcile(after_s=1)
 
 
 def change(world: ClusterWorld, worker: int, **fields: Any) -> None:
@@ -112,8 +110,7 @@ def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
     world.reconcile()
     before = world.status.gpu_seconds_held
     change(world, 1, terminated=ContainerTerminated(1, "Error", "", world.now, world.now), restarts=1)
-    world.pass_time(60)
-    world.reconcile()
+    world.reconcile(after_s=60)
     assert world.status.gpu_seconds_held - before == pytest.approx(NODES * 8 * 60, abs=NODES * 8 * 2)
 
 
@@ -125,8 +122,7 @@ def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(worker: int
     (name,) = [name for name, pod in world.pods.items() if pod.worker == worker]
     del world.pods[name]
     world.start_pod(world.engine(), worker=worker, node="other", ready=True)
-    world.pass_time(1)
-    world.settle()
+    world.settle(after_s=1)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     assert sets(world) == [f"{world.engine(0, 1)}-n"], "the set of the lost launch is deleted"
     assert (world.group(0).attempt, world.group(0).reason) == (1, "Starting")

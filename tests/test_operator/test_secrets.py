@@ -20,7 +20,7 @@ from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.cluster.store_session import StoreError
 from specbench_operator.run.decide import SECRETS_RETRY_S
 from specbench_operator.state.run import RunObservation, StoreFailure
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.gate_reports import GATE
 from specbench_testing.operator_builders import fenced, operator_run
 from specbench_testing.resources import endpoint_edits
@@ -269,8 +269,7 @@ def test_an_api_key_needs_a_label_of_its_own() -> None:
         {**endpoint_edits("none", apiKeySecretRef={"name": "key"}), "spec.placement": {}, "spec.results.s3": NO_KEYS}
     )
     for label, phase in (("hub", Phase.INVALID), ("endpoint", Phase.RUNNING)):
-        world = ClusterWorld(run=run, settings=OPT_IN, secret_uses={"key": label})
-        world.settle()
+        world = launched(run=run, settings=OPT_IN, secret_uses={"key": label})
         assert world.status.phase is phase
     world.run["status"] = {}
     world.secret_uses = {}

@@ -8,7 +8,7 @@ import pytest
 
 from specbench_api.launch.launcher import is_pinned
 from specbench_api.spec.conditions import ConditionType
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import launched
 from specbench_testing.operator_builders import operator_run
 
 DIGEST = "sha256:" + "0" * 64
@@ -24,8 +24,7 @@ DIGEST = "sha256:" + "0" * 64
     ],
 )
 def test_an_image_that_may_move_is_named_with_the_remedy(engine: dict[str, Any], moving: str | None) -> None:
-    world = ClusterWorld(operator_run({"spec.engine": engine}))
-    world.settle()
+    world = launched(operator_run({"spec.engine": engine}))
     assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
     message = world.condition(ConditionType.VALIDATED).message
     assert (message == "") == (moving is None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.outcome.termination import Exit
-from specbench_testing.cluster_world import ClusterWorld, finish_other_arm
+from specbench_testing.cluster_world import finish_other_arm, launched
 from specbench_testing.run_phases import RUNS
 
 PROBLEMS = {
@@ -27,8 +27,7 @@ def test_the_problem_of_a_phase(name: str) -> None:
 
 
 def test_a_failed_arm_stays_a_problem_with_its_reason() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.start_pod(world.engine())
     world.crash(world.engine(), 137, reason="OOMKilled")
     world.settle()
@@ -37,8 +36,7 @@ def test_a_failed_arm_stays_a_problem_with_its_reason() -> None:
 
 
 def test_bad_input_is_a_problem() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.serve()
     world.fail_client(Exit.BAD_INPUT, "BadInput")
     world.settle()

@@ -24,7 +24,7 @@ from specbench_operator.run.launches.group import ENGINE_FAULTS
 from specbench_operator.run.status import size_limit
 from specbench_operator.run.status.run_status import arms_of
 from specbench_operator.run.status.size_limit import SHORT_REASON, STATUS_BYTES_MAX, clip, fit_to_size, json_size
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import figure, operator_run, summary_of
 
 LIMIT = 100_000
@@ -117,23 +117,19 @@ def test_fit_to_size_keeps_any_status_below_the_limit_and_is_idempotent(
 
 
 def test_a_shortened_status_is_written_no_more_often_than_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.serve(0)
     world.fail_client(Exit.BUG, "ClientFailed", "x" * 1000)
     world.settle()
     world.serve(1)
     world.settle()
     monkeypatch.setattr(size_limit, "STATUS_BYTES_MAX", json_size(world.status) - 500)
-    world.pass_time(60)
-    world.reconcile()
+    world.reconcile(after_s=60)
     assert world.group(0).message == "x" * size_limit.SHORT_MESSAGE
     written = world.status
-    world.pass_time(5)
-    world.reconcile()
+    world.reconcile(after_s=5)
     assert world.status == written, "otherwise each second would cause a write and a reconcile"
-    world.pass_time(60)
-    world.reconcile()
+    world.reconcile(after_s=60)
     assert world.status.gpu_seconds_held == written.gpu_seconds_held + 65 * 2
 
 
@@ -228,8 +224,7 @@ def test_decided_and_error_statuses_are_below_the_limit() -> None:
     dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
     works = [{"name": f"w{row}", "dataset": dataset, "output": {"maxTokens": row + 8}} for row in range(16)]
     load = {"concurrency": list(range(1, 17)), "repeats": 1}
-    world = ClusterWorld(operator_run({"spec.workloads": works, "spec.load": load}))
-    world.settle()
+    world = launched(operator_run({"spec.workloads": works, "spec.load": load}))
     world.measure(0)
     world.measure(1)
     summary = summary_of(world.plan, len(world.plan.points))
