@@ -1,8 +1,8 @@
 """A person who may only create runs and campaigns in one namespace attacks, on a real cluster.
 
 The API server tries every attack of specbench_testing.tenant_attacks against the chart's admission policies and fence.
-Through the operator's process, with its fence but without the policies, `make test` sends one attack of each kind, and
-`make test-long` all of them, also without the fence. `test_tenant_decisions` has what the operator decides about each.
+One attack of each kind goes through the operator's process, with its fence but without the policies.
+`test_tenant_decisions` has what the operator decides about each, with and without the fence.
 """
 
 from __future__ import annotations
@@ -179,34 +179,22 @@ def tried(attacks: Sequence[Attack], site: TenantSite) -> TenantSite:
     return site
 
 
-SETS = [
-    pytest.param(ONE_OF_EACH_KIND, id="one of each kind"),
-    pytest.param(ALL, id="all", marks=pytest.mark.long),
-]
-
-
-@pytest.fixture(scope="module", params=SETS)
-def attacks(request: pytest.FixtureRequest) -> list[Attack]:
-    return list(request.param)
-
-
 @pytest.fixture(scope="module")
 def fenced(
     cluster: Cluster,
     crd: Definition,
     campaign_crd: Definition,
-    attacks: list[Attack],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TenantSite]:
-    with tenant_site(cluster, tmp_path_factory.mktemp("fenced"), TENANT_FENCE) as site:
-        yield tried(attacks, site)
+    with tenant_site(cluster, tmp_path_factory.mktemp("fenced")) as site:
+        yield tried(ONE_OF_EACH_KIND, site)
         assert site.operator.bugs() == []
 
 
-def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: TenantSite, attacks: list[Attack]) -> None:
+def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: TenantSite) -> None:
     """Without the policies, nothing checks that the person may read a Secret whose label allows the use."""
     accepted = {"changed"}
-    for attack in attacks:
+    for attack in ONE_OF_EACH_KIND:
         if attack.by_schema:
             assert names_field(fenced.refused[attack.name], "spec", attack.admission)
             continue
@@ -218,8 +206,8 @@ def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: Tenant
     assert fenced.runs_with_children() == accepted
 
 
-def test_the_operator_refuses_each_campaign(fenced: TenantSite, attacks: list[Attack]) -> None:
-    for attack in attacks:
+def test_the_operator_refuses_each_campaign(fenced: TenantSite) -> None:
+    for attack in ONE_OF_EACH_KIND:
         if attack.axis:
             path, _ = attack.axis
             names_secret = re.search("credentialsSecretRef|tokenSecretRef|imagePullSecrets|placement.*template", path)
@@ -260,6 +248,3 @@ def test_nothing_runs_elsewhere_or_with_an_account_of_others(fenced: TenantSite)
     assert not {OPERATOR_ACCOUNT, "admin"} & set(accounts)
     secrets = {name for name in (*SECRETS, "absent") if contains(fenced.children("jobs"), {"name": name})}
     assert secrets <= {"bench-s3", "team-s3", "team-hub"}
-
-
-# Open: neither fence nor policies
