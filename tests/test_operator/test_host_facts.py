@@ -74,13 +74,6 @@ def test_every_fact_has_the_host_as_source_and_a_default_reason() -> None:
     assert facts.unknown_reason == "neither the pod nor its node reports it"
 
 
-def test_each_fact_names_its_source() -> None:
-    facts = environment(node(LABELS)).facts
-    assert facts[FactName.GPU].source == "the node's label nvidia.com/gpu.product"
-    assert facts[FactName.IMAGE_DIGEST].source == "the pod's containerStatuses.imageID"
-    assert facts[FactName.GPU_COUNT].source == "the pod's resources: nvidia.com/gpu"
-
-
 def test_reads_the_labels_of_older_gpu_feature_discovery() -> None:
     facts = environment(node(OLDER_LABELS)).facts
     assert (facts[FactName.DRIVER].value, facts[FactName.DRIVER_CUDA].value) == ("550.54.15", "12.4")

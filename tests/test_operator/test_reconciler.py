@@ -250,36 +250,6 @@ def test_a_deleted_run_needs_no_work(harness: ReconcilerHarness) -> None:
     assert harness.reconcile(KEY._replace(name="gone")) == ReconcileResult()
 
 
-def test_a_retryable_error_sets_reconciling_and_is_raised(harness: ReconcilerHarness) -> None:
-    harness.cluster.refuse = raising(Retry("Forbidden", "exceeded quota"))
-    with pytest.raises(Retry):
-        harness.reconcile(KEY)
-    assert harness.condition(ConditionType.RECONCILING) == (ConditionStatus.TRUE, "Forbidden")
-    assert harness.condition(ConditionType.STALLED)[0] is ConditionStatus.FALSE
-    assert harness.condition(ConditionType.READY)[0] is ConditionStatus.FALSE
-
-
-def test_a_permanent_error_sets_stalled_until_it_is_fixed(harness: ReconcilerHarness) -> None:
-    harness.cluster.refuse = raising(Stop("ManifestRefused", "spec.x: invalid"))
-    with pytest.raises(Stop):
-        harness.reconcile(KEY)
-    assert harness.condition(ConditionType.STALLED) == (ConditionStatus.TRUE, "ManifestRefused")
-    assert harness.condition(ConditionType.RECONCILING)[0] is ConditionStatus.FALSE
-    harness.cluster.refuse = lambda: None
-    harness.reconcile(KEY)
-    assert harness.condition(ConditionType.STALLED)[0] is ConditionStatus.FALSE
-    assert harness.condition(ConditionType.RECONCILING)[0] is ConditionStatus.TRUE
-
-
-def test_a_refused_launch_is_not_recorded_as_made(harness: ReconcilerHarness) -> None:
-    harness.cluster.refuse = raising(Retry("Forbidden", "exceeded quota"))
-    with pytest.raises(Retry):
-        harness.reconcile(KEY)
-    harness.cluster.refuse = lambda: None
-    harness.reconcile(KEY)
-    assert harness.cluster.world.launched == ["demo-g0-0"]
-
-
 def test_an_engine_whose_client_is_refused_releases_its_gpus_after_the_deadline(harness: ReconcilerHarness) -> None:
     world = harness.cluster.world
     world.settle()

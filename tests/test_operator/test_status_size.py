@@ -11,18 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.termination import Exit
-from specbench_api.plan.expansion import expand
 from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX, POINTS_MAX
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.load import Level
-from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
 from specbench_operator.cluster.writer import _event_manifest
 from specbench_operator.errors import Retry
 from specbench_operator.run.decide import status_after_error
 from specbench_operator.run.launches.group import ENGINE_FAULTS
 from specbench_operator.run.status import size_limit
-from specbench_operator.run.status.run_status import arms_of
 from specbench_operator.run.status.size_limit import SHORT_REASON, STATUS_BYTES_MAX, clip, fit_to_size, json_size
 from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import figure, operator_run, summary_of
@@ -157,60 +154,6 @@ def test_the_kept_rows_are_the_first_loads_of_every_arm() -> None:
     for kept in levels:
         assert kept == list(range(1, len(kept) + 1))
         assert abs(len(kept) - len(levels[0])) <= 1
-
-
-@pytest.mark.parametrize(
-    ("drafters", "levels", "workloads", "repeats"), [(1, 16, 16, 2), (8, 9, 4, 3), (16, 3, 2, 9), (16, 1, 1, 32)]
-)
-def test_the_status_of_a_thousand_points_is_below_100_kb(
-    drafters: int, levels: int, workloads: int, repeats: int
-) -> None:
-    dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
-    edits: dict[str, Any] = {
-        "spec.drafters": [
-            {"name": f"ngram-{number}", "method": "ngram", "numSpeculativeTokens": number + 1}
-            for number in range(drafters)
-        ],
-        "spec.workloads": [
-            {"name": f"work-{number}", "dataset": dataset, "output": {"maxTokens": 8 + number}}
-            for number in range(workloads)
-        ],
-        "spec.load": {
-            "concurrency": [number + 1 for number in range(levels)],
-            "repeats": min(repeats, 31),
-            "order": "Interleaved",
-        },
-    }
-    plan = expand(parse_run(operator_run(edits)))
-    assert len(plan.points) >= 500
-    summary = summary_of(plan, len(plan.points))
-    cells = [
-        summary.cells[1].model_copy(
-            update={
-                "arm": arm.name,
-                "workload": workload.name,
-                "level": Level(concurrency=level + 1),
-                "figures": CELL,
-                "findings": ["WarmupNotSteady", "ArmEnvironmentsDiffer"],
-            }
-        )
-        for arm in plan.arms
-        for workload in plan.workloads
-        for level in range(levels)
-    ]
-    whole = RunStatus(
-        phase=Phase.SUCCEEDED,
-        conditions=[condition(kind, "a verdict of some length, " * 20) for kind in ConditionType],
-        completion_time=NOON,
-        groups=[
-            GroupStatus(index=group.index, arm=group.arm, state=GroupState.DONE, points=len(group.points), measured=1)
-            for group in plan.groups
-        ],
-        arms=arms_of(summary.model_copy(update={"cells": cells})),
-    )
-    small = fit_to_size(whole)
-    assert json_size(small) < LIMIT
-    assert len(small.arms) >= min(len(cells), 60), "the results have their share"
 
 
 def test_long_messages_of_failed_groups_are_shortened_in_favour_of_the_results() -> None:
