@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 from urllib3.connection import HTTPConnection
 
-from kubernetes import client
 from specbench_operator.cluster.api import JOB, RUN, KubernetesApi
 from specbench_operator.cluster.leadership import Leadership, NotLeading
 from specbench_operator.telemetry import RunRow, Telemetry
+from specbench_testing.fake_api_server import api_of, api_server
 
 NAMED = {"kind": JOB, "metadata": {"name": "j", "namespace": "n"}}
 WRITES: dict[str, Callable[[KubernetesApi], object]] = {
@@ -40,37 +37,17 @@ class Requests:
     methods: list[str] = field(default_factory=list)
     delay: Callable[[], None] = lambda: None
 
+    def answer(self, method: str, _path: str, _query: object) -> tuple[int, bytes]:
+        self.methods.append(method)
+        self.delay()
+        return 200, b'{"kind": "Status", "items": [], "metadata": {}, "status": {"allowed": true}}'
+
 
 @pytest.fixture
 def requests() -> Iterator[Requests]:
     found = Requests()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def answer(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
-            found.methods.append(self.command)
-            found.delay()
-            body = b'{"kind": "Status", "items": [], "metadata": {}, "status": {"allowed": true}}'
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Log nothing."""
-
-    for method in ("GET", "POST", "PATCH", "DELETE"):
-        setattr(Handler, f"do_{method}", Handler.answer)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    found.url = f"http://127.0.0.1:{server.server_port}"
-    yield found
-    server.shutdown()
-    server.server_close()
+    with api_server(found.answer) as found.url:
+        yield found
 
 
 @dataclass
@@ -83,15 +60,9 @@ class Clock:
         return self.now
 
 
-def api_of(requests: Requests, leadership: Leadership) -> KubernetesApi:
-    configuration = client.Configuration()
-    configuration.host = requests.url
-    return KubernetesApi(client.ApiClient(configuration), 10, leadership)
-
-
 @pytest.mark.parametrize("write", WRITES)
 def test_a_standby_sends_no_write(requests: Requests, write: str) -> None:
-    api = api_of(requests, Leadership())
+    api = api_of(requests.url, Leadership())
     with pytest.raises(NotLeading):
         WRITES[write](api)
     assert requests.methods == []
@@ -99,7 +70,7 @@ def test_a_standby_sends_no_write(requests: Requests, write: str) -> None:
 
 @pytest.mark.parametrize("read", READS)
 def test_a_standby_reads(requests: Requests, read: str) -> None:
-    READS[read](api_of(requests, Leadership()))
+    READS[read](api_of(requests.url, Leadership()))
     assert requests.methods, read
 
 
@@ -108,7 +79,7 @@ def test_a_leader_writes_until_its_time_is_over(requests: Requests, write: str) 
     clock = Clock()
     leadership = Leadership(clock)
     leadership.extend(10)
-    api = api_of(requests, leadership)
+    api = api_of(requests.url, leadership)
     clock.now = 9.9
     WRITES[write](api)
     assert len(requests.methods) == 1
@@ -131,7 +102,7 @@ def test_the_time_to_connect_counts(requests: Requests, write: str, monkeypatch:
     leadership = Leadership(clock)
     leadership.extend(10)
     with pytest.raises(NotLeading):
-        WRITES[write](api_of(requests, leadership))
+        WRITES[write](api_of(requests.url, leadership))
     assert requests.methods == []
 
 
@@ -147,7 +118,7 @@ def test_a_write_is_not_sent_a_second_time_after_the_time_is_over(requests: Requ
 
     requests.delay = break_connection
     with pytest.raises(NotLeading):
-        api_of(requests, leadership).delete(JOB, "n", "j", "u")
+        api_of(requests.url, leadership).delete(JOB, "n", "j", "u")
     assert requests.methods == ["DELETE"]
 
 
@@ -156,7 +127,7 @@ def test_a_write_is_in_progress_until_its_answer(requests: Requests) -> None:
     leadership.extend(10)
     answered: list[bool] = []
     requests.delay = lambda: answered.append(leadership.await_writes(0))
-    api = api_of(requests, leadership)
+    api = api_of(requests.url, leadership)
     api.create(NAMED)
     api.get(JOB, "n", "j")
     assert answered == [False, True], "a read is not a write"
