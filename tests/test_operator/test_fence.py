@@ -399,60 +399,51 @@ def test_a_run_waits_when_the_gpu_hours_of_its_namespace_are_used(held: float, g
     assert (decision.apply == ()) is waits
 
 
-def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_begun() -> None:
-    class Server:
-        """An API server and S3 with one run."""
+class Server:
+    """An API server and S3 with one run, which was created at NOON. A list of all runs takes a second."""
 
-        def __init__(self, phase: str) -> None:
-            self.run = operator_run()
-            self.run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
-            self.run["status"] = {"phase": phase, "gpuSecondsHeld": 5}
+    def __init__(self, phase: str) -> None:
+        self.run = operator_run()
+        self.run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
+        self.run["status"] = {"phase": phase, "gpuSecondsHeld": 5}
+        self.now, self.lists = 0.0, 0
 
-        def get(self, _kind: str, _namespace: str, _name: str) -> Any:
-            return self.run
+    def get(self, _kind: str, _namespace: str, _name: str) -> Any:
+        return self.run
 
-        def list(self, kind: str, _namespace: str, **_selectors: str) -> list[Any]:
-            return [self.run] if kind == "SpecBenchRun" else []
+    def each(self, _kind: str, _namespace: str) -> Any:
+        self.lists, self.now = self.lists + 1, self.now + 1
+        return [self.run]
 
-        def each(self, kind: str, namespace: str, **selectors: str) -> Any:
-            return self.list(kind, namespace, **selectors)
+    def list(self, _kind: str, _namespace: str, **_selectors: str) -> list[Any]:
+        return []
 
-        def read(self, _run: object, *, last_launch: bool) -> StoredResults:
-            return StoredResults()
-
-    def seen(phase: str, **limits: Any) -> tuple[NamespaceRun, ...]:
-        server: Any = Server(phase)
-        observed = RunObserver(server, server, limits=fenced(limits=limits).limits).observe("default", "demo")
-        assert observed is not None
-        return observed.namespace_runs
-
-    (own,) = seen("Pending", runs=1)
-    assert (own.name, own.created, own.phase, own.gpu_seconds) == ("demo", "2026-01-02T12:00:00Z", "Pending", 5)
-    assert seen("Pending", gpuHours=1)
-    assert (seen("Pending"), seen("Running", runs=1)) == ((), ())
+    def read(self, _run: object, *, last_launch: bool) -> StoredResults:
+        return StoredResults()
 
 
-@pytest.mark.draws
+@pytest.mark.parametrize(
+    ("phase", "limits", "names"),
+    [
+        ("Pending", {"runs": 1}, ["demo"]),
+        ("Pending", {"gpuHours": 1}, ["demo"]),
+        ("Pending", {}, []),
+        ("Running", {"runs": 1}, []),
+    ],
+)
+def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_begun(
+    phase: str, limits: dict[str, int], names: list[str]
+) -> None:
+    server: Any = Server(phase)
+    observed = RunObserver(server, server, limits=fenced(limits=limits).limits).observe("default", "demo")
+    assert observed is not None
+    seen = [(run.name, run.created, run.phase, run.gpu_seconds) for run in observed.namespace_runs]
+    assert seen == [(name, "2026-01-02T12:00:00Z", phase, 5) for name in names]
+
+
 def test_a_thousand_waiting_runs_do_not_list_each_other_without_end() -> None:
     """A list that takes one second is made every ten seconds at most, however many runs wait."""
-
-    class Server:
-        now, lists = 0.0, 0
-
-        def get(self, _kind: str, _namespace: str, _name: str) -> Any:
-            return {**operator_run(), "status": {"phase": "Pending"}}
-
-        def each(self, _kind: str, _namespace: str) -> list[Any]:
-            self.lists, self.now = self.lists + 1, self.now + 1
-            return []
-
-        def list(self, _kind: str, _namespace: str, **_selectors: str) -> list[Any]:
-            return []
-
-        def read(self, _run: object, *, last_launch: bool) -> StoredResults:
-            return StoredResults()
-
-    server: Any = Server()
+    server: Any = Server("Pending")
     observer = RunObserver(server, server, limits=fenced(limits={"runs": 1}).limits, clock=lambda: server.now)
     for _ in range(1000):
         observer.observe("default", "demo")

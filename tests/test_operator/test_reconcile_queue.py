@@ -15,7 +15,7 @@ from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import FailureScope, JobFailure, LaunchVerdict, QueueWait
 from specbench_operator.state.run import RunDecision
-from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, launched
+from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import operator_run
 
 DAY_S = 86_400.0
@@ -33,12 +33,29 @@ def queued_world(**placement: Any) -> ClusterWorld:
     return launched(operator_run({"spec.placement": {"gpus": 2, "queueName": "bench", **placement}}))
 
 
-def serve(world: ClusterWorld, launch: int = 0) -> None:
-    """Admit the engine's Job, make its pod ready and start the client of this launch."""
+def make_pod_ready(world: ClusterWorld) -> None:
+    """Admit the engine's Job and make its pod ready."""
     world.admit(world.engine())
     world.start_pod(world.engine(), ready=True)
+
+
+def make_ready(world: ClusterWorld) -> None:
+    """The same, and settle."""
+    make_pod_ready(world)
     world.settle()
+
+
+def serve(world: ClusterWorld, launch: int = 0) -> None:
+    """Admit the engine's Job, make its pod ready and start the client of this launch."""
+    make_ready(world)
     world.start_pod(world.client(0, launch), ready=True)
+    world.settle()
+
+
+def load(world: ClusterWorld) -> None:
+    """Admit the engine's Job and start its pod, which is not ready."""
+    world.admit(world.engine())
+    world.start_pod(world.engine())
     world.settle()
 
 
@@ -97,9 +114,7 @@ def test_deadlines_start_at_admission(world: ClusterWorld) -> None:
 
 def test_client_start_deadline_counts_from_engine_readiness(world: ClusterWorld) -> None:
     world.pass_time(DAY_S)
-    world.admit(world.engine())
-    world.start_pod(world.engine(), ready=True)
-    world.settle()
+    make_ready(world)
     world.settle(after_s=world.settings.client_start_deadline_s - 1)
     assert world.group(0).state is GroupState.MEASURING
 
@@ -127,25 +142,6 @@ def test_a_preempted_engine_keeps_its_job_and_is_measured_as_another_launch(worl
     assert (row.state, row.attempt, row.preemptions, row.measured) == (GroupState.QUEUED, 1, 1, 0)
     assert "Preempted" in {event.reason for event in world.events}
     assert [job for job in world.jobs.values() if job.key.role == ROLE_CLIENT] == []
-
-    world.pass_time(DAY_S)
-    world.admit(world.engine())
-    pod = world.start_pod(world.engine())
-    world.settle()
-    assert (world.group(0).state, world.group(0).engine_pod) == (GroupState.STARTING, pod)
-    assert world.client(0, 1) not in world.jobs, "the engine is not ready"
-    world.change_pod(world.engine(), ready=True)
-    world.settle()
-    client = world.jobs[world.client(0, 1)]
-    assert (client.engine_pod, client.key.attempt) == (pod, 1)
-    assert {name for kind, name in world.objects if kind == "Service"} == {world.engine(0, 1)}
-    world.start_pod(world.client(0, 1), ready=True)
-    world.settle()
-    assert "1 times" in world.condition(ConditionType.QUEUED).message
-    world.finish_client(0, 1)
-    world.settle()
-    assert world.states()[0] is GroupState.DONE
-    assert world.launched == [world.engine(0), world.engine(1)]
 
 
 def test_the_service_of_a_restarted_launch_selects_the_pods_of_its_job(world: ClusterWorld) -> None:
@@ -235,9 +231,7 @@ def test_every_kind_of_preemption_counts_once_and_ends_the_client(
 
 
 def test_a_preemption_during_loading_is_counted(world: ClusterWorld) -> None:
-    world.admit(world.engine())
-    world.start_pod(world.engine())
-    world.settle()
+    load(world)
     world.hold_back(world.engine())
     world.reap()
     world.settle()
@@ -252,47 +246,31 @@ def reconcile_with_stale_jobs(world: ClusterWorld, change: Callable[[], None]) -
 
 
 def test_a_job_admitted_between_two_lists_is_not_preempted(world: ClusterWorld) -> None:
-    def admitted() -> None:
-        world.admit(world.engine())
-        world.start_pod(world.engine(), ready=True)
-
-    reconcile_with_stale_jobs(world, admitted)
+    reconcile_with_stale_jobs(world, lambda: make_pod_ready(world))
     world.settle()
     assert (world.group(0).preemptions, world.group(0).state) == (0, GroupState.MEASURING)
     assert world.client() in world.jobs
 
 
-@pytest.mark.parametrize("measuring", [True, False])
-def test_a_pod_created_between_two_lists_is_not_mistaken_for_the_old_one(world: ClusterWorld, measuring: bool) -> None:
-    if measuring:
-        serve(world)
-    else:
-        world.admit(world.engine())
-        world.start_pod(world.engine())
-        world.settle()
+@pytest.mark.parametrize("begin", [serve, load])
+def test_a_pod_created_between_two_lists_is_not_mistaken_for_the_old_one(
+    world: ClusterWorld, begin: Callable[[ClusterWorld], None]
+) -> None:
+    begin(world)
     world.hold_back(world.engine())
     world.reap()
 
-    def admitted() -> None:
-        world.admit(world.engine())
-        world.start_pod(world.engine(), ready=True)
-
-    reconcile_with_stale_jobs(world, admitted)
+    reconcile_with_stale_jobs(world, lambda: make_pod_ready(world))
     world.settle()
     assert (world.group(0).preemptions, world.group(0).state) == (1, GroupState.MEASURING)
     assert world.jobs[world.client(0, 1)].engine_pod == world.group(0).engine_pod
 
 
-@pytest.mark.parametrize("measuring", [True, False])
+@pytest.mark.parametrize("begin", [serve, load])
 def test_a_pod_deleted_between_two_lists_is_not_lost_before_the_next_reconcile(
-    world: ClusterWorld, measuring: bool
+    world: ClusterWorld, begin: Callable[[ClusterWorld], None]
 ) -> None:
-    if measuring:
-        serve(world)
-    else:
-        world.admit(world.engine())
-        world.start_pod(world.engine())
-        world.settle()
+    begin(world)
     reconcile_with_stale_jobs(world, lambda: world.hold_back(world.engine()))
     assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "EngineLost")
     world.settle()
@@ -327,9 +305,7 @@ def test_preemptions_and_losses_have_separate_budgets() -> None:
     world.run.pop("status")
     world.settle()
     assert world.group(0).preemptions == 4, "the Job records them"
-    world.admit(world.engine())
-    world.start_pod(world.engine(), ready=True)
-    world.settle()
+    make_ready(world)
     world.lose_job(world.engine())
     world.settle()
     assert (world.group(0).state, world.group(0).attempt) == (GroupState.QUEUED, 5), "the first loss"
@@ -347,10 +323,6 @@ def test_an_exhausted_preemption_budget_fails_the_arm_and_removes_its_job(budget
     assert f"preempted {budget + 1} times, more than spec.placement.preemptionBudget ({budget})" in row.message
     assert world.engine(0) not in world.jobs, "a deadline would not end a Job that is suspended"
     assert world.launched == [world.engine(0), world.engine(1)], "the other arm continues"
-    world.admit(world.engine(1))
-    finish_other_arm(world)
-    assert world.status_and_reason(ConditionType.MEASUREMENT_COMPLETE) == ("False", "Preempted")
-    assert world.status.phase is Phase.SUCCEEDED
 
 
 def preempted_by_the_scheduler(world: ClusterWorld, engine: str) -> None:
@@ -450,9 +422,7 @@ def test_a_job_that_failed_while_suspended_has_ended(world: ClusterWorld) -> Non
 
 
 def test_a_suspended_client_is_reported_and_fails_the_group_after_its_deadline(world: ClusterWorld) -> None:
-    world.admit(world.engine())
-    world.start_pod(world.engine(), ready=True)
-    world.settle()
+    make_ready(world)
     world.jobs[world.client()] = replace(world.jobs[world.client()], suspended=True, started_at=None)
     world.settle()
     assert "suspended, and not by specbench" in world.group(0).message
