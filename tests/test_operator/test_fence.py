@@ -29,6 +29,7 @@ from specbench_operator.state.run import (
 )
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished
+from specbench_testing.fake_backends import FakeBackends
 from specbench_testing.fenced_runs import BASE, FENCE, REFUSED, Edits
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 from specbench_testing.resources import edit
@@ -399,27 +400,18 @@ def test_a_run_waits_when_the_gpu_hours_of_its_namespace_are_used(held: float, g
     assert (decision.apply == ()) is waits
 
 
-class Server:
-    """An API server and S3 with one run, which was created at NOON. A list of all runs takes a second."""
+class Server(FakeBackends):
+    """An API server with a run that was created at NOON. A list of all runs takes a second."""
 
     def __init__(self, phase: str) -> None:
-        self.run = operator_run()
+        super().__init__()
         self.run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
         self.run["status"] = {"phase": phase, "gpuSecondsHeld": 5}
         self.now, self.lists = 0.0, 0
 
-    def get(self, _kind: str, _namespace: str, _name: str) -> Any:
-        return self.run
-
-    def each(self, _kind: str, _namespace: str) -> Any:
+    def each(self, _kind: str, _namespace: str, **_selectors: str) -> Any:
         self.lists, self.now = self.lists + 1, self.now + 1
         return [self.run]
-
-    def list(self, _kind: str, _namespace: str, **_selectors: str) -> list[Any]:
-        return []
-
-    def read(self, _run: object, *, last_launch: bool) -> StoredResults:
-        return StoredResults()
 
 
 @pytest.mark.parametrize(
@@ -434,9 +426,7 @@ class Server:
 def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_begun(
     phase: str, limits: dict[str, int], names: list[str]
 ) -> None:
-    server: Any = Server(phase)
-    observed = RunObserver(server, server, limits=fenced(limits=limits).limits).observe("default", "demo")
-    assert observed is not None
+    observed = Server(phase).observe(limits=fenced(limits=limits).limits)
     seen = [(run.name, run.created, run.phase, run.gpu_seconds) for run in observed.namespace_runs]
     assert seen == [(name, "2026-01-02T12:00:00Z", phase, 5) for name in names]
 

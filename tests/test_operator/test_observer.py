@@ -16,11 +16,11 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import known_results_uid, newest_matching_results, with_adopted_uid
 from specbench_operator.cluster.s3 import Listing
-from specbench_operator.state.run import EarlierRun, RunObservation, StoredResults, StoreFailure
+from specbench_operator.state.run import EarlierRun, StoredResults, StoreFailure
 from specbench_testing.cluster_world import AWAY, ClusterWorld
+from specbench_testing.fake_backends import FakeBackends
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 from specbench_testing.resources import edit
@@ -81,18 +81,15 @@ def test_finds_the_newest_results_of_the_same_plan(plans: Mapping[str, tuple[int
 
 
 @dataclass
-class FakeBackends:
-    """A fake API server and S3 for one run; records which results are looked up."""
+class Adopting(FakeBackends):
+    """A run that adopts the latest results; records which results are looked up."""
 
     run: dict[str, Any] = field(default_factory=lambda: operator_run(LATEST))
     found: str | StoreFailure | None = OLDER_UID
     plans: tuple[str, ...] = ()
     lookups: list[str] = field(default_factory=list)
 
-    def get(self, kind: str, _namespace: str, _name: str) -> Any:
-        return self.run if kind == "SpecBenchRun" else None
-
-    def list(self, kind: str, _namespace: str, *, labels: str = "", fields: str = "") -> list[Any]:
+    def list(self, kind: str, _namespace: str, **_selectors: str) -> list[Any]:
         labelled = {"specbench.io/role": "plan"}
         meta = {"name": "p", "uid": "p", "labels": labelled, "ownerReferences": [{"uid": UID, "controller": True}]}
         return [{"metadata": meta, "data": {"plan.json": text}} for text in self.plans] if kind == "ConfigMap" else []
@@ -101,39 +98,30 @@ class FakeBackends:
         self.lookups.append(run.results_uid)
         return StoredResults()
 
-    def read_gate(self, _run: SpecBenchRun) -> GateReport | None:
-        return None
-
     def latest(self, _run: SpecBenchRun) -> str | StoreFailure | None:
         self.lookups.append("Latest")
         return self.found
-
-    def observe(self) -> RunObservation:
-        here: Any = self
-        observed = RunObserver(here, here).observe("default", "demo")
-        assert observed is not None
-        return observed
 
     def adopted(self) -> str | None:
         return parse_run(self.observe().resource).spec.results.adopt
 
 
 def test_adopts_the_found_results_as_if_their_uid_were_in_the_spec() -> None:
-    backends = FakeBackends()
+    backends = Adopting()
     assert backends.adopted() == OLDER_UID
     assert backends.lookups == ["Latest", OLDER_UID]
 
 
 def test_starts_from_scratch_when_no_results_match() -> None:
-    backends = FakeBackends(found=None)
+    backends = Adopting(found=None)
     assert backends.adopted() is None
     assert backends.lookups == ["Latest", UID]
 
 
 @pytest.mark.parametrize("uid", [OLDER_UID, UID], ids=["earlier run", "own"])
 def test_keeps_the_first_adopted_uid_when_newer_results_appear(uid: str) -> None:
-    by_plan = FakeBackends(plans=(plan_of(uid).to_json(),), found="newer")
-    by_status = FakeBackends(found="newer")
+    by_plan = Adopting(plans=(plan_of(uid).to_json(),), found="newer")
+    by_status = Adopting(found="newer")
     by_status.run["status"] = {"results": {"uri": f"s3://results/runs/default/demo/{uid}"}}
     for backends in (by_plan, by_status):
         assert backends.adopted() == (None if uid == UID else uid)
@@ -146,7 +134,7 @@ def test_an_unreadable_plan_yields_no_known_uid(plan_json: str | None) -> None:
 
 
 def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:
-    backends = FakeBackends(found=AWAY)
+    backends = Adopting(found=AWAY)
     observed = backends.observe()
     assert (observed.stored, backends.lookups) == (AWAY, ["Latest"])
     world = ClusterWorld(operator_run(LATEST), trouble=AWAY)
@@ -162,7 +150,7 @@ def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:
 
 def test_a_spec_with_a_fixed_uid_or_no_adoption_is_unchanged() -> None:
     for edits in ({}, {"spec.results.adopt": OLDER_UID}):
-        backends = FakeBackends(run=operator_run(edits))
+        backends = Adopting(run=operator_run(edits))
         assert backends.observe().resource == backends.run
         assert "Latest" not in backends.lookups
 
@@ -180,11 +168,11 @@ def test_adoption_changes_only_the_adopt_field() -> None:
 NIGHTLY = {"baselineRef": {"campaign": "nightly"}}
 
 
-class Cluster:
-    """A fake API server and S3 that return fixed objects and record the requests."""
+class Gated(FakeBackends):
+    """A run that has ended, and its baseline; records what is read for the gate."""
 
     def __init__(self, gate: dict[str, Any] | None, /, **status: Any) -> None:
-        self.run = operator_run({"spec.gate": gate} if gate else None)
+        super().__init__(operator_run({"spec.gate": gate} if gate else None))
         self.run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z", **status}
         self.report = gate_report(gate=gate) if gate else None
         self.requests: list[object] = []
@@ -192,18 +180,15 @@ class Cluster:
         meta = {"name": "main", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}
         self.main = {"metadata": meta, "status": {"phase": "Succeeded", "results": {"uri": EARLIER}}}
 
-    def get(self, kind: str, _namespace: str, name: str) -> Any:
+    def get(self, kind: str, _namespace: str, name: str, *, bare: bool = False) -> Any:
         if kind == "SpecBenchRun" and name != "demo":
             self.requests.append(name)
         return {"demo": self.run, "main": self.main}.get(name)
 
-    def list(self, kind: str, _namespace: str, *, labels: str = "", fields: str = "") -> list[Any]:
+    def list(self, kind: str, _namespace: str, **selectors: str) -> list[Any]:
         if kind == "SpecBenchRun":
-            self.requests.append(labels)
+            self.requests.append(selectors["labels"])
         return [self.main] if kind == "SpecBenchRun" else []
-
-    def each(self, kind: str, namespace: str, *, labels: str = "") -> Any:
-        return self.list(kind, namespace, labels=labels)
 
     def read(self, _run: object, *, last_launch: bool) -> StoredResults:
         assert last_launch, "no status records where the last engine ran"
@@ -212,12 +197,6 @@ class Cluster:
     def read_gate(self, _run: object) -> GateReport | None:
         self.requests.append("gate.json")
         return self.report
-
-    def observe(self) -> RunObservation:
-        here: Any = self
-        observed = RunObserver(here, here).observe("default", "demo")
-        assert observed is not None
-        return observed
 
 
 MAIN = EarlierRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c")
@@ -236,7 +215,7 @@ MAIN = EarlierRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c"
 def test_a_finished_run_reads_its_gate_report_and_its_baseline_runs(
     gate: dict[str, Any], requests: list[object], earlier: tuple[EarlierRun, ...]
 ) -> None:
-    cluster = Cluster(gate)
+    cluster = Gated(gate)
     observed = cluster.observe()
     assert (observed.gate, observed.earlier, cluster.requests) == (cluster.report, earlier, requests)
 
@@ -244,18 +223,18 @@ def test_a_finished_run_reads_its_gate_report_and_its_baseline_runs(
 @pytest.mark.parametrize(
     "cluster",
     [
-        Cluster(None),
-        Cluster(GATE, completionTime=None),
-        Cluster(GATE, phase="Failed"),
-        Cluster(GATE, gate={"gateDigest": digest_of(), "passed": True, "reason": "Passed"}),
+        Gated(None),
+        Gated(GATE, completionTime=None),
+        Gated(GATE, phase="Failed"),
+        Gated(GATE, gate={"gateDigest": digest_of(), "passed": True, "reason": "Passed"}),
     ],
     ids=["no gate", "not finished", "failed", "evaluated"],
 )
-def test_nothing_is_read_when_the_gate_needs_no_evaluation(cluster: Cluster) -> None:
+def test_nothing_is_read_when_the_gate_needs_no_evaluation(cluster: Gated) -> None:
     observed = cluster.observe()
     assert (observed.gate, observed.earlier, cluster.requests) == (None, (), [])
 
 
 def test_a_changed_gate_is_read_again() -> None:
-    cluster = Cluster(GATE, gate={"gateDigest": digest_of(NIGHTLY), "passed": True, "reason": "Passed"})
+    cluster = Gated(GATE, gate={"gateDigest": digest_of(NIGHTLY), "passed": True, "reason": "Passed"})
     assert cluster.observe().gate == cluster.report

@@ -42,6 +42,14 @@ def serve(world: ClusterWorld, group: int = 0, attempt: int = 0) -> None:
     world.reconcile(after_s=1)
 
 
+def serving() -> ClusterWorld:
+    """A run whose first engine serves and whose client measures."""
+    world = spread()
+    world.settle()
+    serve(world)
+    return world
+
+
 def change(world: ClusterWorld, worker: int, **fields: Any) -> None:
     (name,) = [name for name, pod in world.pods.items() if pod.worker == worker and pod.alive]
     world.pods[name] = replace(world.pods[name], **fields)
@@ -90,9 +98,7 @@ def test_a_complete_run_leaves_no_set_and_no_pod() -> None:
 
 
 def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     world.finish_client()
     for _ in range(3):
         world.reconcile()
@@ -104,9 +110,7 @@ def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
 
 
 def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     world.reconcile()
     before = world.status.gpu_seconds_held
     change(world, 1, terminated=ContainerTerminated(1, "Error", "", world.now, world.now), restarts=1)
@@ -116,9 +120,7 @@ def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
 
 @pytest.mark.parametrize("worker", range(NODES))
 def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(worker: int) -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     (name,) = [name for name, pod in world.pods.items() if pod.worker == worker]
     del world.pods[name]
     world.start_pod(world.engine(), worker=worker, node="other", ready=True)
@@ -129,9 +131,7 @@ def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(worker: int
 
 
 def test_a_missing_node_is_a_lost_engine() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     world.pods = {name: pod for name, pod in world.pods.items() if pod.worker != 2}
     decision = world.reconcile()
     assert [stop.verdict.reason for stop in decision.stop] == [EngineReason.LOST]
@@ -159,9 +159,7 @@ def pod_replaced(world: ClusterWorld) -> None:
 def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
     consequence: Callable[[ClusterWorld], None], change_fields: dict[str, Any], reason: EngineReason
 ) -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     change(world, 2, **change_fields)
     world.pass_time(1)
     consequence(world)
@@ -179,18 +177,14 @@ def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
     ids=["disrupted but running", "deleted but not disrupted"],
 )
 def test_a_worker_is_preempted_only_if_disrupted_and_deleted(fields: dict[str, Any]) -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     change(world, 2, **fields)
     world.reconcile()
     assert world.group(0).preemptions == 0
 
 
 def test_a_worker_evicted_by_its_node_is_lost_and_not_preempted() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     change(world, 2, phase="Failed", reason="Evicted", disrupted="The node was low on resource: memory")
     world.reconcile()
     assert (world.group(0).preemptions, world.group(0).reason) == (0, EngineReason.LOST)
@@ -204,9 +198,7 @@ def test_a_worker_evicted_by_its_node_is_lost_and_not_preempted() -> None:
 def test_a_restarted_container_fails_the_arm_with_its_reason(
     worker: int, code: int, reason: str, expected: EngineReason
 ) -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     ended = ContainerTerminated(code, reason, "last words", world.now, world.now)
     change(world, worker, terminated=ended, restarts=1)
     world.reconcile()
@@ -246,9 +238,7 @@ def test_a_set_without_its_job_belongs_to_its_run_and_not_to_an_older_one() -> N
 
 
 def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     kept = world.objects[LWS_KIND, f"{world.engine()}-n"]
     world.finish_client()
     world.reconcile()
@@ -279,9 +269,7 @@ def test_a_single_node_engine_uses_no_set() -> None:
 
 
 def test_the_environment_is_the_leaders_with_the_gpus_of_all_nodes() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     leader = next(pod for pod in world.pods.values() if pod.worker == 0)
     facts = collect_host_facts(parse_run(world.run), leader, ()).facts
     assert (facts[FactName.NODE].value, facts[FactName.GPU_COUNT].value) == ("gpu-0", NODES * 8)

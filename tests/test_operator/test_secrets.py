@@ -21,6 +21,7 @@ from specbench_operator.cluster.store_session import StoreError
 from specbench_operator.run.decide import SECRETS_RETRY_S
 from specbench_operator.state.run import RunObservation, StoreFailure
 from specbench_testing.cluster_world import ClusterWorld, launched
+from specbench_testing.fake_backends import FakeBackends
 from specbench_testing.gate_reports import GATE
 from specbench_testing.operator_builders import fenced, operator_run
 from specbench_testing.resources import endpoint_edits
@@ -119,7 +120,7 @@ def test_a_run_whose_secret_may_not_be_used_gets_no_child(uses: dict[str, str], 
 
 def test_the_status_is_the_same_for_a_missing_and_an_unlabelled_secret() -> None:
     """The reader reports neither, so the decision cannot distinguish them."""
-    api = SecretsApi({"labelled": {"specbench.io/use": "s3"}, "bare": {"app": "else"}})
+    api = SecretsApi(labels={"labelled": {"specbench.io/use": "s3"}, "bare": {"app": "else"}})
     reader = SecretReader(api.as_any, opt_in=True)
     assert reader.uses("default", ["labelled", "bare", "absent"]) == {"labelled": "s3"}
     messages = []
@@ -183,11 +184,11 @@ def test_a_gate_gets_no_job_with_a_secret_that_may_not_be_used() -> None:
 
 
 @dataclass
-class SecretsApi:
+class SecretsApi(FakeBackends):
     """A fake API server with Secrets that records which it returns as a whole."""
 
-    labels: dict[str, dict[str, str]]
     run: dict[str, Any] = field(default_factory=lambda: operator_run(NAMES))
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
     refusal: Forbidden | None = None
     read_whole: list[str] = field(default_factory=list)
 
@@ -210,10 +211,7 @@ class SecretsApi:
             }
         return found
 
-    def list(self, _kind: str, _namespace: str, **_: Any) -> list[Any]:
-        return []
-
-    def observe(self, results: Any) -> RunObservation:
+    def observe_with(self, results: Any) -> RunObservation:
         observed = RunObserver(self.as_any, results, SecretReader(self.as_any, opt_in=True)).observe("default", "demo")
         assert observed is not None
         return observed
@@ -234,8 +232,8 @@ class NoStore:
 @pytest.mark.parametrize("adopt", [None, "Latest"])
 @pytest.mark.parametrize("name", USES)
 def test_nothing_is_read_with_a_secret_before_its_label_allows_it(name: str, adopt: str | None) -> None:
-    api = SecretsApi({**LABELS, name: {}}, operator_run({**NAMES, **({"spec.results.adopt": adopt} if adopt else {})}))
-    observed = api.observe(NoStore())
+    api = SecretsApi(operator_run({**NAMES, **({"spec.results.adopt": adopt} if adopt else {})}), {**LABELS, name: {}})
+    observed = api.observe_with(NoStore())
     assert (api.read_whole, observed.stored) == ([], None)
     assert isinstance(observed.secret_uses, Mapping)
     assert [problem.path for problem in unusable_secrets(parse_run(api.run).spec, observed.secret_uses)]
@@ -243,24 +241,24 @@ def test_nothing_is_read_with_a_secret_before_its_label_allows_it(name: str, ado
 
 def test_data_is_read_only_of_the_secret_for_s3() -> None:
     run = operator_run({**NAMES, "spec.results.s3.endpoint": "http://127.0.0.1:1"})
-    api = SecretsApi(LABELS, run)
+    api = SecretsApi(run, LABELS)
     secrets = SecretReader(api.as_any, opt_in=True)
-    observed = api.observe(ResultsReader(secrets, timeout_s=0.1))
+    observed = api.observe_with(ResultsReader(secrets, timeout_s=0.1))
     assert isinstance(observed.stored, StoreFailure), "nothing listens there"
     assert set(api.read_whole) == {"bench-s3"}
     assert secrets.s3_keys("default", "bench-s3") == {"AWS_ACCESS_KEY_ID": "value", "AWS_SECRET_ACCESS_KEY": "value"}
 
 
 def test_a_forbidden_secret_is_a_failure_of_the_operator_and_not_of_the_run() -> None:
-    observed = SecretsApi({}, refusal=Forbidden("Forbidden", "secrets is forbidden")).observe(NoStore())
+    observed = SecretsApi(refusal=Forbidden("Forbidden", "secrets is forbidden")).observe_with(NoStore())
     assert isinstance(observed.stored, StoreFailure)
     assert (observed.stored.reason, observed.secret_uses) == ("SecretForbidden", observed.stored)
 
 
 def test_a_finished_run_reads_no_secret() -> None:
-    api = SecretsApi({})
+    api = SecretsApi()
     api.run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z"}
-    assert api.observe(NoStore()).secret_uses is None
+    assert api.observe_with(NoStore()).secret_uses is None
 
 
 def test_an_api_key_needs_a_label_of_its_own() -> None:
