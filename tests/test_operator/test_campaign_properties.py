@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,6 +28,17 @@ EVENTS = (
     "new value", "fewer values", "other template", "deadline", "rerun", "wider", "narrower", "stranger",
     "stranger gone", "run status lost",
 )  # fmt: skip
+EDITS: dict[str, tuple[str, Any]] = {
+    "suspend": ("spec.suspend", True),
+    "resume": ("spec.suspend", False),
+    "new value": ("spec.axes[1].values", [0, 0.7, 1.0, 1.5]),
+    "fewer values": ("spec.axes[1].values", [0.7]),
+    "other template": ("spec.template.spec.load.repeats", 8),
+    "deadline": ("spec.template.spec.activeDeadlineSeconds", 999),
+    "wider": ("spec.parallelism", 4),
+    "narrower": ("spec.parallelism", 1),
+}
+"""Events that edit a field of the campaign."""
 QUIET = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -34,7 +46,10 @@ class EventDrivenWorld(CampaignWorld):
     """A CampaignWorld with one method for each event."""
 
     def apply_event(self, event: str) -> None:
-        getattr(self, "_" + event.replace(" ", "_"))()
+        if event in EDITS:
+            self.edit(*EDITS[event])
+        else:
+            getattr(self, "_" + event.replace(" ", "_"))()
 
     def live(self) -> list[str]:
         return [name for name, run in self.owned_runs.items() if not has_ended(run) and not run["spec"]["suspend"]]
@@ -111,12 +126,6 @@ class EventDrivenWorld(CampaignWorld):
             if run["spec"]["suspend"] and "specbench.io/suspended-by-campaign" not in run["metadata"]["annotations"]:
                 self.suspend_by_hand(name, suspend=False)
 
-    def _suspend(self) -> None:
-        self.edit("spec.suspend", True)
-
-    def _resume(self) -> None:
-        self.edit("spec.suspend", False)
-
     def _die_early(self) -> None:
         self.store.writes_left = 0
 
@@ -137,26 +146,8 @@ class EventDrivenWorld(CampaignWorld):
         for _ in range(60):
             self.pass_time(60)
 
-    def _new_value(self) -> None:
-        self.edit("spec.axes[1].values", [0, 0.7, 1.0, 1.5])
-
-    def _fewer_values(self) -> None:
-        self.edit("spec.axes[1].values", [0.7])
-
-    def _other_template(self) -> None:
-        self.edit("spec.template.spec.load.repeats", 8)
-
-    def _deadline(self) -> None:
-        self.edit("spec.template.spec.activeDeadlineSeconds", 999)
-
     def _rerun(self) -> None:
         self.edit("spec.rerun", f"token-{self.resource['metadata']['generation']}")
-
-    def _wider(self) -> None:
-        self.edit("spec.parallelism", 4)
-
-    def _narrower(self) -> None:
-        self.edit("spec.parallelism", 1)
 
     def _stranger(self) -> None:
         for name in [name for name in self.planned if name not in self.runs][-1:]:
