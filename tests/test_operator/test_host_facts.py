@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.provenance import FACTS, HOST_FACTS_VARIABLE, Fact, FactName, FactSource, HostFacts
+from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, Fact, FactName, HostFacts
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.render.host_facts_container import PROBE_SCRIPT, parse_probe_message
@@ -72,12 +72,6 @@ def test_pod_and_node_provide_the_environment() -> None:
         "kernel": "6.8.0",
         "kubelet": "v1.34.1",
     }
-
-
-def test_every_fact_has_the_host_as_source_and_a_default_reason() -> None:
-    facts = environment(node(LABELS))
-    assert {FACTS[name].source for name in facts.facts} == {FactSource.HOST}
-    assert facts.unknown_reason == "neither the pod nor its node reports it"
 
 
 def test_reads_the_labels_of_older_gpu_feature_discovery() -> None:

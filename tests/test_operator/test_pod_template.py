@@ -13,18 +13,15 @@ import yaml
 
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
-from specbench_api.outcome.gate_report import GateRequest
-from specbench_api.outcome.provenance import HostFacts
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.template_validation import DO_NOT_DISRUPT, ENGINE_VARIABLES, ENGINE_VOLUMES, HUB_TOKEN
 from specbench_api.plan.validation import PREFERRED
-from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.render.client_jobs import client_job, gate_job, report_job
 from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.engine_pod import engine_launch
 from specbench_testing.documented_runs import documented_runs
 from specbench_testing.operator_builders import SETTINGS, UID, operator_run
+from specbench_testing.rendered_jobs import own_jobs
 
 VALUES: Mapping[str, Any] = yaml.safe_load(
     (Path(__file__).resolve().parents[2] / "helm/specbench/values.yaml").read_text(encoding="utf-8")
@@ -76,14 +73,7 @@ def engine_template(engine: dict[str, Any], placement: dict[str, Any]) -> Any:
 
 def jobs(client: dict[str, Any]) -> dict[str, Any]:
     """The pod templates of the Jobs with specbench's own image, by role."""
-    run = parse_run(operator_run({"spec.placement.client": client}))
-    plan = expand(run)
-    request = GateRequest(gate_digest="0" * 64, gate=Gate(baseline_ref=BaselineRef(run="main")), baseline="s3://b/r")
-    made = {
-        "client": client_job(run, plan, plan.groups[0], 1, SETTINGS, engine=HostFacts(), engine_pod="pod"),
-        "report": report_job(run, SETTINGS),
-        "gate": gate_job(run, request, SETTINGS),
-    }
+    made = own_jobs(parse_run(operator_run({"spec.placement.client": client})))
     return {role: job["spec"]["template"] for role, job in made.items()}
 
 

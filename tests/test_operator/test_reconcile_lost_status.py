@@ -51,24 +51,18 @@ def next_engine(world: ClusterWorld, kind: str = "Job") -> Any:
     raise AssertionError("no engine is launched")
 
 
-def test_a_lost_required_node_is_restored_from_the_clients_job() -> None:
-    world = required()
-    world.start_pod(world.engine(), ready=True, node="gpu-7")
+@pytest.mark.parametrize(
+    ("nodes", "kind"), [(["gpu-7"], "Job"), (["gpu-1", "gpu-2"], "LeaderWorkerSet")], ids=["one", "several"]
+)
+def test_lost_required_nodes_are_restored_from_the_clients_job(nodes: list[str], kind: str) -> None:
+    world = required(len(nodes))
+    for worker, node in enumerate(nodes):
+        world.start_pod(world.engine(), ready=True, node=node, worker=worker if nodes[1:] else None)
     world.reconcile()
     world.start_pod(world.client())
     world.finish_client()
-    assert pinned(next_engine(world)) == ["gpu-7"]
-    assert world.status.engine_nodes == ["gpu-7"], "the status contains the node again"
-
-
-def test_all_nodes_of_a_multi_node_engine_are_restored() -> None:
-    world = required(nodes=2)
-    for worker, node in enumerate(("gpu-1", "gpu-2")):
-        world.start_pod(world.engine(), ready=True, node=node, worker=worker)
-    world.reconcile()
-    world.start_pod(world.client())
-    world.finish_client()
-    assert pinned(next_engine(world, "LeaderWorkerSet")) == ["gpu-1", "gpu-2"]
+    assert pinned(next_engine(world, kind)) == nodes
+    assert world.status.engine_nodes == nodes, "the status contains the nodes again"
 
 
 def test_a_required_node_is_restored_from_the_results_without_a_client_job() -> None:

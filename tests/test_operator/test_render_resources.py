@@ -10,16 +10,13 @@ import pytest
 import yaml
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.gate_report import GateRequest
-from specbench_api.outcome.provenance import HostFacts
 from specbench_api.plan.expansion import expand
-from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.render.client_jobs import client_job, gate_job, report_job
 from specbench_operator.render.engine_job import engine_job
 from specbench_operator.settings import OperatorSettings
 from specbench_testing.operator_builders import SETTINGS, operator_run
 from specbench_testing.operator_process import GROUP_RULES, RULES
+from specbench_testing.rendered_jobs import own_jobs
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
 NON_ROOT = {"runAsNonRoot": True, "runAsUser": 2000, "runAsGroup": 0, "fsGroup": 2000}
@@ -39,14 +36,7 @@ def pods_of(
     """The PodSpecs of a run's Jobs, by role."""
     run = parse_run(operator_run({"spec.engine": engine, "spec.placement": placement or {}}))
     plan = expand(run)
-    gate = Gate(baseline_ref=BaselineRef(run="main"))
-    request = GateRequest(gate_digest="0" * 64, gate=gate, baseline="s3://b/r")
-    jobs = {
-        "engine": engine_job(run, plan, plan.groups[0], 1, settings),
-        "client": client_job(run, plan, plan.groups[0], 1, settings, engine=HostFacts(), engine_pod="pod"),
-        "report": report_job(run, settings),
-        "gate": gate_job(run, request, settings),
-    }
+    jobs = {"engine": engine_job(run, plan, plan.groups[0], 1, settings), **own_jobs(run, settings)}
     return {role: job["spec"]["template"]["spec"] for role, job in jobs.items()}
 
 
@@ -184,11 +174,7 @@ def pods(*datasets: dict[str, Any], model: dict[str, Any] | None = None, **workl
     edits = {"spec.workloads": rows} | ({"spec.model": {"name": "acme/tiny", **model}} if model else {})
     run = parse_run(operator_run(edits))
     plan = expand(run)
-    jobs = {
-        "client": client_job(run, plan, plan.groups[0], 1, SETTINGS, engine=HostFacts(), engine_pod="pod"),
-        "engine": engine_job(run, plan, plan.groups[0], 1, SETTINGS),
-        "report": report_job(run, SETTINGS),
-    }
+    jobs = {"engine": engine_job(run, plan, plan.groups[0], 1, SETTINGS), **own_jobs(run)}
     return {name: job["spec"]["template"]["spec"] for name, job in jobs.items()}
 
 
