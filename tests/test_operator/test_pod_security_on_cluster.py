@@ -24,7 +24,7 @@ from specbench_api.spec.placement import EngineSecurityContext
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.engine_job import engine_job, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.shared_fields import Manifest
-from specbench_operator.state.objects import ChildKey, Job, ObjectRef
+from specbench_operator.state.objects import REPAIRED_KINDS, ChildKey, Job, ObjectRef, fulfils
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run
 from specbench_testing.operator_process import eventually
@@ -197,3 +197,53 @@ def test_the_page_has_the_verdict_about_every_kind_of_pod(cluster: Cluster, rest
     if os.environ.get("SPECBENCH_REWRITE_GOLDEN") == "1":
         PAGE.write_text(f"{page[:begin]}\n\n{table}\n{page[end:]}", encoding="utf-8")
     assert present.strip() == table.strip()
+
+
+# The API server accepts every manifest that the operator renders, with strict field validation.
+
+
+GOLDEN = {file.stem: file for file in sorted((Path(__file__).parent / "golden").glob("*.yaml"))}
+MAIN = {
+    "engine-placed",
+    "engine-multus",
+    "engine-istio",
+    "client-istio",
+    "group-deadline",
+    "client-full",
+    "report-full",
+}
+PATHS = {
+    "Job": "/apis/batch/v1/namespaces/default/jobs",
+    "Service": "/api/v1/namespaces/default/services",
+    "ConfigMap": "/api/v1/namespaces/default/configmaps",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+    "Pod": "/api/v1/namespaces/default/pods",
+}
+"""Paths of the kinds. Of a LeaderWorkerSet only the pods are tested here; tests/test_peers has the rest."""
+
+
+def tried_out(cluster: Cluster, manifest: dict[str, Any]) -> Any:
+    """What the server would store. Raises ApiError."""
+    there = {**manifest, "metadata": {**manifest["metadata"], "namespace": "default", "name": "tried-out"}}
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    return cluster.call("POST", PATHS[manifest["kind"]], there, query=query)
+
+
+def test_the_api_server_accepts_the_rendered_manifests(cluster: Cluster) -> None:
+    accepted = set()
+    for name, file in GOLDEN.items():
+        manifest = yaml.safe_load(file.read_text())
+        if manifest["kind"] == "LeaderWorkerSet":
+            templates = manifest["spec"]["leaderWorkerTemplate"]
+            for role in ("leader", "worker"):
+                tried_out(cluster, {**templates[f"{role}Template"], "apiVersion": "v1", "kind": "Pod"})
+            continue
+        made = tried_out(cluster, manifest)
+        if manifest["kind"] == "Job":
+            requested, kept = (each["spec"]["template"]["spec"] for each in (manifest, made))
+            lost = {field for field, value in requested.items() if value and field not in kept}
+            assert (name, lost) == (name, set()), "the server dropped a field of the pod"
+        if manifest["kind"] in REPAIRED_KINDS:
+            assert fulfils(made["spec"], manifest["spec"]), f"the operator would apply {name} again and again"
+        accepted.add(name)
+    assert accepted >= MAIN
