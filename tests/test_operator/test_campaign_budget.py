@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
+from specbench_operator.campaign.campaign_view import FIGURE_AGE_MAX_S
+from specbench_operator.errors import Changed
 from specbench_operator.state.timestamps import format_timestamp
-from specbench_testing.campaign_world import GPUS, CampaignWorld
+from specbench_testing.campaign_world import GPUS, CampaignWorld, has_ended, holds_gpus
+from specbench_testing.fake_api_store import OperatorKilled
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
 HOUR = 3600
@@ -229,3 +233,111 @@ def test_a_new_round_has_its_own_budget() -> None:
     assert not old & set(world.runs), "unfinished runs of the previous round are deleted"
     world.finish_all()
     assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
+
+
+# Any order of events.
+
+
+EDITS: dict[str, tuple[str, Any]] = {
+    "suspend": ("spec.suspend", True),
+    "resume": ("spec.suspend", False),
+    "new value": ("spec.axes[1].values", [0, 0.7, 1.0, 1.5]),
+    "deadline": ("spec.template.spec.activeDeadlineSeconds", 999),
+    "wider": ("spec.parallelism", 4),
+    "narrower": ("spec.parallelism", 1),
+}
+"""Events that edit a field of the campaign."""
+
+
+class EventDrivenWorld(CampaignWorld):
+    """A CampaignWorld with one method for each event."""
+
+    def apply_event(self, event: str) -> None:
+        if event in EDITS:
+            self.edit(*EDITS[event])
+        else:
+            getattr(self, "_" + event.replace(" ", "_"))()
+
+    def live(self) -> list[str]:
+        return [name for name, run in self.owned_runs.items() if not has_ended(run) and not run["spec"]["suspend"]]
+
+    def step(self) -> None:
+        """Reconcile once and check the invariants."""
+        active = set(self.live())
+        try:
+            self.reconcile()
+        except (Changed, OperatorKilled):
+            pass
+        finally:
+            self.store.writes_left = None
+        begun = [name for name in self.live() if name not in active]
+        places = self.resource["spec"].get("parallelism", 1)
+        assert len(self.live()) <= max(places, len(active)), "more active runs than parallelism"
+        assert not (begun and self.resource["spec"].get("suspend")), "a run started while the campaign is suspended"
+        both = {row.type for row in self.status.conditions if row.status is TRUE}
+        assert len(both & {Kind.READY, Kind.RECONCILING, Kind.STALLED}) <= 1
+
+    def _launch_all(self) -> None:
+        for name in self.live():
+            if not holds_gpus(self.runs[name]):
+                self.launch(name)
+
+    def _finish(self) -> None:
+        for name in self.live()[:1]:
+            self.finish(name)
+
+    def _fail(self) -> None:
+        for name in self.live()[:1]:
+            self.fail(name)
+
+    def _delete(self) -> None:
+        for name in list(self.owned_runs)[:1]:
+            self.delete(name)
+
+    def _obey(self) -> None:
+        for name, run in self.owned_runs.items():
+            if run["spec"]["suspend"] and holds_gpus(run):
+                self.release(name)
+
+    def _hold_by_hand(self) -> None:
+        for name in self.live()[:1]:
+            self.suspend_by_hand(name)
+
+    def _let_go_by_hand(self) -> None:
+        for name, run in self.owned_runs.items():
+            if run["spec"]["suspend"] and "specbench.io/suspended-by-campaign" not in run["metadata"]["annotations"]:
+                self.suspend_by_hand(name, suspend=False)
+
+    def _die_early(self) -> None:
+        self.store.writes_left = 0
+
+    def _half_a_minute(self) -> None:
+        self.pass_time(30)
+
+
+SPENDING = (
+    "launch all", "finish", "fail", "obey", "suspend", "resume", "die early", "half a minute", "delete",
+    "new value", "wider", "narrower", "deadline", "hold by hand", "let go by hand",
+)  # fmt: skip
+
+
+@pytest.mark.draws
+@given(st.lists(st.sampled_from(SPENDING), max_size=20))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_round_overdraws_its_budget_by_no_more_than_documented(events: list[str]) -> None:
+    """Reconciles every 30 s; the run controller suspends runs immediately."""
+    world = EventDrivenWorld({"spec.parallelism": 3, "spec.budget.gpuHours": 0.1})
+    for event in events:
+        world.apply_event(event)
+        world.step()
+        world.apply_event("obey")
+        world.pass_time(30)
+        world.step()
+        world.apply_event("obey")
+    for _ in range(8):
+        world.apply_event("launch all")
+        world.pass_time(30)
+        world.step()
+        world.apply_event("obey")
+    widest = 4
+    assert sum(world.held.values()) <= 0.1 * 3600 + widest * GPUS * FIGURE_AGE_MAX_S

@@ -73,6 +73,14 @@ def test_active_and_queued_runs_never_exceed_parallelism(parallelism: int) -> No
     assert world.status.counts.active == 0
 
 
+def test_an_unchanged_campaign_causes_no_status_write(world: CampaignWorld) -> None:
+    world.settle()
+    version = world.resource["metadata"]["resourceVersion"]
+    world.pass_time(3600)
+    world.reconcile()
+    assert world.resource["metadata"]["resourceVersion"] == version
+
+
 def test_a_campaign_being_deleted_creates_nothing_and_keeps_its_status(world: CampaignWorld) -> None:
     world.settle()
     (name,), status_before = world.runs, world.status
