@@ -274,6 +274,13 @@ def test_children_of_an_older_run_with_the_same_name_are_waited_for_unchanged(wo
     assert world.launched == [world.engine()]
 
 
+def test_a_job_without_an_owner_is_not_adopted_as_the_report(world: ClusterWorld) -> None:
+    world.older_run_left("demo-report", ChildKey("report"))
+    world.jobs["demo-report"] = replace(world.jobs["demo-report"], owner=None)
+    world.reconcile()
+    assert world.launched == []
+
+
 def test_a_stored_plan_is_kept_when_the_operator_would_plan_differently(world: ClusterWorld) -> None:
     world.settle()
     assert world.plan_json is not None

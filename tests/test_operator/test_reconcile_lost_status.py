@@ -158,6 +158,15 @@ def test_a_preemption_counts_without_its_status_write_and_the_older_job() -> Non
     assert (world.group(0).attempt, world.group(0).preemptions) == (2, 2)
 
 
+@pytest.mark.parametrize("state", list(GroupState))
+def test_wrong_group_rows_in_status_launch_no_second_engine(state: GroupState) -> None:
+    world = launched()
+    for row in world.run["status"]["groups"]:
+        row |= {"state": state, "attempt": 2}
+    world.reconcile()
+    assert len(world.launched) == 1
+
+
 def preempt(world: ClusterWorld, attempt: int) -> None:
     """The scheduler preempts an engine's pod."""
     world.change_pod(world.engine(0, attempt), phase="Failed", ready=False, disrupted="preempted by a release")
