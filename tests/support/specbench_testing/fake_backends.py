@@ -13,6 +13,7 @@ from specbench_operator.state.run import RunObservation, StoredResults, StoreFai
 from specbench_testing.operator_builders import operator_run
 
 Raw = dict[str, Any]
+Rows = list[Raw]
 
 
 @dataclass
@@ -21,22 +22,22 @@ class FakeBackends:
 
     run: Raw = field(default_factory=operator_run)
 
-    def get(self, kind: str, _namespace: str, _name: str, *, bare: bool = False) -> Raw | None:
+    def get(self, kind: str, namespace: str, name: str, /, *, bare: bool = False) -> Raw | None:
         return self.run if kind == RUN else None
 
-    def list(self, _kind: str, _namespace: str, **_selectors: str) -> list[Raw]:
+    def list(self, kind: str, namespace: str, /, **selectors: str) -> Rows:
         return []
 
-    def each(self, kind: str, namespace: str, **selectors: str) -> list[Raw]:
+    def each(self, kind: str, namespace: str, /, **selectors: str) -> Rows:
         return self.list(kind, namespace, **selectors)
 
-    def read(self, _run: SpecBenchRun, *, last_launch: bool) -> StoredResults:
+    def read(self, run: SpecBenchRun, /, *, last_launch: bool) -> StoredResults:
         return StoredResults()
 
-    def read_gate(self, _run: SpecBenchRun) -> GateReport | None:
+    def read_gate(self, run: SpecBenchRun, /) -> GateReport | None:
         return None
 
-    def latest(self, _run: SpecBenchRun) -> str | StoreFailure | None:
+    def latest(self, run: SpecBenchRun, /) -> str | StoreFailure | None:
         return None
 
     def observe(self, **options: Any) -> RunObservation:

@@ -144,13 +144,6 @@ class TenantSite:
         """Names of the runs that have a child."""
         return {row["metadata"]["labels"][LABEL_RUN] for kind in _CHILDREN for row in self.children(kind)}
 
-    def jobs(self) -> dict[str, list[Resource]]:
-        """Jobs by run."""
-        found: dict[str, list[Resource]] = {}
-        for job in self.children("jobs"):
-            found.setdefault(job["metadata"]["labels"][LABEL_RUN], []).append(job)
-        return found
-
     def was_contacted(self) -> bool:
         """Whether a program has connected to the listener."""
         try:
