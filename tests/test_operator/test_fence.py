@@ -409,7 +409,7 @@ class Server(FakeBackends):
         self.run["status"] = {"phase": phase, "gpuSecondsHeld": 5}
         self.now, self.lists = 0.0, 0
 
-    def each(self, _kind: str, _namespace: str, **_selectors: str) -> Any:
+    def each(self, _kind: str, _namespace: str, /, **_selectors: str) -> Any:
         self.lists, self.now = self.lists + 1, self.now + 1
         return [self.run]
 

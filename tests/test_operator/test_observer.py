@@ -89,7 +89,7 @@ class Adopting(FakeBackends):
     plans: tuple[str, ...] = ()
     lookups: list[str] = field(default_factory=list)
 
-    def list(self, kind: str, _namespace: str, **_selectors: str) -> list[Any]:
+    def list(self, kind: str, _namespace: str, /, **_selectors: str) -> list[Any]:
         labelled = {"specbench.io/role": "plan"}
         meta = {"name": "p", "uid": "p", "labels": labelled, "ownerReferences": [{"uid": UID, "controller": True}]}
         return [{"metadata": meta, "data": {"plan.json": text}} for text in self.plans] if kind == "ConfigMap" else []
@@ -185,7 +185,7 @@ class Gated(FakeBackends):
             self.requests.append(name)
         return {"demo": self.run, "main": self.main}.get(name)
 
-    def list(self, kind: str, _namespace: str, **selectors: str) -> list[Any]:
+    def list(self, kind: str, _namespace: str, /, **selectors: str) -> list[Any]:
         if kind == "SpecBenchRun":
             self.requests.append(selectors["labels"])
         return [self.main] if kind == "SpecBenchRun" else []
