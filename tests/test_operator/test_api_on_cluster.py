@@ -16,7 +16,7 @@ from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import FailureScope, LaunchVerdict, ObjectRef
-from specbench_operator.state.run import KubernetesEvent, RunDecision, RunObservation, StopJob, StoredResults
+from specbench_operator.state.run import RunDecision, RunObservation, StopJob, StoredResults
 from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.operator_builders import NOON, SETTINGS
@@ -48,14 +48,6 @@ def test_a_missing_object_is_none_and_deleting_it_succeeds(site: OperatorSite, a
     assert api.get("ConfigMap", site.namespace, "nothing") is None
     assert api.merge("ConfigMap", site.namespace, "nothing", {"data": {}}) is None
     api.delete("ConfigMap", site.namespace, "nothing", "any-uid")
-
-
-def test_list_returns_all_pages(site: OperatorSite, api: KubernetesApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specbench_operator.cluster.api.PAGE", 2)
-    for number in range(5):
-        api.apply(config_map(site, f"thing-{number}"))
-    found = api.list("ConfigMap", site.namespace, labels="app.kubernetes.io/managed-by=specbench")
-    assert [item["metadata"]["name"] for item in found] == [f"thing-{number}" for number in range(5)]
 
 
 def test_a_bare_list_returns_metadata_only(site: OperatorSite, api: KubernetesApi) -> None:
@@ -167,28 +159,6 @@ def test_applying_the_same_decision_twice_changes_nothing(site: OperatorSite, ap
     actor.act(created, decision)
     assert {name: site.items(name) for name in ("services", "configmaps")} == before
     assert [job["metadata"]["uid"] for job in site.items("jobs")] == uids
-
-
-def test_children_have_an_owner_reference_for_garbage_collection(site: OperatorSite, api: KubernetesApi) -> None:
-    created = site.runs.create(resource())
-    RunWriter(api).act(created, decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON))
-    for kind in ("jobs", "services", "configmaps"):
-        owner = site.items(kind)[0]["metadata"]["ownerReferences"][0]
-        assert (owner["uid"], owner["controller"]) == (created["metadata"]["uid"], True)
-
-
-def test_a_refused_event_does_not_block_the_other_events(
-    site: OperatorSite, api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    created = site.runs.create(resource())
-    events = (
-        KubernetesEvent("Normal", "EngineStarting", "group 0"),
-        KubernetesEvent("Weird", "Refused", "x"),
-        KubernetesEvent("Normal", "Last", ""),
-    )
-    RunWriter(api).post_events(created, events, NOON)
-    RunWriter(api).post_events(created, events, NOON)
-    assert {"EngineStarting", "Last"} <= site.reasons()
 
 
 def test_a_stopped_job_ends_keeps_its_verdict_and_loses_its_pods(site: OperatorSite, api: KubernetesApi) -> None:

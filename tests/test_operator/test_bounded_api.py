@@ -1,26 +1,28 @@
-"""Objects that a tenant made hostile, nested deeply or very large, delay and hide no other object."""
+"""Hostile objects of a tenant, deep or very large, delay and hide no other; connections serve all threads."""
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import kopf
 import pytest
 
-from kubernetes import client
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, NAMESPACE, RUN, KubernetesApi, path_of
+from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, NAMESPACE, RUN, connect, path_of
 from specbench_operator.cluster.bounded_json import LEVELS_KEPT, LIST_BYTES_AT_ONCE, parse_json, parse_list
 from specbench_operator.cluster.object_cache import ObjectCache
 from specbench_operator.errors import Retry
 from specbench_operator.handlers.list_watch import open_session
+from specbench_operator.handlers.store_looks import THREADS_MAX
+from specbench_operator.settings import OperatorSettings
+from specbench_testing.fake_api_server import api_of, api_server
 from specbench_testing.operator_builders import operator_run
 
 DEPTHS = [64, LEVELS_KEPT, 199, 200, 201, 1000, 9_990]
@@ -41,37 +43,9 @@ def list_text(*items: bytes, more: str = "") -> bytes:
     return json.dumps(head)[:-1].encode() + b', "items": [' + b",".join(items) + b"]}"
 
 
-@contextmanager
-def server(answer: Callable[[str, dict[str, list[str]]], bytes]) -> Iterator[str]:
-    """An HTTP server that answers a path and its query with this body."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            body = answer(url.path, parse_qs(url.query))
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            with suppress(BrokenPipeError, ConnectionResetError):  # the client has read enough
-                self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
-            """Log nothing."""
-
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{made.server_port}"
-    finally:
-        made.shutdown()
-        made.server_close()
-
-
-def api_of(url: str) -> KubernetesApi:
-    configuration = client.Configuration()
-    configuration.host = url
-    return KubernetesApi(client.ApiClient(configuration), 10)
+def server(answer: Callable[[str, dict[str, list[str]]], bytes]) -> AbstractContextManager[str]:
+    """An API server that answers a path and its query with this body."""
+    return api_server(lambda _method, path, query: (200, answer(path, dict(query))))
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
@@ -199,3 +173,29 @@ async def test_an_answer_that_is_not_json_is_an_error_that_kopf_handles(body: by
             for path in ("/version", path_of(RUN, None)):
                 with pytest.raises(json.JSONDecodeError):
                     await (await session.get(url + path)).json()
+
+
+THREADS = THREADS_MAX + OperatorSettings(client_image="c").workers
+
+
+def test_no_connection_of_a_thread_is_discarded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Connections are kept for all threads that use them: workers, and looks at stores."""
+    together = threading.Barrier(THREADS)
+
+    def answer(_path: str, _query: object) -> bytes:
+        together.wait(30)
+        return b"{}"
+
+    with server(answer) as url:
+
+        def configure(client_configuration: Any) -> None:
+            client_configuration.host = url
+
+        monkeypatch.setattr("specbench_operator.cluster.api._config.load_incluster_config", configure)
+        api = connect(30)
+        with caplog.at_level(logging.WARNING), ThreadPoolExecutor(THREADS) as pool:
+            found = list(pool.map(lambda name: api.get(RUN, "default", str(name)), range(THREADS)))
+    assert found == [{}] * THREADS
+    assert "pool is full" not in caplog.text

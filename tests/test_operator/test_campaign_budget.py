@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
+from specbench_operator.campaign.campaign_view import FIGURE_AGE_MAX_S
+from specbench_operator.errors import Changed
 from specbench_operator.state.timestamps import format_timestamp
-from specbench_testing.campaign_world import GPUS, CampaignWorld
+from specbench_testing.campaign_world import GPUS, CampaignWorld, has_ended, holds_gpus
+from specbench_testing.fake_api_store import OperatorKilled
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
 HOUR = 3600
@@ -98,8 +102,7 @@ def test_raising_the_budget_resumes_the_campaign() -> None:
     world.reconcile()
     release_suspended(world)
     world.settle()
-    world.edit("spec.parallelism", 5)
-    world.settle()
+    world.change("spec.parallelism", 5)
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is TRUE, "a higher parallelism does not raise the budget"
     world.edit("spec.budget.gpuHours", 100)
     world.finish_all()
@@ -173,21 +176,6 @@ def test_an_exhausted_budget_stays_exhausted_when_a_run_held_less_than_estimated
     assert world.runs[name]["spec"]["suspend"]
 
 
-def test_gpu_time_of_deleted_runs_stays_counted() -> None:
-    world = CampaignWorld({"spec.parallelism": 6})
-    launch_all(world)
-    world.pass_time(HOUR)
-    world.settle()
-    world.delete(world.planned[0])
-    world.settle()
-    assert world.status.gpu_hours_spent == 6 * GPUS
-    assert world.status.gpu_seconds_deleted == GPUS * HOUR
-    world.launch(world.planned[0])
-    world.pass_time(HOUR)
-    world.settle()
-    assert world.status.gpu_hours_spent == 12 * GPUS
-
-
 def report_gpu_time(world: CampaignWorld, name: str, kept: float) -> None:
     """Rewrite the run's status with this share of the GPU time it has held."""
     uid = world.runs[name]["metadata"]["uid"]
@@ -195,33 +183,6 @@ def report_gpu_time(world: CampaignWorld, name: str, kept: float) -> None:
     reported = {"gpuSecondsHeld": world.held[uid], "gpuSecondsUntil": format_timestamp(world.now)} if kept else {}
     world.runs[name]["status"] = {"phase": "Running", **reported}
     world.store.touch(world.runs[name])
-
-
-@pytest.mark.parametrize("kept", [1, 0.25, 0], ids=["all its pods", "some", "none"])
-@pytest.mark.parametrize("seen_empty", [True, False], ids=["seen empty", "not seen empty"])
-def test_gpu_time_counts_once_when_a_run_loses_its_status(kept: float, seen_empty: bool) -> None:
-    world = CampaignWorld({"spec.parallelism": 1})
-    world.settle()
-    name = world.planned[0]
-    world.launch(name)
-    world.pass_time(HOUR)
-    world.settle()
-    world.runs[name].pop("status")
-    if seen_empty:
-        world.settle()
-        assert world.status.gpu_hours_spent == GPUS, "spent time is kept until it is reported again"
-        world.runs[name]["status"] = {"phase": "Invalid"}
-        world.store.touch(world.runs[name])
-        world.settle()
-        assert world.status.gpu_hours_spent == GPUS, "an invalid run adds nothing"
-    report_gpu_time(world, name, kept)
-    world.settle()
-    assert world.status.gpu_hours_spent == GPUS
-    report_gpu_time(world, name, 1)
-    world.pass_time(HOUR)
-    world.settle()
-    assert world.status.gpu_hours_spent == 2 * GPUS
-    assert world.status.gpu_seconds_deleted == (1 - kept) * GPUS * HOUR
 
 
 STEPS = st.one_of(
@@ -266,10 +227,117 @@ def test_a_new_round_has_its_own_budget() -> None:
     release_suspended(world)
     world.settle()
     old = set(world.runs)
-    world.edit("spec.rerun", "again")
-    world.settle()
+    world.change("spec.rerun", "again")
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
     assert world.status.gpu_hours_spent == 0
     assert not old & set(world.runs), "unfinished runs of the previous round are deleted"
     world.finish_all()
     assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
+
+
+# Any order of events.
+
+
+EDITS: dict[str, tuple[str, Any]] = {
+    "suspend": ("spec.suspend", True),
+    "resume": ("spec.suspend", False),
+    "new value": ("spec.axes[1].values", [0, 0.7, 1.0, 1.5]),
+    "deadline": ("spec.template.spec.activeDeadlineSeconds", 999),
+    "wider": ("spec.parallelism", 4),
+    "narrower": ("spec.parallelism", 1),
+}
+"""Events that edit a field of the campaign."""
+
+
+class EventDrivenWorld(CampaignWorld):
+    """A CampaignWorld with one method for each event."""
+
+    def apply_event(self, event: str) -> None:
+        if event in EDITS:
+            self.edit(*EDITS[event])
+        else:
+            getattr(self, "_" + event.replace(" ", "_"))()
+
+    def live(self) -> list[str]:
+        return [name for name, run in self.owned_runs.items() if not has_ended(run) and not run["spec"]["suspend"]]
+
+    def step(self) -> None:
+        """Reconcile once and check the invariants."""
+        active = set(self.live())
+        try:
+            self.reconcile()
+        except (Changed, OperatorKilled):
+            pass
+        finally:
+            self.store.writes_left = None
+        begun = [name for name in self.live() if name not in active]
+        places = self.resource["spec"].get("parallelism", 1)
+        assert len(self.live()) <= max(places, len(active)), "more active runs than parallelism"
+        assert not (begun and self.resource["spec"].get("suspend")), "a run started while the campaign is suspended"
+        both = {row.type for row in self.status.conditions if row.status is TRUE}
+        assert len(both & {Kind.READY, Kind.RECONCILING, Kind.STALLED}) <= 1
+
+    def _launch_all(self) -> None:
+        for name in self.live():
+            if not holds_gpus(self.runs[name]):
+                self.launch(name)
+
+    def _finish(self) -> None:
+        for name in self.live()[:1]:
+            self.finish(name)
+
+    def _fail(self) -> None:
+        for name in self.live()[:1]:
+            self.fail(name)
+
+    def _delete(self) -> None:
+        for name in list(self.owned_runs)[:1]:
+            self.delete(name)
+
+    def _obey(self) -> None:
+        for name, run in self.owned_runs.items():
+            if run["spec"]["suspend"] and holds_gpus(run):
+                self.release(name)
+
+    def _hold_by_hand(self) -> None:
+        for name in self.live()[:1]:
+            self.suspend_by_hand(name)
+
+    def _let_go_by_hand(self) -> None:
+        for name, run in self.owned_runs.items():
+            if run["spec"]["suspend"] and "specbench.io/suspended-by-campaign" not in run["metadata"]["annotations"]:
+                self.suspend_by_hand(name, suspend=False)
+
+    def _die_early(self) -> None:
+        self.store.writes_left = 0
+
+    def _half_a_minute(self) -> None:
+        self.pass_time(30)
+
+
+SPENDING = (
+    "launch all", "finish", "fail", "obey", "suspend", "resume", "die early", "half a minute", "delete",
+    "new value", "wider", "narrower", "deadline", "hold by hand", "let go by hand",
+)  # fmt: skip
+
+
+@pytest.mark.draws
+@given(st.lists(st.sampled_from(SPENDING), max_size=20))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_round_overdraws_its_budget_by_no_more_than_documented(events: list[str]) -> None:
+    """Reconciles every 30 s; the run controller suspends runs immediately."""
+    world = EventDrivenWorld({"spec.parallelism": 3, "spec.budget.gpuHours": 0.1})
+    for event in events:
+        world.apply_event(event)
+        world.step()
+        world.apply_event("obey")
+        world.pass_time(30)
+        world.step()
+        world.apply_event("obey")
+    for _ in range(8):
+        world.apply_event("launch all")
+        world.pass_time(30)
+        world.step()
+        world.apply_event("obey")
+    widest = 4
+    assert sum(world.held.values()) <= 0.1 * 3600 + widest * GPUS * FIGURE_AGE_MAX_S

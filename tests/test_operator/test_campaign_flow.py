@@ -143,8 +143,7 @@ def test_a_run_with_our_label_but_another_owner_counts_as_foreign(world: Campaig
 
 
 def test_only_runs_that_changed_are_read_again(world: CampaignWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.edit("spec.parallelism", 6)
-    world.settle()
+    world.change("spec.parallelism", 6)
     read: list[str] = []
     get = world.store.get
 
@@ -216,16 +215,6 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(worl
         world.reconcile()
     assert world.status == last
     assert world.events[-1] == "ApiUnreachable"
-
-
-def test_a_manually_deleted_run_is_recreated(world: CampaignWorld) -> None:
-    world.settle()
-    (name,) = world.runs
-    world.fail(name)
-    world.delete(name)
-    world.finish_all()
-    assert world.store.created.count(name) == 2
-    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
 
 
 def test_failed_runs_do_not_block_others_and_are_named_at_the_end(world: CampaignWorld) -> None:

@@ -9,23 +9,18 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubernetes import config
 from specbench_api import API_VERSION
 from specbench_api.campaign.names import LABEL_CAMPAIGN
-from specbench_operator.cluster.api import KubernetesApi
-from specbench_operator.cluster.campaigns import CampaignObserver
-from specbench_operator.state.campaign import OtherRunKind
 from specbench_testing.api_server_runs import Definition
 from specbench_testing.campaign_world import conditions
 from specbench_testing.campaigns import campaign
 from specbench_testing.cluster import Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
-from specbench_testing.resources import Resource, resource
+from specbench_testing.resources import Resource
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -160,24 +155,3 @@ def test_suspend_resume_edit_rerun_and_delete(site: OperatorSite, operator: Oper
     eventually(lambda: edited.status().get("round", {}).get("number") == 2, "the new round is not in the status")
     site.cluster.call("DELETE", edited.path, {"propagationPolicy": "Background"})
     eventually(lambda: edited.runs() == {}, "the runs are not deleted")
-
-
-def test_a_foreign_run_is_reported_and_an_invalid_campaign_is_refused(
-    site: OperatorSite, operator: OperatorProcess, tmp_path: Path
-) -> None:
-    taken = make(site, "taken", {**TWO_RUNS, "spec.suspend": True})
-    eventually(lambda: taken.status().get("phase") == "Suspended", "the campaign is not reconciled")
-    name = taken.status()["runs"][0]["name"]
-    site.runs.create(resource({"spec.suspend": True}, name=name))
-    taken.change({"suspend": False})
-    eventually(lambda: taken.status()["runs"][0].get("reason") == "NameTaken", "the foreign run is not reported")
-    (other,) = taken.await_runs(1)
-    api = KubernetesApi(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
-    observed = CampaignObserver(api).observe(site.namespace, "taken")
-    assert observed is not None
-    assert observed.other_runs[name] is OtherRunKind.FOREIGN
-    assert [run.ref.name for run in observed.runs] == [other]
-    site.delete_run(name)
-    eventually(lambda: taken.status()["runs"][0]["reason"] == "", "the end of the foreign run is not noticed")
-    taken.change({"axes": [{"path": "engine.kind", "values": ["no-such-engine"]}]})
-    taken.await_condition("Validated", "False", "InvalidSpec")

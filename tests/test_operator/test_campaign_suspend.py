@@ -32,8 +32,7 @@ def suspended_runs(world: CampaignWorld) -> dict[str, str]:
 def test_suspending_a_campaign_suspends_its_runs_and_creates_none(world: CampaignWorld) -> None:
     first, second = world.planned[:2]
     world.finish(first)
-    world.edit("spec.suspend", True)
-    world.settle()
+    world.change("spec.suspend", True)
     assert suspended_runs(world) == {second: "Suspended"}
     assert len(world.store.created) == 2
     assert world.status.phase is CampaignPhase.SUSPENDED
@@ -63,10 +62,8 @@ def test_an_unreachable_api_server_ends_the_loop_over_the_runs(world: CampaignWo
 
 
 def test_resuming_continues_suspended_runs_before_creating_new_ones(world: CampaignWorld) -> None:
-    world.edit("spec.suspend", True)
-    world.settle()
-    world.edit("spec.suspend", False)
-    world.settle()
+    world.change("spec.suspend", True)
+    world.change("spec.suspend", False)
     assert suspended_runs(world) == {}
     assert len(world.store.created) == 2
     assert "Resumed" in world.events
@@ -75,11 +72,9 @@ def test_resuming_continues_suspended_runs_before_creating_new_ones(world: Campa
 
 
 def test_resuming_respects_a_lower_parallelism(world: CampaignWorld) -> None:
-    world.edit("spec.suspend", True)
-    world.settle()
+    world.change("spec.suspend", True)
     world.edit("spec.suspend", False)
-    world.edit("spec.parallelism", 1)
-    world.settle()
+    world.change("spec.parallelism", 1)
     assert list(suspended_runs(world)) == [world.planned[1]]
     world.finish(world.planned[0])
     world.settle()
@@ -88,8 +83,7 @@ def test_resuming_respects_a_lower_parallelism(world: CampaignWorld) -> None:
 
 
 def test_a_lower_parallelism_suspends_no_active_run(world: CampaignWorld) -> None:
-    world.edit("spec.parallelism", 1)
-    world.settle()
+    world.change("spec.parallelism", 1)
     assert suspended_runs(world) == {}
     world.finish(world.planned[0])
     world.settle()
@@ -102,10 +96,8 @@ def test_a_lower_parallelism_suspends_no_active_run(world: CampaignWorld) -> Non
 def test_a_manually_suspended_run_stays_suspended_and_keeps_its_slot(world: CampaignWorld) -> None:
     by_hand, other = world.planned[:2]
     world.suspend_by_hand(by_hand)
-    world.edit("spec.suspend", True)
-    world.settle()
-    world.edit("spec.suspend", False)
-    world.settle()
+    world.change("spec.suspend", True)
+    world.change("spec.suspend", False)
     assert suspended_runs(world) == {by_hand: ""}
     assert world.status.runs[0].reason == "SuspendedByHand"
     world.finish(other)
@@ -125,8 +117,7 @@ def test_a_campaign_that_waits_for_a_manual_resume_reports_it(world: CampaignWor
 
 
 def test_a_manually_resumed_run_is_suspended_again_with_its_campaign(world: CampaignWorld) -> None:
-    world.edit("spec.suspend", True)
-    world.settle()
+    world.change("spec.suspend", True)
     world.suspend_by_hand(world.planned[0], suspend=False)
     world.settle()
     assert len(suspended_runs(world)) == 2
@@ -134,8 +125,7 @@ def test_a_manually_resumed_run_is_suspended_again_with_its_campaign(world: Camp
 
 def test_an_obsolete_suspend_annotation_is_removed_after_a_manual_resume(world: CampaignWorld) -> None:
     name = world.planned[0]
-    world.edit("spec.suspend", True)
-    world.settle()
+    world.change("spec.suspend", True)
     world.edit("spec.suspend", False)
     world.suspend_by_hand(name, suspend=False)
     world.settle()
@@ -150,13 +140,11 @@ def test_a_failed_but_recoverable_run_is_resumed_with_the_others(world: Campaign
     """Otherwise it would still be suspended after its problem is fixed."""
     failed, other = world.planned[:2]
     world.fail(failed, "ReportFailed", recoverable=True)
-    world.edit("spec.suspend", True)
-    world.settle()
+    world.change("spec.suspend", True)
     assert failed in suspended_runs(world)
     assert other in suspended_runs(world)
     world.edit("spec.parallelism", parallelism)
-    world.edit("spec.suspend", False)
-    world.settle()
+    world.change("spec.suspend", False)
     assert suspended_runs(world) == {}, "a failed run occupies no slot"
     world.finish(failed)
     world.finish_all()
@@ -165,9 +153,7 @@ def test_a_failed_but_recoverable_run_is_resumed_with_the_others(world: Campaign
 
 def test_a_permanently_failed_run_is_not_resumed(world: CampaignWorld) -> None:
     failed = world.planned[0]
-    world.edit("spec.suspend", True)
-    world.settle()
+    world.change("spec.suspend", True)
     world.fail(failed)
-    world.edit("spec.suspend", False)
-    world.settle()
+    world.change("spec.suspend", False)
     assert list(suspended_runs(world)) == [failed]

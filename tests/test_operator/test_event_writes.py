@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager, nullcontext
 from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
 
-from kubernetes import client
 from specbench_api.spec.conditions import ConditionStatus, GroupState
 from specbench_api.spec.status import GroupStatus, RunStatus
-from specbench_operator.cluster.api import EXISTS, JOB, TRANSIENT, KubernetesApi
+from specbench_operator.cluster.api import EXISTS, JOB, TRANSIENT
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.run.status.events import run_events
 from specbench_operator.state.run import NORMAL, KubernetesEvent
+from specbench_testing.fake_api_server import api_of, api_server
 from specbench_testing.operator_builders import NOON, operator_run
 
 EVENTS = (KubernetesEvent(NORMAL, "EngineStarting", "group 0"), KubernetesEvent(NORMAL, "EngineReady", "group 0"))
@@ -161,37 +158,11 @@ def condition_status(progress: str, value: ConditionStatus, since: str = "2026-0
     return RunStatus.model_validate({"progress": progress, "conditions": [row]})
 
 
-@contextmanager
-def conflicting_server(uid: str) -> Iterator[KubernetesApi]:
-    """A server that refuses every deletion with 409 and has one Job with this UID."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer(200, {"kind": "Job", "metadata": {"name": "demo", "uid": uid}})
-
-        def do_DELETE(self) -> None:
-            self._answer(409, {"kind": "Status", "reason": "Conflict", "message": "the object has been modified"})
-
-        def _answer(self, status: int, document: dict[str, Any]) -> None:
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        configuration = client.Configuration(host=f"http://127.0.0.1:{server.server_address[1]}")
-        yield KubernetesApi(client.ApiClient(configuration), 5)
-        server.shutdown()
-
-
-def test_a_deletion_refused_by_a_conflict_is_tried_again_while_the_object_exists() -> None:
-    with conflicting_server("the-uid") as api, pytest.raises(Changed):
-        api.delete(JOB, "default", "demo", "the-uid")
-    with conflicting_server("another-uid") as api:
-        api.delete(JOB, "default", "demo", "the-uid")
+@pytest.mark.parametrize(("uid", "raised"), [("the-uid", pytest.raises(Changed)), ("another-uid", nullcontext())])
+def test_a_deletion_refused_by_a_conflict_is_tried_again_while_the_object_exists(
+    uid: str, raised: AbstractContextManager[object]
+) -> None:
+    job = json.dumps({"kind": "Job", "metadata": {"name": "demo", "uid": uid}}).encode()
+    conflict = b'{"kind": "Status", "reason": "Conflict", "message": "the object has been modified"}'
+    with api_server(lambda method, *_: (200, job) if method == "GET" else (409, conflict)) as url, raised:
+        api_of(url).delete(JOB, "default", "demo", "the-uid")

@@ -29,6 +29,7 @@ from specbench_operator.state.run import (
 )
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished
+from specbench_testing.fake_backends import FakeBackends
 from specbench_testing.fenced_runs import BASE, FENCE, REFUSED, Edits
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 from specbench_testing.resources import edit
@@ -68,11 +69,6 @@ def test_a_run_outside_the_fence_gets_no_child_and_the_path_and_remedy(edits: Ed
     assert message.startswith(f"spec.{path}: ")
     assert message.endswith(")"), "the remedy follows in brackets"
     assert world.status.problem == "NotAllowed"
-
-
-def test_a_disabled_fence_and_no_fence_allow_everything() -> None:
-    for settings in (SETTINGS, replace(SETTINGS, fence=Fence(enabled=False))):
-        assert world_of(settings).reconcile().apply
 
 
 def test_an_engine_is_stopped_when_the_fence_is_tightened() -> None:
@@ -147,13 +143,6 @@ def test_the_gate_reads_no_baseline_of_another_run_outside_the_fence(uri: str, a
     assert (bool(decision.apply), condition.reason) == (allowed, "Evaluating" if allowed else "NotAllowed")
     if not allowed:
         assert condition.message.startswith("spec.gate.baselineRef: bucket prod-data at AWS is not allowed")
-
-
-def test_the_children_of_a_finished_run_are_deleted_at_the_latest_after_the_limit() -> None:
-    world = finished(world_of(fenced(), {"spec.ttlSecondsAfterFinished": 86_400}))
-    world.pass_time(3600)
-    assert decide_run(world.observed(), fenced(limits={"ttlSecondsAfterFinished": 3601}), world.now).delete == ()
-    assert decide_run(world.observed(), fenced(limits={"ttlSecondsAfterFinished": 3600}), world.now).delete
 
 
 @pytest.mark.parametrize(
@@ -411,60 +400,40 @@ def test_a_run_waits_when_the_gpu_hours_of_its_namespace_are_used(held: float, g
     assert (decision.apply == ()) is waits
 
 
-def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_begun() -> None:
-    class Server:
-        """An API server and S3 with one run."""
+class Server(FakeBackends):
+    """An API server with a run that was created at NOON. A list of all runs takes a second."""
 
-        def __init__(self, phase: str) -> None:
-            self.run = operator_run()
-            self.run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
-            self.run["status"] = {"phase": phase, "gpuSecondsHeld": 5}
+    def __init__(self, phase: str) -> None:
+        super().__init__()
+        self.run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
+        self.run["status"] = {"phase": phase, "gpuSecondsHeld": 5}
+        self.now, self.lists = 0.0, 0
 
-        def get(self, _kind: str, _namespace: str, _name: str) -> Any:
-            return self.run
-
-        def list(self, kind: str, _namespace: str, **_selectors: str) -> list[Any]:
-            return [self.run] if kind == "SpecBenchRun" else []
-
-        def each(self, kind: str, namespace: str, **selectors: str) -> Any:
-            return self.list(kind, namespace, **selectors)
-
-        def read(self, _run: object, *, last_launch: bool) -> StoredResults:
-            return StoredResults()
-
-    def seen(phase: str, **limits: Any) -> tuple[NamespaceRun, ...]:
-        server: Any = Server(phase)
-        observed = RunObserver(server, server, limits=fenced(limits=limits).limits).observe("default", "demo")
-        assert observed is not None
-        return observed.namespace_runs
-
-    (own,) = seen("Pending", runs=1)
-    assert (own.name, own.created, own.phase, own.gpu_seconds) == ("demo", "2026-01-02T12:00:00Z", "Pending", 5)
-    assert seen("Pending", gpuHours=1)
-    assert (seen("Pending"), seen("Running", runs=1)) == ((), ())
+    def each(self, _kind: str, _namespace: str, /, **_selectors: str) -> Any:
+        self.lists, self.now = self.lists + 1, self.now + 1
+        return [self.run]
 
 
-@pytest.mark.draws
+@pytest.mark.parametrize(
+    ("phase", "limits", "names"),
+    [
+        ("Pending", {"runs": 1}, ["demo"]),
+        ("Pending", {"gpuHours": 1}, ["demo"]),
+        ("Pending", {}, []),
+        ("Running", {"runs": 1}, []),
+    ],
+)
+def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_begun(
+    phase: str, limits: dict[str, int], names: list[str]
+) -> None:
+    observed = Server(phase).observe(limits=fenced(limits=limits).limits)
+    seen = [(run.name, run.created, run.phase, run.gpu_seconds) for run in observed.namespace_runs]
+    assert seen == [(name, "2026-01-02T12:00:00Z", phase, 5) for name in names]
+
+
 def test_a_thousand_waiting_runs_do_not_list_each_other_without_end() -> None:
     """A list that takes one second is made every ten seconds at most, however many runs wait."""
-
-    class Server:
-        now, lists = 0.0, 0
-
-        def get(self, _kind: str, _namespace: str, _name: str) -> Any:
-            return {**operator_run(), "status": {"phase": "Pending"}}
-
-        def each(self, _kind: str, _namespace: str) -> list[Any]:
-            self.lists, self.now = self.lists + 1, self.now + 1
-            return []
-
-        def list(self, _kind: str, _namespace: str, **_selectors: str) -> list[Any]:
-            return []
-
-        def read(self, _run: object, *, last_launch: bool) -> StoredResults:
-            return StoredResults()
-
-    server: Any = Server()
+    server: Any = Server("Pending")
     observer = RunObserver(server, server, limits=fenced(limits={"runs": 1}).limits, clock=lambda: server.now)
     for _ in range(1000):
         observer.observe("default", "demo")
@@ -501,9 +470,3 @@ def test_a_cell_that_is_not_allowed_is_named() -> None:
     assert world.runs == {}
     message = world.message(CampaignConditionType.VALIDATED)
     assert message.startswith("[image=evil.example/vllm:v0.30.0] spec.engine.image: evil.example/")
-
-
-def test_a_campaign_within_the_fence_creates_its_runs() -> None:
-    world = campaign_world(fenced())
-    world.settle()
-    assert world.runs

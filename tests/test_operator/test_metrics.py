@@ -128,19 +128,6 @@ def test_only_the_newest_runs_of_each_namespace_have_series(phase: str, name: st
     assert set(series(telemetry, name)) == {"bench/run-1"}, "a deleted run keeps its series"
 
 
-def test_the_number_of_series_does_not_grow_with_the_number_of_runs() -> None:
-    counts = []
-    for runs in (10, 1000):
-        telemetry = Telemetry(BOUND)
-        arms = [row(f"arm-{index}", 1.5) for index in range(9)]
-        phases = ("Running", "Succeeded")
-        count(telemetry, [run(f"{phase}-{n}", phase, "01", arms=arms) for n in range(runs) for phase in phases])
-        counts.append(len(exposed(telemetry).splitlines()))
-    assert counts[0] == counts[1]
-    of_runs = [each.name for each in telemetry.definitions if "run" in each.labels]
-    assert sum(len(series(telemetry, name)) for name in of_runs) == BOUND * len(of_runs)
-
-
 def test_no_run_has_series_if_the_limit_is_zero() -> None:
     telemetry = Telemetry(0)
     count(telemetry, [run("a", "Running", "01"), run("b", "Succeeded", "01", arms=[row("ngram", 1.2)])])

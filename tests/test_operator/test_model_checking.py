@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from specbench_operator.campaign import decide as campaign_decide
 from specbench_operator.campaign.campaign_view import CampaignView
-from specbench_operator.run import actions, decide, run_view
+from specbench_operator.run import run_view
 from specbench_testing.campaign_model import CampaignModel
 from specbench_testing.explored_models import MODELS
 from specbench_testing.model_checker import Exploration, Model, explore, replay
@@ -59,26 +58,6 @@ def test_the_checker_finds_a_decision_that_ignores_a_live_engine_pod(monkeypatch
     assert "two engines may hold GPUs at once" in violation(RunModel())
 
 
-@pytest.mark.draws
-def test_the_checker_finds_a_decision_that_ignores_a_live_client_of_an_endpoint(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(run_view, "holds_gpus", without_pods)
-    assert "two clients may send load at once" in violation(RunModel(external=True))
-
-
-@pytest.mark.draws
-def test_the_checker_finds_a_decision_that_forgets_to_stop_a_failed_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "stops", lambda _view: ())
-    assert violation(RunModel())
-
-
-@pytest.mark.draws
-def test_the_checker_finds_a_second_client_of_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "live_pods", lambda *_: ())
-    assert "two clients load one engine" in violation(RunModel())
-
-
 OUTDATED_PODS = (
     "operator decides",
     "operator writes: create ConfigMap demo-plan",
@@ -105,9 +84,3 @@ def test_the_second_look_prevents_two_engines_if_the_cache_has_older_pods_than_j
 def test_the_checker_finds_a_campaign_that_exceeds_its_parallelism(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CampaignView, "free", property(is_always_free))
     assert "more than parallelism" in violation(CampaignModel())
-
-
-@pytest.mark.draws
-def test_the_checker_finds_a_campaign_that_forgets_to_suspend_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_decide, "patches", lambda _view: ())
-    assert violation(CampaignModel())

@@ -1,7 +1,8 @@
-"""The NetworkPolicies of a run: which connections they allow, by the rules of Kubernetes, and when they are created."""
+"""NetworkPolicies of a run: which connections they allow, when they are created, and repair of edited children."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
@@ -13,8 +14,10 @@ from specbench_api.spec.parsing import parse_run
 from specbench_operator.errors import Stop
 from specbench_operator.render.network_policies import network_policies
 from specbench_operator.settings import NetworkPolicySettings, OperatorSettings
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_operator.state.objects import fulfils
+from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import OLDER_UID, SETTINGS, UID, operator_run
+from specbench_testing.resources import edit
 
 BLOCKED = ("169.254.0.0/16", "100.100.100.200/32", "fe80::/10", "fd00:ec2::254/128")
 NETWORK = NetworkPolicySettings(BLOCKED)
@@ -178,3 +181,48 @@ def test_the_settings_are_parsed_from_the_charts_json() -> None:
 def test_invalid_settings_are_rejected_by_name(text: str) -> None:
     with pytest.raises(Stop, match="SPECBENCH_NETWORK_POLICIES"):
         OperatorSettings.from_env({**ENV, "SPECBENCH_NETWORK_POLICIES": text})
+
+
+# Children that somebody edited.
+
+
+WITH_POLICIES = replace(SETTINGS, network_policies=NetworkPolicySettings())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "edits"),
+    [
+        ("Service", "demo-g0-0", {"selector": {"app": "mine"}}),
+        ("Service", "demo-g0-0", {"selector.more": "x"}),
+        ("Service", "demo-g0-0", {"ports": []}),
+        ("NetworkPolicy", "demo-engines", {"ingress": [{}]}),
+        ("NetworkPolicy", "demo-engines", {"podSelector.matchLabels.more": "x"}),
+        ("NetworkPolicy", "demo-clients", {"policyTypes": ["Ingress"]}),
+    ],
+)
+def test_an_edited_child_is_repaired(kind: str, name: str, edits: dict[str, Any]) -> None:
+    world = launched(settings=WITH_POLICIES)
+    wanted = world.objects[kind, name]
+    edited: dict[str, Any] = copy.deepcopy(dict(wanted.spec or {}))
+    for path, value in edits.items():
+        edit(edited, path, value)
+    assert edited != wanted.spec
+    world.objects[kind, name] = replace(wanted, spec=edited)
+    world.settle()
+    assert world.objects[kind, name] == wanted
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "fulfilled"),
+    [
+        ({"ports": [{"port": 1, "protocol": "TCP"}], "clusterIP": "10.0.0.1"}, {"ports": [{"port": 1}]}, True),
+        ({"ports": [{"port": 2}]}, {"ports": [{"port": 1}]}, False),
+        ({"ports": [{"port": 1}, {"port": 2}]}, {"ports": [{"port": 1}]}, False),
+        ({"selector": {"a": "b", "c": "d"}}, {"selector": {"a": "b"}}, False),
+        ({"podSelector": {}}, {"podSelector": {}, "ingress": []}, True),
+        ({"ingress": [{}]}, {"ingress": []}, False),
+        ({}, {"ports": [{"port": 1}]}, False),
+    ],
+)
+def test_default_values_of_the_api_server_are_no_edits(found: Any, wanted: Any, fulfilled: bool) -> None:
+    assert fulfils(found, wanted) == fulfilled

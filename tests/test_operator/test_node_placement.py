@@ -22,7 +22,7 @@ from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.engine_pod import affinity
 from specbench_operator.run.launches.children import serving_nodes
 from specbench_operator.state.objects import ChildKey, ObjectRef, Pod
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run
 
 TOKEN = {"spec.model.tokenSecretRef": {"name": "hub", "key": "token"}}
@@ -50,34 +50,10 @@ def test_devices_are_requested_under_their_resource_name(name: str) -> None:
     assert resources == {"requests": {name: "3"}, "limits": {name: "3"}}
 
 
-def test_a_resource_claim_replaces_device_plugin_gpus() -> None:
-    pod = engine({"spec.placement": {"claimedGpus": 2, "resourceClaimTemplateName": "two-gpus"}})
-    assert pod["resourceClaims"] == [{"name": "devices", "resourceClaimTemplateName": "two-gpus"}]
-    assert pod["containers"][0]["resources"] == {"claims": [{"name": "devices"}]}
-
-
 def test_a_claim_for_another_device_is_added_to_device_plugin_gpus() -> None:
     resources = engine({"spec.placement": {"gpus": 4, "resourceClaimTemplateName": "imex"}})["containers"][0]
     gpus = {"nvidia.com/gpu": "4"}
     assert resources["resources"] == {"requests": gpus, "limits": gpus, "claims": [{"name": "devices"}]}
-
-
-@pytest.mark.parametrize(
-    ("placement", "gpus"),
-    [
-        ({"gpus": 2}, 2),
-        ({"gpus": 7, "gpuResourceName": "nvidia.com/mig-1g.10gb"}, 7),
-        ({"claimedGpus": 3, "resourceClaimTemplateName": "three"}, 3),
-        ({"gpus": 4, "resourceClaimTemplateName": "imex"}, 4),
-    ],
-)
-def test_gpu_seconds_count_devices_from_any_source(placement: dict[str, Any], gpus: int) -> None:
-    world = ClusterWorld(operator_run({"spec.placement": placement}))
-    world.settle()
-    world.serve()
-    world.pass_time(100)
-    world.reconcile()
-    assert world.status.gpu_seconds_held == pytest.approx(gpus * 100, abs=gpus)
 
 
 def test_only_engine_and_client_reference_the_token_secret() -> None:
@@ -143,24 +119,11 @@ def test_llama_cpp_stores_downloads_in_the_same_cache(fill: bool) -> None:
     assert ("LLAMA_ARG_OFFLINE" in names) is not fill
 
 
-def test_every_pod_of_a_run_has_the_same_image_pull_secrets() -> None:
-    run = parse_run(operator_run({"spec.placement": {"imagePullSecrets": [{"name": "registry"}, {"name": "other"}]}}))
-    plan = expand(run)
-    group = plan.groups[0]
-    engines = engine_job(run, plan, group, 0, SETTINGS)
-    clients = client_job(
-        run, plan, group, 0, SETTINGS, engine=HostFacts(unknown_reason="it was not seen"), engine_pod="pod"
-    )
-    for job in (engines, clients, report_job(run, SETTINGS)):
-        assert job["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
-
-
 # Nodes.
 
 
 def test_the_second_arm_prefers_the_node_of_the_first() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     assert "affinity" not in _last_engine(world)
     world.serve()
     world.change_pod(world.engine(), node="gpu-7")

@@ -88,23 +88,6 @@ def test_the_newer_version_is_kept(event: str, version: int, kept: str | None) -
     assert version_of(cache) == kept
 
 
-def test_a_write_is_seen_before_its_event_and_not_undone_by_an_older_one() -> None:
-    cache = cache_of(job(version=5))
-    cache.wrote(job(version=8))
-    cache.wrote(job("client", version=9))
-    cache.watch_event(EVERYWHERE, "MODIFIED", job(version=6))
-    assert (version_of(cache), version_of(cache, "client")) == ("8", "9")
-
-
-def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
-    cache = cache_of(job(version=5))
-    cache.watch_event(EVERYWHERE, "DELETED", job(version=7))
-    cache.wrote(job(version=6))
-    assert version_of(cache) is None
-    cache.wrote(job(version=8, uid="another"))
-    assert version_of(cache) == "8"
-
-
 def test_objects_are_selected_by_the_begin_of_their_names() -> None:
     cache = cache_of(*(job(name, version=5) for name in ("b-2", "a", "b-1", "b", "c", "b-10")))
     cache.wrote(job("b-1", version=6))

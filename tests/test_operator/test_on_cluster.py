@@ -92,27 +92,18 @@ WAITING: dict[str, tuple[dict[str, Any], tuple[str, str, str], str]] = {
     "quota": ({"spec.placement.gpus": GPU_QUOTA + 4}, ("EngineReady", "False", "Starting"), "quota"),
     "queue": ({"spec.placement": {"gpus": 8, "queueName": "bench"}}, ("Queued", "True", "Inadmissible"), "no Kueue"),
     "taken": ({}, ("Reconciling", "True", "NameTaken"), "taken-g0-0"),
-    "no-bucket": ({"spec.results.s3.bucket": "nowhere-at-all"}, ("ResultsStored", "False", "BucketMissing"), ""),
-    "no-secret": (
-        {"spec.results.s3.credentialsSecretRef.name": "nowhere"},
-        ("ResultsStored", "False", "SecretMissing"),
-        "",
-    ),
-    "no-store": ({"spec.results.s3.endpoint": "http://127.0.0.1:9"}, ("ResultsStored", "Unknown", "S3Away"), ""),
 }
 """Edits of a run that gets no pod, the condition that reports it, and text that its message must contain."""
 
 
 @pytest.fixture(scope="module")
 def begun(site: OperatorSite, make: Make) -> dict[str, ClusterRun]:
-    """All runs of both tables, which wait for deadlines at the same time, and one whose children are soon deleted."""
+    """All runs of both tables, which wait for deadlines at the same time."""
     quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": str(GPU_QUOTA)}}}
     foreign_service = {"metadata": {"name": "taken-g0-0"}, "spec": {"ports": [{"port": 80}]}}
     for kind, body in (("resourcequotas", quota), ("services", foreign_service)):
         site.cluster.call("POST", f"/api/v1/namespaces/{site.namespace}/{kind}", body)
-    soon_deleted = {"spec.startupDeadlineSeconds": 5, "spec.ttlSecondsAfterFinished": 3}
-    edits = {"short-lived": soon_deleted} | {name: row[0] for name, row in (FAILING | WAITING).items()}
-    return {name: make(name, edit) for name, edit in edits.items()}
+    return {name: make(name, row[0]) for name, row in (FAILING | WAITING).items()}
 
 
 def names(run: ClusterRun, kind: str, role: str = "") -> list[str]:
@@ -160,22 +151,6 @@ def test_a_run_continues_when_the_foreign_service_is_gone(site: OperatorSite, be
     assert names(begun["taken"], "jobs") == []
     site.delete("services", "taken-g0-0")
     await_engine(begun["taken"])
-
-
-def test_children_are_deleted_after_their_ttl_and_the_run_is_kept(begun: dict[str, ClusterRun]) -> None:
-    run = begun["short-lived"]
-    run.wait_for_phase("Failed")
-    eventually(lambda: run.children("jobs") == run.children("configmaps") == [], "the children outlive their TTL")
-    assert run.phase() == "Failed"
-
-
-def test_an_invalid_spec_that_admission_accepts_creates_nothing(make: Make) -> None:
-    run = make("invalid", {"spec.engine.args": ["--port=1"]})
-    run.wait_for_phase("Invalid")
-    assert run.condition("Validated")[:2] == ("False", "InvalidSpec")
-    assert "spec.engine.args[0]" in run.condition("Validated")[2]
-    assert [run.children(kind) for kind in ("jobs", "services", "configmaps")] == [[], [], []]
-    run.wait_for_events("Invalid")
 
 
 def test_a_lost_engine_is_launched_three_times_and_a_drained_one_again(site: OperatorSite, make: Make) -> None:

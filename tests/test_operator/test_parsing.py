@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +30,7 @@ from specbench_operator.state.objects import (
     ContainerTerminated,
     ContainerWaiting,
     FailureScope,
+    JobFailure,
     LaunchVerdict,
     Node,
     PriorLaunches,
@@ -76,39 +78,44 @@ def raw_pod(*conditions: dict[str, str], state: dict[str, Any] | None = None, **
     }
 
 
-def test_parses_a_new_job() -> None:
-    job = parse_job({"metadata": meta()}, "exceeded quota")
-    assert (job.owner, job.key, job.created_at) == ("u", ChildKey("engine", 3, 1), NOON)
-    assert (job.ended, job.suspended, job.deleting, job.warning) == (False, False, False, "exceeded quota")
-    assert job.started_at is None
+def fields_of(parsed: object, expected: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a parsed object that a row of a table names."""
+    return {name: getattr(parsed, name) for name in expected}
 
 
-@pytest.mark.parametrize("kind", ["Complete", "SuccessCriteriaMet"])
-def test_parses_a_complete_job(kind: str) -> None:
-    assert parse_job(raw_job(condition(kind))).complete
+VERDICT = LaunchVerdict(FailureScope.LAUNCH, "EngineLost", "gone", NOON)
+FAILED = JobFailure("BackoffLimitExceeded", "no", NOON)
+NEW = {"owner": "u", "key": ChildKey("engine", 3, 1), "created_at": NOON, "ended": False, "suspended": False,
+       "deleting": False, "started_at": None, "queue": "", "engine_pod": ""}  # fmt: skip
+JOBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "new": ({"metadata": meta()}, NEW),
+    "complete": (raw_job(condition("Complete")), {"complete": True}),
+    "about to be complete": (raw_job(condition("SuccessCriteriaMet")), {"complete": True}),
+    "failed": (raw_job(condition("Failed", reason=FAILED.reason, message="no")), {"ended": True, "failure": FAILED}),
+    "about to fail": (raw_job(condition("FailureTarget", reason=FAILED.reason, message="no")), {"failure": FAILED}),
+    "false conditions": (raw_job(condition("Complete", "False"), condition("Failed", "False")), {"ended": False}),
+    "suspended and being deleted": (
+        {**raw_job(deletionTimestamp=AT), "spec": {"suspend": True}},
+        {"suspended": True, "deleting": True},
+    ),
+    "with a verdict": (raw_job(annotations={ANNOTATION_VERDICT: format_verdict(VERDICT)}), {"verdict": VERDICT}),
+    "without labels and owner": (
+        {"metadata": meta(labels={}, ownerReferences=[])},
+        {"owner": None, "key": ChildKey("")},
+    ),
+    "in a queue": (raw_job(labels={**LABELS, "kueue.x-k8s.io/queue-name": "bench"}), {"queue": "bench"}),
+    "client": (raw_job(annotations={"specbench.io/engine-pod": "pod-uid"}), {"engine_pod": "pod-uid"}),
+}
 
 
-@pytest.mark.parametrize("kind", ["Failed", "FailureTarget"])
-def test_parses_a_failed_job(kind: str) -> None:
-    job = parse_job(raw_job(condition(kind, reason="BackoffLimitExceeded", message="no")))
-    assert job.ended
-    assert job.failure is not None
-    assert (job.failure.reason, job.failure.message, job.failure.at) == ("BackoffLimitExceeded", "no", NOON)
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_is_parsed(name: str) -> None:
+    raw, expected = JOBS[name]
+    assert fields_of(parse_job(raw), expected) == expected
 
 
-def test_a_false_condition_has_no_effect() -> None:
-    assert not parse_job(raw_job(condition("Complete", "False"), condition("Failed", "False"))).ended
-
-
-def test_parses_a_suspended_job_that_is_being_deleted() -> None:
-    job = parse_job({**raw_job(deletionTimestamp=AT), "spec": {"suspend": True}})
-    assert job.suspended
-    assert job.deleting
-
-
-def test_a_verdict_round_trips() -> None:
-    verdict = LaunchVerdict(FailureScope.LAUNCH, "EngineLost", "gone", NOON)
-    assert parse_job(raw_job(annotations={ANNOTATION_VERDICT: format_verdict(verdict)})).verdict == verdict
+def test_a_job_has_the_warning_about_its_pods() -> None:
+    assert parse_job({"metadata": meta()}, "exceeded quota").warning == "exceeded quota"
 
 
 @pytest.mark.parametrize("text", ["by hand", "{}", '{"scope": "World"}', "[]"])
@@ -145,29 +152,6 @@ def test_an_unreadable_relaunch_is_ignored(text: str) -> None:
     assert (job.relaunch, job.launch) == (None, 1)
 
 
-def test_parses_the_queue_and_the_engine_pod_of_a_job() -> None:
-    labels = {**LABELS, "kueue.x-k8s.io/queue-name": "bench"}
-    job = parse_job(raw_job(labels=labels, annotations={"specbench.io/engine-pod": "pod-uid"}))
-    assert (job.queue, job.engine_pod) == ("bench", "pod-uid")
-    assert (parse_job(raw_job()).queue, parse_job(raw_job()).engine_pod) == ("", "")
-
-
-def test_a_job_without_labels_or_owner_has_no_owner_and_no_role() -> None:
-    job = parse_job({"metadata": meta(labels={}, ownerReferences=[])})
-    assert (job.owner, job.key) == (None, ChildKey(""))
-
-
-def test_parses_an_unschedulable_pod() -> None:
-    pod = parse_pod(raw_pod(condition("PodScheduled", "False", reason="Unschedulable", message="0/1 nodes")))
-    assert (pod.unschedulable, pod.scheduled_at, pod.ready, pod.alive) == ("0/1 nodes", None, False, True)
-    assert (pod.run_uid, pod.job) == ("u", "demo-g3-1")
-
-
-def test_parses_a_ready_pod_and_ignores_its_other_containers() -> None:
-    pod = parse_pod(raw_pod(condition("PodScheduled"), condition("Ready"), state={"running": {}}, phase="Running"))
-    assert (pod.scheduled_at, pod.ready, pod.waiting, pod.terminated) == (NOON, True, None, None)
-
-
 def test_parses_the_node_image_and_command_of_a_running_pod() -> None:
     raw = raw_pod(condition("Ready"), state={"running": {"startedAt": AT}}, phase="Running")
     raw["spec"]["nodeName"] = "gpu-1"
@@ -202,30 +186,40 @@ def test_node_memory_is_parsed_or_none(quantity: str, expected: int | None) -> N
     assert (node.memory_bytes, node.cores, node.labels) == (expected, None, {})
 
 
-def test_parses_a_waiting_container() -> None:
-    pod = parse_pod(raw_pod(state={"waiting": {"reason": "ErrImagePull", "message": "not found"}}))
-    assert pod.waiting == ContainerWaiting("ErrImagePull", "not found")
+ENDED = {"exitCode": 137, "reason": "OOMKilled", "message": "m", "startedAt": AT, "finishedAt": AT}
+PODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "unschedulable": (
+        raw_pod(condition("PodScheduled", "False", reason="Unschedulable", message="0/1 nodes")),
+        {"unschedulable": "0/1 nodes", "scheduled_at": None, "ready": False, "alive": True, "run_uid": "u",
+         "job": "demo-g3-1"},
+    ),
+    "ready": (
+        raw_pod(condition("PodScheduled"), condition("Ready"), state={"running": {}}, phase="Running"),
+        {"scheduled_at": NOON, "ready": True, "waiting": None, "terminated": None},
+    ),
+    "waiting": (
+        raw_pod(state={"waiting": {"reason": "ErrImagePull", "message": "not found"}}),
+        {"waiting": ContainerWaiting("ErrImagePull", "not found")},
+    ),
+    "terminated": (
+        raw_pod(state={"terminated": ENDED}, phase="Failed"),
+        {"terminated": ContainerTerminated(137, "OOMKilled", "m", NOON, NOON), "alive": False},
+    ),
+    "disrupted": (raw_pod(condition("DisruptionTarget", message="preempted")), {"disrupted": "preempted"}),
+    "disrupted, with a reason": (raw_pod(condition("DisruptionTarget", reason="Taint")), {"disrupted": "Taint"}),
+    "disrupted, without a reason": (raw_pod(condition("DisruptionTarget")), {"disrupted": "disrupted"}),
+    "not disrupted": (raw_pod(condition("DisruptionTarget", "False")), {"disrupted": None}),
+    "without a status": (
+        {"metadata": meta(ownerReferences=[])},
+        {"phase": "Pending", "job": "", "ready": False, "scheduled_at": None},
+    ),
+}  # fmt: skip
 
 
-def test_parses_a_terminated_pod() -> None:
-    state = {"exitCode": 137, "reason": "OOMKilled", "message": "m", "startedAt": AT, "finishedAt": AT}
-    pod = parse_pod(raw_pod(state={"terminated": state}, phase="Failed"))
-    assert pod.terminated == ContainerTerminated(137, "OOMKilled", "m", NOON, NOON)
-    assert not pod.alive
-
-
-DISRUPTIONS = [({"message": "preempted"}, "preempted"), ({"reason": "TaintManager"}, "TaintManager"), ({}, "disrupted")]
-
-
-@pytest.mark.parametrize(("more", "expected"), DISRUPTIONS)
-def test_parses_a_disrupted_pod(more: dict[str, str], expected: str) -> None:
-    assert parse_pod(raw_pod(condition("DisruptionTarget", **more))).disrupted == expected
-    assert parse_pod(raw_pod(condition("DisruptionTarget", "False"))).disrupted is None
-
-
-def test_parses_a_pod_without_status() -> None:
-    pod = parse_pod({"metadata": meta(ownerReferences=[])})
-    assert (pod.phase, pod.job, pod.ready, pod.scheduled_at) == ("Pending", "", False, None)
+@pytest.mark.parametrize("name", PODS)
+def test_a_pod_is_parsed(name: str) -> None:
+    raw, expected = PODS[name]
+    assert fields_of(parse_pod(raw), expected) == expected
 
 
 def test_parses_a_service() -> None:

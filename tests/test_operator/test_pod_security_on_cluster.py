@@ -17,21 +17,18 @@ import pytest
 import yaml
 
 from specbench_api.campaign.expansion import expand_campaign
-from specbench_api.outcome.gate_report import GateRequest
-from specbench_api.outcome.provenance import HostFacts
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import ROLE_ENGINE
-from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_api.spec.parsing import parse_campaign, parse_run
 from specbench_api.spec.placement import EngineSecurityContext
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.render.client_jobs import client_job, gate_job, report_job
 from specbench_operator.render.engine_job import engine_job, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.shared_fields import Manifest
-from specbench_operator.state.objects import ChildKey, Job, ObjectRef
+from specbench_operator.state.objects import REPAIRED_KINDS, ChildKey, Job, ObjectRef, fulfils
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run
 from specbench_testing.operator_process import eventually
+from specbench_testing.rendered_jobs import own_jobs
 
 pytestmark = pytest.mark.cluster
 
@@ -89,16 +86,9 @@ def verdict(cluster: Cluster, namespace: str, pod: Manifest) -> str:
     return ""
 
 
-def own_pods(run: SpecBenchRun) -> dict[str, Manifest]:
+def own_pods(run: SpecBenchRun) -> list[Manifest]:
     """PodSpecs of client, report and gate."""
-    plan = expand(run)
-    request = GateRequest(gate_digest="0" * 64, gate=Gate(baseline_ref=BaselineRef(run="main")), baseline="s3://b/r")
-    jobs = {
-        "client": client_job(run, plan, plan.groups[0], 0, SETTINGS, engine=HostFacts(), engine_pod="pod"),
-        "report": report_job(run, SETTINGS),
-        "gate": gate_job(run, request, SETTINGS),
-    }
-    return {name: job["spec"]["template"]["spec"] for name, job in jobs.items()}
+    return [job["spec"]["template"]["spec"] for job in own_jobs(run).values()]
 
 
 def engine_pods(run: SpecBenchRun) -> list[Manifest]:
@@ -155,7 +145,7 @@ def test_the_level_is_enforced(cluster: Cluster, restricted: str) -> None:
 def test_the_pods_of_an_example_are_admitted_with_a_user(cluster: Cluster, restricted: str, file: Path) -> None:
     without: set[str] = set()
     for run in runs_of(file):
-        assert judged(cluster, restricted, [*own_pods(run).values(), *engine_pods(with_user(run))]) == {""}
+        assert judged(cluster, restricted, [*own_pods(run), *engine_pods(with_user(run))]) == {""}
         without |= judged(cluster, restricted, engine_pods(run))
     assert without <= {"", NEEDS_USER}
     assert (str(file.relative_to(ROOT / "examples")) in passing_without_user()) == (without == {""})
@@ -171,7 +161,7 @@ def passing_without_user() -> list[str]:
 @pytest.mark.parametrize("file", sorted({*ALL_EXAMPLES} - {*EXAMPLES}), ids=lambda file: file.name)
 def test_the_clients_of_running_servers_are_admitted(cluster: Cluster, restricted: str, file: Path) -> None:
     for run in runs_of(file):
-        assert judged(cluster, restricted, list(own_pods(run).values())) == {""}
+        assert judged(cluster, restricted, own_pods(run)) == {""}
 
 
 def without_user(verdicts: set[str]) -> str:
@@ -195,7 +185,7 @@ def test_the_page_has_the_verdict_about_every_kind_of_pod(cluster: Cluster, rest
     rows = [f"| {name} | passes | |" for name in ("operator, `helm test`", "client", "report", "gate")]
     for name, edits in ENGINES.items():
         run = parse_run(operator_run(edits))
-        assert judged(cluster, restricted, list(own_pods(run).values())) == {""}
+        assert judged(cluster, restricted, own_pods(run)) == {""}
         without, given = (judged(cluster, restricted, engine_pods(each)) for each in (run, with_user(run)))
         assert without <= {"", NEEDS_USER}
         rows.append(f"| engine {name} | {without_user(without)} | {'passes' if given == {''} else 'fails'} |")
@@ -207,3 +197,53 @@ def test_the_page_has_the_verdict_about_every_kind_of_pod(cluster: Cluster, rest
     if os.environ.get("SPECBENCH_REWRITE_GOLDEN") == "1":
         PAGE.write_text(f"{page[:begin]}\n\n{table}\n{page[end:]}", encoding="utf-8")
     assert present.strip() == table.strip()
+
+
+# The API server accepts every manifest that the operator renders, with strict field validation.
+
+
+GOLDEN = {file.stem: file for file in sorted((Path(__file__).parent / "golden").glob("*.yaml"))}
+MAIN = {
+    "engine-placed",
+    "engine-multus",
+    "engine-istio",
+    "client-istio",
+    "group-deadline",
+    "client-full",
+    "report-full",
+}
+PATHS = {
+    "Job": "/apis/batch/v1/namespaces/default/jobs",
+    "Service": "/api/v1/namespaces/default/services",
+    "ConfigMap": "/api/v1/namespaces/default/configmaps",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+    "Pod": "/api/v1/namespaces/default/pods",
+}
+"""Paths of the kinds. Of a LeaderWorkerSet only the pods are tested here; tests/test_peers has the rest."""
+
+
+def tried_out(cluster: Cluster, manifest: dict[str, Any]) -> Any:
+    """What the server would store. Raises ApiError."""
+    there = {**manifest, "metadata": {**manifest["metadata"], "namespace": "default", "name": "tried-out"}}
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    return cluster.call("POST", PATHS[manifest["kind"]], there, query=query)
+
+
+def test_the_api_server_accepts_the_rendered_manifests(cluster: Cluster) -> None:
+    accepted = set()
+    for name, file in GOLDEN.items():
+        manifest = yaml.safe_load(file.read_text())
+        if manifest["kind"] == "LeaderWorkerSet":
+            templates = manifest["spec"]["leaderWorkerTemplate"]
+            for role in ("leader", "worker"):
+                tried_out(cluster, {**templates[f"{role}Template"], "apiVersion": "v1", "kind": "Pod"})
+            continue
+        made = tried_out(cluster, manifest)
+        if manifest["kind"] == "Job":
+            requested, kept = (each["spec"]["template"]["spec"] for each in (manifest, made))
+            lost = {field for field, value in requested.items() if value and field not in kept}
+            assert (name, lost) == (name, set()), "the server dropped a field of the pod"
+        if manifest["kind"] in REPAIRED_KINDS:
+            assert fulfils(made["spec"], manifest["spec"]), f"the operator would apply {name} again and again"
+        accepted.add(name)
+    assert accepted >= MAIN

@@ -1,24 +1,26 @@
-"""All ways in which a client can end, and what ends with it."""
+"""All ways in which a client of one or more pods can end, and what ends with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.termination import CLIENT_LOST, Exit, Termination
+from specbench_api.plan.names import LABEL_ROLE, ROLE_CLIENT
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
-from specbench_operator.state.objects import FailureScope
-from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, finish_other_arm
-from specbench_testing.operator_builders import waiting
+from specbench_operator.cluster.parsing import kept_fields, parse_job, parse_pod
+from specbench_operator.run.launches.client import start_delay, termination_of
+from specbench_operator.state.objects import ChildKey, ContainerTerminated, FailureScope, Job, ObjectRef, Pod
+from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, finish_other_arm, launched
+from specbench_testing.operator_builders import NOON, SETTINGS, waiting
 
 
 @pytest.fixture
 def world() -> ClusterWorld:
-    world = ClusterWorld()
-    world.settle()
-    return world
+    return launched()
 
 
 def lose_engine(world: ClusterWorld) -> None:
@@ -106,25 +108,11 @@ def test_a_client_that_lost_its_engine_gets_another_if_the_engine_reports_no_fai
     world.serve()
     lose_engine(world)
     world.reconcile()
-    world.pass_time(10)
-    world.settle()
+    world.settle(after_s=10)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     verdict = world.jobs[world.engine(0, 0)].verdict
     assert verdict is not None
     assert (verdict.scope, verdict.reason, verdict.message) == (FailureScope.LAUNCH, "EngineLost", "connection refused")
-
-
-def test_bad_input_stops_the_whole_run_with_the_clients_message(world: ClusterWorld) -> None:
-    world.serve()
-    world.fail_client(Exit.BAD_INPUT, "BadInput", "prompts.jsonl: row 3: prompt is empty")
-    world.settle()
-    assert world.status.phase is Phase.FAILED
-    assert world.status_and_reason(ConditionType.STALLED) == ("True", "BadInput")
-    assert "row 3" in world.condition(ConditionType.STALLED).message
-    assert world.status_and_reason(ConditionType.RECONCILING)[0] == "False"
-    assert world.launched == [world.engine()]
-    assert world.status.completion_time is not None
-    assert not [pod for pod in world.pods.values() if pod.alive]
 
 
 def test_a_storage_failure_is_reported_while_the_client_is_retried(world: ClusterWorld) -> None:
@@ -147,10 +135,8 @@ def test_a_client_that_cannot_start_releases_the_gpus_after_the_deadline(
     world.reconcile()
     world.start_pod(world.client(), **fields)
     assert world.reconcile().requeue_after_s == 300
-    world.pass_time(299)
-    assert (world.reconcile().stop, world.reconcile().requeue_after_s) == ((), 1)
-    world.pass_time(1)
-    world.settle()
+    assert (world.reconcile(after_s=299).stop, world.reconcile().requeue_after_s) == ((), 1)
+    world.settle(after_s=1)
     assert_first_group_failed(world, "ClientNotStarted")
     assert "no client ran for 300 s: " in world.group(0).message
     assert "not found" in world.group(0).message
@@ -171,8 +157,7 @@ def test_a_client_evicted_after_an_hour_gets_the_full_start_deadline_again(
         world.start_pod(world.client(), **left)
     assert world.reconcile().requeue_after_s == 300
     assert world.group(0).state is GroupState.MEASURING
-    world.pass_time(299)
-    world.reconcile()
+    world.reconcile(after_s=299)
     world.start_pod(world.client())
     world.reconcile()
     assert (world.group(0).state, world.group(0).idle_since) == (GroupState.MEASURING, None)
@@ -182,13 +167,11 @@ def test_a_retried_client_that_never_starts_fails_after_the_deadline(world: Clus
     world.serve()
     end_without_storing(world)
     world.reconcile()
-    world.pass_time(320)
-    assert world.reconcile().requeue_after_s is None, "the back-off of Kubernetes is longer"
+    assert world.reconcile(after_s=320).requeue_after_s is None, "the back-off of Kubernetes is longer"
     world.start_pod(world.client(), **UNSCHEDULABLE)
     world.reconcile()
     assert world.group(0).message == "0/3 nodes"
-    world.pass_time(300)
-    world.settle()
+    world.settle(after_s=300)
     assert_first_group_failed(world, "ClientNotStarted")
     assert "0/3 nodes" in world.group(0).message
 
@@ -206,8 +189,7 @@ def test_a_new_client_waits_until_the_pod_of_a_deleted_one_is_gone(world: Cluste
 def test_a_new_client_does_not_wait_for_a_pod_on_a_lost_node(world: ClusterWorld) -> None:
     world.serve()
     world.lose_job(world.client())
-    world.pass_time(5 + world.settings.gone_after_s)
-    world.reconcile()
+    world.reconcile(after_s=5 + world.settings.gone_after_s)
     assert world.client() in world.jobs
 
 
@@ -218,8 +200,7 @@ def test_a_client_on_a_dead_node_ends_its_launch_after_a_while(world: ClusterWor
     decision = world.reconcile()
     assert decision.requeue_after_s == world.settings.gone_after_s
     assert world.launched == [world.engine()]
-    world.pass_time(world.settings.gone_after_s)
-    world.settle()
+    world.settle(after_s=world.settings.gone_after_s)
     world.reap()
     world.settle()
     assert world.launched == [world.engine(), world.engine(0, 1)]
@@ -235,8 +216,7 @@ def test_a_client_that_is_drained_is_replaced_by_its_job(world: ClusterWorld) ->
     world.reconcile()
     world.end_pod(world.client(), Exit.INTERRUPTED)
     world.start_pod(world.client(), ready=True)
-    world.pass_time(world.settings.gone_after_s)
-    world.reconcile()
+    world.reconcile(after_s=world.settings.gone_after_s)
     assert world.launched == [world.engine()]
 
 
@@ -248,3 +228,76 @@ def test_a_completed_client_without_manifests_is_relaunched_up_to_the_limit(worl
         world.settle()
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "ResultsMissing")
     assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2), world.engine(1)]
+
+
+# Clients of several pods.
+
+
+KEY = ChildKey(ROLE_CLIENT, 0, 0)
+JOB = Job(ObjectRef("Job", "run-g0-0-client", "job-uid"), "run-uid", KEY, NOON, pods_wanted=3)
+
+
+def pod(client: int, age_s: float = 0, phase: str = "Running", **fields: Any) -> Pod:
+    name = f"run-g0-0-client-{client}-{age_s:g}"
+    ref, created = ObjectRef("Pod", name, f"uid-{name}"), NOON - timedelta(seconds=age_s)
+    return Pod(ref, "run-uid", KEY, JOB.ref.name, JOB.ref.uid, phase, created, index=client, **fields)
+
+
+def ended(client: int, code: int, reason: str, age_s: float = 0, **fields: Any) -> Pod:
+    message = Termination(code=code, reason=reason, message=f"of client {client}").to_message()
+    return pod(client, age_s, "Failed", terminated=ContainerTerminated(code, "Error", message), **fields)
+
+
+LOST = (int(Exit.BUG), CLIENT_LOST)
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ((ended(0, *LOST), ended(1, Exit.ENGINE_FAILED, "EngineLost", 5), ended(2, *LOST)), "EngineLost"),
+        ((ended(0, *LOST), ended(1, Exit.INTERRUPTED, "Interrupted")), "Interrupted"),
+        ((ended(0, *LOST), ended(1, 0, "Measured")), CLIENT_LOST),
+        ((ended(0, *LOST), pod(1, terminated=ContainerTerminated(137, "OOMKilled"))), "ClientFailed"),
+        ((ended(0, *LOST), ended(1, Exit.BAD_INPUT, "BadInput", disrupted="evicted")), CLIENT_LOST),
+        ((ended(0, *LOST, 0), ended(0, Exit.RESULTS_NOT_STORED, "Away", 60), ended(1, *LOST, 0)), CLIENT_LOST),
+        ((pod(0), pod(1)), None),
+    ],
+    ids=["its-cause", "interrupted", "one-succeeded", "killed", "disrupted", "an-earlier-try", "running"],
+)
+def test_job_fails_with_the_reason_of_the_client_that_failed_first(pods: tuple[Pod, ...], expected: str | None) -> None:
+    for given in (pods, pods[::-1]):
+        found = termination_of(given, SETTINGS)
+        assert (found.reason if found else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ((pod(0), pod(1), pod(2)), None),
+        ((pod(0), pod(1)), "2 of its 3 pods are created"),
+        ((pod(0), pod(1), pod(2, phase="Pending", unschedulable="0/3 nodes")), "0/3 nodes"),
+        ((pod(0), pod(1), pod(2, 60, "Failed"), pod(2, phase="Pending")), "its pod is starting"),
+        ((pod(0), pod(1, phase="Succeeded"), pod(2, 60, "Pending"), pod(2)), None),
+        ((), "its pod is not created yet"),
+    ],
+)
+def test_load_waits_for_the_pods_of_all_clients(pods: tuple[Pod, ...], expected: str | None) -> None:
+    assert start_delay(JOB, pods) == expected
+
+
+def meta(name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"name": name, "uid": "u", "creationTimestamp": "2026-11-23T12:00:00Z", "labels": {**labels}}
+
+
+def test_number_of_a_client_is_its_completion_index() -> None:
+    labels = {LABEL_ROLE: ROLE_CLIENT, "batch.kubernetes.io/job-completion-index": "2"}
+    raw = {"metadata": meta("c-2-abcde", labels), "spec": {"containers": [{"name": "client"}]}, "status": {}}
+    assert parse_pod(kept_fields("Pod", raw)).index == 2
+    del raw["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+    assert parse_pod(kept_fields("Pod", raw)).index == 0
+
+
+def test_number_of_pods_is_that_of_the_completions() -> None:
+    raw = {"metadata": meta("c", {}), "spec": {"completions": 3, "parallelism": 3, "suspend": False}}
+    assert parse_job(kept_fields("Job", raw)).pods_wanted == 3
+    assert parse_job(kept_fields("Job", {**raw, "spec": {}})).pods_wanted == 1

@@ -1,4 +1,4 @@
-"""All ways in which an engine can fail by itself: the reason, the end of its group, and the release of its GPUs."""
+"""All ways in which an engine can fail or be lost: the reason, the end of its group, and the next launch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_operator.state.objects import ContainerTerminated
-from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed
-from specbench_testing.operator_builders import operator_run, waiting
+from specbench_operator.state.timestamps import parse_timestamp
+from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, launched
+from specbench_testing.operator_builders import NOON, operator_run, waiting
 
 
 @pytest.fixture
 def world() -> ClusterWorld:
-    world = ClusterWorld()
-    world.settle()
-    return world
+    return launched()
 
 
 Cause = Callable[[ClusterWorld], object]
@@ -112,10 +111,8 @@ def test_an_engine_that_does_not_start_fails_after_its_time(world: ClusterWorld,
     world.start_pod(world.engine(), **fields)
     assert world.reconcile().requeue_after_s == seconds
     assert world.status_and_reason(ConditionType.ENGINE_READY) == (ready, reason if ready == "False" else "Starting")
-    world.pass_time(seconds - 1)
-    assert (world.reconcile().stop, world.reconcile().requeue_after_s) == ((), 1)
-    world.pass_time(1)
-    world.settle()
+    assert (world.reconcile(after_s=seconds - 1).stop, world.reconcile().requeue_after_s) == ((), 1)
+    world.settle(after_s=1)
     assert_first_group_failed(world, reason)
     assert message in world.group(0).message
 
@@ -135,8 +132,7 @@ def test_the_image_pull_grace_starts_when_the_pod_is_scheduled(world: ClusterWor
     world.pass_time(300)
     world.change_pod(world.engine(), **waiting("ErrImagePull"), unschedulable=None, scheduled_at=world.now)
     assert world.reconcile().requeue_after_s == 60
-    world.pass_time(20)
-    assert world.reconcile().requeue_after_s == 40
+    assert world.reconcile(after_s=20).requeue_after_s == 40
 
 
 def test_an_invalid_image_name_fails_the_group_immediately(world: ClusterWorld) -> None:
@@ -154,19 +150,9 @@ def test_an_engine_without_a_pod_reports_the_warning_and_fails_after_the_deadlin
     world.reconcile()
     assert world.status_and_reason(ConditionType.ENGINE_READY)[0] == ready
     assert (warning or "its pod is not created yet") in world.condition(ConditionType.ENGINE_READY).message
-    world.pass_time(1800)
-    world.settle()
+    world.settle(after_s=1800)
     assert_first_group_failed(world, "NeverReady")
     assert (warning or NOT_READY) in world.group(0).message
-
-
-def test_an_engine_that_waits_in_a_queue_has_no_deadline(world: ClusterWorld) -> None:
-    world.jobs[world.engine()] = replace(world.jobs[world.engine()], suspended=True, started_at=None)
-    world.pass_time(100_000)
-    world.settle()
-    assert world.group(0).state is GroupState.QUEUED
-    world.admit(world.engine())
-    assert world.reconcile().requeue_after_s == 1800
 
 
 def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: ClusterWorld) -> None:
@@ -180,8 +166,7 @@ def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: Clust
 
 
 def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None:
-    world = ClusterWorld(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
-    world.settle()
+    world = launched(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
     assert [group.arm for group in world.plan.groups] == ["none", "ngram", "none", "ngram"]
     world.start_pod(world.engine())
     world.crash(world.engine(), 137, reason="OOMKilled", message="loading weights")
@@ -193,3 +178,99 @@ def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None
     assert world.group(2).reason == "OOMKilled"
     assert world.group(2).message.startswith("not launched, because group 1 of this arm failed")
     assert len(world.launched) == 3
+
+
+# Lost engines are launched again, up to a limit.
+
+
+LOSSES: dict[str, Any] = {
+    "Job deleted": lambda world: world.lose_job(world.engine()),
+    "pod deleted": lambda world: world.change_pod(world.engine(), deleted_at=NOON),
+    "pod deleted and ended": lambda world: (
+        world.crash(world.engine(), 143),
+        world.change_pod(world.engine(), deleted_at=NOON),
+    ),
+    "pod gone and Job failed": lambda world: (
+        world.fail_job(world.engine()),
+        world.lose_pods(world.engine()),
+    ),
+    "pod gone before the Job fails": lambda world: world.lose_pods(world.engine()),
+    "evicted": lambda world: (
+        world.change_pod(world.engine(), phase="Failed", reason="Evicted", message="disk pressure"),
+        world.fail_job(world.engine()),
+    ),
+    "evicted under node pressure": lambda world: (
+        world.change_pod(
+            world.engine(), phase="Failed", reason="Evicted", disrupted="The node was low on resource: memory"
+        ),
+        world.fail_job(world.engine()),
+    ),
+    "container status unknown": lambda world: world.crash(world.engine(), 137, reason="ContainerStatusUnknown"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_lost_engine_is_launched_again(world: ClusterWorld, loss: str) -> None:
+    world.serve()
+    world.reconcile()
+    LOSSES[loss](world)
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+    assert world.client(0, 0) not in world.jobs
+    assert (world.group(0).state, world.group(0).attempt) == (GroupState.STARTING, 1)
+    assert "EngineLost" in {event.reason for event in world.events}
+    world.measure(0, 1)
+    assert world.states() == [GroupState.DONE, GroupState.STARTING]
+
+
+def test_losses_are_counted_when_nothing_of_the_launch_is_left(world: ClusterWorld) -> None:
+    for attempt in range(3):
+        world.start_pod(world.engine(0, attempt))
+        world.reconcile()
+        world.lose_job(world.engine(0, attempt))
+        world.settle()
+    assert (world.group(0).state, world.group(0).attempt) == (GroupState.FAILED, 2)
+    world.settle()
+    assert world.launched[-1] == world.engine(1), "a failed group stays failed, although only the status records it"
+
+
+def test_a_launch_with_deleted_jobs_is_counted_when_earlier_jobs_are_left(
+    world: ClusterWorld,
+) -> None:
+    world.serve()
+    world.reconcile()
+    world.lose_pods(world.engine())
+    world.settle()
+    world.lose_job(world.engine(0, 1))
+    world.settle()
+    assert world.engine(0, 0) in world.jobs
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
+
+
+def test_a_pod_on_a_dead_node_is_waited_for_up_to_a_limit(world: ClusterWorld) -> None:
+    world.serve()
+    world.change_pod(world.engine(), deleted_at=world.now, disrupted="node lost")
+    world.fail_job(world.engine())
+    world.reconcile()
+    assert world.reconcile().apply == ()
+    world.reconcile(after_s=world.settings.gone_after_s)
+    assert world.launched[-1] == world.engine(0, 1)
+
+
+def test_an_engine_job_being_deleted_is_waited_for_and_launched_again(world: ClusterWorld) -> None:
+    world.serve()
+    world.jobs[world.engine()] = replace(world.jobs[world.engine()], deleting=True)
+    decision = world.reconcile()
+    assert ("Job", world.engine()) not in {(ref.kind, ref.name) for ref in decision.delete}, (
+        "the Job is already being deleted"
+    )
+    assert world.launched == [world.engine()]
+    world.lose_job(world.engine())
+    world.settle()
+    assert world.launched == [world.engine(), world.engine(0, 1)]
+
+
+@pytest.mark.parametrize("text", [None, "", "yesterday", "2026-01-02T12:00:00"])
+def test_an_unreadable_timestamp_in_status_is_none(text: str | None) -> None:
+    read = parse_timestamp(text)
+    assert read == (NOON if text and text[0] == "2" else None)

@@ -1,8 +1,9 @@
-"""A run from its creation to its results, and what a user may change on the way."""
+"""A run from its creation to its results, what a user may change on the way, and its GPU-seconds."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -10,10 +11,11 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.recommendation import Objective, Recommendation
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
+from specbench_operator.run.status.run_status import GPU_SECONDS_PERIOD_S
 from specbench_operator.state.objects import ChildKey, ContainerTerminated
 from specbench_operator.state.run import WARNING
-from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
-from specbench_testing.operator_builders import figure, operator_run, summary_of
+from specbench_testing.cluster_world import AWAY, ClusterWorld, finished, launched
+from specbench_testing.operator_builders import NOON, figure, operator_run, summary_of
 
 
 @pytest.fixture
@@ -28,13 +30,10 @@ def test_a_new_run_gets_its_plan_one_engine_and_one_service(world: ClusterWorld)
         ("Service", "demo-g0-0"),
         ("Job", "demo-g0-0"),
     ]
-    assert decision.status.phase is Phase.STARTING
     assert decision.status.start_time == "2026-01-02T12:00:00Z"
     assert world.states() == [GroupState.STARTING, GroupState.WAITING]
     assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
     assert world.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
-    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "Starting")
-    assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
 
 
 def test_the_client_starts_only_when_the_engine_is_ready(world: ClusterWorld) -> None:
@@ -62,8 +61,7 @@ SOAK = {"concurrency": [1], "order": "Soak", "durationSeconds": 60, "repeats": 2
 def test_a_group_that_its_stop_rule_ended_early_is_done(
     stop: str | None, ended: dict[int, int], state: GroupState
 ) -> None:
-    world = ClusterWorld(operator_run({"spec.load": {**SOAK, "stop": stop}}))
-    world.settle()
+    world = launched(operator_run({"spec.load": {**SOAK, "stop": stop}}))
     world.serve()
     world.finish_client(points=12)
     world.ended_there = ended
@@ -72,8 +70,7 @@ def test_a_group_that_its_stop_rule_ended_early_is_done(
 
 
 def test_a_run_ends_successfully_although_its_stop_rule_left_points_out() -> None:
-    world = ClusterWorld(operator_run({"spec.load": SOAK}))
-    world.settle()
+    world = launched(operator_run({"spec.load": SOAK}))
     world.serve()
     world.finish_client(points=12)
     world.ended_there = {0: 12}
@@ -92,19 +89,6 @@ def test_a_run_ends_successfully_although_its_stop_rule_left_points_out() -> Non
     assert world.launched.count(world.engine()) == 1
 
 
-def test_an_engine_counts_as_ready_after_its_first_completion(world: ClusterWorld) -> None:
-    world.reconcile()
-    world.serve()
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
-    world.answering = (0, 0)
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("True", "Serving")
-    world.trouble = AWAY
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("True", "Serving")
-
-
 def test_a_relaunched_engine_is_ready_only_after_its_own_first_completion(world: ClusterWorld) -> None:
     world.settle()
     world.serve()
@@ -116,6 +100,8 @@ def test_a_relaunched_engine_is_ready_only_after_its_own_first_completion(world:
     world.reconcile()
     assert world.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
     world.answering = (0, 1)
+    world.reconcile()
+    world.trouble = AWAY
     world.reconcile()
     assert world.status_and_reason(ConditionType.ENGINE_READY) == ("True", "Serving")
 
@@ -204,20 +190,6 @@ def test_a_run_with_an_arm_at_fault_is_trustworthy_and_an_event_warns(world: Clu
     assert [event.type for event in world.events if event.reason == "ArmAtFault"] == [WARNING]
 
 
-def test_a_finished_run_is_unchanged_until_the_ttl_of_its_children(world: ClusterWorld) -> None:
-    finished(world)
-    before = world.observed()
-    decision = world.reconcile()
-    assert world.observed() == before
-    assert decision.at_rest
-    assert decision.requeue_after_s == pytest.approx(86_400, abs=60)
-    world.pass_time(86_400)
-    world.settle()
-    assert (world.jobs, world.objects) == ({}, {})
-    assert world.status.phase is Phase.SUCCEEDED
-    assert world.reconcile().requeue_after_s is None
-
-
 def test_a_finished_run_is_not_measured_again_when_its_results_are_deleted(world: ClusterWorld) -> None:
     finished(world)
     world.measured.clear()
@@ -249,25 +221,12 @@ def test_suspending_releases_the_gpus_and_resuming_continues(world: ClusterWorld
     )
     assert world.states() == [GroupState.DONE, GroupState.WAITING]
     world.settle()
-    world.run["spec"]["suspend"] = False
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched[-1] == world.engine(1, 1), "remains of the old launch cannot be mistaken for the new one"
     assert world.group(1).suspensions == 1
     reasons = {event.reason for event in world.events}
     assert {"Suspended", "Resumed"} <= reasons
     assert "EngineLost" not in reasons, "a suspension is not a loss"
-
-
-def test_an_engine_may_be_suspended_and_resumed_without_limit(world: ClusterWorld) -> None:
-    world.settle()
-    for attempt in range(5):
-        world.serve(0, attempt)
-        world.run["spec"]["suspend"] = True
-        world.settle()
-        world.run["spec"]["suspend"] = False
-        world.settle()
-    assert world.launched == [world.engine(0, attempt) for attempt in range(6)]
-    assert (world.group(0).state, world.group(0).attempt, world.group(0).suspensions) == (GroupState.STARTING, 5, 5)
 
 
 def test_remaining_pods_of_a_suspended_launch_do_not_affect_the_next(world: ClusterWorld) -> None:
@@ -315,6 +274,13 @@ def test_children_of_an_older_run_with_the_same_name_are_waited_for_unchanged(wo
     assert world.launched == [world.engine()]
 
 
+def test_a_job_without_an_owner_is_not_adopted_as_the_report(world: ClusterWorld) -> None:
+    world.older_run_left("demo-report", ChildKey("report"))
+    world.jobs["demo-report"] = replace(world.jobs["demo-report"], owner=None)
+    world.reconcile()
+    assert world.launched == []
+
+
 def test_a_stored_plan_is_kept_when_the_operator_would_plan_differently(world: ClusterWorld) -> None:
     world.settle()
     assert world.plan_json is not None
@@ -341,3 +307,56 @@ def test_an_unreadable_status_is_treated_as_lost(world: ClusterWorld) -> None:
     world.settle()
     assert world.status.phase is Phase.STARTING
     assert world.launched == [world.engine()]
+
+
+# GPU-seconds are added up from observed pods, never twice and never too much.
+
+
+def test_gpu_seconds_are_summed_over_observed_pods(world: ClusterWorld) -> None:
+    world.settle()
+    world.start_pod(world.engine())
+    world.pass_time(30)
+    world.change_pod(world.engine(), ready=True)
+    world.reconcile()
+    assert world.status.gpu_seconds_held == 2 * 30
+    world.start_pod(world.client())
+    world.reconcile()
+    world.reconcile(after_s=20)
+    assert world.status.gpu_seconds_held == 60, "the sum alone does not cause a status write every few seconds"
+    world.reconcile(after_s=40)
+    world.reconcile()
+    assert world.status.gpu_seconds_held == 2 * 90
+    world.end_pod(world.engine(), 1, ran_s=10)
+    world.settle(after_s=600)
+    assert world.status.gpu_seconds_held == 2 * 100
+
+
+def test_fractions_of_seconds_are_never_counted_twice() -> None:
+    world = launched(operator_run({"spec.load": {"concurrency": [1], "repeats": 32, "order": "Sequential"}}))
+    world.serve()
+    for point in world.plan.groups[0].points[:-1]:
+        world.pass_time(1.9)
+        world.measured.add(point.hash)
+        world.reconcile()
+    held_s = (world.now - NOON).total_seconds()
+    assert 2 * (held_s - 1) < world.status.gpu_seconds_held <= 2 * held_s
+
+
+def test_a_run_without_gpus_holds_none(world: ClusterWorld) -> None:
+    world = ClusterWorld(operator_run({"spec.placement": {}}))
+    finished(world)
+    assert (world.status.gpu_seconds_held, world.status.gpu_seconds_until) == (0, None)
+
+
+def test_a_vanished_pod_loses_at_most_the_time_since_the_last_write(world: ClusterWorld) -> None:
+    world.settle()
+    world.start_pod(world.engine(), ready=True)
+    world.reconcile()
+    world.reconcile(after_s=GPU_SECONDS_PERIOD_S + 10)
+    held = world.status.gpu_seconds_held
+    world.pass_time(5)
+    world.lose_job(world.engine())
+    world.reap()
+    world.settle()
+    assert world.status.gpu_seconds_held == held == 2 * (GPU_SECONDS_PERIOD_S + 10)
+    assert world.now - NOON == timedelta(seconds=GPU_SECONDS_PERIOD_S + 15)

@@ -7,19 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import gate_name
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateReason, Phase
+from specbench_api.spec.conditions import ConditionType, GateReason, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.run.decide import decide_run
-from specbench_operator.state.run import EarlierRun, RunDecision
-from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
+from specbench_operator.state.run import EarlierRun
+from specbench_testing.cluster_world import AWAY, ClusterWorld, finished, launched
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 
@@ -59,8 +57,7 @@ def test_a_run_without_a_gate_has_no_gate_condition() -> None:
 
 
 def test_before_the_run_is_finished_the_gate_is_pending_and_has_no_job() -> None:
-    world = ClusterWorld(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
-    world.settle()
+    world = launched(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     assert world.status_and_reason(GATED) == ("Unknown", "NotYet")
     world.measure(0)
     world.measure(1)
@@ -114,8 +111,7 @@ def test_the_gate_result_is_kept_without_baseline_and_gate_json() -> None:
     decision = world.settle()
     assert world.status_and_reason(GATED) == ("True", "Passed")
     assert decision.at_rest
-    world.pass_time(90_000)
-    world.settle()
+    world.settle(after_s=90_000)
     assert (world.status_and_reason(GATED), world.jobs) == (("True", "Passed"), {})
 
 
@@ -168,8 +164,7 @@ def test_a_removed_gate_leaves_no_condition_status_or_job() -> None:
 
 def test_a_gate_can_be_added_after_the_children_are_deleted() -> None:
     world = finished(ClusterWorld(earlier=(MAIN,)))
-    world.pass_time(90_000)
-    world.settle()
+    world.settle(after_s=90_000)
     world.run["spec"]["gate"] = GATE
     world.settle()
     assert list(world.jobs) == [job_of(world)], "the gate Job exists after the TTL of the children"
@@ -214,13 +209,6 @@ def test_a_missing_baseline_is_searched_at_growing_intervals() -> None:
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (30.0, 900.0)
     assert waits.count(900.0) < 6
-
-
-def test_an_unreachable_s3_is_retried_at_the_usual_interval() -> None:
-    world = world_of(earlier=())
-    world.trouble = AWAY
-    decision = world.reconcile()
-    assert (decision.requeue_after_s, decision.at_rest, decision.awaits) == (30.0, False, frozenset())
 
 
 def test_a_run_cannot_be_its_own_baseline() -> None:
@@ -290,8 +278,7 @@ def test_a_failed_gate_job_is_reported_and_not_recreated() -> None:
     assert world.status_and_reason(GATED) == ("Unknown", "BaselineMissing")
     assert "no run lies here" in world.condition(GATED).message
     assert f"delete Job {name}" in world.condition(GATED).message
-    world.pass_time(90_000)
-    world.settle()
+    world.settle(after_s=90_000)
     assert gate_jobs(world) == [name], "the Job is kept as the record, without a second one"
     world.lose_job(name)
     world.settle()
@@ -319,8 +306,7 @@ def test_a_gate_waits_for_an_unreachable_s3() -> None:
 
 
 def test_a_failed_run_does_not_pass_its_gate() -> None:
-    world = ClusterWorld(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
-    world.settle()
+    world = launched(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     for group in (0, 1):
         world.start_pod(world.engine(group))
         world.crash(world.engine(group), 1, message="no CUDA device")
@@ -333,82 +319,5 @@ def test_a_failed_run_does_not_pass_its_gate() -> None:
 def test_the_gate_of_an_invalid_run_is_pending() -> None:
     edits = {"spec.gate": GATE, "spec.engine.kind": "llama-cpp"}
     edits["spec.drafters[0]"] = {"name": "e", "method": "eagle", "model": "m"}
-    world = ClusterWorld(operator_run(edits))
-    world.settle()
+    world = launched(operator_run(edits))
     assert world.status_and_reason(GATED) == ("Unknown", "NotYet")
-
-
-def test_conditions_carry_the_generation_of_the_changed_gate() -> None:
-    world = world_of(earlier=(MAIN,))
-    world.run["metadata"]["generation"] = 2
-    world.run["spec"]["gate"] = {**GATE, "onInconclusive": "Pass"}
-    world.settle()
-    assert {row.observed_generation for row in world.status.conditions} == {2}
-
-
-EVENTS = ("main appears", "main ends", "main gone", "evaluated", "job lost", "job fails", "other gate", "first gate",
-         "no gate", "s3 away", "s3 back", "hours", "status lost")  # fmt: skip
-
-
-def apply_event(world: ClusterWorld, event: str) -> None:
-    jobs = gate_jobs(world)
-    gates = {"other gate": {**GATE, "confidence": 0.9}, "first gate": GATE}
-    if event.startswith("main"):
-        phase = {"main appears": "Running", "main ends": "Succeeded"}.get(event)
-        world.earlier = (replace(MAIN, phase=phase),) if phase else ()
-    elif event in gates:
-        world.run["spec"]["gate"] = gates[event]
-    elif event == "no gate":
-        world.run["spec"].pop("gate", None)
-    elif event in ("s3 away", "s3 back"):
-        world.trouble = AWAY if event == "s3 away" else None
-    elif event == "hours":
-        world.pass_time(50_000)
-    elif event == "status lost" and world.status.gate:
-        world.run["status"].pop("gate")
-    elif jobs:
-        apply_job_event(world, event, jobs[-1])
-
-
-def apply_job_event(world: ClusterWorld, event: str, name: str) -> None:
-    if event == "evaluated" and "gate" in world.run["spec"] and name == job_of(world):
-        world.gate = gate_report(GateReason.PASSED, world.run["spec"]["gate"])
-        world.jobs[name] = replace(world.jobs[name], complete=True)
-    elif event == "job lost":
-        world.lose_job(name)
-    elif event == "job fails" and not world.jobs[name].ended:
-        world.start_pod(name)
-        world.crash(name, 1)
-
-
-def check(world: ClusterWorld, decision: RunDecision) -> None:
-    rows = {row.type: row for row in decision.status.conditions}
-    assert rows[ConditionType.READY].status is ConditionStatus.TRUE, (
-        "the run stays finished whatever happens to its gate"
-    )
-    assert (GATED in rows) == ("gate" in world.run["spec"])
-    assert decision.status.completion_time == world.status.completion_time
-    assert len(decision.apply) <= 1
-    active_jobs = [name for name in gate_jobs(world) if not world.jobs[name].ended]
-    assert len(active_jobs) + len(decision.apply) <= 1, "only one Job writes gate.json"
-    if GATED in rows and rows[GATED].status is not ConditionStatus.UNKNOWN:
-        assert decision.status.gate is not None
-        assert decision.status.gate.gate_digest == digest_of(world.run["spec"]["gate"])
-
-
-@pytest.mark.draws
-@given(st.lists(st.sampled_from(EVENTS), max_size=20))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_finished_run_stays_finished_and_its_gate_is_evaluated_in_the_end(events: list[str]) -> None:
-    world = world_of(earlier=())
-    for event in [*events, "s3 back", "first gate", "main ends"]:
-        apply_event(world, event)
-        decision = decide_run(world.observed(), world.settings, world.now)
-        assert decision == decide_run(world.observed(), world.settings, world.now)
-        check(world, decision)
-        world.follow(decision)
-    for _ in range(4):
-        failed = [name for name in gate_jobs(world) if world.jobs[name].failure]
-        apply_event(world, "job lost" if failed else "evaluated")
-        world.settle()
-    assert world.status_and_reason(GATED) == ("True", "Passed")

@@ -1,4 +1,4 @@
-"""Status is a cache: decisions are the same after it is lost or could not be written."""
+"""Status is a cache: after its loss, decisions are the same, and no launch number is used twice."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 
 from specbench_api.plan.expansion import restore
 from specbench_api.plan.validation import REQUIRED, TERMS
-from specbench_api.spec.conditions import ConditionType, GroupState
+from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_api.spec.results import S3
+from specbench_operator.run.launches.launch_state import SUSPENDED
 from specbench_operator.state.run import StoredLaunch
 from specbench_operator.state.timestamps import format_timestamp
-from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.cluster_world import AWAY, ClusterWorld, launched
 from specbench_testing.operator_builders import NOON, OLDER_UID, operator_run
 
 
@@ -50,24 +51,18 @@ def next_engine(world: ClusterWorld, kind: str = "Job") -> Any:
     raise AssertionError("no engine is launched")
 
 
-def test_a_lost_required_node_is_restored_from_the_clients_job() -> None:
-    world = required()
-    world.start_pod(world.engine(), ready=True, node="gpu-7")
+@pytest.mark.parametrize(
+    ("nodes", "kind"), [(["gpu-7"], "Job"), (["gpu-1", "gpu-2"], "LeaderWorkerSet")], ids=["one", "several"]
+)
+def test_lost_required_nodes_are_restored_from_the_clients_job(nodes: list[str], kind: str) -> None:
+    world = required(len(nodes))
+    for worker, node in enumerate(nodes):
+        world.start_pod(world.engine(), ready=True, node=node, worker=worker if nodes[1:] else None)
     world.reconcile()
     world.start_pod(world.client())
     world.finish_client()
-    assert pinned(next_engine(world)) == ["gpu-7"]
-    assert world.status.engine_nodes == ["gpu-7"], "the status contains the node again"
-
-
-def test_all_nodes_of_a_multi_node_engine_are_restored() -> None:
-    world = required(nodes=2)
-    for worker, node in enumerate(("gpu-1", "gpu-2")):
-        world.start_pod(world.engine(), ready=True, node=node, worker=worker)
-    world.reconcile()
-    world.start_pod(world.client())
-    world.finish_client()
-    assert pinned(next_engine(world, "LeaderWorkerSet")) == ["gpu-1", "gpu-2"]
+    assert pinned(next_engine(world, kind)) == nodes
+    assert world.status.engine_nodes == nodes, "the status contains the nodes again"
 
 
 def test_a_required_node_is_restored_from_the_results_without_a_client_job() -> None:
@@ -103,8 +98,7 @@ def set_suspended(world: ClusterWorld, *, suspend: bool = True) -> None:
 
 
 def test_suspended_launches_are_not_losses_when_status_is_lost() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     for attempt in range(2):
         world.serve(0, attempt)
         set_suspended(world)
@@ -120,8 +114,7 @@ def test_suspended_launches_are_not_losses_when_status_is_lost() -> None:
 
 @pytest.mark.parametrize("status", ["kept", "lost"])
 def test_an_engine_that_ended_while_suspended_counts_as_suspended(status: str) -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.serve()
     world.run["spec"]["suspend"] = True
     world.lose_pods(world.engine())
@@ -135,8 +128,7 @@ def test_an_engine_that_ended_while_suspended_counts_as_suspended(status: str) -
 
 
 def test_a_loss_stays_a_loss_when_the_run_is_suspended_later() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     world.serve()
     world.lose_pods(world.engine())
     world.settle()
@@ -148,8 +140,7 @@ def test_a_loss_stays_a_loss_when_the_run_is_suspended_later() -> None:
 
 def test_a_preemption_counts_without_its_status_write_and_the_older_job() -> None:
     """Each Job records earlier totals, so older Jobs may already be deleted."""
-    world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 2}}))
-    world.settle()
+    world = launched(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 2}}))
     world.serve()
     preempt(world, 0)
     world.settle()
@@ -167,17 +158,13 @@ def test_a_preemption_counts_without_its_status_write_and_the_older_job() -> Non
     assert (world.group(0).attempt, world.group(0).preemptions) == (2, 2)
 
 
-def test_every_preemption_counts_when_status_and_older_jobs_are_lost() -> None:
-    world = ClusterWorld()
-    world.settle()
-    for attempt in range(3):
-        world.serve(0, attempt)
-        preempt(world, attempt)
-        world.settle()
-        world.lose_job(world.engine(0, attempt))
-    world.lose_status()
-    world.settle()
-    assert (world.group(0).attempt, world.group(0).preemptions) == (3, 3)
+@pytest.mark.parametrize("state", list(GroupState))
+def test_wrong_group_rows_in_status_launch_no_second_engine(state: GroupState) -> None:
+    world = launched()
+    for row in world.run["status"]["groups"]:
+        row |= {"state": state, "attempt": 2}
+    world.reconcile()
+    assert len(world.launched) == 1
 
 
 def preempt(world: ClusterWorld, attempt: int) -> None:
@@ -199,3 +186,142 @@ def test_progress_of_the_adopted_run_does_not_make_a_new_engine_ready() -> None:
     world.answered_at = NOON
     world.settle()
     assert world.status_and_reason(ConditionType.ENGINE_READY) == ("True", "Serving")
+
+
+# Launch numbers.
+
+
+QUEUED: dict[str, Any] = {"spec.placement": {"gpus": 2, "queueName": "bench", "preemptionBudget": 50}}
+
+
+def suspend(world: ClusterWorld, *, suspended: bool = True) -> None:
+    world.run["spec"]["suspend"] = suspended
+
+
+def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail() -> None:
+    world = launched()
+    world.start_pod(world.engine())
+    world.lose_status()
+    suspend(world)
+    for _ in range(3):
+        world.reconcile_without_status_write()
+        world.reap()
+    assert [pod for pod in world.pods.values() if pod.alive] == [], "its GPUs are released"
+    suspend(world, suspended=False)
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+    assert (world.group(0).attempt, world.group(0).suspensions) == (1, 1)
+    assert world.jobs[world.engine(0, 0)].verdict.reason == SUSPENDED  # type: ignore[union-attr]
+
+
+def test_no_engine_is_launched_before_the_stopped_job_has_ended() -> None:
+    """The Job is new: its controller may still create a pod before it sees the deadline."""
+    world = launched()
+    world.lose_status()
+    suspend(world)
+    world.reconcile()
+    stopped = world.jobs[world.engine()]
+    assert stopped.verdict is not None
+    world.jobs[world.engine()] = replace(stopped, failure=None)
+    suspend(world, suspended=False)
+    world.settle()
+    assert world.launched == [world.engine(0, 0)]
+    world.fail_job(world.engine(), "DeadlineExceeded")
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+
+
+def test_a_launch_whose_first_status_write_fails_keeps_its_number() -> None:
+    """The last written row has the same number, for a launch that was not made yet."""
+    world = ClusterWorld()
+    suspend(world)
+    world.settle()
+    suspend(world, suspended=False)
+    world.reconcile_without_status_write()
+    assert (world.group(0).attempt, world.group(0).state) == (0, GroupState.WAITING)
+    suspend(world)
+    world.reconcile_without_status_write()
+    suspend(world, suspended=False)
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+
+
+def test_a_queued_launch_leaves_its_queue_once_it_is_in_status() -> None:
+    world = launched(operator_run(QUEUED))
+    world.lose_status()
+    suspend(world)
+    for _ in range(3):
+        world.reconcile_without_status_write()
+    world.reconcile()
+    assert world.engine() in world.jobs, "this reconcile writes it to the status"
+    world.reconcile()
+    assert world.engine() not in world.jobs
+    suspend(world, suspended=False)
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+
+
+@pytest.mark.parametrize("s3_was_away", [False, True])
+def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(s3_was_away: bool) -> None:
+    world = launched()
+    for attempt in range(4):
+        world.serve(0, attempt)
+        suspend(world)
+        world.settle()
+        suspend(world, suspended=False)
+        world.settle()
+    world.launches_there = {0: 4}
+    world.jobs.clear()
+    world.pods.clear()
+    world.lose_status()
+    if s3_was_away:
+        world.trouble = AWAY
+        world.settle()
+        assert world.group(0).attempt == 0, "the number is not known yet"
+        world.trouble = None
+    world.settle()
+    assert world.launched[-1] == world.engine(0, 5)
+    row = world.group(0)
+    assert (row.state, row.attempt, row.suspensions) == (GroupState.STARTING, 5, 5), "none of them counts as lost"
+    assert world.jobs[world.engine(0, 5)].prior_launches.suspensions == 5
+    world.measure(0, 5)
+    assert world.launched[-1] == world.engine(1, 0), "each group has its own numbers"
+
+
+def test_an_older_remaining_job_does_not_hide_a_newer_launch() -> None:
+    world = launched()
+    world.serve()
+    world.lose_pods(world.engine())
+    world.settle()
+    world.serve(0, 1)
+    world.launches_there = {0: 1}
+    world.lose_job(world.engine(0, 1))
+    world.lose_job(world.client(0, 1))
+    world.lose_status()
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
+
+
+def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number() -> None:
+    world = launched()
+    world.start_pod(world.engine())
+    world.lose_status()
+    world.run["spec"]["placement"]["nodes"] = 2
+    world.settle()
+    assert world.status.phase is Phase.INVALID
+    assert [pod for pod in world.pods.values() if pod.alive] == []
+    world.run["spec"]["placement"].pop("nodes")
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+
+
+def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired() -> None:
+    world = launched()
+    world.measure(0)
+    world.serve(1)
+    world.settle()
+    world.measured.clear()
+    assert {stop.ref.name for stop in world.reconcile().stop} <= {world.engine(1)}
+    world.settle()
+    assert (world.group(1).state, world.group(1).attempt, world.group(1).suspensions) == (GroupState.WAITING, 1, 1)
+    assert world.engine(1) not in world.jobs

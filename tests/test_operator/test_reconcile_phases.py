@@ -19,7 +19,7 @@ from specbench_operator.run.launches.launch_state import SUSPENDED
 from specbench_operator.state.objects import ChildKey, FailureScope, LaunchVerdict, ObjectRef, QueueWait, Relaunch
 from specbench_operator.state.run import NORMAL, KubernetesEvent, RelaunchJob, RunDecision, StopJob
 from specbench_operator.state.timestamps import parse_timestamp
-from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
+from specbench_testing.cluster_world import AWAY, ClusterWorld, finished, launched
 from specbench_testing.operator_builders import NOON, fenced, operator_run
 
 QUEUED: dict[str, Any] = {"spec.placement": {"gpus": 2, "queueName": "bench"}}
@@ -27,9 +27,7 @@ Situation = Callable[[], ClusterWorld]
 
 
 def running(edits: dict[str, Any] | None = None) -> ClusterWorld:
-    world = ClusterWorld(operator_run(edits))
-    world.settle()
-    return world
+    return launched(operator_run(edits))
 
 
 def measured(**fields: Any) -> ClusterWorld:

@@ -15,7 +15,7 @@ from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import FailureScope, JobFailure, LaunchVerdict, QueueWait
 from specbench_operator.state.run import RunDecision
-from specbench_testing.cluster_world import ClusterWorld, finish_other_arm
+from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import operator_run
 
 DAY_S = 86_400.0
@@ -30,17 +30,32 @@ def world() -> ClusterWorld:
 
 def queued_world(**placement: Any) -> ClusterWorld:
     """A run whose first engine waits in its queue."""
-    world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "queueName": "bench", **placement}}))
+    return launched(operator_run({"spec.placement": {"gpus": 2, "queueName": "bench", **placement}}))
+
+
+def make_pod_ready(world: ClusterWorld) -> None:
+    """Admit the engine's Job and make its pod ready."""
+    world.admit(world.engine())
+    world.start_pod(world.engine(), ready=True)
+
+
+def make_ready(world: ClusterWorld) -> None:
+    """The same, and settle."""
+    make_pod_ready(world)
     world.settle()
-    return world
 
 
 def serve(world: ClusterWorld, launch: int = 0) -> None:
     """Admit the engine's Job, make its pod ready and start the client of this launch."""
-    world.admit(world.engine())
-    world.start_pod(world.engine(), ready=True)
-    world.settle()
+    make_ready(world)
     world.start_pod(world.client(0, launch), ready=True)
+    world.settle()
+
+
+def load(world: ClusterWorld) -> None:
+    """Admit the engine's Job and start its pod, which is not ready."""
+    world.admit(world.engine())
+    world.start_pod(world.engine())
     world.settle()
 
 
@@ -66,26 +81,11 @@ def test_an_engine_is_created_suspended_and_waits_for_its_queue(world: ClusterWo
     assert "EngineQueued" in {event.reason for event in world.events}
 
 
-def test_the_first_status_is_queued_before_the_job_exists() -> None:
-    world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "queueName": "bench"}}))
-    world.reconcile()
-    assert world.status.phase is Phase.QUEUED
-    assert world.status_and_reason(ConditionType.QUEUED) == ("True", "WaitingForQuota")
-
-
 def test_waiting_holds_no_gpus_and_has_no_deadline(world: ClusterWorld) -> None:
     before = world.run["status"]
-    world.pass_time(30 * DAY_S)
-    decision = world.settle()
+    decision = world.settle(after_s=30 * DAY_S)
     assert world.run["status"] == before, "waiting does not change the status"
     assert (world.status.gpu_seconds_held, decision.requeue_after_s) == (0, None)
-
-
-def test_conditions_contain_the_queues_message(world: ClusterWorld) -> None:
-    world.jobs[world.engine()] = replace(world.jobs[world.engine()], waits=FULL)
-    world.settle()
-    for kind in (ConditionType.QUEUED, ConditionType.ENGINE_READY, ConditionType.READY):
-        assert FULL.message in world.condition(kind).message
 
 
 def test_an_inadmissible_queue_is_reported_but_is_no_failure(world: ClusterWorld) -> None:
@@ -107,38 +107,20 @@ def test_deadlines_start_at_admission(world: ClusterWorld) -> None:
     assert world.reconcile().requeue_after_s == 1800, "resumed by its queue, but not yet by the Job controller"
     world.admit(world.engine())
     world.start_pod(world.engine())
-    world.pass_time(1000)
-    assert world.reconcile().requeue_after_s == 800
-    world.pass_time(800)
-    world.settle()
+    assert world.reconcile(after_s=1000).requeue_after_s == 800
+    world.settle(after_s=800)
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "NeverReady")
 
 
 def test_client_start_deadline_counts_from_engine_readiness(world: ClusterWorld) -> None:
     world.pass_time(DAY_S)
-    world.admit(world.engine())
-    world.start_pod(world.engine(), ready=True)
-    world.settle()
-    world.pass_time(world.settings.client_start_deadline_s - 1)
-    world.settle()
+    make_ready(world)
+    world.settle(after_s=world.settings.client_start_deadline_s - 1)
     assert world.group(0).state is GroupState.MEASURING
 
 
-def test_a_queued_run_completes(world: ClusterWorld) -> None:
-    serve(world)
-    assert world.status_and_reason(ConditionType.QUEUED) == ("False", "Admitted")
-    world.finish_client()
-    world.settle()
-    assert world.states() == [GroupState.DONE, GroupState.QUEUED]
-    world.admit(world.engine(1))
-    finish_other_arm(world)
-    assert world.status.phase is Phase.SUCCEEDED
-    assert world.status_and_reason(ConditionType.QUEUED) == ("False", "NotQueued")
-
-
 def test_a_run_without_a_queue_is_not_queued() -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     assert not world.jobs[world.engine()].suspended
     assert world.status_and_reason(ConditionType.QUEUED) == ("False", "NotQueued")
 
@@ -160,25 +142,6 @@ def test_a_preempted_engine_keeps_its_job_and_is_measured_as_another_launch(worl
     assert (row.state, row.attempt, row.preemptions, row.measured) == (GroupState.QUEUED, 1, 1, 0)
     assert "Preempted" in {event.reason for event in world.events}
     assert [job for job in world.jobs.values() if job.key.role == ROLE_CLIENT] == []
-
-    world.pass_time(DAY_S)
-    world.admit(world.engine())
-    pod = world.start_pod(world.engine())
-    world.settle()
-    assert (world.group(0).state, world.group(0).engine_pod) == (GroupState.STARTING, pod)
-    assert world.client(0, 1) not in world.jobs, "the engine is not ready"
-    world.change_pod(world.engine(), ready=True)
-    world.settle()
-    client = world.jobs[world.client(0, 1)]
-    assert (client.engine_pod, client.key.attempt) == (pod, 1)
-    assert {name for kind, name in world.objects if kind == "Service"} == {world.engine(0, 1)}
-    world.start_pod(world.client(0, 1), ready=True)
-    world.settle()
-    assert "1 times" in world.condition(ConditionType.QUEUED).message
-    world.finish_client(0, 1)
-    world.settle()
-    assert world.states()[0] is GroupState.DONE
-    assert world.launched == [world.engine(0), world.engine(1)]
 
 
 def test_the_service_of_a_restarted_launch_selects_the_pods_of_its_job(world: ClusterWorld) -> None:
@@ -268,9 +231,7 @@ def test_every_kind_of_preemption_counts_once_and_ends_the_client(
 
 
 def test_a_preemption_during_loading_is_counted(world: ClusterWorld) -> None:
-    world.admit(world.engine())
-    world.start_pod(world.engine())
-    world.settle()
+    load(world)
     world.hold_back(world.engine())
     world.reap()
     world.settle()
@@ -285,47 +246,31 @@ def reconcile_with_stale_jobs(world: ClusterWorld, change: Callable[[], None]) -
 
 
 def test_a_job_admitted_between_two_lists_is_not_preempted(world: ClusterWorld) -> None:
-    def admitted() -> None:
-        world.admit(world.engine())
-        world.start_pod(world.engine(), ready=True)
-
-    reconcile_with_stale_jobs(world, admitted)
+    reconcile_with_stale_jobs(world, lambda: make_pod_ready(world))
     world.settle()
     assert (world.group(0).preemptions, world.group(0).state) == (0, GroupState.MEASURING)
     assert world.client() in world.jobs
 
 
-@pytest.mark.parametrize("measuring", [True, False])
-def test_a_pod_created_between_two_lists_is_not_mistaken_for_the_old_one(world: ClusterWorld, measuring: bool) -> None:
-    if measuring:
-        serve(world)
-    else:
-        world.admit(world.engine())
-        world.start_pod(world.engine())
-        world.settle()
+@pytest.mark.parametrize("begin", [serve, load])
+def test_a_pod_created_between_two_lists_is_not_mistaken_for_the_old_one(
+    world: ClusterWorld, begin: Callable[[ClusterWorld], None]
+) -> None:
+    begin(world)
     world.hold_back(world.engine())
     world.reap()
 
-    def admitted() -> None:
-        world.admit(world.engine())
-        world.start_pod(world.engine(), ready=True)
-
-    reconcile_with_stale_jobs(world, admitted)
+    reconcile_with_stale_jobs(world, lambda: make_pod_ready(world))
     world.settle()
     assert (world.group(0).preemptions, world.group(0).state) == (1, GroupState.MEASURING)
     assert world.jobs[world.client(0, 1)].engine_pod == world.group(0).engine_pod
 
 
-@pytest.mark.parametrize("measuring", [True, False])
+@pytest.mark.parametrize("begin", [serve, load])
 def test_a_pod_deleted_between_two_lists_is_not_lost_before_the_next_reconcile(
-    world: ClusterWorld, measuring: bool
+    world: ClusterWorld, begin: Callable[[ClusterWorld], None]
 ) -> None:
-    if measuring:
-        serve(world)
-    else:
-        world.admit(world.engine())
-        world.start_pod(world.engine())
-        world.settle()
+    begin(world)
     reconcile_with_stale_jobs(world, lambda: world.hold_back(world.engine()))
     assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "EngineLost")
     world.settle()
@@ -337,8 +282,7 @@ def test_a_manually_deleted_pod_is_a_lost_launch(world: ClusterWorld) -> None:
     serve(world)
     world.change_pod(world.engine(), deleted_at=world.now + timedelta(seconds=5))
     assert world.reconcile().requeue_after_s == 5
-    world.pass_time(5)
-    world.settle()
+    world.settle(after_s=5)
     assert (world.group(0).attempt, world.group(0).preemptions) == (1, 0)
     assert world.launched[-1] == world.engine(0, 1)
 
@@ -361,9 +305,7 @@ def test_preemptions_and_losses_have_separate_budgets() -> None:
     world.run.pop("status")
     world.settle()
     assert world.group(0).preemptions == 4, "the Job records them"
-    world.admit(world.engine())
-    world.start_pod(world.engine(), ready=True)
-    world.settle()
+    make_ready(world)
     world.lose_job(world.engine())
     world.settle()
     assert (world.group(0).state, world.group(0).attempt) == (GroupState.QUEUED, 5), "the first loss"
@@ -381,20 +323,6 @@ def test_an_exhausted_preemption_budget_fails_the_arm_and_removes_its_job(budget
     assert f"preempted {budget + 1} times, more than spec.placement.preemptionBudget ({budget})" in row.message
     assert world.engine(0) not in world.jobs, "a deadline would not end a Job that is suspended"
     assert world.launched == [world.engine(0), world.engine(1)], "the other arm continues"
-    world.admit(world.engine(1))
-    finish_other_arm(world)
-    assert world.status_and_reason(ConditionType.MEASUREMENT_COMPLETE) == ("False", "Preempted")
-    assert world.status.phase is Phase.SUCCEEDED
-
-
-def test_a_lost_queued_engine_counts_as_lost(world: ClusterWorld) -> None:
-    for attempt in range(3):
-        world.admit(world.engine(0, attempt))
-        world.start_pod(world.engine(0, attempt))
-        world.settle()
-        world.lose_job(world.engine(0, attempt))
-        world.settle()
-    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "EngineLost")
 
 
 def preempted_by_the_scheduler(world: ClusterWorld, engine: str) -> None:
@@ -425,8 +353,7 @@ DISRUPTIONS: dict[str, Callable[[ClusterWorld, str], None]] = {
 
 @pytest.mark.parametrize("disruption", DISRUPTIONS)
 def test_a_disrupted_engine_is_preempted_and_launched_as_another_job(disruption: str) -> None:
-    world = ClusterWorld()
-    world.settle()
+    world = launched()
     for attempt in range(4):
         world.start_pod(world.engine(0, attempt), ready=True)
         world.settle()
@@ -444,8 +371,7 @@ def test_a_disrupted_engine_is_preempted_and_launched_as_another_job(disruption:
 
 @pytest.mark.parametrize("disruption", DISRUPTIONS)
 def test_disruptions_use_the_preemption_budget_and_are_counted_once(disruption: str) -> None:
-    world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 0}}))
-    world.settle()
+    world = launched(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 0}}))
     world.start_pod(world.engine(), ready=True)
     world.settle()
     DISRUPTIONS[disruption](world, world.engine())
@@ -463,15 +389,13 @@ def test_a_suspended_run_leaves_its_queue_and_rejoins_it_when_resumed(world: Clu
     if measuring:
         serve(world)
         world.hold_back(world.engine())
-    world.run["spec"]["suspend"] = True
-    world.settle()
+    world.suspend()
     assert world.jobs == {}
     assert (world.status.phase, world.status_and_reason(ConditionType.QUEUED)) == (
         Phase.SUSPENDED,
         ("False", "NotQueued"),
     )
-    world.run["spec"]["suspend"] = False
-    world.settle()
+    world.suspend(suspend=False)
     row = world.group(0)
     assert (row.state, row.attempt, row.suspensions, row.preemptions) == (GroupState.QUEUED, 1, 1, 0)
 
@@ -498,13 +422,10 @@ def test_a_job_that_failed_while_suspended_has_ended(world: ClusterWorld) -> Non
 
 
 def test_a_suspended_client_is_reported_and_fails_the_group_after_its_deadline(world: ClusterWorld) -> None:
-    world.admit(world.engine())
-    world.start_pod(world.engine(), ready=True)
-    world.settle()
+    make_ready(world)
     world.jobs[world.client()] = replace(world.jobs[world.client()], suspended=True, started_at=None)
     world.settle()
     assert "suspended, and not by specbench" in world.group(0).message
-    world.pass_time(world.settings.client_start_deadline_s)
-    world.settle()
+    world.settle(after_s=world.settings.client_start_deadline_s)
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "ClientNotStarted")
     assert "suspended, and not by specbench" in world.group(0).message

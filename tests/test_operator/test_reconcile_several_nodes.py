@@ -37,11 +37,17 @@ def start(world: ClusterWorld, group: int = 0, attempt: int = 0, *, ready: bool 
 
 def serve(world: ClusterWorld, group: int = 0, attempt: int = 0) -> None:
     start(world, group, attempt)
-    world.pass_time(1)
-    world.reconcile()
+    world.reconcile(after_s=1)
     world.start_pod(world.client(group, attempt), ready=True)
-    world.pass_time(1)
-    world.reconcile()
+    world.reconcile(after_s=1)
+
+
+def serving() -> ClusterWorld:
+    """A run whose first engine serves and whose client measures."""
+    world = spread()
+    world.settle()
+    serve(world)
+    return world
 
 
 def change(world: ClusterWorld, worker: int, **fields: Any) -> None:
@@ -92,9 +98,7 @@ def test_a_complete_run_leaves_no_set_and_no_pod() -> None:
 
 
 def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     world.finish_client()
     for _ in range(3):
         world.reconcile()
@@ -105,46 +109,29 @@ def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
     assert world.launched == [world.engine(0), world.engine(1)]
 
 
-def test_gpu_seconds_count_every_node() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
-    world.pass_time(98)
-    world.reconcile()
-    assert world.status.gpu_seconds_held == pytest.approx(NODES * 8 * 100, abs=NODES * 8)
-
-
 def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     world.reconcile()
     before = world.status.gpu_seconds_held
     change(world, 1, terminated=ContainerTerminated(1, "Error", "", world.now, world.now), restarts=1)
-    world.pass_time(60)
-    world.reconcile()
+    world.reconcile(after_s=60)
     assert world.status.gpu_seconds_held - before == pytest.approx(NODES * 8 * 60, abs=NODES * 8 * 2)
 
 
 @pytest.mark.parametrize("worker", range(NODES))
 def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(worker: int) -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     (name,) = [name for name, pod in world.pods.items() if pod.worker == worker]
     del world.pods[name]
     world.start_pod(world.engine(), worker=worker, node="other", ready=True)
-    world.pass_time(1)
-    world.settle()
+    world.settle(after_s=1)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     assert sets(world) == [f"{world.engine(0, 1)}-n"], "the set of the lost launch is deleted"
     assert (world.group(0).attempt, world.group(0).reason) == (1, "Starting")
 
 
 def test_a_missing_node_is_a_lost_engine() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     world.pods = {name: pod for name, pod in world.pods.items() if pod.worker != 2}
     decision = world.reconcile()
     assert [stop.verdict.reason for stop in decision.stop] == [EngineReason.LOST]
@@ -172,9 +159,7 @@ def pod_replaced(world: ClusterWorld) -> None:
 def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
     consequence: Callable[[ClusterWorld], None], change_fields: dict[str, Any], reason: EngineReason
 ) -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     change(world, 2, **change_fields)
     world.pass_time(1)
     consequence(world)
@@ -192,18 +177,14 @@ def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
     ids=["disrupted but running", "deleted but not disrupted"],
 )
 def test_a_worker_is_preempted_only_if_disrupted_and_deleted(fields: dict[str, Any]) -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     change(world, 2, **fields)
     world.reconcile()
     assert world.group(0).preemptions == 0
 
 
 def test_a_worker_evicted_by_its_node_is_lost_and_not_preempted() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     change(world, 2, phase="Failed", reason="Evicted", disrupted="The node was low on resource: memory")
     world.reconcile()
     assert (world.group(0).preemptions, world.group(0).reason) == (0, EngineReason.LOST)
@@ -217,9 +198,7 @@ def test_a_worker_evicted_by_its_node_is_lost_and_not_preempted() -> None:
 def test_a_restarted_container_fails_the_arm_with_its_reason(
     worker: int, code: int, reason: str, expected: EngineReason
 ) -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     ended = ContainerTerminated(code, reason, "last words", world.now, world.now)
     change(world, worker, terminated=ended, restarts=1)
     world.reconcile()
@@ -259,9 +238,7 @@ def test_a_set_without_its_job_belongs_to_its_run_and_not_to_an_older_one() -> N
 
 
 def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     kept = world.objects[LWS_KIND, f"{world.engine()}-n"]
     world.finish_client()
     world.reconcile()
@@ -272,16 +249,6 @@ def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods() -> N
     del world.objects[LWS_KIND, f"{world.engine()}-n"]
     world.reconcile()
     assert world.launched == [world.engine(0), world.engine(1)]
-
-
-def test_suspending_deletes_the_set_and_all_its_pods() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
-    world.run["spec"]["suspend"] = True
-    world.settle()
-    assert sets(world) == []
-    assert alive(world) == []
 
 
 def test_without_leader_worker_set_the_run_is_refused_with_a_remedy() -> None:
@@ -302,9 +269,7 @@ def test_a_single_node_engine_uses_no_set() -> None:
 
 
 def test_the_environment_is_the_leaders_with_the_gpus_of_all_nodes() -> None:
-    world = spread()
-    world.settle()
-    serve(world)
+    world = serving()
     leader = next(pod for pod in world.pods.values() if pod.worker == 0)
     facts = collect_host_facts(parse_run(world.run), leader, ()).facts
     assert (facts[FactName.NODE].value, facts[FactName.GPU_COUNT].value) == ("gpu-0", NODES * 8)

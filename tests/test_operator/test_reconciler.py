@@ -1,27 +1,39 @@
-"""What each kind of error means for the queue and for status, with a fake cluster."""
+"""Errors, runs that wait for another run, and runs that begin together: queue and status, with a fake cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from specbench_api.fence.model import Fence
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
-from specbench_operator.cluster.api import Forbidden, NotFound
+from specbench_operator.cluster.api import RUN, Forbidden, NotFound
 from specbench_operator.errors import Changed, Retry, Stop
-from specbench_operator.handlers.reconcilers import ReconcileResult, RunReconciler, Workers
+from specbench_operator.handlers.reconcilers import (
+    BEGUN_S,
+    BegunRuns,
+    GateWaiters,
+    ReconcileResult,
+    RunReconciler,
+    Workers,
+)
 from specbench_operator.handlers.store_looks import StoreLooks
 from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
-from specbench_operator.state.run import KubernetesEvent, RunDecision, RunObservation
+from specbench_operator.run.decide import decide_run
+from specbench_operator.state.run import KubernetesEvent, NamespaceRun, RunDecision, RunObservation
 from specbench_operator.telemetry import Telemetry
 from specbench_testing.cluster_world import ClusterWorld, finished
-from specbench_testing.operator_builders import NOON, SETTINGS
+from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 
 KEY = ResourceKey("SpecBenchRun", "default", "demo")
 
@@ -250,36 +262,6 @@ def test_a_deleted_run_needs_no_work(harness: ReconcilerHarness) -> None:
     assert harness.reconcile(KEY._replace(name="gone")) == ReconcileResult()
 
 
-def test_a_retryable_error_sets_reconciling_and_is_raised(harness: ReconcilerHarness) -> None:
-    harness.cluster.refuse = raising(Retry("Forbidden", "exceeded quota"))
-    with pytest.raises(Retry):
-        harness.reconcile(KEY)
-    assert harness.condition(ConditionType.RECONCILING) == (ConditionStatus.TRUE, "Forbidden")
-    assert harness.condition(ConditionType.STALLED)[0] is ConditionStatus.FALSE
-    assert harness.condition(ConditionType.READY)[0] is ConditionStatus.FALSE
-
-
-def test_a_permanent_error_sets_stalled_until_it_is_fixed(harness: ReconcilerHarness) -> None:
-    harness.cluster.refuse = raising(Stop("ManifestRefused", "spec.x: invalid"))
-    with pytest.raises(Stop):
-        harness.reconcile(KEY)
-    assert harness.condition(ConditionType.STALLED) == (ConditionStatus.TRUE, "ManifestRefused")
-    assert harness.condition(ConditionType.RECONCILING)[0] is ConditionStatus.FALSE
-    harness.cluster.refuse = lambda: None
-    harness.reconcile(KEY)
-    assert harness.condition(ConditionType.STALLED)[0] is ConditionStatus.FALSE
-    assert harness.condition(ConditionType.RECONCILING)[0] is ConditionStatus.TRUE
-
-
-def test_a_refused_launch_is_not_recorded_as_made(harness: ReconcilerHarness) -> None:
-    harness.cluster.refuse = raising(Retry("Forbidden", "exceeded quota"))
-    with pytest.raises(Retry):
-        harness.reconcile(KEY)
-    harness.cluster.refuse = lambda: None
-    harness.reconcile(KEY)
-    assert harness.cluster.world.launched == ["demo-g0-0"]
-
-
 def test_an_engine_whose_client_is_refused_releases_its_gpus_after_the_deadline(harness: ReconcilerHarness) -> None:
     world = harness.cluster.world
     world.settle()
@@ -362,21 +344,6 @@ async def test_a_bug_is_logged_with_its_traceback(harness: ReconcilerHarness, ca
     assert "default/demo" in caplog.text
 
 
-def test_points_and_gpu_seconds_are_counted_once(harness: ReconcilerHarness) -> None:
-    world = harness.cluster.world
-    world.now = NOON
-    harness.reconcile(KEY)
-    world.start_pod("demo-g0-0", ready=True)
-    world.pass_time(90)
-    harness.reconcile(KEY)
-    world.start_pod("demo-g0-0-client")
-    world.finish_client()
-    for _ in range(3):
-        harness.reconcile(KEY)
-    assert harness.metric("specbench_points_measured_total") == 1
-    assert harness.metric("specbench_gpu_held_seconds_total") == pytest.approx(world.status.gpu_seconds_held)
-
-
 def test_nothing_is_counted_twice_when_status_is_lost(harness: ReconcilerHarness) -> None:
     world = harness.cluster.world
     world.now = NOON
@@ -390,7 +357,11 @@ def test_nothing_is_counted_twice_when_status_is_lost(harness: ReconcilerHarness
     assert world.status.gpu_seconds_held == held > 0, "status counts again from the remaining pods"
     assert harness.metric("specbench_gpu_held_seconds_total") == held
     world.pass_time(90)
-    harness.reconcile(KEY)
+    world.start_pod("demo-g0-0-client")
+    world.finish_client()
+    for _ in range(3):
+        harness.reconcile(KEY)
+    assert harness.metric("specbench_points_measured_total") == 1
     assert harness.metric("specbench_gpu_held_seconds_total") == world.status.gpu_seconds_held > held
 
 
@@ -422,3 +393,110 @@ async def test_a_store_that_does_not_answer_holds_no_worker() -> None:
     released.set()
     await workers.work_once()
     assert not reconciler.looks.take(KEY._replace(name="slow")).in_progress
+
+
+# Runs that wait for another run.
+
+
+MAIN, WAITER, ELSEWHERE = (
+    ResourceKey(RUN, "bench", "main"),
+    ResourceKey(RUN, "bench", "branch"),
+    ResourceKey(RUN, "other", "main"),
+)
+ENDED: dict[str, Any] = {"status": {"completionTime": "2026-01-02T12:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "run", "woken"),
+    [
+        (MAIN, ENDED, [WAITER]),
+        (MAIN, {"status": {"phase": "Running"}}, []),
+        (MAIN, {}, []),
+        (ELSEWHERE, ENDED, []),
+        (WAITER, ENDED, []),
+    ],
+    ids=["ended", "at work", "just created", "of another namespace", "itself"],
+)
+def test_only_the_end_of_the_awaited_run_wakes_its_waiters(
+    changed: ResourceKey, run: dict[str, Any], woken: list[ResourceKey]
+) -> None:
+    gate_waiters = GateWaiters()
+    gate_waiters.update(WAITER, frozenset({"main", "older"}))
+    assert gate_waiters.waiters_of(changed, run) == woken
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.frozensets(st.sampled_from("xyz")))))
+def test_the_last_update_of_each_waiter_counts(updates: list[tuple[str, frozenset[str]]]) -> None:
+    gate_waiters, last = GateWaiters(), dict[str, frozenset[str]]()
+    for waiter, names in updates:
+        gate_waiters.update(ResourceKey(RUN, "bench", waiter), names)
+        last[waiter] = names
+    for name in "xyz":
+        woken = [key.name for key in gate_waiters.waiters_of(ResourceKey(RUN, "bench", name), ENDED)]
+        assert woken == sorted(waiter for waiter, names in last.items() if name in names)
+
+
+class GateReconciler:
+    """Reports that the run waits for another run, in the first reconcile only."""
+
+    def __init__(self) -> None:
+        self.outcomes = [ReconcileResult(900, "1", frozenset({"main"})), ReconcileResult()]
+
+    def reconcile(self, _key: ResourceKey) -> ReconcileResult:
+        return self.outcomes.pop(0)
+
+
+async def test_a_reconcile_result_is_remembered_until_the_next_one() -> None:
+    queue = WorkQueue()
+    workers = Workers(queue, {RUN: GateReconciler()}, lambda _namespace: True)
+    queue.add(WAITER)
+    await workers.work_once()
+    assert workers.rests(WAITER, "1"), "the resync skips it"
+    assert workers.gate_waiters.waiters_of(MAIN, ENDED) == [WAITER]
+    queue.add(WAITER)
+    await asyncio.wait_for(workers.work_once(), 5)
+    assert workers.gate_waiters.waiters_of(MAIN, ENDED) == []
+
+
+# Runs that begin at the same time.
+
+
+STORES = [{"endpoint": "*", "bucket": "*", "operatorIdentity": True}]
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def listed(at: int, *, suspended: bool = True) -> NamespaceRun:
+    """A run as it was listed before it was resumed."""
+    created = f"2026-01-02T00:00:{at:02}Z"
+    return NamespaceRun(NAMES[at], f"uid-{at}", created, "Suspended", "Suspended", suspended=suspended)
+
+
+def decide(begun: BegunRuns, at: int, runs: int) -> RunDecision:
+    """Decide about the run of this number, whose observation was made before the others were resumed."""
+    limits = {"limits": {"runs": runs}, "stores": STORES, "secretsOptIn": False, "nodeLabels": ["*"]}
+    resource = operator_run()
+    resource["metadata"].update(name=NAMES[at], uid=f"uid-{at}", creationTimestamp=listed(at).created)
+    others = tuple(listed(number) for number in range(len(NAMES)))
+    settings = replace(SETTINGS, fence=Fence.from_json(json.dumps({**limits, "gpuResources": ["*"]})))
+    world = ClusterWorld(resource, settings=settings)
+    observed = replace(world.observed(), namespace_runs=others)
+    with begun.deciding(observed) as current:
+        decision = decide_run(current, settings, world.now)
+        begun.note(current, decision)
+    return decision
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5])
+def test_only_as_many_runs_begin_as_the_limit_allows(runs: int) -> None:
+    begun = BegunRuns()
+    decisions = [decide(begun, at, runs) for at in reversed(range(len(NAMES)))]
+    assert [bool(decision.apply) for decision in decisions] == [True] * runs + [False] * (len(NAMES) - runs)
+
+
+def test_a_run_is_forgotten_when_lists_show_what_became_of_it() -> None:
+    now = [0.0]
+    begun = BegunRuns(lambda: now[0])
+    assert decide(begun, 0, 1).apply
+    assert not decide(begun, 1, 1).apply
+    now[0] = BEGUN_S
+    assert decide(begun, 1, 1).apply

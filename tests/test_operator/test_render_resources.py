@@ -1,4 +1,4 @@
-"""Security, resources and volumes of every pod that the operator creates."""
+"""Security, resources and volumes of the pods that the operator creates, and the rights that its children need."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import pytest
 import yaml
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.gate_report import GateRequest
-from specbench_api.outcome.provenance import HostFacts
 from specbench_api.plan.expansion import expand
-from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.render.client_jobs import client_job, gate_job, report_job
 from specbench_operator.render.engine_job import engine_job
 from specbench_operator.settings import OperatorSettings
 from specbench_testing.operator_builders import SETTINGS, operator_run
+from specbench_testing.operator_process import GROUP_RULES, RULES
+from specbench_testing.rendered_jobs import own_jobs
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
 NON_ROOT = {"runAsNonRoot": True, "runAsUser": 2000, "runAsGroup": 0, "fsGroup": 2000}
@@ -38,14 +36,7 @@ def pods_of(
     """The PodSpecs of a run's Jobs, by role."""
     run = parse_run(operator_run({"spec.engine": engine, "spec.placement": placement or {}}))
     plan = expand(run)
-    gate = Gate(baseline_ref=BaselineRef(run="main"))
-    request = GateRequest(gate_digest="0" * 64, gate=gate, baseline="s3://b/r")
-    jobs = {
-        "engine": engine_job(run, plan, plan.groups[0], 1, settings),
-        "client": client_job(run, plan, plan.groups[0], 1, settings, engine=HostFacts(), engine_pod="pod"),
-        "report": report_job(run, settings),
-        "gate": gate_job(run, request, settings),
-    }
+    jobs = {"engine": engine_job(run, plan, plan.groups[0], 1, settings), **own_jobs(run, settings)}
     return {role: job["spec"]["template"]["spec"] for role, job in jobs.items()}
 
 
@@ -162,3 +153,104 @@ def test_report_and_gate_have_requests_and_limits_which_the_run_can_set(role: st
 def test_an_engine_without_chosen_resources_has_none() -> None:
     """They depend on the model: a default would slow down some engines and kill others."""
     assert resources_of(pods_of(ENGINES["vllm"])["engine"]) is None
+
+
+# What clients read.
+
+
+ON_A = {"source": "jsonl", "pvc": {"claimName": "a", "path": "p.jsonl"}}
+ON_MODELS = {"claimName": "models", "subPath": "team", "path": "tiny"}
+MIX = {
+    "source": "mix",
+    "members": [
+        {"name": "one", "weight": 1, **ON_A},
+        {"name": "two", "weight": 1, "source": "csv", "pvc": {"claimName": "b.c", "path": "x/p.csv"}},
+    ],
+}
+
+
+def pods(*datasets: dict[str, Any], model: dict[str, Any] | None = None, **workload: Any) -> dict[str, Any]:
+    rows = [{"name": f"w{number}", "dataset": dataset, **workload} for number, dataset in enumerate(datasets)]
+    edits = {"spec.workloads": rows} | ({"spec.model": {"name": "acme/tiny", **model}} if model else {})
+    run = parse_run(operator_run(edits))
+    plan = expand(run)
+    jobs = {"engine": engine_job(run, plan, plan.groups[0], 1, SETTINGS), **own_jobs(run)}
+    return {name: job["spec"]["template"]["spec"] for name, job in jobs.items()}
+
+
+def test_clients_mount_each_prompt_claim_once_and_read_only() -> None:
+    client = pods(ON_A, MIX)["client"]
+
+    volumes = [volume for volume in client["volumes"] if volume["name"].startswith("prompts-")]
+    mounts = [mount for mount in client["containers"][0]["volumeMounts"] if mount["name"].startswith("prompts-")]
+    assert volumes == [
+        {"name": "prompts-0", "persistentVolumeClaim": {"claimName": "a", "readOnly": True}},
+        {"name": "prompts-1", "persistentVolumeClaim": {"claimName": "b.c", "readOnly": True}},
+    ]
+    assert mounts == [
+        {"name": "prompts-0", "mountPath": "/prompts/a", "readOnly": True},
+        {"name": "prompts-1", "mountPath": "/prompts/b.c", "readOnly": True},
+    ]
+
+
+def test_only_the_client_mounts_the_prompt_claim() -> None:
+    found = pods(ON_A)
+    assert "persistentVolumeClaim" not in str(found["engine"]) + str(found["report"])
+
+
+@pytest.mark.parametrize(
+    ("model", "template", "mounted"),
+    [
+        ({"pvc": ON_MODELS}, {"appliedBy": "Client"}, True),
+        ({"pvc": ON_MODELS}, {"appliedBy": "Engine"}, False),
+        ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "s3://b/tokenizer/"}, False),
+        ({"pvc": ON_MODELS, "tokenizer": "acme/tiny"}, {"appliedBy": "Client"}, False),
+        ({"path": "/models/tiny"}, {"appliedBy": "Client"}, False),
+        ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "/prompts/models/team/tokenizer"}, True),
+        ({"pvc": ON_MODELS, "tokenizer": "/prompts/models/team/tokenizer/"}, {"appliedBy": "Client"}, True),
+        (
+            {"pvc": ON_MODELS, "tokenizer": "a/b"},
+            {"appliedBy": "Client", "template": "/prompts/models/own.jinja"},
+            True,
+        ),
+        ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "/prompts/models-2/tokenizer"}, False),
+    ],
+)
+def test_the_model_claim_is_mounted_where_its_tokenizer_is_read(
+    model: dict[str, Any], template: dict[str, Any], mounted: bool
+) -> None:
+    found = pods({"source": "jsonl", "uri": "s3://b/p.jsonl"}, model=model, chatTemplate=template)
+    assert ("/prompts/models" in str(found["client"])) is mounted
+    assert "/prompts/models" not in str(found["engine"]) + str(found["report"])
+
+
+def test_a_claim_with_prompts_and_model_is_mounted_once() -> None:
+    on_models = {"source": "jsonl", "pvc": {"claimName": "models", "path": "p.jsonl"}}
+    client = pods(on_models, model={"pvc": ON_MODELS}, chatTemplate={"appliedBy": "Client"})["client"]
+    assert [mount["mountPath"] for mount in client["containers"][0]["volumeMounts"]].count("/prompts/models") == 1
+
+
+# The chart's rights cover the children, also where the admission plugin for owner references is enabled.
+
+
+RESOURCES = {"SpecBenchRun": "specbenchruns", "Job": "jobs"}
+SPREAD = "LeaderWorkerSet"
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
+def test_children_that_block_owner_deletion_have_the_finalizers_permission(file: Path) -> None:
+    """OpenShift enables the admission plugin OwnerReferencesPermissionEnforcement."""
+    rules = [*RULES, *GROUP_RULES]
+    for child in yaml.safe_load_all(file.read_text()):
+        for owner in child["metadata"].get("ownerReferences", []):
+            if owner.get("blockOwnerDeletion"):
+                allowed = RULES if child["kind"] != SPREAD else rules
+                named = f"{RESOURCES[owner['kind']]}/finalizers"
+                group = owner["apiVersion"].partition("/")[0]
+                assert [rule for rule in allowed if named in rule["resources"] and group in rule["apiGroups"]] == [
+                    {"apiGroups": [group], "resources": [named], "verbs": ["update"]}
+                ]
+
+
+def test_some_children_block_owner_deletion() -> None:
+    assert sum("blockOwnerDeletion: true" in file.read_text() for file in GOLDEN) > 5

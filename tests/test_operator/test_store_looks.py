@@ -99,12 +99,6 @@ def test_an_answer_is_taken_once(harness: LooksHarness) -> None:
     assert harness.looks.take(key).observed is None
 
 
-def test_without_an_event_meanwhile_the_run_is_not_reconciled_again(harness: LooksHarness) -> None:
-    harness.start("run")
-    harness.end(["run"])
-    assert not harness.looks.take(key_of("run")).again
-
-
 def test_an_outdated_answer_is_not_used(harness: LooksHarness) -> None:
     harness.start("run")
     harness.end(["run"])
@@ -293,10 +287,3 @@ def test_a_look_learns_how_long_its_observation_has_waited(harness: LooksHarness
     harness.end(list(harness.threads))
     harness.end(["second"])
     assert harness.ages == [7.0] * UNPROVEN_MAX + [7.0]
-
-
-def test_a_failure_of_the_gate_counts(harness: LooksHarness) -> None:
-    failure = StoreFailure("S3Slow", "slow", refused=False)
-    harness.start("run", answer=RunObservation({}, gate=failure))
-    harness.end(["run"])
-    assert harness.looks.failure(key_of("run"), StoreKey("a", "s3")) == failure

@@ -1,22 +1,21 @@
 """A person who may only create runs and campaigns in one namespace attacks, on a real cluster.
 
 The API server tries every attack of specbench_testing.tenant_attacks against the chart's admission policies and fence.
-Through the operator's process, with its fence but without the policies, `make test` sends one attack of each kind, and
-`make test-long` all of them, also without the fence. `test_tenant_decisions` has what the operator decides about each.
+One attack of each kind goes through the operator's process, with its fence but without the policies.
+`test_tenant_decisions` has what the operator decides about each, with and without the fence.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from generators.custom_resources import CAMPAIGN, RUN
-from specbench_api.plan.names import LABEL_RUN
 from specbench_testing.admission_policies import grant, installed_policies
 from specbench_testing.api_server_runs import Definition, Runs
 from specbench_testing.campaigns import campaign
@@ -27,19 +26,14 @@ from specbench_testing.resources import Resource, resource
 from specbench_testing.tenant_attacks import (
     ATTACKS,
     DIRECT_REQUESTS,
-    OPERATOR_ACCOUNT,
     TENANT_FENCE,
-    UNSENT,
     Attack,
-    Open,
 )
 from specbench_testing.tenant_site import (
     CREATE_RUNS,
     MARKER,
-    SECRETS,
     TenantSite,
     base_run,
-    contains,
     in_template,
     tenant_of,
     tenant_site,
@@ -169,46 +163,29 @@ def test_a_status_in_a_new_run_is_dropped(guarded: GuardedSite) -> None:
 # Fenced: the operator alone
 
 
-def tried(attacks: Sequence[Attack], site: TenantSite) -> TenantSite:
-    """Create a run of each attack, and a campaign whose axis has it."""
-    for attack in attacks:
-        site.attack(attack)
-    site.create_run("changed", {})
-    for attack in attacks:
-        if attack.axis:
-            path, value = attack.axis
-            site.create_campaign(f"a-{attack.name}", {"spec.axes": [{"path": path, "name": "x", "values": [value]}]})
-    return site
-
-
-SETS = [
-    pytest.param(ONE_OF_EACH_KIND, id="one of each kind"),
-    pytest.param(ALL, id="all", marks=pytest.mark.long),
-]
-
-
-@pytest.fixture(scope="module", params=SETS)
-def attacks(request: pytest.FixtureRequest) -> list[Attack]:
-    return list(request.param)
-
-
 @pytest.fixture(scope="module")
 def fenced(
     cluster: Cluster,
     crd: Definition,
     campaign_crd: Definition,
-    attacks: list[Attack],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TenantSite]:
-    with tenant_site(cluster, tmp_path_factory.mktemp("fenced"), TENANT_FENCE) as site:
-        yield tried(attacks, site)
+    """A run of each attack, and a campaign whose axis has it."""
+    with tenant_site(cluster, tmp_path_factory.mktemp("fenced")) as site:
+        for attack in ONE_OF_EACH_KIND:
+            site.attack(attack)
+            if attack.axis:
+                path, value = attack.axis
+                axis = {"path": path, "name": "x", "values": [value]}
+                site.create_campaign(f"a-{attack.name}", {"spec.axes": [axis]})
+        yield site
         assert site.operator.bugs() == []
 
 
-def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: TenantSite, attacks: list[Attack]) -> None:
+def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: TenantSite) -> None:
     """Without the policies, nothing checks that the person may read a Secret whose label allows the use."""
-    accepted = {"changed"}
-    for attack in attacks:
+    accepted: set[str] = set()
+    for attack in ONE_OF_EACH_KIND:
         if attack.by_schema:
             assert names_field(fenced.refused[attack.name], "spec", attack.admission)
             continue
@@ -216,30 +193,17 @@ def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: Tenant
         assert row["status"] == ("False" if attack.condition else "True"), row
         assert not attack.condition or f"spec.{attack.condition}: " in row["message"], row
         accepted |= set() if attack.condition else {attack.name}
-    eventually(lambda: fenced.jobs().keys() >= accepted, "the accepted runs have no Jobs")
+    eventually(lambda: fenced.runs_with_children() >= accepted, "the accepted runs have no children")
     assert fenced.runs_with_children() == accepted
 
 
-def test_the_operator_refuses_each_campaign(fenced: TenantSite, attacks: list[Attack]) -> None:
-    for attack in attacks:
+def test_the_operator_refuses_each_campaign(fenced: TenantSite) -> None:
+    for attack in ONE_OF_EACH_KIND:
         if attack.axis:
             path, _ = attack.axis
             names_secret = re.search("credentialsSecretRef|tokenSecretRef|imagePullSecrets|placement.*template", path)
             wanted = "spec.axes[0]" if names_secret else f"spec.{attack.condition or attack.admission}"
             assert wanted in fenced.campaign_refusal(f"a-{attack.name}")
-
-
-def test_an_engine_is_stopped_when_its_run_is_changed_into_an_attack(fenced: TenantSite) -> None:
-    """A deadline is one of the few fields that may change after the start."""
-
-    def pods() -> list[Resource]:
-        return [pod for pod in fenced.children("pods") if pod["metadata"]["labels"][LABEL_RUN] == "changed"]
-
-    eventually(pods, "no engine")
-    Runs(fenced.tenant, fenced.namespace).patch("changed", {"spec": {"activeDeadlineSeconds": 864_000}})
-    message = fenced.site.wait_for_condition("changed", "Validated", "False", "NotAllowed")
-    assert message.startswith("spec.activeDeadlineSeconds: ")
-    eventually(lambda: not pods(), "the engine keeps running")
 
 
 def test_the_operator_sends_nothing_to_its_own_machine_and_reveals_no_secret(fenced: TenantSite) -> None:
@@ -249,45 +213,3 @@ def test_the_operator_sends_nothing_to_its_own_machine_and_reveals_no_secret(fen
     for value in (MARKER, fenced.cluster.ground.s3.secret_key):
         for form in (value, base64.b64encode(value.encode()).decode()):
             assert form not in fenced.written()
-
-
-def test_nothing_runs_elsewhere_or_with_an_account_of_others(fenced: TenantSite) -> None:
-    names = {attack.name for attack in ALL}
-    for path in ("/apis/batch/v1/jobs", "/api/v1/pods"):
-        found = fenced.cluster.call("GET", path, query={"labelSelector": LABEL_RUN})["items"]
-        places = {row["metadata"]["namespace"] for row in found if row["metadata"]["labels"][LABEL_RUN] in names}
-        # Another test process may have tenants of its own, whose namespaces have the same prefix.
-        assert {place for place in places if not place.startswith("tenant-")} == set()
-    accounts = [job["spec"]["template"]["spec"].get("serviceAccountName") for job in fenced.children("jobs")]
-    assert not {OPERATOR_ACCOUNT, "admin"} & set(accounts)
-    secrets = {name for name in (*SECRETS, "absent") if contains(fenced.children("jobs"), {"name": name})}
-    assert secrets <= {"bench-s3", "team-s3", "team-hub"}
-
-
-# Open: neither fence nor policies
-
-
-@pytest.mark.long
-def test_without_the_fence_attacks_succeed_unless_a_rule_of_every_installation_refuses_them(
-    cluster: Cluster, crd: Definition, campaign_crd: Definition, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    sent = [attack for attack in ALL if attack.name not in UNSENT]
-    with tenant_site(cluster, tmp_path_factory.mktemp("open"), None) as site:
-        for attack in sent:
-            site.attack(attack)
-        for attack in sent:
-            if attack.by_schema:
-                assert attack.name in site.refused
-                continue
-            assert (site.validated(attack.name)["status"] == "False") is (attack.without is Open.REFUSED)
-
-        def obtained() -> set[str]:
-            site.serve()
-            jobs = site.jobs()
-            return {attack.name for attack in sent if attack.gets and contains(jobs.get(attack.name, []), attack.gets)}
-
-        wanted = {attack.name for attack in sent if attack.without is Open.SUCCEEDS and attack.gets}
-        eventually(lambda: obtained() >= wanted, "not all Jobs have what the attacks ask for")
-        eventually(site.was_contacted, "the operator does not connect to its own machine")
-        assert site.operator.bugs() == []
-        assert MARKER not in site.written()

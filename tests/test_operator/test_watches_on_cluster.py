@@ -31,29 +31,6 @@ def suspended(name: str) -> Resource:
     return resource({"spec.suspend": True}, name=name)
 
 
-def test_a_look_that_finds_nothing_to_do_sends_no_request(site: OperatorSite, tmp_path: Path) -> None:
-    names = [f"idle-{number}" for number in range(10)]
-    with OperatorProcess(site, tmp_path, NO_IMAGE, ONE_RESYNC).running() as operator:
-        for name in names:
-            site.runs.create(suspended(name))
-        for name in names:
-            site.wait_for_phase(name, "Suspended")
-        assert any(requests_of_a_round(site, operator, names) == 0 for _ in range(5)), "each look sends requests"
-
-
-def requests_of_a_round(site: OperatorSite, operator: OperatorProcess, names: list[str]) -> float:
-    """The requests while each run has one event. Looks of earlier events may still take place in the first rounds."""
-    looks, requests = operator.reconcile_count(), operator.requests()
-    for name in names:
-        site.runs.patch(name, {"metadata": {"annotations": {"looks": str(looks)}}})
-    eventually(partial(has_looked, operator, looks + len(names)), "an event causes no look")
-    return operator.requests() - requests
-
-
-def has_looked(operator: OperatorProcess, times: int) -> bool:
-    return operator.reconcile_count() >= times
-
-
 def is_suspended(runs: Runs) -> bool:
     return bool(runs.get("demo")["status"].get("phase") == "Suspended")
 

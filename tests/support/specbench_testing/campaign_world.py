@@ -124,6 +124,11 @@ class CampaignWorld:
         self.resource["metadata"]["generation"] += 1
         self.store.touch(self.resource)
 
+    def change(self, path: str, value: Any) -> None:
+        """Edit a field of the campaign, and settle."""
+        self.edit(path, value)
+        self.settle()
+
     def lose_status(self) -> None:
         """Delete the campaign's status."""
         self.resource.pop("status", None)

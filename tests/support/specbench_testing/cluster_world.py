@@ -140,14 +140,16 @@ class ClusterWorld:
             secret_uses=self.secret_uses,
         )  # fmt: skip
 
-    def reconcile(self) -> RunDecision:
-        """Reconcile once and apply the decision to the cluster."""
+    def reconcile(self, *, after_s: float = 0) -> RunDecision:
+        """Reconcile once, after this time, and apply the decision to the cluster."""
+        self.pass_time(after_s)
         decision = decide_run(self.observed(), self.settings, self.now)
         self.follow(decision)
         return decision
 
-    def settle(self) -> RunDecision:
-        """Reconcile until nothing changes; deleted pods are removed meanwhile."""
+    def settle(self, *, after_s: float = 0) -> RunDecision:
+        """Reconcile until nothing changes, after this time; deleted pods are removed meanwhile."""
+        self.pass_time(after_s)
         for _ in range(20):
             before = self.observed()
             decision = self.reconcile()
@@ -175,6 +177,11 @@ class ClusterWorld:
         self.events += decision.events
 
     # Injected events.
+
+    def suspend(self, *, suspend: bool = True) -> None:
+        """Suspend or resume the run, and settle."""
+        self.run["spec"]["suspend"] = suspend
+        self.settle()
 
     def lose_status(self) -> None:
         """Delete the status, which is only a cache."""
@@ -361,6 +368,13 @@ def finish_other_arm(world: ClusterWorld) -> None:
     world.measure(1)
     world.finish_report()
     world.settle()
+
+
+def launched(run: dict[str, Any] | None = None, **fields: Any) -> ClusterWorld:
+    """A run whose first engine is launched and has no pod yet."""
+    world = ClusterWorld(run or operator_run(), **fields)
+    world.settle()
+    return world
 
 
 def finished(world: ClusterWorld) -> ClusterWorld:

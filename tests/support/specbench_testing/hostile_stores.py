@@ -8,7 +8,6 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import count
 from urllib.parse import unquote
 
 from specbench_testing.operator_builders import UID
@@ -55,30 +54,24 @@ def listing_of(*names: str) -> Callable[[str], bytes]:
     return answer
 
 
-def _drip(pieces: Iterator[bytes], send: Send, stopped: threading.Event) -> None:
-    for piece in pieces:
-        send(piece)
-        if stopped.wait(DRIP_S):
-            return
+def _sends(answer: bytes) -> Behaviour:
+    """The same answer to every request."""
+
+    def send_it(_target: str, send: Send, _stopped: threading.Event) -> None:
+        send(answer)
+
+    return send_it
 
 
-def _drips_body(_target: str, send: Send, stopped: threading.Event) -> None:
-    send(head(200, "Content-Length: 100000"))
-    _drip((b"<" for _ in count()), send, stopped)
+def _drips(begin: bytes, piece: bytes) -> Behaviour:
+    """The begin of an answer, and then a piece after the other without end."""
 
+    def drip(_target: str, send: Send, stopped: threading.Event) -> None:
+        send(begin)
+        while not stopped.wait(DRIP_S):
+            send(piece)
 
-def _drips_head(_target: str, send: Send, stopped: threading.Event) -> None:
-    send(b"HTTP/1.1 200 OK\r\nX: ")
-    _drip((b"a" for _ in count()), send, stopped)
-
-
-def _drips_chunks(_target: str, send: Send, stopped: threading.Event) -> None:
-    send(head(200, "Transfer-Encoding: chunked"))
-    _drip((b"1\r\n<\r\n" for _ in count()), send, stopped)
-
-
-def _honest(_target: str, send: Send, _stopped: threading.Event) -> None:
-    send(page(""))
+    return drip
 
 
 def _answers_nothing(_target: str, _send: Send, stopped: threading.Event) -> None:
@@ -115,10 +108,6 @@ def _large_error(target: str, send: Send, _stopped: threading.Event) -> None:
         send(head(500, f"Content-Length: {len(body)}") + body)
 
 
-def _repeats_token(_target: str, send: Send, _stopped: threading.Event) -> None:
-    send(page(row("k"), "again"))
-
-
 def _giant_listing(_target: str, send: Send, _stopped: threading.Event) -> None:
     send(head(200, f"Content-Length: {GIANT_BYTES}"))
     _giant(send)
@@ -136,18 +125,6 @@ def _giant(send: Send) -> None:
     block = b" " * 1024 * 1024
     for _ in range(GIANT_BYTES // len(block)):
         send(block)
-
-
-def _redirects(_target: str, send: Send, _stopped: threading.Event) -> None:
-    send(head(307, "Content-Length: 0", "Location: http://169.254.169.254/latest/meta-data/"))
-
-
-def _redirects_bare(_target: str, send: Send, _stopped: threading.Event) -> None:
-    send(head(307, "Content-Length: 0"))
-
-
-def _other_region(_target: str, send: Send, _stopped: threading.Event) -> None:
-    send(head(400, "Content-Length: 0", "x-amz-bucket-region: elsewhere"))
 
 
 def _header_flood(_target: str, send: Send, _stopped: threading.Event) -> None:
@@ -169,10 +146,7 @@ def _long_chunk_size(_target: str, send: Send, _stopped: threading.Event) -> Non
 
 
 def _xml(body: bytes) -> Behaviour:
-    def answer(_target: str, send: Send, _stopped: threading.Event) -> None:
-        send(head(200, f"Content-Length: {len(body)}") + body)
-
-    return answer
+    return _sends(head(200, f"Content-Length: {len(body)}") + body)
 
 
 def _summary(body: bytes, *lines: str) -> Behaviour:
@@ -185,42 +159,39 @@ def _summary(body: bytes, *lines: str) -> Behaviour:
     return answer
 
 
-def _truncated(_target: str, send: Send, _stopped: threading.Event) -> None:
-    send(head(200, "Content-Length: 500") + b"<ListBucketResult>")
-
-
 _ENTITIES = b"<!DOCTYPE a [<!ENTITY b0 'xxxxxxxxxx'>%s]><ListBucketResult>&b9;</ListBucketResult>" % b"".join(
     b"<!ENTITY b%d '%s'>" % (number, b"&b%d;" % (number - 1) * 10) for number in range(1, 10)
 )
 
+_REDIRECT = head(307, "Content-Length: 0", "Location: http://169.254.169.254/latest/meta-data/")
 _IMPOSSIBLE_TIME = f"<ListBucketResult>{row('k')}</ListBucketResult>".replace("12:00", "99:99").encode()
 
 BEHAVIOURS: dict[str, tuple[Behaviour, str]] = {
-    "drips a body": (_drips_body, "S3Slow"),
-    "drips a head": (_drips_head, "S3Slow"),
-    "drips chunks": (_drips_chunks, "S3Slow"),
+    "drips a body": (_drips(head(200, "Content-Length: 100000"), b"<"), "S3Slow"),
+    "drips a head": (_drips(b"HTTP/1.1 200 OK\r\nX: ", b"a"), "S3Slow"),
+    "drips chunks": (_drips(head(200, "Transfer-Encoding: chunked"), b"1\r\n<\r\n"), "S3Slow"),
     "answers nothing": (_answers_nothing, "S3Slow"),
     "pages without end": (_pages_without_end, "AnswerTooLarge"),
-    "repeats its token": (_repeats_token, "AnswerTooLarge"),
+    "repeats its token": (_sends(page(row("k"), "again")), "AnswerTooLarge"),
     "pages of long keys": (_pages_of_long_keys, "AnswerTooLarge"),
     "page of many elements": (_xml(b"<a>" + b"<a/>" * 1_000_000 + b"</a>"), "AnswerTooLarge"),
     "many folders": (_many_folders, "AnswerTooLarge"),
     "large error": (_large_error, "AnswerTooLarge"),
     "giant listing": (_giant_listing, "AnswerTooLarge"),
     "giant summary": (_giant_summary, "AnswerTooLarge"),
-    "redirects to a metadata address": (_redirects, "RedirectRefused"),
-    "redirects to nowhere": (_redirects_bare, "RedirectRefused"),
-    "names another region": (_other_region, "StoreRefused"),
+    "redirects to a metadata address": (_sends(_REDIRECT), "RedirectRefused"),
+    "redirects to nowhere": (_sends(head(307, "Content-Length: 0")), "RedirectRefused"),
+    "names another region": (_sends(head(400, "Content-Length: 0", "x-amz-bucket-region: elsewhere")), "StoreRefused"),
     "header flood": (_header_flood, "AnswerTooLarge"),
     "endless 100 Continue": (_continues, "AnswerTooLarge"),
     "long chunk size": (_long_chunk_size, "S3Away"),
     "garbage": (_xml(b"\x00\xffSECRET-OF-ANOTHER-SERVICE"), "S3Away"),
-    "no HTTP": (lambda _target, send, _stopped: send(b"-ERR SECRET-OF-ANOTHER-SERVICE\r\n"), "S3Away"),
+    "no HTTP": (_sends(b"-ERR SECRET-OF-ANOTHER-SERVICE\r\n"), "S3Away"),
     "deep XML": (_xml(b"<a>" * 200_000 + b"</a>" * 200_000), ""),
     "XML entities": (_xml(_ENTITIES), "S3Away"),
     "row without a key": (_xml(b"<ListBucketResult><Contents/></ListBucketResult>"), "StoreRefused"),
     "impossible time": (_xml(_IMPOSSIBLE_TIME), "StoreRefused"),
-    "truncated": (_truncated, "S3Away"),
+    "truncated": (_sends(head(200, "Content-Length: 500") + b"<ListBucketResult>"), "S3Away"),
     "deep JSON": (_summary(b"[" * 1_000_000), "SummaryUnreadable"),
     "millions of values": (_summary(b'{"cells": [' + b"{}," * 2_000_000 + b"{}]}"), "SummaryUnreadable"),
     "gzip bomb": (_summary(gzip.compress(b" " * 64 * 1024 * 1024), "Content-Encoding: gzip"), "SummaryUnreadable"),
@@ -278,7 +249,7 @@ class HostileStore:
 @contextmanager
 def hostile_store(name: str, tls: ssl.SSLContext | None = None) -> Iterator[HostileStore]:
     """A running store with one of BEHAVIOURS, or an honest one where nothing is stored."""
-    store = HostileStore(_honest if name == "nothing stored" else BEHAVIOURS[name][0], tls)
+    store = HostileStore(_sends(page("")) if name == "nothing stored" else BEHAVIOURS[name][0], tls)
     try:
         yield store
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_operator.errors import OperatorError, Retry, Stop
 from specbench_operator.run.decide import status_after_error
-from specbench_testing.cluster_world import AWAY, ClusterWorld
+from specbench_testing.cluster_world import AWAY, ClusterWorld, launched
 from specbench_testing.operator_builders import operator_run, summary_of
 
 Item = dict[str, Any]
@@ -71,8 +71,7 @@ def permanent_error() -> Item:
 def suspended() -> Item:
     """The user suspends the run halfway."""
     world = _running()
-    world.run["spec"]["suspend"] = True
-    world.settle()
+    world.suspend()
     return world.run
 
 
@@ -206,9 +205,7 @@ def _with_failed_runs(campaign: Item) -> Item:
 
 
 def _settled() -> ClusterWorld:
-    world = ClusterWorld()
-    world.settle()
-    return world
+    return launched()
 
 
 def _running() -> ClusterWorld:

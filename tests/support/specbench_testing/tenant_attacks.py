@@ -531,8 +531,6 @@ ATTACKS: tuple[tuple[Attack, ...], ...] = (
     _METADATA_ATTACKS,
 )
 """All attacks, by what they are after."""
-UNSENT = ("metadata-service", "metadata-service-alibaba", "link-local")
-"""Attacks whose addresses may be real where the tests run, so nothing is sent to them."""
 
 
 @dataclass(frozen=True)

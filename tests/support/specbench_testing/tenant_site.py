@@ -20,7 +20,7 @@ from specbench_testing.campaigns import campaign
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
-from specbench_testing.tenant_attacks import BUCKET, Attack
+from specbench_testing.tenant_attacks import BUCKET, TENANT_FENCE, Attack
 
 CREATE_RUNS: dict[str, Any] = {
     "apiGroups": ["specbench.io"],
@@ -144,24 +144,6 @@ class TenantSite:
         """Names of the runs that have a child."""
         return {row["metadata"]["labels"][LABEL_RUN] for kind in _CHILDREN for row in self.children(kind)}
 
-    def jobs(self) -> dict[str, list[Resource]]:
-        """Jobs by run."""
-        found: dict[str, list[Resource]] = {}
-        for job in self.children("jobs"):
-            found.setdefault(job["metadata"]["labels"][LABEL_RUN], []).append(job)
-        return found
-
-    def serve(self) -> None:
-        """Report every engine's pod as ready, so that the operator creates the client's Job."""
-        running = {
-            "phase": "Running",
-            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T12:00:00Z"}],
-        }
-        for pod in self.site.items("pods", "engine"):
-            if pod["status"].get("phase") != "Running":
-                path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
-                self.cluster.call("PATCH", path, {"status": running}, kind=MERGE)
-
     def was_contacted(self) -> bool:
         """Whether a program has connected to the listener."""
         try:
@@ -193,8 +175,8 @@ def tenant_of(namespace: str) -> str:
 
 
 @contextmanager
-def tenant_site(cluster: Cluster, folder: Path, fence: Mapping[str, Any] | None) -> Iterator[TenantSite]:
-    """A namespace with an operator under this fence, and a tenant who may only create runs and campaigns."""
+def tenant_site(cluster: Cluster, folder: Path) -> Iterator[TenantSite]:
+    """A namespace with an operator under TENANT_FENCE, and a tenant who may only create runs and campaigns."""
     assert cluster.ground is not None, "the S3 server of hack/cluster is needed"
     s3 = cluster.ground.s3
     keys = {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
@@ -210,10 +192,9 @@ def tenant_site(cluster: Cluster, folder: Path, fence: Mapping[str, Any] | None)
         settings = {
             **keys,
             "SPECBENCH_OPERATOR_NAMESPACE": f"{namespace}-operator",
+            "SPECBENCH_FENCE": str(folder / "fence.json"),
         }
-        if fence is not None:
-            (folder / "fence.json").write_text(json.dumps(fence))
-            settings["SPECBENCH_FENCE"] = str(folder / "fence.json")
+        (folder / "fence.json").write_text(json.dumps(TENANT_FENCE))
         operator = OperatorProcess(site, folder, "registry.invalid/specbench:none", settings).start()
         found = TenantSite(cluster, namespace, operator, site, base_run(s3.endpoint), listener)
         eventually(lambda: _may_create(found), "the tenant has no rights")

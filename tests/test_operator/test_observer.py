@@ -1,4 +1,4 @@
-"""`adopt: Latest` is resolved once to the newest results with the same points; nothing is created before that."""
+"""What the observer reads: the results that `adopt: Latest` finds, and a gate with its baseline runs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
+from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN
 from specbench_api.outcome.gate_report import GateReport
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import known_results_uid, newest_matching_results, with_adopted_uid
 from specbench_operator.cluster.s3 import Listing
-from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
+from specbench_operator.state.run import EarlierRun, StoredResults, StoreFailure
 from specbench_testing.cluster_world import AWAY, ClusterWorld
+from specbench_testing.fake_backends import FakeBackends
+from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 from specbench_testing.resources import edit
 
@@ -79,18 +81,15 @@ def test_finds_the_newest_results_of_the_same_plan(plans: Mapping[str, tuple[int
 
 
 @dataclass
-class FakeBackends:
-    """A fake API server and S3 for one run; records which results are looked up."""
+class Adopting(FakeBackends):
+    """A run that adopts the latest results; records which results are looked up."""
 
     run: dict[str, Any] = field(default_factory=lambda: operator_run(LATEST))
     found: str | StoreFailure | None = OLDER_UID
     plans: tuple[str, ...] = ()
     lookups: list[str] = field(default_factory=list)
 
-    def get(self, kind: str, _namespace: str, _name: str) -> Any:
-        return self.run if kind == "SpecBenchRun" else None
-
-    def list(self, kind: str, _namespace: str, *, labels: str = "", fields: str = "") -> list[Any]:
+    def list(self, kind: str, _namespace: str, /, **_selectors: str) -> list[Any]:
         labelled = {"specbench.io/role": "plan"}
         meta = {"name": "p", "uid": "p", "labels": labelled, "ownerReferences": [{"uid": UID, "controller": True}]}
         return [{"metadata": meta, "data": {"plan.json": text}} for text in self.plans] if kind == "ConfigMap" else []
@@ -99,39 +98,30 @@ class FakeBackends:
         self.lookups.append(run.results_uid)
         return StoredResults()
 
-    def read_gate(self, _run: SpecBenchRun) -> GateReport | None:
-        return None
-
     def latest(self, _run: SpecBenchRun) -> str | StoreFailure | None:
         self.lookups.append("Latest")
         return self.found
-
-    def observe(self) -> RunObservation:
-        here: Any = self
-        observed = RunObserver(here, here).observe("default", "demo")
-        assert observed is not None
-        return observed
 
     def adopted(self) -> str | None:
         return parse_run(self.observe().resource).spec.results.adopt
 
 
 def test_adopts_the_found_results_as_if_their_uid_were_in_the_spec() -> None:
-    backends = FakeBackends()
+    backends = Adopting()
     assert backends.adopted() == OLDER_UID
     assert backends.lookups == ["Latest", OLDER_UID]
 
 
 def test_starts_from_scratch_when_no_results_match() -> None:
-    backends = FakeBackends(found=None)
+    backends = Adopting(found=None)
     assert backends.adopted() is None
     assert backends.lookups == ["Latest", UID]
 
 
 @pytest.mark.parametrize("uid", [OLDER_UID, UID], ids=["earlier run", "own"])
 def test_keeps_the_first_adopted_uid_when_newer_results_appear(uid: str) -> None:
-    by_plan = FakeBackends(plans=(plan_of(uid).to_json(),), found="newer")
-    by_status = FakeBackends(found="newer")
+    by_plan = Adopting(plans=(plan_of(uid).to_json(),), found="newer")
+    by_status = Adopting(found="newer")
     by_status.run["status"] = {"results": {"uri": f"s3://results/runs/default/demo/{uid}"}}
     for backends in (by_plan, by_status):
         assert backends.adopted() == (None if uid == UID else uid)
@@ -144,7 +134,7 @@ def test_an_unreadable_plan_yields_no_known_uid(plan_json: str | None) -> None:
 
 
 def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:
-    backends = FakeBackends(found=AWAY)
+    backends = Adopting(found=AWAY)
     observed = backends.observe()
     assert (observed.stored, backends.lookups) == (AWAY, ["Latest"])
     world = ClusterWorld(operator_run(LATEST), trouble=AWAY)
@@ -160,7 +150,7 @@ def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:
 
 def test_a_spec_with_a_fixed_uid_or_no_adoption_is_unchanged() -> None:
     for edits in ({}, {"spec.results.adopt": OLDER_UID}):
-        backends = FakeBackends(run=operator_run(edits))
+        backends = Adopting(run=operator_run(edits))
         assert backends.observe().resource == backends.run
         assert "Latest" not in backends.lookups
 
@@ -170,3 +160,81 @@ def test_adoption_changes_only_the_adopt_field() -> None:
     changed = with_adopted_uid(run, OLDER_UID)
     assert run["spec"]["results"]["adopt"] == "Latest", "the input is not modified"
     assert {**changed, "spec": {**changed["spec"], "results": run["spec"]["results"]}} == run
+
+
+# What is read for a gate.
+
+
+NIGHTLY = {"baselineRef": {"campaign": "nightly"}}
+
+
+class Gated(FakeBackends):
+    """A run that has ended, and its baseline; records what is read for the gate."""
+
+    def __init__(self, gate: dict[str, Any] | None, /, **status: Any) -> None:
+        super().__init__(operator_run({"spec.gate": gate} if gate else None))
+        self.run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z", **status}
+        self.report = gate_report(gate=gate) if gate else None
+        self.requests: list[object] = []
+        annotations = {ANNOTATION_CELL: "c"}
+        meta = {"name": "main", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}
+        self.main = {"metadata": meta, "status": {"phase": "Succeeded", "results": {"uri": EARLIER}}}
+
+    def get(self, kind: str, _namespace: str, name: str, *, bare: bool = False) -> Any:
+        if kind == "SpecBenchRun" and name != "demo":
+            self.requests.append(name)
+        return {"demo": self.run, "main": self.main}.get(name)
+
+    def list(self, kind: str, _namespace: str, /, **selectors: str) -> list[Any]:
+        if kind == "SpecBenchRun":
+            self.requests.append(selectors["labels"])
+        return [self.main] if kind == "SpecBenchRun" else []
+
+    def read(self, _run: object, *, last_launch: bool) -> StoredResults:
+        assert last_launch, "no status records where the last engine ran"
+        return StoredResults()
+
+    def read_gate(self, _run: object) -> GateReport | None:
+        self.requests.append("gate.json")
+        return self.report
+
+
+MAIN = EarlierRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c")
+
+
+@pytest.mark.parametrize(
+    ("gate", "requests", "earlier"),
+    [
+        (GATE, ["gate.json", "main"], (MAIN,)),
+        (NIGHTLY, ["gate.json", f"{LABEL_CAMPAIGN}=nightly"], (MAIN,)),
+        ({"baselineRef": {"uri": "s3://results/else"}}, ["gate.json"], ()),
+        ({"baselineRef": {"run": "gone"}}, ["gate.json", "gone"], ()),
+    ],
+    ids=["run", "campaign", "uri", "gone"],
+)
+def test_a_finished_run_reads_its_gate_report_and_its_baseline_runs(
+    gate: dict[str, Any], requests: list[object], earlier: tuple[EarlierRun, ...]
+) -> None:
+    cluster = Gated(gate)
+    observed = cluster.observe()
+    assert (observed.gate, observed.earlier, cluster.requests) == (cluster.report, earlier, requests)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        Gated(None),
+        Gated(GATE, completionTime=None),
+        Gated(GATE, phase="Failed"),
+        Gated(GATE, gate={"gateDigest": digest_of(), "passed": True, "reason": "Passed"}),
+    ],
+    ids=["no gate", "not finished", "failed", "evaluated"],
+)
+def test_nothing_is_read_when_the_gate_needs_no_evaluation(cluster: Gated) -> None:
+    observed = cluster.observe()
+    assert (observed.gate, observed.earlier, cluster.requests) == (None, (), [])
+
+
+def test_a_changed_gate_is_read_again() -> None:
+    cluster = Gated(GATE, gate={"gateDigest": digest_of(NIGHTLY), "passed": True, "reason": "Passed"})
+    assert cluster.observe().gate == cluster.report

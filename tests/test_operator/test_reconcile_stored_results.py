@@ -1,4 +1,4 @@
-"""A run that adopts the results of a lost run continues there and measures nothing twice."""
+"""Stored results are never measured again: those of the run itself, and those of a lost run that it adopts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.conditions import ConditionType, Phase
+from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
 from specbench_operator.render.client_jobs import results_uri
-from specbench_operator.state.objects import ChildKey
-from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
-from specbench_testing.operator_builders import OLDER_UID, operator_run
+from specbench_operator.state.objects import ObjectRef
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished
+from specbench_testing.operator_builders import OLDER_UID, operator_run, summary_of
 from specbench_testing.resources import edit
 
 
@@ -191,17 +191,94 @@ def test_while_s3_is_unreachable_nothing_is_refused_or_launched(plan: Plan) -> N
     assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
 
 
-def test_a_run_without_adoption_needs_no_plan_in_s3() -> None:
-    world = ClusterWorld()
-    assert world.plan_there is None
+# Results in S3 without adoption.
+
+
+@pytest.fixture
+def world() -> ClusterWorld:
+    return ClusterWorld()
+
+
+def test_groups_already_measured_in_s3_are_not_launched(world: ClusterWorld) -> None:
+    world.measured = {point.hash for point in world.plan.groups[0].points}
     world.settle()
-    assert len(world.launched) == 1
+    assert world.launched == [world.engine(1)]
+    assert world.states() == [GroupState.DONE, GroupState.STARTING]
 
 
-def test_children_of_the_lost_run_are_not_adopted(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.older_run_left(world.engine(0), ChildKey("engine", 0, 0))
+def test_a_run_without_status_and_children_is_rebuilt_from_s3(world: ClusterWorld) -> None:
+    finished(world)
+    fresh = ClusterWorld(measured=world.measured, summary=world.summary)
+    fresh.settle()
+    assert fresh.launched == []
+    assert fresh.report not in fresh.jobs
+    assert fresh.status.phase is Phase.SUCCEEDED
+    assert fresh.status.arms == world.status.arms
+
+
+def test_a_summary_older_than_the_measurements_is_recreated(world: ClusterWorld) -> None:
+    world.measured = {point.hash for point in world.plan.points}
+    world.summary = summary_of(world.plan, 1)
+    world.settle()
+    assert world.report in world.jobs
+    assert world.status.phase is Phase.ANALYZING
+
+
+@pytest.mark.parametrize(
+    ("trouble", "expected"), [(AWAY, ("Unknown", "S3Away")), (NO_BUCKET, ("False", "BucketMissing"))]
+)
+def test_no_engine_is_launched_while_s3_is_unreachable(
+    world: ClusterWorld, trouble: object, expected: tuple[str, str]
+) -> None:
+    world.trouble = trouble  # type: ignore[assignment]
     decision = world.reconcile()
-    assert decision.delete == ()
-    assert world.launched == []
-    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "WaitingForRemoval")
+    assert [item["kind"] for item in decision.apply] == ["ConfigMap"]
+    assert decision.requeue_after_s == 15
+    assert world.status_and_reason(ConditionType.RESULTS_STORED) == expected
+    assert world.status_and_reason(ConditionType.RECONCILING)[0] == "True"
+    assert world.status.phase is Phase.PENDING
+    world.trouble = None
+    world.settle()
+    assert world.launched == [world.engine()]
+
+
+def test_an_active_engine_continues_without_s3_and_is_released_after_its_client(
+    world: ClusterWorld,
+) -> None:
+    world.settle()
+    world.serve()
+    world.trouble = AWAY
+    decision = world.reconcile()
+    assert (decision.apply, decision.delete, decision.stop) == ((), (), ())
+    world.finish_client()
+    assert ObjectRef("Job", world.engine(), world.jobs[world.engine()].ref.uid) in world.reconcile().delete
+    world.settle()
+    assert world.launched == [world.engine()]
+    assert world.states()[0] is GroupState.MEASURING
+    world.trouble = None
+    world.settle()
+    assert world.states()[0] is GroupState.DONE
+
+
+def test_the_report_waits_for_s3(world: ClusterWorld) -> None:
+    world.settle()
+    world.measure(0)
+    world.serve(1)
+    world.finish_client(1)
+    world.reconcile()
+    world.trouble = AWAY
+    world.settle()
+    assert world.report not in world.jobs
+    assert world.status.phase is Phase.ANALYZING
+    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "S3Away")
+
+
+@pytest.mark.parametrize("plan_json", ["{}", "not json", "another run's"])
+def test_an_invalid_stored_plan_is_replaced(world: ClusterWorld, plan_json: str) -> None:
+    world.settle()
+    assert world.plan_json is not None
+    other = world.plan_json.replace(world.plan.uid, "another")
+    world.plan_json = other if plan_json == "another run's" else plan_json
+    world.measured = {point.hash for point in world.plan.groups[0].points}
+    world.settle()
+    assert world.states()[0] is GroupState.DONE

@@ -1,0 +1,553 @@
+"""The status of a run, which stays below 100 kB: rows of results, PROBLEM, Validated, Complete and Failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.launch.launcher import is_pinned
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.recommendation import Objective, Recommendation
+from specbench_api.outcome.summary import Cell, EndToEnd, Goodput, RunSummary, best_speedup_text
+from specbench_api.outcome.termination import Exit
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX, POINTS_MAX
+from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
+from specbench_api.spec.load import Level
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.slo import Slo
+from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
+from specbench_operator.cluster.writer import _event_manifest
+from specbench_operator.errors import Retry, Stop
+from specbench_operator.run.decide import status_after_error
+from specbench_operator.run.launches.group import ENGINE_FAULTS
+from specbench_operator.run.status import size_limit
+from specbench_operator.run.status.run_status import ROWS_MAX, SENTENCE_BYTES, arms_of, recommendation_of
+from specbench_operator.run.status.size_limit import SHORT_REASON, STATUS_BYTES_MAX, clip, fit_to_size, json_size
+from specbench_testing.campaign_world import CampaignWorld
+from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, launched
+from specbench_testing.operator_builders import figure, operator_run, summary_of
+from specbench_testing.run_phases import RUNS
+
+SUMMARY = summary_of(expand(parse_run(operator_run())), 2)
+
+
+def with_cells(*cells: Cell) -> RunSummary:
+    return SUMMARY.model_copy(update={"cells": list(cells)})
+
+
+def cell(speedup: Figure | None, **changes: object) -> Cell:
+    return SUMMARY.cells[1].model_copy(update={"speedup": speedup, **changes})
+
+
+def test_a_missing_figure_stays_missing() -> None:
+    row = arms_of(with_cells(cell(None)))[0]
+    assert (row.speedup, row.speedup_text, row.e2e_ms, row.acceptance_rate) == (None, "", None, None)
+    assert arms_of(with_cells(cell(figure(None))))[0].speedup is None
+    assert arms_of(with_cells(cell(figure(1.5))))[0].speedup is None, "a speed-up without an interval is not shown"
+
+
+@pytest.mark.parametrize(
+    ("speedup", "valid", "text"),
+    [
+        (figure(1.834, 1.76, 1.9), True, "1.83 [1.76, 1.90]"),
+        (figure(1.1, 0.9, 1.3), True, "indistinguishable"),
+        (figure(0.5, 0.4, 0.6), True, "0.50 [0.40, 0.60]"),
+        (figure(1.834, 1.76, 1.9), False, "1.83 [1.76, 1.90] invalid"),
+    ],
+)
+def test_a_speedup_is_shown_with_its_interval(speedup: Figure, valid: bool, text: str) -> None:
+    assert arms_of(with_cells(cell(speedup, valid=valid)))[0].speedup_text == text
+
+
+@pytest.mark.parametrize(
+    ("repeats", "valid", "text"),
+    [
+        (1, True, "1.83 (1 repeat: too few to tell)"),
+        (2, True, "1.83 (2 repeats: too few to tell)"),
+        (2, False, "1.83 (2 repeats: too few to tell) invalid"),
+        (3, True, "1.83 [1.76, 1.90]"),
+    ],
+)
+def test_a_speedup_from_too_few_repeats_has_no_interval(repeats: int, valid: bool, text: str) -> None:
+    with_repeats = cell(
+        figure(1.834, 1.76, 1.9), tpot_speedup=figure(2.0, 1.9, 2.1), compared_repeats=repeats, valid=valid
+    )
+    row = arms_of(with_cells(with_repeats))[0]
+    assert row.speedup_text == text
+    assert (row.speedup is None) == (row.tpot_speedup is None) == (repeats < 3)
+    assert bool(best_speedup_text(with_cells(with_repeats))) == (repeats >= 3)
+
+
+def test_best_is_none_faster_and_names_the_largest_loss() -> None:
+    unclear, slower = cell(figure(1.1, 0.9, 1.3)), cell(figure(0.7, 0.6, 0.8))
+    slowest = cell(figure(0.5, 0.4, 0.6), level=Level(concurrency=8))
+    assert best_speedup_text(with_cells(unclear, slower, slowest)) == "none faster; ngram 0.50x at concurrency 8"
+    assert best_speedup_text(with_cells(unclear)) == "none faster"
+
+
+def test_best_is_the_largest_valid_speedup_above_1() -> None:
+    good = cell(figure(1.4, 1.2, 1.6), level=Level(concurrency=8))
+    broken = cell(figure(9.0, 8.0, 10.0), valid=False)
+    unclear = cell(figure(3.0, 0.5, 9.0))
+    slower = cell(figure(0.7, 0.6, 0.8))
+    assert best_speedup_text(with_cells(broken, unclear, slower, good, cell(None))) == "ngram 1.40x at concurrency 8"
+    assert best_speedup_text(with_cells(broken, cell(None))) == ""
+    other = cell(figure(1.2, 1.1, 1.3), workload="code")
+    rated = cell(figure(1.4, 1.2, 1.6), level=Level(rate=2.5))
+    assert best_speedup_text(with_cells(rated)) == "ngram 1.40x at 2.5/s"
+    assert best_speedup_text(with_cells(good, other)) == "ngram 1.40x at concurrency 8 chat"
+
+
+@pytest.mark.parametrize(
+    ("level", "load"),
+    [(Level(concurrency=8), "8"), (Level(rate=2.5), "2.5/s"), (Level(), "trace")],
+)
+def test_a_row_contains_its_load_as_a_number_and_as_text(level: Level, load: str) -> None:
+    row = arms_of(with_cells(cell(None, level=level)))[0]
+    assert (row.load, row.concurrency, row.rate) == (load, level.concurrency, level.rate)
+
+
+def test_status_has_at_most_the_maximum_number_of_rows() -> None:
+    assert len(arms_of(with_cells(*[cell(None)] * (ROWS_MAX + 5)))) == ROWS_MAX
+
+
+def test_end_to_end_speedup_and_goodput_have_columns() -> None:
+    end_to_end = EndToEnd(
+        speedup=figure(1.41, 1.3, 1.5), median_speedup=figure(9.0), requests_per_hour=figure(9.0),
+        baseline_requests_per_hour=figure(9.0), cost_saved=figure(9.0),
+    )  # fmt: skip
+    goodput = Goodput(slo=Slo(ttft_ms=200), rate=figure(7.25), slo_attainment=figure(0.925), by_target={})
+    row = arms_of(with_cells(cell(None, end_to_end=end_to_end, goodput=goodput)))[0].to_dict()
+    assert row["e2eSpeedup"] == {"value": 1.41, "low": 1.3, "high": 1.5}
+    assert (row["goodput"], row["sloAttainment"]) == (7.25, 0.925)
+    bare = arms_of(with_cells(cell(None)))[0]
+    assert (bare.e2e_speedup, bare.goodput, bare.slo_attainment) == (None, None, None)
+
+
+def test_the_recommendation_is_truncated_to_the_byte_limit() -> None:
+    recommendation = Recommendation(
+        objective=Objective.THROUGHPUT, worth=1.0, simulated=True, trustworthy=True,
+        sentence="use ngram ü" + "x" * 2000, choices=[], candidates=[], limits=[],
+    )  # fmt: skip
+    sentence = recommendation_of(SUMMARY.model_copy(update={"recommendation": recommendation}))
+    assert sentence.startswith("use ngram ü")
+    assert len(sentence.encode()) <= SENTENCE_BYTES
+    assert not recommendation_of(SUMMARY), "the summary has no recommendation"
+
+
+# The print column PROBLEM.
+
+
+PROBLEMS = {
+    "accepted": "",
+    "running": "",
+    "trustworthy": "",
+    "unschedulable": "Unschedulable",
+    "S3 away": "S3Away",
+    "invalid": "InvalidSpec",
+    "retryable error": "ApiFailing",
+    "engines failed": "Crashed (none), Crashed (ngram)",
+    "untrustworthy": "NeverDrafted",
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_problem_of_a_phase(name: str) -> None:
+    assert RUNS[name]()["status"].get("problem", "") == PROBLEMS[name]
+
+
+def test_a_failed_arm_stays_a_problem_with_its_reason() -> None:
+    world = launched()
+    world.start_pod(world.engine())
+    world.crash(world.engine(), 137, reason="OOMKilled")
+    world.settle()
+    finish_other_arm(world)
+    assert (world.status.phase, world.status.problem) == ("Succeeded", "OOMKilled (none)")
+
+
+def test_bad_input_is_a_problem() -> None:
+    world = launched()
+    world.serve()
+    world.fail_client(Exit.BAD_INPUT, "BadInput")
+    world.settle()
+    assert world.status.problem == "BadInput (none)"
+
+
+# Images that are named by a tag.
+
+
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("engine", "moving"),
+    [
+        ({"kind": "vllm", "version": "0.33.0"}, "vllm/vllm-openai:v0.33.0"),
+        ({"kind": "vllm", "image": "registry.example.com/vllm:dev"}, "registry.example.com/vllm:dev"),
+        ({"kind": "vllm", "image": f"registry.example.com/vllm@{DIGEST}"}, None),
+        ({"kind": "vllm", "image": f"registry.example.com/vllm:dev@{DIGEST}"}, None),
+    ],
+)
+def test_an_image_that_may_move_is_named_with_the_remedy(engine: dict[str, Any], moving: str | None) -> None:
+    world = launched(operator_run({"spec.engine": engine}))
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+    message = world.condition(ConditionType.VALIDATED).message
+    assert (message == "") == (moving is None)
+    if moving:
+        assert f"the tag of {moving} may name another image later" in message
+        assert "set spec.engine.image to NAME@sha256:…" in message
+    assert world.status.problem == ""
+
+
+def test_only_a_digest_pins_an_image() -> None:
+    assert is_pinned(f"a@{DIGEST}")
+    assert not is_pinned("a:1.0")
+    assert not is_pinned("a")
+
+
+# Complete and Failed.
+
+
+COMPLETE, FAILED = "Complete", "Failed"
+ENDED = {
+    "invalid": FAILED,
+    "report failed": FAILED,
+    "engines failed": FAILED,
+    "trustworthy": COMPLETE,
+    "untrustworthy": COMPLETE,
+    "finished and suspended": COMPLETE,
+}
+"""The phases of a run in which one of the two conditions is True; in the others, none is."""
+
+
+def true_ones(conditions: list[dict[str, Any]]) -> list[str]:
+    return [row["type"] for row in conditions if row["type"] in (COMPLETE, FAILED) and row["status"] == "True"]
+
+
+def ended_as(status: RunStatus | CampaignStatus) -> list[str]:
+    return true_ones(status.to_dict()["conditions"])
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if "vocabulary" not in name])
+def test_a_run_that_has_ended_is_complete_or_failed(name: str) -> None:
+    conditions = RUNS[name]()["status"].get("conditions", [])
+    assert true_ones(conditions) == ([ENDED[name]] if name in ENDED else [])
+
+
+def test_a_failed_run_has_the_reason_and_message_of_the_failure() -> None:
+    rows = {row["type"]: row for row in RUNS["engines failed"]()["status"]["conditions"]}
+    assert rows["Failed"]["reason"] == rows["Stalled"]["reason"] == "Crashed"
+    assert "no CUDA device" in rows["Failed"]["message"]
+    assert rows["Complete"] | {"reason": "Failed", "message": ""} == rows["Complete"]
+
+
+def test_a_run_is_failed_only_when_its_gpus_are_released() -> None:
+    world = launched()
+    world.serve()
+    world.fail_client(Exit.BAD_INPUT, "BadInput", "row 3")
+    world.reconcile()
+    assert world.status_and_reason(ConditionType.STALLED)[0] == "True"
+    assert ended_as(world.status) == []
+    world.settle()
+    assert ended_as(world.status) == [FAILED]
+
+
+def in_progress(world: CampaignWorld) -> None:
+    world.settle()
+
+
+def all_succeeded(world: CampaignWorld) -> None:
+    world.finish_all()
+
+
+def one_untrustworthy(world: CampaignWorld) -> None:
+    world.settle()
+    world.finish(world.planned[0], trustworthy=False)
+    world.finish_all()
+
+
+def one_failed(world: CampaignWorld) -> None:
+    world.settle()
+    world.fail(world.planned[0])
+    world.finish_all()
+
+
+def suspended(world: CampaignWorld) -> None:
+    world.settle()
+    world.change("spec.suspend", True)
+
+
+def refused(world: CampaignWorld) -> None:
+    """A step that is rejected is tried again."""
+    world.store.refuse[world.planned[0]] = Stop("ManifestRefused", "spec.x")
+    with pytest.raises(Stop):
+        world.reconcile()
+
+
+def stopped(world: CampaignWorld) -> None:
+    world.settle()
+    world.fail(world.planned[0])
+    world.settle()
+
+
+def invalid(world: CampaignWorld) -> None:
+    world.change("spec.axes[0].values", ["no-such-engine"])
+
+
+@pytest.mark.parametrize(
+    ("edits", "act", "expected"),
+    [
+        ({}, in_progress, []),
+        ({}, suspended, []),
+        ({}, refused, []),
+        ({}, all_succeeded, [COMPLETE]),
+        ({}, one_untrustworthy, [COMPLETE]),
+        ({}, one_failed, [FAILED]),
+        ({"spec.schedule": "@yearly"}, all_succeeded, [COMPLETE]),
+        ({"spec.schedule": "@yearly"}, one_failed, [FAILED]),
+        ({"spec.failurePolicy": "Stop"}, stopped, [FAILED]),
+        ({}, invalid, [FAILED]),
+    ],
+)
+def test_a_campaign_whose_round_has_ended_is_complete_or_failed(
+    edits: dict[str, Any], act: Callable[[CampaignWorld], None], expected: list[str]
+) -> None:
+    world = CampaignWorld(edits)
+    act(world)
+    assert ended_as(world.status) == expected
+    ready = world.status_and_reason(CampaignConditionType.READY)[0] is ConditionStatus.TRUE
+    assert ready or COMPLETE not in expected
+
+
+def test_a_new_round_of_a_campaign_is_neither_complete_nor_failed() -> None:
+    world = CampaignWorld()
+    one_failed(world)
+    world.change("spec.rerun", "again")
+    assert ended_as(world.status) == []
+
+
+# Status stays below 100 kB for any plan and any failures, and omitted rows are counted.
+
+
+LIMIT = 100_000
+NOON = "2026-01-02T12:00:00Z"
+LONGEST_NODE = "n" * 253
+CELL = {
+    f"{name}_{which}": figure(1234.56789012345)
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms")
+    for which in ("p50", "p95", "p99")
+} | {
+    name: figure(2.3456789012345)
+    for name in ("acceptance_length_emitted_pooled", "acceptance_rate", "user_tps", "output_tps")
+}
+
+
+def condition(kind: ConditionType, message: str) -> Condition:
+    return Condition(
+        type=kind,
+        status=ConditionStatus.FALSE,
+        reason="R" * 128,
+        message=message,
+        last_transition_time=NOON,
+        observed_generation=2**31,
+    )
+
+
+def group(index: int, state: GroupState, text: str) -> GroupStatus:
+    return GroupStatus(
+        index=index,
+        arm="a" * 32,
+        state=state,
+        points=POINTS_MAX // GROUPS_MAX,
+        measured=POINTS_MAX // GROUPS_MAX - 1,
+        attempt=2,
+        suspensions=99,
+        reason=text[:128],
+        message=text[:1024],
+    )
+
+
+def row(arm: int, level: int, text: str) -> ArmResult:
+    times = Percentiles(p50=1234.56, p95=1234.56, p99=1234.56)
+    ratio = Interval(value=1.23456, low=1.23456, high=1.23456)
+    return ArmResult(
+        arm=f"{arm}-{'a' * 28}", workload="w" * 32, load=f"{level}", concurrency=level, speedup=ratio,
+        speedup_text=text[:64], tpot_speedup=ratio, acceptance_length=1.23456, acceptance_length_verified=1.23456,
+        acceptance_rate=0.123456, ttft_ms=times, tpot_ms=times, e2e_ms=times, user_tps=123.456, output_tps=123.456,
+        requests=10**6, failed_requests=10**6, output_tokens=10**9,
+        findings=[f"Finding{number}" for number in range(32)],
+    )  # fmt: skip
+
+
+def status_of(states: list[GroupState], arms: int, levels: int, text: str, *, ended: bool) -> RunStatus:
+    return RunStatus(
+        phase=Phase.SUCCEEDED,
+        conditions=[condition(kind, text[:4096]) for kind in ConditionType],
+        completion_time=NOON if ended else None,
+        groups=[group(index, state, text) for index, state in enumerate(states)],
+        arms=[row(arm, level, text) for arm in range(arms) for level in range(1, levels + 1)],
+        best="b" * 128,
+        problem="p" * 128,
+        engine_nodes=[LONGEST_NODE] * 16,
+        results=ResultsStatus(uri="s" * 800, summary="s" * 800, report="s" * 800),
+    )
+
+
+texts = st.sampled_from(["", "x", "<", "\0", "ü", "𝄞"]).map(lambda letter: letter * 4096)
+states = st.lists(st.sampled_from(list(GroupState)), max_size=GROUPS_MAX) | st.sampled_from(
+    [[state] * GROUPS_MAX for state in GroupState]
+)
+
+
+@pytest.mark.draws
+@settings(max_examples=20, deadline=None)
+@given(states=states, arms=st.integers(0, 17), levels=st.integers(0, CELLS_MAX // 17), text=texts, ended=st.booleans())
+def test_fit_to_size_keeps_any_status_below_the_limit_and_is_idempotent(
+    states: list[GroupState], arms: int, levels: int, text: str, ended: bool
+) -> None:
+    whole = status_of(states, arms, levels, text, ended=ended)
+    small = fit_to_size(whole)
+    assert json_size(small) <= STATUS_BYTES_MAX
+    assert len(json.dumps(small.to_dict(), separators=(",", ":")).encode()) < LIMIT
+    assert fit_to_size(small) == small
+    assert RunStatus.model_validate(small.to_dict()) == small
+    assert len(small.arms) + small.arms_omitted == len(whole.arms)
+    assert len(small.groups) + small.groups_omitted == len(whole.groups)
+    if not ended:
+        known = [(row.index, row.state, row.attempt, row.suspensions, row.ends_run) for row in small.groups]
+        assert known == [(row.index, row.state, row.attempt, row.suspensions, row.ends_run) for row in whole.groups]
+
+
+def test_a_shortened_status_is_written_no_more_often_than_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = launched()
+    world.serve(0)
+    world.fail_client(Exit.BUG, "ClientFailed", "x" * 1000)
+    world.settle()
+    world.serve(1)
+    world.settle()
+    monkeypatch.setattr(size_limit, "STATUS_BYTES_MAX", json_size(world.status) - 500)
+    world.reconcile(after_s=60)
+    assert world.group(0).message == "x" * size_limit.SHORT_MESSAGE
+    written = world.status
+    world.reconcile(after_s=5)
+    assert world.status == written, "otherwise each second would cause a write and a reconcile"
+    world.reconcile(after_s=60)
+    assert world.status.gpu_seconds_held == written.gpu_seconds_held + 65 * 2
+
+
+def test_a_status_that_fits_is_unchanged() -> None:
+    small = status_of([GroupState.DONE, GroupState.FAILED], 2, 3, "what was seen", ended=True)
+    assert fit_to_size(small) is small
+
+
+def test_a_reason_that_decides_about_a_relaunch_is_never_shortened() -> None:
+    assert max(map(len, ENGINE_FAULTS)) <= SHORT_REASON
+    failed = [
+        group(index, GroupState.FAILED, "<" * 4096).model_copy(
+            update={"reason": ENGINE_FAULTS[index % len(ENGINE_FAULTS)]}
+        )
+        for index in range(GROUPS_MAX)
+    ]
+    whole = status_of([], 0, 0, "<" * 4096, ended=False).model_copy(update={"groups": failed})
+    assert [row.reason for row in fit_to_size(whole).groups] == [row.reason for row in failed]
+
+
+def test_the_kept_rows_are_the_first_loads_of_every_arm() -> None:
+    small = fit_to_size(status_of([], 3, 300, "", ended=True))
+    levels = [[row.concurrency for row in small.arms if row.arm.startswith(f"{arm}-")] for arm in range(3)]
+    assert small.arms_omitted > 0
+    for kept in levels:
+        assert kept == list(range(1, len(kept) + 1))
+        assert abs(len(kept) - len(levels[0])) <= 1
+
+
+def test_long_messages_of_failed_groups_are_shortened_in_favour_of_the_results() -> None:
+    small = fit_to_size(status_of([GroupState.FAILED] * 60, 17, 12, "x" * 4096, ended=True))
+    assert json_size(small) - json_size(small.model_copy(update={"arms": []})) > 55_000
+    assert all(row.reason for row in small.groups)
+
+
+@pytest.mark.draws
+def test_decided_and_error_statuses_are_below_the_limit() -> None:
+    dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
+    works = [{"name": f"w{row}", "dataset": dataset, "output": {"maxTokens": row + 8}} for row in range(16)]
+    load = {"concurrency": list(range(1, 17)), "repeats": 1}
+    world = launched(operator_run({"spec.workloads": works, "spec.load": load}))
+    world.measure(0)
+    world.measure(1)
+    summary = summary_of(world.plan, len(world.plan.points))
+    rows = [
+        summary.cells[1].model_copy(update={"level": Level(concurrency=row + 1), "figures": CELL}) for row in range(512)
+    ]
+    world.finish_report(summary.model_copy(update={"cells": rows}))
+    world.settle()
+    assert world.status.arms_omitted > 0
+    assert json_size(world.status) <= STATUS_BYTES_MAX
+    world.run["status"] = status_of([GroupState.WAITING] * GROUPS_MAX, 0, 0, "x" * 4096, ended=False).to_dict()
+    assert (
+        json_size(status_after_error(world.run, world.status, Retry("Forbidden", "quota"), world.now))
+        <= STATUS_BYTES_MAX
+    )
+
+
+@pytest.mark.parametrize("letter", ["x", "<", "ü", "𝄞", "\0", '"'])
+def test_a_text_is_clipped_by_its_encoded_size(letter: str) -> None:
+    text = clip(letter * 500, 128)
+    assert 0 < len(json.dumps(text)) - 2 <= 128
+    assert clip("short", 128) == "short"
+
+
+LONG = 2**16
+HOSTILE_TEXTS = {
+    "letters": "x" * LONG,
+    "markup": "<&>" * (LONG // 3),
+    "escapes": "\x1b]0;a\x07\n" * (LONG // 8),
+    "wide": "\U0001f600" * (LONG // 4),
+    "secrets": "token=hf_abcdefghijklmnop0123 " * (LONG // 30),
+}
+
+
+def with_text_everywhere(value: Any, text: str) -> Any:
+    """The value with this text instead of each text in it, and as an additional key of each mapping."""
+    if isinstance(value, dict):
+        return {**{key: with_text_everywhere(inner, text) for key, inner in value.items()}, text: text}
+    if isinstance(value, list):
+        return [with_text_everywhere(inner, text) for inner in value]
+    return text if isinstance(value, str) else value
+
+
+def hostile_runs(text: str) -> Iterator[dict[str, Any]]:
+    """Runs with this text in one part of the spec, or in many."""
+    paths = (
+        "spec.model.name", "spec.engine.args", "spec.engine.env", "spec.engine.image", "spec.drafters[0].name",
+        "spec.drafters[0].speculativeConfig", "spec.workloads[0].name", "spec.workloads[0].extraBody",
+        "spec.placement.nodeSelector", "spec.placement.queueName", "spec.results.s3.endpoint",
+        "spec.results.s3.credentialsSecretRef", "spec.results.s3.prefix", "spec.load.rate", "spec.unknown",
+    )  # fmt: skip
+    for path in paths:
+        for value in (text, [text], {text: text}, [{"name": text, "value": text}] * 20):
+            yield operator_run({path: value})
+    whole = operator_run()
+    yield {**whole, "spec": with_text_everywhere(whole["spec"], text)}
+
+
+@pytest.mark.draws
+@pytest.mark.parametrize("name", HOSTILE_TEXTS)
+def test_a_long_text_in_any_field_leaves_status_and_events_small(name: str) -> None:
+    for run in hostile_runs(HOSTILE_TEXTS[name]):
+        world = ClusterWorld(run=run)
+        decision = world.reconcile()
+        sent = json.dumps(decision.status.to_dict()).encode()
+        assert len(sent) < LIMIT
+        assert RunStatus.model_validate(decision.status.to_dict()) == decision.status, "the API server accepts it"
+        assert len(decision.events) < 10
+        for event in decision.events:
+            manifest = _event_manifest(run, event, world.now)
+            assert len(json.dumps(manifest, ensure_ascii=False).encode()) < 8_000
