@@ -1,7 +1,8 @@
 """A person who may only create runs and campaigns in one namespace attacks, on a real cluster.
 
 The API server tries every attack of specbench_testing.tenant_attacks against the chart's admission policies and fence.
-One attack of each kind goes through the operator's process, with its fence but without the policies.
+Through the operator's process, with its fence but without the policies, `make test` sends one attack of each kind, and `make test-long`
+all of them.
 `test_tenant_decisions` has what the operator decides about each, with and without the fence.
 """
 
@@ -163,16 +164,28 @@ def test_a_status_in_a_new_run_is_dropped(guarded: GuardedSite) -> None:
 # Fenced: the operator alone
 
 
+SETS = [
+    pytest.param(ONE_OF_EACH_KIND, id="one of each kind"),
+    pytest.param(ALL, id="all", marks=pytest.mark.long),
+]
+
+
+@pytest.fixture(scope="module", params=SETS)
+def attacks(request: pytest.FixtureRequest) -> list[Attack]:
+    return list(request.param)
+
+
 @pytest.fixture(scope="module")
 def fenced(
     cluster: Cluster,
     crd: Definition,
     campaign_crd: Definition,
+    attacks: list[Attack],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TenantSite]:
     """A run of each attack, and a campaign whose axis has it."""
     with tenant_site(cluster, tmp_path_factory.mktemp("fenced")) as site:
-        for attack in ONE_OF_EACH_KIND:
+        for attack in attacks:
             site.attack(attack)
             if attack.axis:
                 path, value = attack.axis
@@ -182,10 +195,10 @@ def fenced(
         assert site.operator.bugs() == []
 
 
-def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: TenantSite) -> None:
+def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: TenantSite, attacks: list[Attack]) -> None:
     """Without the policies, nothing checks that the person may read a Secret whose label allows the use."""
     accepted: set[str] = set()
-    for attack in ONE_OF_EACH_KIND:
+    for attack in attacks:
         if attack.by_schema:
             assert names_field(fenced.refused[attack.name], "spec", attack.admission)
             continue
@@ -197,8 +210,8 @@ def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: Tenant
     assert fenced.runs_with_children() == accepted
 
 
-def test_the_operator_refuses_each_campaign(fenced: TenantSite) -> None:
-    for attack in ONE_OF_EACH_KIND:
+def test_the_operator_refuses_each_campaign(fenced: TenantSite, attacks: list[Attack]) -> None:
+    for attack in attacks:
         if attack.axis:
             path, _ = attack.axis
             names_secret = re.search("credentialsSecretRef|tokenSecretRef|imagePullSecrets|placement.*template", path)
