@@ -1,9 +1,9 @@
 """A person who may only create runs and campaigns in one namespace attacks, on a real cluster.
 
 The API server tries every attack of specbench_testing.tenant_attacks against the chart's admission policies and fence.
-Through the operator's process, with its fence but without the policies, `make test` sends one attack of each kind, and `make test-long`
-all of them.
-`test_tenant_decisions` has what the operator decides about each, with and without the fence.
+Through the operator's process, with its fence but without the policies, `make test` sends one attack of each kind, and
+`make test-long` all of them. `test_tenant_decisions` has what the operator decides about each, with and without the
+fence.
 """
 
 from __future__ import annotations
