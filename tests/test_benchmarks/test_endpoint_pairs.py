@@ -9,6 +9,8 @@ import pytest
 
 from specbench_api.outcome.summary import SpeedupConclusion
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.metrics.rows import distinct_texts
+from specbench_client.metrics.tidy_frame import flags
 from virtual_time.endpoints import ABAB, ABBA, ENDPOINT, PAIRS, STEADY, MeasuredRepeats, Outcome, measured_repeats
 from virtual_time.endpoints import until_sure as run_until_sure
 
@@ -26,7 +28,8 @@ def last(name: str, **changes: object) -> MeasuredRepeats:
 def test_repeats_continue_through_the_prompts_and_both_servers_get_the_same() -> None:
     measured = last("equal", noise=STEADY)
     asked = {
-        arm: [frozenset(rows.loc[~rows["filler"], "prompt_id"]) for rows in each] for arm, each in measured.rows.items()
+        arm: [frozenset(distinct_texts(rows.among(~flags(rows, "filler")), "prompt_id")) for rows in each]
+        for arm, each in measured.rows.items()
     }
     assert asked[ENDPOINT][0] == asked[BASELINE_NAME][0]
     for arm in asked.values():

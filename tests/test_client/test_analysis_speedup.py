@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ import pytest
 
 from specbench_client.analysis.estimates.speedups import SPEEDUP, TPOT_SPEEDUP, PairedSpeedup, paired_speedup
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_testing.tables import pairs_of_frame
 
 TOKENS = 50
 BASE_MS = 10.0
@@ -58,8 +59,7 @@ def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray]
         }
         columns_of_side |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x"}
         columns |= {f"{name}{side}": value for name, value in columns_of_side.items()}
-    rows = pd.DataFrame(columns)
-    return Pairs(rows, len(rows), 0)
+    return pairs_of_frame(pd.DataFrame(columns))
 
 
 def bounds(compared: PairedSpeedup) -> tuple[float, float]:
@@ -193,16 +193,15 @@ def test_interval_is_reproducible_and_hardly_depends_on_the_seed() -> None:
 
 def test_no_pairs_give_no_value_and_unpaired_turns_are_reported() -> None:
     pairs = Experiment().pairs(1)
-    none = paired_speedup(SPEEDUP, Pairs(pairs.table[:0], 5, 0), seed=0)
+    none = paired_speedup(SPEEDUP, pairs.among(np.zeros(len(pairs.rows), dtype=bool)), seed=0)
     assert none.figure.value is None
     assert none.figure.n == 0
-    with_unpaired = paired_speedup(SPEEDUP, Pairs(pairs.table, 50, 5), seed=0)
+    with_unpaired = paired_speedup(SPEEDUP, replace(pairs, candidates=50, unpaired_later=5), seed=0)
     assert "5 later turns unpaired" in with_unpaired.figure.definition
     assert "45 pairs" in with_unpaired.figure.definition
 
 
 def test_pair_with_a_missing_time_is_left_out() -> None:
-    pairs = Experiment(prompts=6, repeats=1).pairs(1)
-    rows = pairs.table.copy()
-    rows.loc[0, "last_token_ns" + ARM] = np.nan
-    assert paired_speedup(SPEEDUP, Pairs(rows, 6, 0), seed=0).figure.n == 5
+    pace = {ARM: np.array([np.nan, 1, 1, 1, 1, 1]), BASELINE: np.ones(6)}
+    pairs = pairs_of(np.arange(6), np.zeros(6), pace, ["c"] * 6)
+    assert paired_speedup(SPEEDUP, pairs, seed=0).figure.n == 5

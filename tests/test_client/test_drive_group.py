@@ -130,7 +130,7 @@ async def test_manifest_contains_the_observed_launch_engine_and_files(tmp_path: 
     assert manifest.observed.prompts == 6
     assert [file.key for file in manifest.files] == [
         f"points/{point.hash}/records/part-7-b-00000.parquet",
-        f"points/{point.hash}/rows/v1-7-b-00000.parquet",
+        f"points/{point.hash}/rows/v2-7-b-00000.parquet",
         summary_key(point.hash),
     ]
 

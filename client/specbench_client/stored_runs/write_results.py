@@ -252,5 +252,5 @@ def _with_acceptance_map(
     if not cell.breakdown.by_position:
         return cell
     first = min((plan[name] for name in cell.points if name in manifests), key=lambda point: point.repeat)
-    found = build_acceptance_map(points.read_frames(manifests[first.hash], COLUMNS), first.repeat)
+    found = build_acceptance_map(points.read_columns(manifests[first.hash], COLUMNS), first.repeat)
     return cell.model_copy(update={"breakdown": cell.breakdown.model_copy(update={"accepted_map": found})})

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.breakdown import AcceptedMap, TokenRange
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.load.conversations import is_filler
-from specbench_client.metrics.record_lists import Values, emitted_by_step
+from specbench_client.metrics.record_lists import emitted_by_step
+from specbench_client.metrics.tidy_frame import RecordColumns, Values
 
 COLUMNS = (
     "prompt_id", "phase", "error_class", "steps", "output_tokens", "output_tokens_client", "step_accepted",
@@ -39,7 +39,7 @@ class _Walked:
     emitted: Values
 
 
-def build_acceptance_map(parts: Iterable[pd.DataFrame], repeat: int) -> AcceptedMap | None:
+def build_acceptance_map(parts: Iterable[RecordColumns], repeat: int) -> AcceptedMap | None:
     """Return the map of one point's steady requests, or None if no answer's steps can be located.
 
     `parts` are its records with COLUMNS, read only as far as needed; `repeat` is the point's repeat.
@@ -67,21 +67,20 @@ def build_acceptance_map(parts: Iterable[pd.DataFrame], repeat: int) -> Accepted
     )
 
 
-def _answers(parts: Iterable[pd.DataFrame]) -> Iterator[_Walked]:
+def _answers(parts: Iterable[RecordColumns]) -> Iterator[_Walked]:
     """Yield the answers lazily, because a part may have many more rows than needed."""
     for part in parts:
-        for start in range(0, len(part), REQUESTS_MAX):
-            for row in part[list(COLUMNS)].iloc[start : start + REQUESTS_MAX].to_dict("records"):
-                answer = _walked(row)
-                if answer is not None:
-                    yield answer
+        for values in zip(*(part[name] for name in COLUMNS), strict=True):
+            answer = _walked(dict(zip(COLUMNS, values, strict=True)))
+            if answer is not None:
+                yield answer
 
 
-def _walked(row: Mapping[Any, Any]) -> _Walked | None:
-    if row["phase"] != RecordPhase.STEADY.value or not pd.isna(row["error_class"]) or is_filler(row["prompt_id"]):
+def _walked(row: Mapping[str, Any]) -> _Walked | None:
+    if row["phase"] != RecordPhase.STEADY.value or not _missing(row["error_class"]) or is_filler(row["prompt_id"]):
         return None
-    tokens = row["output_tokens_client"] if pd.isna(row["output_tokens"]) else row["output_tokens"]
-    if pd.isna(tokens) or pd.isna(row["steps"]):
+    tokens = row["output_tokens_client"] if _missing(row["output_tokens"]) else row["output_tokens"]
+    if _missing(tokens) or _missing(row["steps"]):
         return None
     emitted = emitted_by_step(_to_array(row["step_accepted"]), _to_array(row["chunk_tokens"]), row["steps"], tokens)
     if emitted is None or not emitted.size:
@@ -89,11 +88,15 @@ def _walked(row: Mapping[Any, Any]) -> _Walked | None:
     return _Walked(int(tokens), np.cumsum(emitted) - emitted + 1, emitted)
 
 
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and np.isnan(value))
+
+
 def _to_array(value: Any) -> Values | None:
     """Convert a list to an array; None if the list, or any of its numbers, is missing."""
     if value is None or isinstance(value, float):
         return None
-    found = pd.to_numeric(pd.Series(value), errors="coerce").to_numpy(np.float64)
+    found = np.asarray(value, dtype=np.float64)
     return None if np.isnan(found).any() else found
 
 

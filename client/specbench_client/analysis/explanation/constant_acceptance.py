@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
-from scipy import special
+import scipy
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import ConstantAcceptance, IndependenceTest
-from specbench_client.metrics.rows import Columns, Rows, distinct_texts, iter_pieces, select_rows, text_codes
+from specbench_client.metrics.rows import Columns, TidyRows, distinct_texts
 from specbench_client.metrics.tidy_frame import Values, numbers, tally
 
 PROMPTS_PER_POSITION = 5
@@ -32,11 +31,9 @@ CLOSE = 0.02
 """Largest relative error of the formula for which it is reported as meeting the measurement."""
 
 
-def constant_acceptance(rows: pd.DataFrame | Rows, drafts: int) -> ConstantAcceptance | None:
+def constant_acceptance(rows: TidyRows, drafts: int) -> ConstantAcceptance | None:
     """Return the formula and the measurement for steady rows; None if steps or drafts are not reported, or k varied."""
-    known = select_rows(
-        rows, np.concatenate([each["decided_of_steps"].notna().to_numpy(np.bool_) for each in iter_pieces(rows)])
-    )
+    known = rows.among(np.concatenate([each.known("decided_of_steps") for each in rows.pieces()]))
     if drafts < 1 or not len(known) or _varied(known, drafts):
         return None
     reached = reached_by_prompt(known, drafts)
@@ -79,8 +76,8 @@ def reached_by_prompt(rows: Columns, drafts: int) -> Values:
     """Return the draft steps that accepted at least 0, 1, …, `drafts` drafts, shape (prompts, drafts + 1)."""
     names = distinct_texts(rows, "prompt_id")
     number_of, found = {name: number for number, name in enumerate(names)}, np.zeros((len(names), drafts + 1))
-    for piece in iter_pieces(rows):
-        counts, prompts = tally(piece, "verified_of_steps"), text_codes(piece, "prompt_id")
+    for piece in rows.pieces():
+        counts, prompts = tally(piece, "verified_of_steps"), piece.codes("prompt_id")
         numbered = np.array([number_of.get(str(text), -1) for text in prompts.texts], dtype=np.int32)
         accepted, steps = counts.fields
         owners = numbered[prompts.codes[counts.owner]]
@@ -112,7 +109,7 @@ def equal_rates(reached: Values) -> IndependenceTest | None:
         rates=[float(rate) for rate in rates],
         statistic=statistic,
         freedom=(differences, prompts - differences),
-        p_value=float(special.fdtrc(differences, prompts - differences, statistic)),
+        p_value=float(scipy.special.fdtrc(differences, prompts - differences, statistic)),
         prompts=prompts,
     )
 
@@ -126,7 +123,7 @@ def _comparable(reached: Values) -> int:
 def _varied(rows: Columns, drafts: int) -> bool:
     """Return whether the mean draft length differs from `drafts`. Rows without counts are left out."""
     sums = np.zeros(2)
-    for piece in iter_pieces(rows):
+    for piece in rows.pieces():
         counts = np.stack([numbers(piece, "drafted_tokens"), numbers(piece, "draft_steps")])
         sums += counts[:, ~np.isnan(counts).any(axis=0)].sum(axis=1)
     expected = float(sums[1]) * drafts
