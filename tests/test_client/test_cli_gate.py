@@ -36,7 +36,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("results")
     worlds = {"main": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}
     with pytest.MonkeyPatch.context() as undrawn:
-        undrawn.setattr("specbench_client.report.html.svgs", lambda _: [])
+        undrawn.setattr("specbench_client.report.html.draw_figures", lambda _: {})
         for name, world in worlds.items():
             plan = store_results(world, root / name, UIDS[name])
             conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))

@@ -93,12 +93,10 @@ def test_texts_of_a_run_are_replayed_over_its_prompts(
     assert (report.settings[0].overall.acceptance_length.value or 0) > 2.5
 
 
-def test_speedups_are_grouped_by_overlap_and_plotted(
-    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where, plot = store_run(tmp_path, prompts, with_texts), tmp_path / "overlap.html"
+def test_speedups_are_grouped_by_overlap(tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = store_run(tmp_path, prompts, with_texts)
     arguments = ["analyze", "ngram", where, "--prompts", str(prompts), "--tokenizer", "o200k_base", "-k", "3"]
-    assert exit_code([*arguments, "-o", "json", "--plot", str(plot)]) == Exit.OK
+    assert exit_code([*arguments, "-o", "json"]) == Exit.OK
     report = NgramReport.from_json(capsys.readouterr().out)
     copied = [each for each in report.by_overlap if each.by == "copied_share"]
     assert [(each.low, each.high, each.answers) for each in copied] == [(0.8, 1.0, 8)], "every answer is a copy"
@@ -108,7 +106,6 @@ def test_speedups_are_grouped_by_overlap_and_plotted(
     assert (measured.value or 0) > 0
     assert measured.interval is None, "two repeats are too few for an interval"
     assert sum(each.answers for each in report.by_overlap if each.by == "bleu4") == 8
-    assert b"Measured speed-up by overlap" in plot.read_bytes()
     assert exit_code(arguments) == Exit.OK
     assert "By overlap: n-gram replayed; speed-ups as measured" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Curves of a run: which cells join a curve, exclusions, and predictions between measured values."""
+"""Curves of a run: which cells join a curve, and exclusions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -17,8 +16,8 @@ from specbench_api.plan.plan import Point
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves
-from specbench_client.documents.curves import CurveAnswerBasis, Curves
-from specbench_client.report.text.curves import curve_notes, curves_csv, curves_markdown, prediction_lines
+from specbench_client.documents.curves import Curves
+from specbench_client.report.text.curves import curve_notes, curves_csv, curves_markdown
 from specbench_testing.result_pairs import result_of, without_records
 from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun
 
@@ -49,13 +48,6 @@ def workloads(*fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 TEMPERATURES = workloads(*({"sampling": {"temperature": heat, "seed": 1}} for heat in (0.5, 0.0, 1.0)))
-
-
-@pytest.fixture(scope="module")
-def lengths() -> StoredResult:
-    """A run of three draft lengths, of which the longest is too slow."""
-    steps = {"k3": 12.0, "k4": 13.0, "k8": 40.0}
-    return result_of(world(drafters=tuple(steps), step_ms=steps, edits=arms(k8=8, k3=3, k4=4)))
 
 
 @pytest.mark.parametrize(
@@ -103,26 +95,13 @@ def test_curve_over_loads_has_the_summarys_crossover() -> None:
     assert curve.crossover == run.summary.crossover.by_load[0].crossover
 
 
-def test_predictions_are_interpolated_between_points_and_refused_outside(lengths: StoredResult) -> None:
-    found = build_curves("draft-tokens", lengths, at=(4, 6, 9))
-    (curve,) = found.curves
+def test_crossover_is_between_the_right_two_points() -> None:
+    steps = {"k3": 12.0, "k4": 13.0, "k8": 40.0}
+    result = result_of(world(drafters=tuple(steps), step_ms=steps, edits=arms(k8=8, k3=3, k4=4)))
+    (curve,) = build_curves("draft-tokens", result).curves
     assert curve.crossover.kind is CrossoverKind.REACHED
     assert curve.crossover.at.value is not None
     assert 4 < curve.crossover.at.value < 8
-    measured, between, outside = curve.predictions
-    assert (measured.basis, measured.speedup) == (CurveAnswerBasis.MEASURED, curve.points[1].speedup)
-    assert (between.basis, between.between) == (CurveAnswerBasis.INTERPOLATED, [4, 8])
-    assert between.speedup is not None
-    assert between.speedup.interval is not None
-    assert between.speedup.value is not None
-    share, ends = np.log(6 / 4) / np.log(2), [point.speedup.value or 0 for point in curve.points[1:]]
-    assert between.speedup.value == pytest.approx(ends[0] ** (1 - share) * ends[1] ** share)
-    assert between.speedup.interval.low < between.speedup.value < between.speedup.interval.high
-    assert between.acceptance_length is not None
-    assert "interpolated" in between.speedup.definition
-    assert (outside.basis, outside.speedup, outside.acceptance_length) == (CurveAnswerBasis.REFUSED, None, None)
-    assert "outside the measured range (draft tokens 3 to draft tokens 8)" in outside.message
-    assert [line.count("interpolated") for line in prediction_lines(found)] == [0, 1, 0]
 
 
 def fail_the_arm(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
@@ -188,22 +167,21 @@ def test_conclusions_are_corrected_over_every_point_of_every_curve() -> None:
 
 
 def test_table_shows_no_interval_without_run_variation() -> None:
-    found = build_curves("temperature", result_of(world(repeats=2)), at=(0.0,))
+    found = build_curves("temperature", result_of(world(repeats=2)))
     assert found.curves[0].points[0].conclusion is SpeedupConclusion.TOO_FEW_REPEATS
     assert found.comparisons == 0
     assert "| 0 | ngram | chat | 16 |" in curves_markdown(found)
     row = curves_markdown(found).split("| 16 |")[1].splitlines()[0]
     assert "[" not in row
     assert "too few repeats" in row
-    first, predicted = curves_csv(found).splitlines()[1:]
-    assert ",,," in first
-    assert ",measured," in predicted
+    (line,) = curves_csv(found).splitlines()[1:]
+    assert ",,," in line
 
 
 @pytest.mark.parametrize("by", AXIS_KINDS)
 def test_every_axis_has_its_limit_and_round_trips_through_json(by: str) -> None:
     found = build_curves(by, result_of(world(prompts=6, repeats=1)))
-    assert found.limits[-1] == AXIS_KINDS[by].limit
+    assert found.limit == AXIS_KINDS[by].limit
     assert Curves.from_json(found.to_json()) == found
     assert found.axis == by
 

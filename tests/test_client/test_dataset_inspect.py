@@ -1,4 +1,4 @@
-"""`specbench dataset inspect`: duplicates, scripts, overlap, and a file with every kind of error."""
+"""`specbench dataset inspect`: duplicates, overlap, and a file with every kind of error."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
 from specbench_client.dataset.inspection import (
     LEAST_JACCARD,
-    bleu_4,
     copied_share,
     distribution,
     exact_groups,
     near_groups,
-    script_of,
 )
 
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
@@ -64,38 +62,12 @@ def test_short_prompts_are_near_duplicates_only_with_equal_words() -> None:
     assert near_groups(["what is pi", "what is pi?", "what is e", "", "!!"]) == [[0, 1]]
 
 
-@pytest.mark.parametrize(
-    ("text", "script"),
-    [
-        ("Guten Tag", "LATIN"),
-        ("Привет, world of мир и дружба", "CYRILLIC"),
-        ("世界和平", "CJK"),
-        ("これは漢字です", "JAPANESE"),
-        ("안녕하세요", "HANGUL"),
-        ("1 + 1 = ?", "NO LETTERS"),
-    ],
-)
-def test_script_is_detected(text: str, script: str) -> None:
-    assert script_of(text) == script
-
-
 def test_copied_share_counts_four_grams_of_the_prompt() -> None:
     prompt = "the quick brown fox jumps over the lazy dog"
     assert copied_share(prompt, prompt) == 1.0
     assert copied_share(prompt, "the quick brown fox sleeps") == 0.5
     assert copied_share(prompt, "nothing of that is here") == 0.0
     assert copied_share(prompt, "too short") is None
-
-
-def test_bleu_matches_a_calculation_by_hand() -> None:
-    prompt = "the quick brown fox jumps over the lazy dog"
-    assert bleu_4(prompt, prompt) == pytest.approx(1.0)
-    assert bleu_4(prompt, "nothing of that is here") == 0.0
-    assert bleu_4(prompt, "one two") is None
-    # 4/5, 3/4, 2/3, 1/2; five words compared with nine: exp(1 - 9/5)
-    assert bleu_4(prompt, "the quick brown fox sleeps") == pytest.approx((0.2**0.25) * 2.718281828 ** (1 - 9 / 5))
-    # a word counts at most as often as it occurs in the prompt: "the" counts two of four times
-    assert bleu_4("the the a a", "the the the the") == 0.0
 
 
 def test_distribution_of_no_values_is_missing() -> None:
@@ -138,7 +110,6 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.Captur
     assert "line 5: prompt is empty" in report["unusable"]["first"][0]
     assert report["duplicateIds"] == ["a"]
     assert report["exactDuplicates"] == {"groupsInAll": 1, "extra": 1, "groups": [["a", "a"]]}
-    assert report["scripts"] == {"LATIN": 2, "CYRILLIC": 1}
     assert report["embeddings"] == str(tmp_path / "v.npy")
     chat, qa = report["categories"]
     assert "similarity" not in chat

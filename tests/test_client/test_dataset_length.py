@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from specbench_client.cli import exit_code
 from specbench_client.dataset.length_control import (
-    PADDING,
     ContextColumns,
     DoesNotFit,
     LengthRequest,
@@ -20,7 +18,6 @@ from specbench_client.dataset.length_control import (
     TargetTokenizer,
     adjust_lengths,
     fit_prompt,
-    pad_or_truncate,
     split_context,
 )
 from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
@@ -69,18 +66,6 @@ def test_prompt_that_cannot_be_fitted_is_rejected_with_a_reason() -> None:
         fit_prompt(PromptParts("", "aaa", "!" * 12), 8, RULER)
     with pytest.raises(DoesNotFit, match="it has only 3 tokens with all available filler"):
         fit_prompt(PromptParts("", "aaa", "!!"), 8, RULER, [])
-
-
-@given(TEXTS, st.integers(1, 300))
-@settings(deadline=None)
-def test_speed_bench_method_keeps_the_first_tokens_of_prompt_and_padding(text: str, target: int) -> None:
-    endless = RULER.encode_ordinary(text + PADDING * 300)[:target]
-    assert pad_or_truncate(text, target, RULER) == RULER.decode_bytes(endless).decode("utf-8", "replace")
-
-
-def test_speed_bench_method_truncates_the_instruction() -> None:
-    assert pad_or_truncate("aaa bbb ccc why?", 5, RULER) == "aaa bbb ccc"
-    assert pad_or_truncate("why?", 6, RULER) == "why?Answer "
 
 
 @pytest.mark.parametrize(
@@ -230,18 +215,6 @@ def test_prompts_of_real_text_have_the_requested_token_count(
         assert 996 <= len(ruler.encode_ordinary(prompt)) <= 1000
     assert report["written"] == 12
     assert report["exact"] >= 8
-    whole = [*command, "--speed-bench-way"]
-    assert exit_code(whole) == 0
-    assert json.loads(capsys.readouterr().out)["way"] == "speed-bench"
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("text", ["naïve 🙂 世界" * 300, "short", "ends in <|endoftext|>", "x" * 999, "\n"])
-def test_speed_bench_method_matches_tiktoken_without_special_tokens(text: str) -> None:
-    ruler: Any = load_reference_tokenizer(o200k_table())
-    enough = text if len(ruler.encode(text, disallowed_special=())) >= 500 else text + "Answer now please.\n" * 500
-    expected = ruler.decode(ruler.encode(enough, disallowed_special=())[:500])
-    assert pad_or_truncate(text, 500, ruler) == expected
 
 
 @pytest.mark.parametrize("isl", ["0", "8K", "8.5k", "-3", "many"])

@@ -269,7 +269,9 @@ def test_drift_command_exit_code_is_the_verdict(
     assert report.reference.source == then
     assert exit_code(["analyze", "drift", then, now, "--window-seconds", "600"]) == code
     assert "requests between false alarms on average" in capsys.readouterr().out
-    assert exit_code(["analyze", "drift", then, now, "--output", "markdown"]) == code
+    plot = tmp_path / "drift.png"
+    assert exit_code(["analyze", "drift", then, now, "--output", "markdown", "--plot", str(plot)]) == code
+    assert plot.read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.startswith("### specbench analyze drift: ")
 
 

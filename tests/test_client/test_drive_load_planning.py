@@ -144,8 +144,8 @@ async def test_all_arms_of_a_repeat_have_the_same_arrivals(tmp_path: Path, store
 
 
 async def test_trace_is_replayed_at_its_own_speed(tmp_path: Path, store: FolderStore) -> None:
-    (tmp_path / "t.csv").write_text("at,n\n10.00,1\n10.02,1\n10.03,1\n10.09,1\n")
-    plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "t.csv", "column": "at"}, requests=4)
+    (tmp_path / "t.csv").write_text("timestamp,n\n10.00,1\n10.02,1\n10.03,1\n10.09,1\n")
+    plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "t.csv"}, requests=4)
 
     await drive(plan, store, options_in(tmp_path))
 

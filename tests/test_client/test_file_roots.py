@@ -23,7 +23,7 @@ from specbench_client.workload.locations import hub_file, rows_of_selection
 SECRET = "AWS_SECRET_ACCESS_KEY=hidden"
 READERS: dict[str, Callable[[str], object]] = {
     "dataset.uri": lambda path: rows_of_selection(Selection(source="jsonl", uri=path), Path(), None),
-    "load.arrival.uri": lambda path: load_trace(path, "timestamp", Path()),
+    "load.arrival.uri": lambda path: load_trace(path, Path()),
     "chatTemplate.tokenizer": lambda path: load_template(
         ChatTemplate(applied_by="Client", tokenizer=path), Target(name="a/b"), Path()
     ),
@@ -112,7 +112,7 @@ def test_file_below_a_root_is_read_also_through_links_within_it(root: Path) -> N
 def test_named_pipe_is_rejected_without_waiting_for_it(root: Path) -> None:
     os.mkfifo(root / "pipe")
     with pytest.raises(BadInput, match="neither a file nor a folder"):
-        load_trace(str(root / "pipe"), "timestamp", Path())
+        load_trace(str(root / "pipe"), Path())
 
 
 @pytest.mark.parametrize("name", ["\0", "x" * 300, "loop"])
@@ -125,7 +125,7 @@ def test_invalid_path_is_bad_input(name: str, root: Path) -> None:
 def test_every_file_may_be_read_on_a_persons_own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(FILE_ROOTS_VARIABLE, raising=False)
     (tmp_path / "t.csv").write_text("timestamp\n1\n2\n")
-    assert load_trace(str(tmp_path / "t.csv"), "timestamp", Path()).tolist() == [1, 2]
+    assert load_trace(str(tmp_path / "t.csv"), Path()).tolist() == [1, 2]
 
 
 # Addresses.

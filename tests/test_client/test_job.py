@@ -19,16 +19,12 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.options import DriveOptions
-from specbench_client.drive.progress import ProgressTracker
-from specbench_client.errors import NotDurable
 from specbench_client.job import commands, termination
-from specbench_client.job.commands import StoredPointCount
 from specbench_client.job.entrypoint import run_program
-from specbench_client.job.termination import TerminationWriter
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import StoreErrorReason
 from specbench_client.stored_runs.write_results import conclude
-from specbench_testing.faulty_stores import HangingStore, RejectingStore
+from specbench_testing.faulty_stores import RejectingStore
 from specbench_testing.local_results import store_results
 from specbench_testing.s3 import S3Access
 from specbench_testing.simulated_groups import UID, plan_of, write_prompts
@@ -107,7 +103,6 @@ def test_bad_input_exits_with_2_and_a_message(
 
     assert (termination_message(tmp_path)["code"], termination_message(tmp_path)["reason"]) == (2, reason)
     assert message in termination_message(tmp_path)["message"]
-    assert termination_message(tmp_path)["measured"] is None
 
 
 def test_host_facts_are_read_from_the_environment(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +123,7 @@ def test_unreachable_engine_exits_with_4(plan: Plan, tmp_path: Path, monkeypatch
     monkeypatch.setattr(commands, "DriveOptions", partial(DriveOptions, healthy_within_s=0.1))
 
     assert run_program(drive_args(tmp_path)) == 4
-    assert (termination_message(tmp_path)["reason"], termination_message(tmp_path)["measured"]) == ("NeverReady", 0)
+    assert termination_message(tmp_path)["reason"] == "NeverReady"
 
 
 def test_missing_bucket_exits_with_5(
@@ -178,7 +173,6 @@ def test_report_of_an_unmeasured_run_is_written_and_exits_with_0(plan: Plan, tmp
     root = tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid)
     assert (root / "summary.json").exists()
     assert termination_message(tmp_path)["reason"] == "Reported"
-    assert termination_message(tmp_path)["measured"] == 0
 
 
 def test_report_reads_its_targets_from_the_environment_and_rejects_invalid_ones(
@@ -193,9 +187,6 @@ def test_report_reads_its_targets_from_the_environment_and_rejects_invalid_ones(
     monkeypatch.setenv(SLO_VARIABLE, '{"fast": true}')
     assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 2
     assert "client and operator must be of one version" in termination_message(tmp_path)["message"]
-
-
-# -- count of stored points --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -213,7 +204,8 @@ def root_of(plan: Plan, tmp_path: Path) -> Path:
 def test_finished_group_needs_no_prompts_and_exits_with_0(half_measured: Plan, tmp_path: Path) -> None:
     assert run_program(drive_args(tmp_path)) == 0
 
-    assert (termination_message(tmp_path)["reason"], termination_message(tmp_path)["measured"]) == ("Measured", 1)
+    found = termination_message(tmp_path)
+    assert (found["reason"], found["message"]) == ("Measured", "group 0: 0 points measured, 1 were already measured")
 
 
 def test_truncated_manifest_is_reported_as_damage(half_measured: Plan, tmp_path: Path) -> None:
@@ -224,22 +216,6 @@ def test_truncated_manifest_is_reported_as_damage(half_measured: Plan, tmp_path:
 
     assert termination_message(tmp_path)["reason"] == "Damaged"
     assert str(manifest.parent) in termination_message(tmp_path)["message"]
-
-
-def test_termination_message_counts_points_stored_by_other_clients(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = SyntheticRun(prompts=4, repeats=1)
-
-    def store_by_another_client(*_: object) -> NoReturn:
-        store_results(world, tmp_path / "results", UID, points=1)
-        raise NotDurable("another client wrote it", StoreErrorReason.CONFLICT)
-
-    (tmp_path / "plan.json").write_text(store_results(world, tmp_path / "results", UID, points=0).to_json())
-    monkeypatch.setattr(commands, "drive_group", store_by_another_client)
-
-    assert run_program(drive_args(tmp_path)) == 5
-    assert (termination_message(tmp_path)["reason"], termination_message(tmp_path)["measured"]) == ("Conflict", 1)
 
 
 def test_a_gate_is_written_although_its_store_is_away_for_a_moment(
@@ -256,29 +232,3 @@ def test_a_gate_is_written_although_its_store_is_away_for_a_moment(
 
     assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 0
     assert (store.refusals, (root / GATE).exists()) == ([], True)
-
-
-def test_report_that_finds_damage_counts_the_stored_points(half_measured: Plan, tmp_path: Path) -> None:
-    next(root_of(half_measured, tmp_path).rglob("*.parquet")).unlink()
-    arguments = ["report", "--plan", str(tmp_path / "plan.json"), "--results", str(tmp_path / "results")]
-
-    assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 5
-
-    assert (termination_message(tmp_path)["reason"], termination_message(tmp_path)["measured"]) == ("Damaged", 1)
-
-
-def test_count_does_not_wait_for_an_unresponsive_store(
-    half_measured: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(commands, "COUNT_WITHIN_S", 0.01)
-    hanging = HangingStore(FolderStore(root_of(half_measured, tmp_path)))
-    counted = StoredPointCount(TerminationWriter(None))
-    counted.follow(hanging, [point.hash for point in half_measured.points])
-    counted.note(ProgressTracker(half_measured.groups[0], 0, lambda: 0).current())
-
-    counted.recount()
-
-    assert counted.measured == 0
-    hanging.release.set()
-    counted.recount()
-    assert counted.measured == 1

@@ -56,6 +56,9 @@ class Job:
         message: dict[str, object] = json.loads((self.folder / "ended").read_text())
         return message
 
+    def stored_points(self) -> int:
+        return sum(self.store.get(manifest_key(point.hash)) is not None for point in self.plan.points)
+
 
 async def await_point(plan: Plan, index: int, engine: RunningSimulator) -> None:
     """Return when the engine has answered five measured requests of this point."""
@@ -115,9 +118,8 @@ async def test_killed_client_continues_at_the_interrupted_point(
         assert job.store.get(manifest_key(first.hash)) == manifest
         assert [request for request in engine.received() if request.startswith(first.hash[:12])] == of_first
         assert_everything_was_measured_once(job, engine)
-    assert job.ended() == {
-        "code": 0, "reason": "Measured", "message": "group 0: 2 points measured, 1 were already measured", "measured": 3
-    }  # fmt: skip
+    message = "group 0: 2 points measured, 1 were already measured"
+    assert job.ended() == {"code": 0, "reason": "Measured", "message": message}
 
 
 async def test_killed_client_of_a_soak_test_continues_with_the_interrupted_window(tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ async def test_interrupted_client_reports_it_and_continues_when_restarted(
         await await_point(plan, 1, engine)
         process.send_signal(number)
         assert await finish(process) == 130
-        assert (job.ended()["code"], job.ended()["reason"], job.ended()["measured"]) == (130, "Interrupted", 1)
+        assert (job.ended()["code"], job.ended()["reason"], job.stored_points()) == (130, "Interrupted", 1)
 
         assert await finish(await job.start(engine)) == 0
 
@@ -167,10 +169,10 @@ async def test_lost_engine_exits_with_4_and_keeps_finished_points(plan: Plan, tm
         await engine.stop()
         assert await finish(process) == 4
 
-    assert (job.ended()["code"], job.ended()["reason"], job.ended()["measured"]) == (4, "EngineLost", 1)
+    assert (job.ended()["code"], job.ended()["reason"], job.stored_points()) == (4, "EngineLost", 1)
 
 
-@pytest.mark.chaos
+@pytest.mark.long
 async def test_client_killed_ten_times_still_measures_everything_once(plan: Plan, tmp_path: Path) -> None:
     job = Job(plan, tmp_path, str(tmp_path / "results"))
 
@@ -218,7 +220,7 @@ async def test_clients_of_one_load_end_together_and_measure_everything_once(
         codes = await asyncio.gather(*map(finish, clients))
         assert (codes[killed], codes[1 - killed]) == (-signal.SIGKILL, 1)
         lost = json.loads((tmp_path / f"ended-{1 - killed}").read_text())
-        assert (lost["reason"], lost["measured"]) == ("ClientLost", 1)
+        assert (lost["reason"], job.stored_points()) == ("ClientLost", 1)
         assert f"client {killed} of 2 was lost" in lost["message"]
 
         clients = [await start_client(job, engine, client) for client in range(2)]
@@ -257,11 +259,11 @@ async def test_a_report_job_that_ends_during_its_analysis_finishes_it_when_resta
     assert code == (130 if number == signal.SIGTERM else -number)
     assert job.store.get(SUMMARY) is None
     if number == signal.SIGTERM:
-        assert (job.ended()["reason"], job.ended()["measured"]) == ("Interrupted", len(plan.points))
+        assert job.ended()["reason"] == "Interrupted"
 
     again = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "specbench_client.job", *arguments, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
     )
     assert await finish(again) == 0
-    assert (job.ended()["reason"], job.ended()["measured"]) == ("Reported", len(plan.points))
+    assert job.ended()["reason"] == "Reported"
     assert job.store.get(OVERVIEW) is not None

@@ -86,11 +86,7 @@ def test_signal_during_imports_exits_with_130_and_a_message(number: signal.Signa
         assert process.wait(120) == 130
 
     termination_report = Termination.from_json((tmp_path / "ended").read_text())
-    assert (termination_report.code, termination_report.reason, termination_report.measured) == (
-        130,
-        "Interrupted",
-        None,
-    )
+    assert (termination_report.code, termination_report.reason) == (130, "Interrupted")
     assert termination_report.message.startswith(f"{number.name}: points with a manifest are kept")
 
 
@@ -111,23 +107,18 @@ async def test_unresponsive_s3_does_not_delay_termination(command: str, tmp_path
         assert await process.wait() == 130
 
     termination_report = Termination.from_json((tmp_path / "ended").read_text())
-    assert (termination_report.code, termination_report.reason, termination_report.measured) == (
-        130,
-        "Interrupted",
-        None,
-    )
+    assert (termination_report.code, termination_report.reason) == (130, "Interrupted")
 
 
 def test_final_message_replaces_the_interruption_message(tmp_path: Path) -> None:
     writer = TerminationWriter(tmp_path / "ended")
-    writer.measured = 3
     writer._write_interrupted(signal.SIGTERM)
     first = Termination.from_json((tmp_path / "ended").read_text())
 
     writer.write("all of it", code=0)
     writer._write_interrupted(signal.SIGTERM)
 
-    assert (first.code, first.measured, first.message) == (Exit.INTERRUPTED, 3, str(StopRequested(signal.SIGTERM)))
+    assert (first.code, first.message) == (Exit.INTERRUPTED, str(StopRequested(signal.SIGTERM)))
     assert (tmp_path / "ended").read_text() == "all of it\n"
 
 

@@ -124,7 +124,7 @@ def test_an_answer_is_redacted_before_it_is_cut() -> None:
 
 def test_errors_of_every_kind_are_redacted() -> None:
     for error in (EngineFailed(TEXT), KeyError(TEXT), ValueError(TEXT)):
-        assert secrets_in(termination_of(error, None).message) == []
+        assert secrets_in(termination_of(error).message) == []
 
 
 def test_facts_keep_commits_and_lose_secrets() -> None:

@@ -11,8 +11,8 @@ from specbench_client.errors import BadInput
 from specbench_client.load.arrivals import load_trace, read_trace
 
 
-def times(text: str, name: str = "t.jsonl", column: str = "timestamp") -> list[float]:
-    return [float(moment) for moment in read_trace(text.encode(), name, column)]
+def times(text: str, name: str = "t.jsonl") -> list[float]:
+    return [float(moment) for moment in read_trace(text.encode(), name)]
 
 
 def test_seconds_and_timestamps_are_read_from_json_lines() -> None:
@@ -41,12 +41,11 @@ def test_mooncake_traces_are_in_milliseconds() -> None:
 def test_other_traces_with_the_same_lengths_are_in_seconds() -> None:
     assert times(json.dumps({"timestamp": 61.5, **MOONCAKE, "chat_id": 3})) == [61.5]
     assert times(json.dumps({"timestamp": 1500, "input_length": 3, "output_length": 4})) == [1500]
-    assert times(json.dumps({"arrived": 2.5, "timestamp": 9, **MOONCAKE}), column="arrived") == [2.5]
 
 
 def test_csv_column_is_found_by_its_header() -> None:
-    text = '﻿id, arrived ,"n"\r\na,0.5,3\r\n"b\nc",1.5,4\r\n'
-    assert times(text, "T.CSV", "arrived") == [0.5, 1.5]
+    text = '﻿id, timestamp ,"n"\r\na,0.5,3\r\n"b\nc",1.5,4\r\n'
+    assert times(text, "T.CSV") == [0.5, 1.5]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_csv_column_is_found_by_its_header() -> None:
         ('{"timestamp": null}', "t.jsonl", "timestamp is None"),
         ("timestamp\n1", "t.jsonl", r"line 1: not JSON .* a CSV's name ends in \.csv"),
         ("[1]", "t.jsonl", "line 1: a JSON list: write one object per line, such as"),
-        ("a,b\n1,2", "t.csv", r"t\.csv, line 1: has no column 'timestamp', it has 'a', 'b': .*arrival\.column"),
+        ("a,b\n1,2", "t.csv", r"t\.csv, line 1: has no column 'timestamp', it has 'a', 'b': .*rename the column"),
         ("a,timestamp\n1\n", "t.csv", r"line 2: has 1 fields, but 'timestamp' is column 2: write all fields"),
         ('timestamp\n"1\n', "t.csv", "not CSV"),
         ("timestamp\n", "t.csv", "contains no rows: give one arrival per row"),
@@ -85,17 +84,17 @@ def test_only_the_first_bad_rows_are_listed() -> None:
 def test_binary_data_is_rejected() -> None:
     for data, message in ((b"\x1f\x8bxx", "gunzip"), (b"\xff\n", "not UTF-8")):
         with pytest.raises(BadInput, match=message):
-            read_trace(data, "t.csv", "timestamp")
+            read_trace(data, "t.csv")
 
 
 def test_trace_is_read_from_the_spec_folder_or_s3(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text('{"at": 1}')
-    assert list(load_trace("t.jsonl", "at", tmp_path)) == [1]
-    assert list(load_trace("s3://b/t.csv", "at", tmp_path, lambda _: b"at\n2\n")) == [2]
+    (tmp_path / "t.jsonl").write_text('{"timestamp": 1}')
+    assert list(load_trace("t.jsonl", tmp_path)) == [1]
+    assert list(load_trace("s3://b/t.csv", tmp_path, lambda _: b"timestamp\n2\n")) == [2]
     for uri, message in (
         ("s3://b/t", "S3 is not available"),
         ("http://x/t", "s3://BUCKET/KEY"),
         ("no.csv", "No such file"),
     ):
         with pytest.raises(BadInput, match=message):
-            load_trace(uri, "at", tmp_path)
+            load_trace(uri, tmp_path)

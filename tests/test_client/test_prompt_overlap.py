@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,9 +13,6 @@ from specbench_client.analysis.what_if.prompt_overlap import (
     bin_indexes,
     overlap_bins,
 )
-from specbench_client.documents.what_if import NgramReport, OverlapBin, OverlapFigures
-from specbench_client.report.plots.what_if import overlap_plots
-from specbench_testing.decision_summaries import figure
 
 SHARES = st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1)), min_size=1, max_size=30)
 
@@ -44,28 +39,3 @@ def test_overlap_of_a_prompt_is_the_mean_of_its_known_answers() -> None:
     values = np.array([0.2, 0.6, np.nan, np.nan])
     found = AnswerOverlaps(["a", "a", "a", "b"], {"copied_share": values, "bleu4": values})
     assert found.of_prompts("bleu4") == {"a": pytest.approx(0.4)}
-
-
-def test_bin_of_few_answers_has_a_row_but_no_colour() -> None:
-    bins = [
-        OverlapBin(by="bleu4", low=low, high=low + 0.2, answers=answers, speedups={"ngram": figure(gain)})
-        for low, answers, gain in ((0.0, 60, 0.8), (0.8, 4, 2.6))
-    ]
-    nothing = figure(None)
-    report = NgramReport(
-        source="s",
-        token_ids="the file's",
-        answers=64,
-        prompt_tokens=1,
-        output_tokens=1,
-        overlap=OverlapFigures(copied_share=nothing, bleu4=nothing),
-        by_overlap=bins,
-        settings=[],
-        limits=[],
-    )
-    ((_, drawn),) = overlap_plots(report).drawn
-    draw = drawn.panels[0].draw
-    assert isinstance(draw, partial)
-    data = draw.keywords["data"]
-    assert data.rows == ("0.0–0.2 (60)", "0.8–1.0 (4)")
-    assert data.values == ((0.8,), (None,)), "four answers would dominate the colour scale"

@@ -43,7 +43,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("api") / "out"
     plan = store_results(WORLD, folder, FINISHED, rows=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specbench_client.report.html.svgs", lambda _: [])
+        patch.setattr("specbench_client.report.html.draw_figures", lambda _: {})
         conclude(plan, FolderStore(folder / run_root(plan.namespace, plan.name, FINISHED)))
     store_results(WORLD, folder, UNFINISHED, points=1, rows=True)
     return folder
@@ -138,8 +138,8 @@ def test_a_run_in_s3_has_the_same_results(results: Path, run: specbench.Run, s3_
 
 def test_plots_are_displayed_and_saved(run: specbench.Run, tmp_path: Path) -> None:
     assert run.plot()._repr_png_().startswith(b"\x89PNG")
-    run.plot("TOKENS a second").save(tmp_path / "plot.svg")
-    assert "Output tokens a second" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
+    run.plot("THROUGHPUT").save(tmp_path / "plot.svg")
+    assert "Throughput of the engine" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
     with pytest.raises(
         specbench.BadInput, match="no plot has this title: give a part of one of these:\n  Speed-up over"
     ):

@@ -8,21 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.analysis.what_if.answers import DraftedAnswer, PositionAcceptance, join_answers, shared_answers
-from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
-from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject, oracle_report
-from specbench_client.analysis.what_if.policies import Pricing
-from specbench_client.report.html import render_html, render_plots
-from specbench_client.report.plots.what_if import oracle_plots
+from specbench_client.report.html import render_html
 from specbench_testing.browser import CHROMIUM, Browser
-from specbench_testing.summary_variants import invalid, many_cells, mapped, with_long_recommendation, without_baseline
+from specbench_testing.summary_variants import invalid, many_cells, with_long_recommendation, without_baseline
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"), pytest.mark.process]
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"), pytest.mark.long]
 
 LOOKS = (Path(__file__).parents[1] / "support/specbench_testing/looks.js").read_text(encoding="utf-8")
 DESK, TELEPHONE = {"width": 1280}, {"width": 400}
@@ -48,7 +42,6 @@ WORLDS = {
         edits={"spec.workloads": WORKLOADS},
     ),
     "open": SyntheticRun(prompts=20, rate=(4, 0.5), repeats=1),
-    "fitted": SyntheticRun(prompts=60, concurrency=(1, 2, 4), drafters=("ngram", "suffix"), tokens=(20, 300)),
 }
 
 
@@ -72,31 +65,9 @@ def summaries() -> dict[str, tuple[SyntheticRun, RunSummary]]:
         "seven arms at two loads": (plain, many_cells(summary, arms=7, loads=2)),
         "all invalid": (plain, with_long_recommendation(invalid(summary))),
         "no baseline": (plain, without_baseline(summary)),
-        "maps and parts": (WORLDS["fitted"], mapped(WORLDS["fitted"], run_of_world(WORLDS["fitted"]))),
+        "eight arms at twelve loads": (plain, many_cells(summary, arms=8, loads=12)),
         "nothing measured": (plain, run_of_world(plain, Corruptions(measured=lambda _: False))),
     }
-
-
-def oracle_page() -> str:
-    """Return the plots of `specbench analyze oracle --with … --plot` for two drafters."""
-    chance = np.random.default_rng(0)
-    sides = [
-        {
-            (f"p{number}", 0, 0): DraftedAnswer(
-                f"p{number}", None, 0, 20, PositionAcceptance(chance.integers(0, most, 20 + 12 * number))
-            )
-            for number in range(30)
-        }
-        for most in (3, 6)
-    ]
-    cost = PUBLISHED_H100
-    ngram, eagle = (
-        NamedDrafter(name, join_answers(side.values()), cost.drafters[name])
-        for name, side in zip(("ngram", "eagle"), sides, strict=True)
-    )
-    subject = OracleSubject("trace.jsonl", eagle, ngram, shared_answers(*sides, unchecked=True), simulated=True)
-    report = oracle_report(subject, (1, 2, 3, 5, 7, 10), Pricing((1, 8, 32, 128), cost))
-    return render_plots(oracle_plots(report, subject))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +80,7 @@ async def _observe_pages(folder: Path) -> dict[str, Seen]:
     found = {}
     async with Browser(folder / "profile") as browser:
         pages = {name: render_html(world.plan, summary) for name, (world, summary) in summaries().items()}
-        for name, text in {**pages, "plots alone": oracle_page()}.items():
+        for name, text in pages.items():
             page = folder / f"{name}.html"
             page.write_text(text, encoding="utf-8")
             async with browser.tab() as tab:
@@ -174,6 +145,5 @@ def test_printed_page_shows_collapsed_sections(seen: dict[str, Seen]) -> None:
 def test_every_plot_has_a_name_and_ids_are_unique(seen: dict[str, Seen]) -> None:
     assert violations(seen, "unnamed") == {}
     assert violations(seen, "ids") == {}
-    assert seen["plain"].views["paper"]["plots"] > 8
-    assert seen["maps and parts"].views["paper"]["plots"] > seen["plain"].views["paper"]["plots"] + 2
+    assert seen["plain"].views["paper"]["plots"] == 6
     assert seen["nothing measured"].views["paper"]["plots"] == 0

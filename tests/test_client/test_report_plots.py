@@ -1,9 +1,13 @@
-"""Plots: what each kind draws from numbers, what it leaves out, and that series are distinguishable."""
+"""The figures of the report and of commands: what is drawn from the numbers, what is left out, and how it is marked."""
 
 from __future__ import annotations
 
 import math
-from itertools import combinations, pairwise
+import re
+from collections.abc import Callable
+from functools import cache
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,52 +15,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
-from matplotlib.figure import Figure as Canvas
+from matplotlib.container import ErrorbarContainer
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
 
-from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.report.plots.bars import Bar, Bars, Part, draw_bars
-from specbench_client.report.plots.canvas import NAME_MAX, SLANT_IN, Panel, shortened, slanted_height_in, svg
-from specbench_client.report.plots.heatmap import (
-    CELLS_MAX,
-    HeatMap,
-    colour_of,
-    contrast,
-    draw_heatmap,
-    ink_on,
-)
-from specbench_client.report.plots.sections.acceptance import Dots, draw_dots
-from specbench_client.report.plots.sections.breakdown import Box, Boxes, draw_boxes
-from specbench_client.report.plots.sections.throughput import Pareto, Path, Spot, draw_pareto, frontier, labelled
-from specbench_client.report.plots.series import (
-    CrossingMark,
-    LoadLines,
-    NumberLines,
-    PlotValue,
-    Series,
-    describe_series,
-    draw_load_lines,
-    draw_number_lines,
-    load_position,
-    plot_value,
-)
-from specbench_client.report.plots.styles import (
+from specbench_api.outcome.crossover import ArmCrossover, Crossover, CrossoverInterval, CrossoverKind
+from specbench_api.outcome.figure import Figure, FigureInterval, StatusFigure
+from specbench_api.outcome.provenance import Fact, FactName
+from specbench_api.outcome.summary import ArmEnvironment, Cell, RunSummary, Trend
+from specbench_client.documents.drift import DriftCause, DriftChart, DriftReport, DriftSide, DriftWindow
+from specbench_client.report.html import render_html
+from specbench_client.report.plots import figures
+from specbench_client.report.plots.commands import drift_windows
+from specbench_client.report.plots.figures import FIGURES, draw_figures, speedup_png
+from specbench_client.report.plots.style import (
     DARK,
     GREY_DARK,
     GREY_LIGHT,
+    HOLLOW,
     LIGHT,
-    PRINT,
-    SERIES_PER_PANEL_MAX,
-    arm_styles,
-    series_style,
-    split_into_panels,
+    MARK,
+    NAME_MAX,
+    PAPER,
+    Drawing,
+    arm_looks,
+    bounds,
+    finished,
+    new_panels,
+    picture,
+    shortened,
+    svg,
 )
-from specbench_client.report.plots.what_if import oracle_against_fixed
 from specbench_client.visible_text import visible
+from specbench_testing.summary_variants import invalid, many_cells, with_cells, without, without_baseline
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
 
+WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
+SIZE_MAX_BYTES = 2_200_000
+"""Limit in docs/reference/report.md for a page with 20 drafters at 8 loads in 11 categories."""
 COLOUR_VISION = {
     "normal": np.eye(3),
     "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
@@ -64,314 +61,379 @@ COLOUR_VISION = {
     "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
 }
 """Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB."""
-SPOTS = st.lists(
-    st.builds(Spot, st.just("1"), st.integers(0, 9).map(float), st.integers(0, 9).map(float), st.booleans()),
-    max_size=12,
-)
 
 
-def axes() -> Axes:
-    """Return new axes."""
-    return Canvas().subplots()
-
-
-def series(*values: float | None, name: str = "arm", valid: bool = True) -> Series:
-    """Return one line with intervals of ±0.1."""
-    readings = (None if value is None else PlotValue(value, value - 0.1, value + 0.1, valid) for value in values)
-    return Series(name, series_style(0), tuple(readings))
-
-
-def across(line: Line2D) -> list[float]:
-    """Return the x coordinates of a line's points."""
-    return [float(each) for each in np.asarray(line.get_xdata(), dtype=float)]
-
-
-def up(line: Line2D) -> list[float]:
-    """Return the y coordinates of a line's points."""
-    return [float(each) for each in np.asarray(line.get_ydata(), dtype=float)]
-
-
-def spans(target: Axes) -> list[tuple[float, float]]:
-    """Return start and width of every bar."""
-    return [(each.get_x(), each.get_width()) for each in target.patches if isinstance(each, Rectangle)]
+def linear(colour: str) -> np.ndarray:
+    """Return linear RGB."""
+    rgb = np.array(to_rgba(colour)[:3])
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
 
 def lab(colour: str, sight: str) -> np.ndarray:
     """Return the CIE L*a*b* (D65) coordinates of a colour under the given colour vision."""
-    rgb = np.array(to_rgba(colour)[:3])
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    linear = np.clip(np.array(COLOUR_VISION[sight]) @ linear, 0, 1)
+    seen = np.clip(np.array(COLOUR_VISION[sight]) @ linear(colour), 0, 1)
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-    x, y, z = to_xyz @ linear / (0.95047, 1.0, 1.08883)
+    x, y, z = to_xyz @ seen / (0.95047, 1.0, 1.08883)
     bent = [np.cbrt(each) if each > 0.008856 else 7.787 * each + 16 / 116 for each in (x, y, z)]
     return np.array([116 * bent[1] - 16, 500 * (bent[0] - bent[1]), 200 * (bent[1] - bent[2])])
 
 
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours as WCAG 2 defines it."""
+    low, high = sorted(float(linear(each) @ (0.2126, 0.7152, 0.0722)) for each in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
 @pytest.mark.parametrize("sight", COLOUR_VISION)
 @pytest.mark.parametrize("colours", [(*LIGHT, GREY_LIGHT), (*DARK, GREY_DARK)], ids=["light", "dark"])
-def test_series_colours_are_distinguishable_with_colour_blindness(colours: tuple[str, ...], sight: str) -> None:
+def test_colours_are_distinguishable_with_colour_blindness(colours: tuple[str, ...], sight: str) -> None:
     assert min(math.dist(lab(one, sight), lab(other, sight)) for one, other in combinations(colours, 2)) >= 19
 
 
 @pytest.mark.parametrize(
     ("colours", "page"), [((*LIGHT, GREY_LIGHT), "#ffffff"), ((*DARK, GREY_DARK), "#0d1117")], ids=["light", "dark"]
 )
-def test_series_colours_contrast_with_the_page(colours: tuple[str, ...], page: str) -> None:
+def test_colours_contrast_with_the_page(colours: tuple[str, ...], page: str) -> None:
     assert min(contrast(colour, page) for colour in colours) >= 3
 
 
-@given(st.integers(0, 40).map(lambda count: [f"arm-{index}" for index in range(count)]))
-def test_arms_are_split_evenly_and_styles_within_a_panel_differ(names: list[str]) -> None:
-    groups, looks = split_into_panels(names), arm_styles(names)
-    assert [name for group in groups for name in group] == names
-    sizes = [len(group) for group in groups]
-    assert not sizes or (max(sizes) <= SERIES_PER_PANEL_MAX and max(sizes) - min(sizes) <= 1)
-    for group in groups:
-        for one, other in combinations([looks[name] for name in group if name != "none"], 2):
-            assert one.colour != other.colour
-            assert one.marker != other.marker
-            assert one.dash != other.dash
-            assert one.hatch != other.hatch
+def test_each_arm_has_its_own_look() -> None:
+    looks = arm_looks(["none", *(f"arm-{index}" for index in range(24))])
+    assert len({(each["color"], each["marker"], each["linestyle"]) for each in looks.values()}) == 25
+    assert len({looks[f"arm-{index}"]["color"] for index in range(len(LIGHT))}) == len(LIGHT)
+    assert len({looks[f"arm-{index}"]["marker"] for index in range(8)}) == 8
 
 
-def figure(value: float | None, low: float = 1.0, high: float = 3.0) -> Figure:
-    """Return a figure with an interval."""
-    interval = FigureInterval(low=low, high=high, method="t")
-    return Figure(value=value, unit="ratio", definition="d", n=3, interval=interval, source="client")
-
-
-@pytest.mark.parametrize("missing", [None, figure(None), figure(float("nan")), figure(float("inf"))])
-def test_missing_or_non_finite_figure_has_no_plot_value(missing: Figure | None) -> None:
-    assert plot_value(missing) is None
-
-
-def test_plot_value_reaches_from_bound_to_bound() -> None:
-    found = plot_value(figure(2.5))
-    assert found is not None
-    assert found.reach == (1.5, 0.5)
-    bare = plot_value(figure(2.5), bounds=False)
-    assert bare is not None
-    assert bare.reach == (0.0, 0.0)
-    assert PlotValue(5.0, 1.0, 3.0).reach == (4.0, 0.0)
-
-
-def test_series_description_gives_first_and_last_value() -> None:
-    lines = [series(1.5, None, 1.25, name="a"), series(None, 2.0, None, name="b"), series(None, None, None, name="c")]
-    assert describe_series(lines, ["1", "8", "32"]) == "a 1.5 at 1 to 1.25 at 32; b 2 at 8"
-
-
-@pytest.mark.parametrize(
-    ("load", "place"), [(1, 0), (4, 1), (16, 2), (2, 0.5), (8, 1.5), (0.5, -0.5), (17, 2.5), (16 / 2**0.5, 1.75)]
-)
-def test_load_between_two_ticks_is_placed_on_a_log_scale(load: float, place: float) -> None:
-    assert load_position(load, (1, 4, 16)) == pytest.approx(place)
-
-
-@given(st.lists(st.floats(0.01, 1e5), min_size=2, max_size=8, unique=True).map(sorted), st.data())
-def test_load_position_increases_with_the_load(loads: list[float], data: st.DataObject) -> None:
-    within = st.floats(loads[0], loads[-1])
-    some = sorted(data.draw(st.lists(within, min_size=2, max_size=6)))
-    assert all(load_position(low, loads) <= load_position(high, loads) for low, high in pairwise(some))
-
-
-def drawn_over_loads(*lines: Series, crossings: tuple[CrossingMark, ...] = ()) -> Axes:
-    """Draw lines over three loads."""
-    target = axes()
-    data = LoadLines(("1", "4", "16"), lines, "concurrency", "speed-up", 1.0, (1.0, 4.0, 16.0), crossings)
-    draw_load_lines(target, data=data, theme=PRINT)
-    return target
-
-
-def test_line_breaks_at_a_missing_value() -> None:
-    line = drawn_over_loads(series(1.8, None, 1.2)).lines[0]
-    assert np.array_equal(np.isnan(np.asarray(line.get_ydata(), dtype=float)), [False, True, False])
-
-
-@pytest.mark.parametrize("valid", [True, False])
-def test_invalid_values_are_hollow(*, valid: bool) -> None:
-    lines = [each for each in drawn_over_loads(series(1.8, 1.5, 1.2, valid=valid)).lines if each.get_marker() == "o"]
-    full, hollow = lines[0], lines[1]
-    assert len(across(full)) == (3 if valid else 0)
-    assert len(across(hollow)) == (0 if valid else 3)
-    assert to_hex(hollow.get_markerfacecolor()) == PRINT.paper
-
-
-def test_crossing_is_drawn_on_the_baseline_and_open_ends_beyond_the_loads() -> None:
-    bar, mark = drawn_over_loads(series(1.8, 1.5, 0.8), crossings=(CrossingMark(series_style(0), 8.0, 4.0),)).lines[-2:]
-    assert across(mark) == [1.5]
-    assert up(mark) == [1.0]
-    assert across(bar) == [1.0, 2.5]
-
-
-@given(SPOTS)
-def test_frontier_contains_the_spots_that_no_other_dominates(spots: list[Spot]) -> None:
-    best = frontier(spots)
-    valid = [spot for spot in spots if spot.valid]
-    beaten = {
-        (spot.x, spot.y)
-        for spot in valid
-        if any(other.x >= spot.x and other.y >= spot.y and (other.x, other.y) != (spot.x, spot.y) for other in valid)
-    }
-    assert {(spot.x, spot.y) for spot in best} == {(spot.x, spot.y) for spot in valid} - beaten
-    assert [spot.x for spot in best] == sorted(spot.x for spot in best)
-
-
-def test_overlapping_labels_are_left_out() -> None:
-    first, near, far = Spot("1", 0, 0), Spot("2", 1, 1), Spot("8", 100, 100)
-    assert labelled([(first, far), (near,)]) == [first, far]
-    assert labelled([]) == []
-    assert labelled([(first,)]) == [first]
-
-
-def test_paths_without_a_valid_spot_have_no_frontier() -> None:
-    target = axes()
-    path = Path("arm", series_style(0), (Spot("1", 1, 2, valid=False),))
-    draw_pareto(target, data=Pareto((path,), frontier(path.spots), "x", "y"), theme=PRINT)
-    assert "frontier" not in target.get_legend_handles_labels()[1]
-
-
-def bars(*rows: Bar) -> Axes:
-    """Draw these bars."""
-    target = axes()
-    draw_bars(target, data=Bars(rows, "ms"), theme=PRINT)
-    return target
-
-
-def test_parts_of_a_bar_are_stacked() -> None:
-    target = bars(
-        Bar("a", (Part(10.0, series_style(0)), Part(3.0, series_style(1))), "13.0"), Bar("b", (), "not measured")
-    )
-    assert spans(target) == [(0.0, 10.0), (10.0, 3.0)]
-    assert [each.get_text() for each in target.texts] == ["13.0", "not measured"]
-    assert [label.get_text() for label in target.get_yticklabels()] == ["a", "b"]
-
-
-@pytest.mark.parametrize("valid", [True, False])
-def test_invalid_bar_is_hollow(*, valid: bool) -> None:
-    (patch,) = bars(Bar("a", (Part(10.0, series_style(0)),), "10", valid)).patches
-    assert to_hex(patch.get_facecolor()) == (LIGHT[0] if valid else PRINT.paper)
-
-
-@pytest.mark.parametrize("name", ["a", "x" * NAME_MAX])
-def test_text_behind_the_longest_bar_fits(name: str) -> None:
-    text = "49,818 (100% prefill)"
-    target = bars(Bar(name, (Part(10.0, series_style(0)),), text))
-    assert 10.0 < target.get_xlim()[1] <= 10 / 0.3
-
-
-def test_dot_plot_has_no_mark_for_a_missing_value() -> None:
-    target = axes()
-    draw_dots(target, data=Dots(("code", "chat", "all"), (series(2.0, None, 2.5),), "AL", 1.0), theme=PRINT)
-    marks = [each for each in target.lines if each.get_marker() == "o" and len(across(each))]
-    assert [(across(each)[0], up(each)[0]) for each in marks] == [(2.0, 0.0), (2.5, 2.0)]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "found"), [("#000000", "#ffffff", 21), ("#777777", "#ffffff", 4.48), ("#123456", "#123456", 1)]
-)
-def test_contrast_follows_wcag(one: str, other: str, found: float) -> None:
-    assert contrast(one, other) == pytest.approx(found, abs=0.005)
-    assert contrast(other, one) == contrast(one, other)
-
-
-@given(st.floats(-1.5, 1.5))
-def test_text_is_readable_on_every_heatmap_colour(share: float) -> None:
-    colour = colour_of(share)
-    assert contrast(ink_on(colour), colour) >= 4.5
-
-
-def test_heatmap_has_a_colour_for_each_sign() -> None:
-    assert colour_of(0) == "#f1f1f1"
-    assert (colour_of(1), colour_of(-1)) == ("#005abe", "#c05f04")
-    assert colour_of(7) == colour_of(1)
-
-
-def heat(*rows: tuple[float | None, ...], middle: float = 0.0) -> Axes:
-    """Draw a heat map."""
-    target, columns = axes(), tuple(str(column) for column in range(len(rows[0])))
-    names = tuple(f"row {row}" for row in range(len(rows)))
-    draw_heatmap(target, data=HeatMap(names, columns, rows, "x", middle, "{:+.0%}"), theme=PRINT)
-    return target
-
-
-def test_heatmap_cell_without_a_value_has_a_dash_and_no_colour() -> None:
-    target = heat((0.5, None), (-0.5, 0.0))
-    assert [each.get_text() for each in target.texts] == ["+50%", "–", "-50%", "+0%"]
-    assert [to_hex(each.get_facecolor()) for each in target.patches] == ["#005abe", "#000000", "#c05f04", "#f1f1f1"]
-    assert to_rgba(target.patches[1].get_facecolor())[3] == 0
-
-
-def test_small_difference_has_a_faint_colour() -> None:
-    (patch,) = heat((0.001,)).patches
-    assert contrast(to_hex(patch.get_facecolor()), colour_of(0)) < 1.1
-
-
-def test_heatmap_of_many_columns_shows_its_scale_instead_of_numbers() -> None:
-    target = heat(tuple(float(each) for each in range(20)))
-    assert len(target.texts) == 0
-    assert target.get_xlabel() == "x (no colour: 0, full: 19)"
-    assert heat(tuple(float(each) for each in range(-1, 19))).get_xlabel() == "x (full colour: 0 ± 18)"
-
-
-def test_heatmap_above_the_cell_limit_is_rejected() -> None:
-    with pytest.raises(ValueError, match="condense"):
-        heat((0.0,) * (CELLS_MAX + 1))
-
-
-def test_box_spans_the_quartiles() -> None:
-    target = axes()
-    box = Box("arm", series_style(0), 1.0, 1.5, 2.0, 3.0, 4.5, 200)
-    draw_boxes(target, data=Boxes((box,), "AL", 1.0), theme=PRINT)
-    assert spans(target) == [(1.5, 1.5)]
-    drawn = [across(each) for each in target.lines]
-    assert [1.0, 1.5] in drawn
-    assert [3.0, 4.5] in drawn
-    assert [2.0, 2.0] in drawn
-    assert [each.get_text() for each in target.texts] == ["n 200"]
-
-
-def test_number_lines_place_values_at_their_number() -> None:
-    target = axes()
-    data = NumberLines((64.0, 256.0, 1024.0), (series(2.0, None, 1.5),), "position", "AL", 1.0)
-    draw_number_lines(target, data=data, theme=PRINT)
-    assert across(target.lines[0]) == [64.0, 256.0, 1024.0]
-    assert target.get_xscale() == "log"
-    assert [each.get_text() for each in target.get_xticklabels()] == ["64", "256", "1024"]
-
-
-def test_oracle_lines_are_added_to_the_fixed_lengths() -> None:
-    found = oracle_against_fixed([1, 32], {3: [1.8, 1.5], 1: [1.3, None]}, [2.1, 1.9], [2.4, 2.2])
-    assert [each.name for each in found.series] == ["k = 1", "k = 3", "oracle", "oracle of both"]
-    assert found.at == (1.0, 32.0)
-    assert found.series[0].readings == (PlotValue(1.3), None)
-    assert len({each.style for each in found.series}) == 4
-
-
-@pytest.mark.parametrize(
-    ("fixed", "oracle", "message"),
-    [({k: [1.0] for k in range(7)}, [2.0], "leave some out"), ({1: [1.0, 2.0]}, [2.0], "one a batch size")],
-)
-def test_oracle_with_too_many_lengths_or_wrong_sizes_is_rejected(
-    fixed: dict[int, list[float]], oracle: list[float], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        oracle_against_fixed([1], fixed, oracle)
-
-
-@given(st.text(st.characters(exclude_characters="$"), max_size=80))
+@given(st.text(max_size=80))
 def test_shortened_name_keeps_both_ends(name: str) -> None:
     short, name = shortened(name), visible(name)
     assert len(short) <= NAME_MAX
     assert short == name or (name.startswith(short.partition("…")[0]) and name.endswith(short.rpartition("…")[2]))
 
 
-def test_plot_names_are_not_parsed_as_formula_or_markup() -> None:
-    data = Bars((Bar("$a_b$ <b>&", (Part(1.0, series_style(0)),), "1"),), "x")
-    text = svg(Panel(lambda axes, *, theme: draw_bars(axes, data=data, theme=theme)), "name", 'says "<b>"')
-    assert "$a_b$ &lt;b&gt;&amp;" in text
-    assert 'aria-label="says &quot;&lt;b&gt;&quot;"' in text
+@cache
+def plain() -> RunSummary:
+    """Return the summary of an ordinary run."""
+    return run_of_world(WORLD)
 
 
-def test_only_slanted_names_need_room_below_an_axis() -> None:
-    assert slanted_height_in(["ngram", "eagle3"]) == 0
-    assert slanted_height_in(["a-drafter-with-a-name", "another-drafter-of-a-name"]) == pytest.approx(25 * SLANT_IN)
+def drawn(draw: Callable[[RunSummary], Drawing | None], summary: RunSummary) -> Drawing:
+    """Return a figure that must have data."""
+    found = draw(summary)
+    assert found is not None
+    return found
+
+
+def panels(drawing: Drawing) -> list[Axes]:
+    """Return the panels of a figure."""
+    return [each for each in drawing.canvas.axes if each.get_visible()]
+
+
+def titles(drawing: Drawing) -> list[str]:
+    """Return the titles of the panels."""
+    return [each.get_title(loc="left") for each in panels(drawing)]
+
+
+def lines(axes: Axes) -> dict[str, Line2D]:
+    """Return the line of each series by its label."""
+    return {str(each.get_label()): each.lines[0] for each in axes.containers if isinstance(each, ErrorbarContainer)}
+
+
+def values(axes: Axes, name: str, along: str = "y") -> list[float]:
+    """Return the values of a series along an axis."""
+    line = lines(axes)[name]
+    return [float(each) for each in np.asarray(line.get_ydata() if along == "y" else line.get_xdata())]
+
+
+def reach(axes: Axes, name: str) -> list[tuple[float, float]]:
+    """Return lower and upper end of each interval that is drawn."""
+    (container,) = [each for each in axes.containers if str(each.get_label()) == name]
+    assert isinstance(container, ErrorbarContainer)
+    *_, (bars, *_) = container.lines
+    segments = [np.asarray(each)[:, 1] for each in bars.get_segments() if len(each)]
+    return [(float(min(each)), float(max(each))) for each in segments if np.isfinite(each).all()]
+
+
+def hollow(axes: Axes) -> int:
+    """Return the number of hollow marks."""
+    marks = [each for each in axes.lines if to_hex(each.get_markerfacecolor()) == PAPER]
+    return sum(np.asarray(each.get_xdata()).size for each in marks)
+
+
+def of_arm(summary: RunSummary, arm: str) -> list[Cell]:
+    """Return the cells of an arm, the lightest load first."""
+    return [cell for cell in summary.cells if cell.arm == arm]
+
+
+def figure(value: float | None, low: float = math.nan, high: float = math.nan) -> Figure:
+    """Return a figure, with an interval if bounds are given."""
+    held = None if math.isnan(low) else FigureInterval(low=low, high=high, method="t")
+    return Figure(value=value, unit="ratio", definition="d", n=3, interval=held, source="client")
+
+
+@pytest.mark.parametrize("missing", [None, figure(None), figure(math.nan), figure(math.inf)])
+def test_missing_or_non_finite_figure_leaves_a_gap(missing: Figure | None) -> None:
+    found = bounds([figure(2.5, 1.0, 3.0), missing, figure(4.0)])
+    assert np.array_equal(found[:, 0], [2.5, 1.0, 3.0])
+    assert np.isnan(found[:, 1]).all()
+    assert np.array_equal(np.isnan(found[:, 2]), [False, True, True])
+
+
+def test_speedup_shows_values_and_intervals_of_the_summary() -> None:
+    (axes,) = panels(drawn(figures.speedup, plain()))
+    assert [each.get_text() for each in axes.get_xticklabels()] == ["1", "2"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("concurrency", "speed-up (1 = baseline)")
+    for arm in ("ngram", "suffix"):
+        found = [cell.speedup for cell in of_arm(plain(), arm) if cell.speedup]
+        assert values(axes, arm) == [each.value for each in found]
+        assert reach(axes, arm) == [
+            pytest.approx((each.interval.low, each.interval.high)) for each in found if each.interval
+        ]
+    assert hollow(axes) == 0
+    low, high = axes.get_ylim()
+    assert low < 1 < high
+
+
+def test_invalid_cells_are_hollow() -> None:
+    (axes,) = panels(drawn(figures.speedup, invalid(plain())))
+    assert hollow(axes) == 4
+
+
+def test_too_few_repeats_give_a_speedup_without_an_interval() -> None:
+    drawing = drawn(figures.speedup, run_of_world(SyntheticRun(prompts=16, repeats=2)))
+    assert reach(panels(drawing)[0], "ngram") == []
+    assert "No intervals." in drawing.caption
+
+
+def crossing(at: float | None, *ends: float | None) -> ArmCrossover:
+    """Return the crossover of an arm."""
+    interval = CrossoverInterval(low=ends[0], high=ends[1], method="m") if ends else None
+    kind = CrossoverKind.NOT_REACHED if at is None else CrossoverKind.REACHED
+    found = Crossover(axis="concurrency", kind=kind, at=figure(at), interval=interval, message="m")
+    return ArmCrossover(arm="drafter-0", workload=plain().cells[0].workload, crossover=found)
+
+
+@pytest.mark.parametrize(
+    ("found", "at", "bar"),
+    [
+        (crossing(2.0, 1.0, 4.0), 1.0, [0.0, 2.0]),
+        (crossing(2**0.5, 1.0, None), 0.5, [0.0, 2.5]),
+        (crossing(4.0, None, 4.0), 2.0, [-0.5, 2.0]),
+        (crossing(1.0), 0.0, [0.0, 0.0]),
+        (crossing(None, 1.0, None), None, None),
+    ],
+)
+def test_load_at_which_a_speedup_falls_to_1_is_marked(
+    found: ArmCrossover, at: float | None, bar: list[float] | None
+) -> None:
+    summary = many_cells(plain(), arms=2, loads=3)
+    crossover = summary.crossover.model_copy(update={"by_load": [found]})
+    drawing = drawn(figures.speedup, summary.model_copy(update={"crossover": crossover}))
+    on_the_line = [each for each in panels(drawing)[0].lines if set(np.asarray(each.get_ydata())) == {1.0}]
+    places = [[float(x) for x in np.asarray(each.get_xdata())] for each in on_the_line[1:]]
+    assert places == ([] if at is None else [pytest.approx(bar), pytest.approx([at])])
+    assert ("where a speed-up falls to 1" in drawing.caption) == (at is not None)
+
+
+def test_throughput_is_drawn_against_the_speed_of_a_user() -> None:
+    (axes,) = panels(drawn(figures.throughput, plain()))
+    assert "of the engine" in axes.get_ylabel()
+    for label, arm in (("baseline", "none"), ("ngram", "ngram")):
+        found = [(cell.figures[StatusFigure.USER_TPS], cell.figures["output_tps"]) for cell in of_arm(plain(), arm)]
+        assert values(axes, label, "x") == [x.value for x, _ in found]
+        assert values(axes, label) == [y.value for _, y in found]
+    assert {each.get_text() for each in axes.texts} <= {"1", "2"}
+
+
+def test_throughput_is_per_gpu_when_the_summary_has_it() -> None:
+    cells = [
+        cell.model_copy(update={"figures": {**cell.figures, "output_tps_per_gpu": figure(7.0)}})
+        for cell in plain().cells
+    ]
+    (axes,) = panels(drawn(figures.throughput, with_cells(plain(), cells)))
+    assert "of a GPU" in axes.get_ylabel()
+    assert values(axes, "ngram") == [7.0, 7.0]
+
+
+def test_labels_of_loads_do_not_overlap() -> None:
+    (axes,) = panels(drawn(figures.throughput, many_cells(plain(), arms=8, loads=12)))
+    places = [axes.transLimits.transform(each.xy) for each in axes.texts]  # type: ignore[attr-defined]
+    assert len(places) < 8 * 12
+    assert all((np.abs(one - other) > (0.07, 0.05)).any() for one, other in combinations(places, 2))
+
+
+def test_joint_acceptance_is_the_product_of_the_conditional() -> None:
+    drawing = drawn(figures.acceptance_by_position, plain())
+    assert [title.rpartition(", ")[2] for title in titles(drawing)] == ["at concurrency 1"] * 2
+    conditional, joint = panels(drawing)
+    assert [each.get_text() for each in conditional.get_xticklabels()] == ["1", "2", "3"]
+    for arm in ("ngram", "suffix"):
+        assert values(joint, arm) == pytest.approx(list(np.cumprod(values(conditional, arm))))
+
+
+def test_acceptance_has_a_row_per_category_and_one_for_all() -> None:
+    (axes,) = panels(drawn(figures.acceptance_by_category, plain()))
+    assert [each.get_text() for each in axes.get_yticklabels()] == ["chat", "code", "all"]
+    cell = of_arm(plain(), "ngram")[0]
+    found = [cell.by_category["chat"], cell.by_category["code"], cell.figures]
+    assert values(axes, "ngram", "x") == [each[StatusFigure.ACCEPTANCE_LENGTH].value for each in found]
+    assert [round(each) for each in values(axes, "ngram")] == [0, 1, 2]
+
+
+def test_latency_has_a_panel_for_each_figure_and_percentile() -> None:
+    drawing = drawn(figures.latency, plain())
+    assert titles(drawing) == [f"{name} {percent}" for name in ("TTFT", "TPOT", "E2E") for percent in ("p50", "p99")]
+    for axes, name in zip(panels(drawing), ("ttft_ms_p50", "ttft_ms_p99", "tpot_ms_p50"), strict=False):
+        assert values(axes, "baseline") == [cell.figures[name].value for cell in of_arm(plain(), "none")]
+        assert axes.get_ylim()[0] == 0
+        assert axes.get_ylim()[1] > axes.dataLim.ymax
+        assert axes.get_ylabel() == "ms"
+    unstreamed = without(plain(), "ttft_ms_p50", "ttft_ms_p99", "tpot_ms_p50", "tpot_ms_p99")
+    assert titles(drawn(figures.latency, unstreamed)) == ["E2E p50", "E2E p99"]
+
+
+def environment(arm: str, tokens: int | None, weights: int | None = None, lost: float | None = None) -> ArmEnvironment:
+    """Return what an arm's engine reported about its memory."""
+    facts = {FactName.KV_CACHE_TOKENS: tokens, FactName.DRAFTER_WEIGHTS_BYTES: weights}
+    found = {name: Fact.of(value, "engine", "not reported") for name, value in facts.items()}
+    return ArmEnvironment(arm=arm, launches=["0-0"], facts=found, kv_cache_lost=figure(lost) if lost else None)
+
+
+def test_memory_has_a_bar_for_each_engine_and_cost_a_line_for_each_arm() -> None:
+    engines = [environment("none", 1000), environment("ngram", 800, 3 << 29, 0.2), environment("suffix", None)]
+    drawing = drawn(figures.memory_and_cost, plain().model_copy(update={"arm_environments": engines}))
+    memory, cost = panels(drawing)
+    assert [each.get_width() for each in memory.patches] == [1000, 800]  # type: ignore[attr-defined]
+    assert [each.get_text() for each in memory.texts] == ["1,000", "800 (-20.0%), drafter 1.50 GiB"]
+    assert [each.get_text() for each in memory.get_yticklabels()] == ["baseline", "ngram"]
+    saved = [cell.end_to_end.cost_saved for cell in of_arm(plain(), "ngram") if cell.end_to_end]
+    assert values(cost, "ngram") == [1 - each.value for each in saved if each.value is not None]
+    assert reach(cost, "ngram") == [
+        pytest.approx((1 - each.interval.high, 1 - each.interval.low)) for each in saved if each.interval
+    ]
+    assert titles(drawn(figures.memory_and_cost, plain())) == [titles(drawing)[1]]
+    alone = without_baseline(plain()).model_copy(update={"arm_environments": engines})
+    cells = [cell.model_copy(update={"end_to_end": None}) for cell in alone.cells]
+    assert titles(drawn(figures.memory_and_cost, with_cells(alone, cells))) == [titles(drawing)[0]]
+
+
+def test_soak_test_shows_the_fitted_line_with_the_interval_of_its_change() -> None:
+    change = figure(-0.5, -0.6, -0.4)
+    trend = Trend(name=StatusFigure.ACCEPTANCE_LENGTH, start=2.0, end=1.0, change=change, hours=0.5)
+    cell = of_arm(plain(), "ngram")[0].model_copy(update={"trends": [trend]})
+    (axes,) = panels(drawn(figures.acceptance_over_time, with_cells(plain(), [cell])))
+    assert (values(axes, "ngram", "x"), values(axes, "ngram")) == ([0.0, 30.0], [2.0, 1.0])
+    assert reach(axes, "ngram") == [pytest.approx((0.8, 1.2))]
+
+
+def test_only_figures_with_data_are_drawn() -> None:
+    every, (soak,) = list(FIGURES)[:-1], list(FIGURES)[-1:]
+    assert list(draw_figures(plain())) == every
+    assert draw_figures(plain(), [soak]) == {}
+    assert draw_figures(run_of_world(WORLD, Corruptions(measured=lambda _: False))) == {}
+    nothing_compared = [cell.model_copy(update={"end_to_end": None}) for cell in without_baseline(plain()).cells]
+    assert [title for title in every if title not in draw_figures(with_cells(plain(), nothing_compared))] == [
+        figures.SPEEDUP,
+        "Memory and cost",
+    ]
+    unknown = without(plain(), *(name for cell in plain().cells for name in cell.figures if "accept" in name))
+    assert not any("Acceptance" in title for title in draw_figures(unknown))
+
+
+def test_each_workload_has_its_own_panel() -> None:
+    workloads = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("one", "two")]
+    summary = run_of_world(SyntheticRun(prompts=12, edits={"spec.workloads": workloads}))
+    assert titles(drawn(figures.speedup, summary)) == ["one", "two"]
+    assert titles(drawn(figures.acceptance_by_category, summary)) == ["one, at concurrency 1", "two, at concurrency 1"]
+    assert titles(drawn(figures.latency, summary))[:2] == ["TTFT p50, one", "TTFT p50, two"]
+
+
+def test_open_loop_has_the_rate_as_axis() -> None:
+    (axes,) = panels(drawn(figures.speedup, run_of_world(SyntheticRun(prompts=20, rate=(4, 0.5), repeats=1))))
+    assert axes.get_xlabel() == "conversations a second"
+    assert [each.get_text() for each in axes.get_xticklabels()] == ["0.5/s", "4/s"]
+
+
+def test_caption_has_definition_sampling_units_and_intervals() -> None:
+    for drawing in draw_figures(plain()).values():
+        assert " n " in drawing.caption
+        assert "ntervals" in drawing.caption
+        assert drawing.caption.endswith(HOLLOW)
+    canvas, (axes,) = new_panels([""])
+    axes.plot([1], label="one")
+    details = figure(2.0, 1.0, 3.0).model_copy(update={"definition": "a (b; c); d"})
+    assert finished(canvas, [details, None, figure(1.0)], "Note.").caption == "a (b; c). n 3. Intervals: 95%, t. Note."
+
+
+def test_simulated_results_are_marked() -> None:
+    summary = run_of_world(SyntheticRun(prompts=16), Corruptions(simulated=True))
+    assert all(title.endswith(MARK) for title in draw_figures(summary))
+    assert not any(title.endswith(MARK) for title in draw_figures(plain()))
+
+
+def test_names_are_neither_formulas_nor_markup() -> None:
+    hostile = many_cells(plain(), arms=1, loads=2, name=lambda _: "$a_b$ <b>&\u202e")
+    title = 'speed "<b>"'
+    text = svg(title, drawn(figures.speedup, hostile))
+    assert r"$a_b$ &lt;b&gt;&amp;\u202e" in text
+    assert "<b>" not in text
+    assert 'aria-label="speed &quot;&lt;b&gt;&quot;: ' in text
+    assert "\u202e" not in text
+
+
+def test_svg_has_a_description_and_only_the_colours_of_the_page() -> None:
+    found = of_arm(plain(), "ngram")
+    first, last = (cell.speedup.value for cell in found if cell.speedup)
+    for title, drawing in draw_figures(many_cells(plain(), arms=8, loads=2)).items():
+        text = svg(title, drawing)
+        assert text.startswith('<svg role="img" aria-label="')
+        assert re.findall("#[0-9a-f]{6}", text) == []
+    text = svg(figures.SPEEDUP, drawn(figures.speedup, plain()))
+    assert f"ngram {first:.4g} to {last:.4g}" in text
+
+
+@pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml")])
+def test_picture_is_the_same_each_time_it_is_written(kind: str, start: bytes) -> None:
+    drawing = drawn(figures.speedup, plain())
+    data = picture("title", drawing, kind)
+    assert data.startswith(start)
+    assert picture("title", drawing, kind) == data
+
+
+def test_png_of_a_run_without_a_comparison_is_a_picture() -> None:
+    assert speedup_png(plain()).startswith(b"\x89PNG\r\n")
+    assert speedup_png(without_baseline(plain())).startswith(b"\x89PNG\r\n")
+
+
+def test_drift_shows_windows_reference_and_alarms() -> None:
+    side = DriftSide(source="s", requests=9, left_out=0, acceptance_length=figure(2.5, 2.4, 2.6))
+    charts = [
+        DriftChart(name=name, definition="d", statistic=9, limit=5, alarm_at=at)
+        for name, at in (("EWMA", 120), ("CUSUM", None))
+    ]
+    windows = [
+        DriftWindow(first=first, requests=99, acceptance_length=figure(value, value - 0.1, value + 0.1))
+        for first, value in ((1, 2.5), (100, 2.0))
+    ]
+    report = DriftReport(
+        reference=side, current=side, run_length=1e4, false_alarm=0.01, charts=charts, windows=windows, changes=[],
+        alarm=True, cause=DriftCause.DRAFTER, headline="h", limits=[],
+    )  # fmt: skip
+    (axes,) = panels(drift_windows(report))
+    assert (values(axes, "current, by window", "x"), values(axes, "current, by window")) == ([50.0, 149.0], [2.5, 2.0])
+    named: dict[str, Any] = {str(each.get_label()): each for each in axes.lines}
+    assert list(named["reference"].get_ydata()) == [2.5, 2.5]
+    assert list(named["alarm of EWMA"].get_xdata()) == [120, 120]
+    assert "alarm of CUSUM" not in named
+
+
+@pytest.mark.process
+def test_large_run_gives_a_page_below_the_size_limit() -> None:
+    world = SyntheticRun(prompts=22, categories=tuple(f"category-{index}" for index in range(11)))
+    summary = many_cells(
+        run_of_world(world, Corruptions(simulated=True)), arms=20, loads=8, name="a-drafter-with-a-long-name-{}".format
+    )
+    text = render_html(world.plan, summary)
+    assert len(text.encode()) < SIZE_MAX_BYTES
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))

@@ -74,6 +74,6 @@ def test_rates_are_over_the_time_until_the_first_stream_ends() -> None:
 
 @pytest.mark.parametrize("flags", [("--concurrency", "4"), ("--rate", "2"), ("--arrival", "Constant")])
 def test_sweep_takes_no_loads(flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    fixed = ("--endpoint", "http://127.0.0.1:1", "--model", "m", "--dataset", "random:5", "--requests", "4")
+    fixed = ("--endpoint", "http://127.0.0.1:1", "--model", "m", "--dataset", "gsm8k", "--requests", "4")
     assert exit_code(["measure", *fixed, "--sweep", *flags]) == 2
     assert f"--sweep chooses the loads itself: leave out {flags[0]}" in capsys.readouterr().err

@@ -112,7 +112,7 @@ def test_percentiles_are_interpolated_and_leave_the_values_in_their_order() -> N
     assert values.tolist() == [4.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize("piece", [module.PIECE_ROWS, 100])
+@pytest.mark.parametrize("piece", [1_000_000, 100])
 def test_intervals_of_equally_distributed_prompts_are_those_of_independent_requests(
     piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

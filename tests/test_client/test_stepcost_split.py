@@ -10,11 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.step_cost import StepCost, StepObservation, StepSplit
-from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.stepcost.model import fit_step_cost, with_splits
-from specbench_client.report.plots.sections import times
 from specbench_client.report.text.step_costs import SPLIT_TITLES, split_table
-from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 BASE_MS, TOKEN_MS, CONTEXT_MS, DRAFT_MS, PREFILL_MS = 8.0, 0.1, 0.0005, 0.3, 0.02
 BATCHES, LENGTHS, PREFILLS = (1, 8, 32), (0, 1, 3, 5), (0.0, 10.0)
@@ -29,7 +26,6 @@ def parts_of(batch: float, tokens: int, prefill: float) -> tuple[float, float, f
 def cells(noise: Callable[[], float] = lambda: 0.0) -> list[StepObservation]:
     return [
         StepObservation(
-            run="r",
             arm=f"eagle3-{tokens}" if tokens else "none",
             workload=f"prefill {prefill:g}",
             load=str(batch),
@@ -91,39 +87,11 @@ def test_parts_add_up_to_the_measured_time_and_only_the_rest_can_be_negative(noi
 
 
 def test_poor_fit_removes_all_splits() -> None:
-    good, rng = profile(cells()), np.random.default_rng(3)
-    times_ms = [each.step_ms * float(rng.uniform(0.4, 2)) for each in good.observations]
-    poor = [each.model_copy(update={"step_ms": time}) for each, time in zip(good.observations, times_ms, strict=True)]
-    assert all(each.split is not None for each in good.observations)
+    rng = np.random.default_rng(3)
+    poor = [each.model_copy(update={"step_ms": each.step_ms * float(rng.uniform(0.4, 2))}) for each in cells()]
+    assert all(each.split is not None for each in profile(cells()).observations)
     assert all(each.split is None for each in profile(poor).observations)
     assert split_table(profile(poor)).rows == []
-
-
-def run_with_parts() -> RunSummary:
-    """Return a run with one cell that has a split: one draft per step, batch size 1."""
-    whole = profile(cells())
-    (seen,) = (
-        each
-        for each in whole.observations
-        if (each.batch, each.configured_draft_tokens, each.prefill_tokens) == (1, 1, 0)
-    )
-    kept = [seen.model_copy(update={"arm": "ngram", "workload": "chat", "load": "1"})]
-    cost = whole.model_copy(update={"arms": ["none", "ngram"], "observations": kept})
-    return run_of_world(SyntheticRun(prompts=16, concurrency=(1, 2))).model_copy(update={"step_costs": [cost]})
-
-
-@pytest.mark.runs
-def test_report_draws_the_parts_and_marks_them_as_fitted() -> None:
-    summary = run_with_parts()
-    drawn = times.step_split(summary)
-    assert drawn is not None
-    assert drawn.caption.startswith("Fitted, not timed: ")
-    assert "ngram: n 1 cells, held-out cells predicted within 0.0%" in drawn.caption
-    (bar,) = drawn.panels[0].draw.keywords["data"].rows  # type: ignore[attr-defined]
-    seen = summary.step_costs[0].observations[0]
-    assert [part.size for part in bar.parts[:3]] == pytest.approx([*parts_of(seen.batch, 1, 0.0)[:3]], rel=1e-3)
-    assert bar.text == f"{seen.step_ms:.1f} (4%)"
-    assert times.step_split(summary.model_copy(update={"step_costs": []})) is None
 
 
 def test_split_table_has_a_row_per_cell_and_a_dash_for_the_baselines_ratio() -> None:

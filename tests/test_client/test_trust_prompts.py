@@ -55,34 +55,29 @@ def covered(requested: int, missing: int, lost: str | None = None) -> PromptCove
 
 # -- random words ------------------------------------------------------------------------------------------------------
 
-RANDOM = {"source": "random", "allowRandom": True, "count": 20}
+LENGTHS = {"turns": 1, "turnTokens": 16, "answerTokens": 8}
+SESSIONS = {"source": "sessions", "count": 20, "sessions": LENGTHS}
 
 
-def test_random_words_make_a_run_untrustworthy() -> None:
-    summary = run_of_world(world(RANDOM))
+@pytest.mark.parametrize("dataset", [SESSIONS, {"source": "mooncake", "uri": "t.jsonl"}], ids=["sessions", "mooncake"])
+def test_random_words_make_a_run_untrustworthy(dataset: dict[str, Any]) -> None:
+    """Both sources also prescribe the length of the answers, past their natural end."""
+    summary = run_of_world(world(dataset))
 
     assert [(each.check, each.severity, each.workload) for each in summary.findings] == [
-        ("RandomPrompts", WARNING, "chat")
+        ("RandomPrompts", WARNING, "chat"),
+        ("IgnoreEos", INFO, "chat"),
     ]
     assert not summary.trustworthy
     assert "Not trustworthy: RandomPrompts (see findings)." in summary.headline
 
 
-def test_texts_of_a_trace_are_random_words_past_the_end_of_answers() -> None:
-    summary = run_of_world(world({"source": "mooncake", "uri": "t.jsonl"}))
-
-    assert [(each.check, each.severity) for each in summary.findings] == [
-        ("RandomPrompts", WARNING),
-        ("IgnoreEos", INFO),
-    ]
-
-
 def test_mix_with_random_words_is_reported_with_their_share() -> None:
     members = [
         {"name": "code", "weight": 3, "source": "gsm8k"},
-        {"name": "noise", "weight": 1, **RANDOM},
+        {"name": "noise", "weight": 1, **SESSIONS},
     ]
-    (finding,) = run_of_world(world({"source": "mix", "members": members})).findings
+    finding, _ = run_of_world(world({"source": "mix", "members": members})).findings
 
     assert (finding.check, finding.value) == ("RandomPrompts", 0.25)
     assert finding.message.startswith("25% of the prompts of workload 'chat' are random words")

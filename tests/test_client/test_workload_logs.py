@@ -135,7 +135,7 @@ def test_log_is_also_an_arrival_trace(tmp_path: Path) -> None:
     lines = [{**LOGGED_REQUEST, "timestamp": f"2026-01-31T09:30:0{second}Z"} for second in (0, 2, 5)]
     found = load_log(tmp_path, *lines)
 
-    times = load_trace("log.jsonl", "timestamp", tmp_path)
+    times = load_trace("log.jsonl", tmp_path)
 
     assert len(found.rows) == times.size
     assert (times - times[0]).tolist() == [0, 2, 5]

@@ -1,4 +1,4 @@
-"""Mixes by weight, and prompts of random words."""
+"""Mixes by weight."""
 
 from __future__ import annotations
 
@@ -74,13 +74,3 @@ def test_mix_too_small_for_a_member_is_rejected(tmp_path: Path) -> None:
 def test_error_in_a_member_is_reported_with_its_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"code\.jsonl: contains no rows"):
         load_mix(tmp_path, 4, code=0)
-
-
-def test_random_prompts_are_distinct_and_have_the_requested_words(tmp_path: Path) -> None:
-    dataset = {"source": "random", "allowRandom": True, "count": 50, "words": 30}
-    found = load_prompts(Dataset.model_validate(dataset), tmp_path)
-
-    contents = [prompt.turns[0][0].content for prompt in found.rows]
-    assert {len(content.split()) for content in contents} == {30}
-    assert len(set(contents)) == 50
-    assert {prompt.category for prompt in found.rows} == {"random"}

@@ -21,13 +21,13 @@ from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompt_lengths import EncodingMissing
 from specbench_client.workload.prompts import Prompts, load_prompts, select_prompts
 
+SESSIONS = {"turns": 2, "turnTokens": 40, "answerTokens": 8, "sharedPrefixTokens": 16}
 GOLDEN = {
     "jsonl": "1a0f491243089548307e6694674abcd861888c3b620ae6f260fb66161f4aa240",
     "count 7, seed 3": "29017732d3dc3b382c020be02318ccadd071dcb78343745922b29c57705f527f",
-    "turns 12, seed 3": "1b09951b4118cea61dc43a39bac51a574fce67a321b2819ea51c1fb1b145ceb3",
     "gpqa, seed 5": "50b77b9fcce27ff89c8a03c6ca0cfa13388bf854861a330d13f9b6681c4c719d",
     "mix": "d88ccb5562ea1ffc91d3fc783f72d1252a7a5b7b275c25717cac90ad3c694187",
-    "random": "b60e7e1144ea6da68050de8d931fddf6ff696d00f38b741bb7b9880d4683dc5d",
+    "sessions": "1fee528538f3237e2a8482504ef5cfbee8c9847d21aa9a675283a1b2cf2f2473",
 }
 """SHA-256 of selected prompts; every machine, Python version and row order must select the same."""
 
@@ -130,19 +130,6 @@ def test_count_is_spread_evenly_over_categories_in_file_order(count: int, seed: 
     assert max(sizes.values()) - min(sizes[name] for name in ("low_entropy", "mixed", "high_entropy")) <= 1
 
 
-@given(turns=st.integers(1, 36), seed=st.none() | st.integers(0, 99))
-def test_turns_counts_requests_not_rows(turns: int, seed: int | None) -> None:
-    assert select(turns=turns, seed=seed).turns == turns
-
-
-def test_unreachable_turn_count_is_rejected_with_the_nearest() -> None:
-    pairs = [speed(number, turns=["a", "b"]) for number in range(4)]
-    with pytest.raises(BadInput, match="turns is 5, which no set of whole conversations adds up to: set turns: 4"):
-        select(pairs, turns=5)
-    with pytest.raises(BadInput, match="turns is 9, but all prompts together have only 8"):
-        select(pairs, turns=9)
-
-
 @given(st.permutations(range(24)), st.integers(0, 5), st.integers(1, 23))
 def test_selection_does_not_depend_on_the_order_of_rows(order: list[int], seed: int, count: int) -> None:
     drawn = set(numbers(select(count=count, seed=seed)))
@@ -170,10 +157,9 @@ def golden(folder: Path) -> dict[str, str]:
     declared: dict[str, dict[str, Any]] = {
         "jsonl": {"source": "jsonl", "uri": "p.jsonl"},
         "count 7, seed 3": {"source": "jsonl", "uri": "p.jsonl", "count": 7, "seed": 3},
-        "turns 12, seed 3": {"source": "jsonl", "uri": "p.jsonl", "turns": 12, "seed": 3},
         "gpqa, seed 5": {"source": "gpqa", "uri": "gpqa.csv", "seed": 5},
         "mix": {"source": "mix", "count": 16, "members": members},
-        "random": {"source": "random", "allowRandom": True, "count": 3, "words": 40, "seed": 9},
+        "sessions": {"source": "sessions", "count": 3, "seed": 9, "sessions": SESSIONS},
     }
     datasets = {name: Dataset.model_validate(one) for name, one in declared.items()}
     return {name: load_prompts(dataset, folder).fingerprint for name, dataset in datasets.items()}

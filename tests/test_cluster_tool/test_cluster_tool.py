@@ -1,6 +1,6 @@
 """The cluster tool with a real cluster that it starts (about a minute once the programs are built).
 
-Uses the cluster shared by all tests; tests that kill components run only while no other process uses it.
+Uses the cluster shared by all tests.
 """
 
 import json
@@ -8,17 +8,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import boto3
 import pytest
 
 from specbench_cluster import Build, Cluster, cli
 from specbench_testing.cluster import Cluster as Kubernetes
-from specbench_testing.shared_cluster import others_at_work
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.alone,
-    pytest.mark.timeout(1800),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"
 IMAGE = "docker.io/library/cluster-tool-probe:1"
@@ -49,14 +45,6 @@ def ground(cluster: Kubernetes) -> Cluster:
     return cluster.ground
 
 
-@pytest.fixture
-def alone(ground: Cluster) -> Cluster:
-    """The cluster, if no other test process uses it: killed components would fail the requests of others."""
-    if others_at_work(ground):
-        pytest.skip("another test process uses the cluster")
-    return ground
-
-
 @pytest.fixture(scope="module")
 def kubectl(ground: Cluster) -> Callable[..., str]:
     def call(*arguments: str, stdin: str | None = None) -> str:
@@ -80,24 +68,18 @@ def pod(name: str, endpoint: str, gpus: int) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
-def test_the_node_is_ready_and_has_its_gpus(kubectl: Callable[..., str]) -> None:
-    """Checks the Ready condition, the allocatable GPUs and the product label."""
-    node = json.loads(kubectl("get", "nodes", "-o", "json"))["items"][0]
-    assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
-    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
-    assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "SPECBENCH-FAKE-GPU"
-
-
-def test_a_second_up_restarts_no_component(ground: Cluster) -> None:
+def test_a_second_up_changes_nothing_and_the_node_has_its_gpus(
+    ground: Cluster, kubectl: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
     before = ground.status().components
     assert ground.up().status().components == before
-
-
-def test_status_reports_that_the_cluster_is_up(ground: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", "--output", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["up"] is True
-    assert found["kubeconfig"] == str(ground.kubeconfig)
+    assert (found["up"], found["kubeconfig"]) == (True, str(ground.kubeconfig))
+    node = json.loads(kubectl("get", "nodes", ground.settings.node, "-o", "json"))
+    assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == str(ground.settings.gpus)
+    assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "SPECBENCH-FAKE-GPU"
 
 
 def test_a_pod_of_a_built_image_reaches_only_the_allowed_addresses(
@@ -108,30 +90,17 @@ def test_a_pod_of_a_built_image_reaches_only_the_allowed_addresses(
     build = Build(tmp_path, tmp_path / "Dockerfile", IMAGE, base_image=BASE, arguments={"BASE": BASE})
     assert ground.load_image(ground.build_image(build)) == [IMAGE]
     try:
-        kubectl("apply", "-f", "-", stdin=pod("cluster-tool-probe", ground.s3.endpoint, 8))
+        kubectl("apply", "-f", "-", stdin=pod("cluster-tool-probe", ground.s3.endpoint, 1))
         kubectl("wait", "pod/cluster-tool-probe", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=240s")
         assert kubectl("logs", "cluster-tool-probe") == "all well\n"
     finally:
         kubectl("delete", "pod", "cluster-tool-probe", "--ignore-not-found", "--now")
 
 
-@pytest.mark.parametrize("name", ["kube-apiserver", "kubelet"])
-def test_a_killed_component_can_be_started_again(alone: Cluster, kubectl: Callable[..., str], name: str) -> None:
+@pytest.mark.alone
+def test_killed_components_start_again_and_s3_keeps_its_objects(ground: Cluster) -> None:
     """The kubelet is included because it sets the GPUs to zero when it registers a node again."""
-    before = alone.status().components[name]
-    alone.kill(name)
-    assert not alone.status().up
-    alone.start(name)
-    found = alone.status()
-    assert found.up
-    assert found.components[name] != before
-    assert json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
-
-
-def test_stored_objects_survive_a_crash_of_s3(alone: Cluster) -> None:
-    """A crash of the store loses no acknowledged object."""
-    boto3 = pytest.importorskip("boto3")
-    s3 = alone.s3
+    s3 = ground.s3
     client = boto3.client(
         "s3",
         endpoint_url=s3.endpoint,
@@ -139,12 +108,18 @@ def test_stored_objects_survive_a_crash_of_s3(alone: Cluster) -> None:
         aws_secret_access_key=s3.secret_key,
         region_name=s3.region,
     )
-    try:
-        client.put_object(Bucket=s3.bucket, Key="cluster-tool/a", Body=b"kept", ChecksumAlgorithm="SHA256")
-        alone.kill("versitygw")
-        alone.start("versitygw")
-        assert client.get_object(Bucket=s3.bucket, Key="cluster-tool/a")["Body"].read() == b"kept"
-        with pytest.raises(client.exceptions.ClientError, match="PreconditionFailed"):
-            client.put_object(Bucket=s3.bucket, Key="cluster-tool/a", Body=b"again", IfNoneMatch="*")
-    finally:
-        client.close()
+    client.put_object(Bucket=s3.bucket, Key="cluster-tool/a", Body=b"kept", ChecksumAlgorithm="SHA256")
+    before = ground.status().components
+    killed = ("versitygw", "kubelet", "kube-apiserver")
+    for name in killed:
+        ground.kill(name)
+    assert not ground.status().up
+    for name in reversed(killed):
+        ground.start(name)
+    found = ground.status()
+    assert found.up
+    assert {name for name, pid in found.components.items() if pid != before[name]} == set(killed)
+    assert client.get_object(Bucket=s3.bucket, Key="cluster-tool/a")["Body"].read() == b"kept"
+    with pytest.raises(client.exceptions.ClientError, match="PreconditionFailed"):
+        client.put_object(Bucket=s3.bucket, Key="cluster-tool/a", Body=b"again", IfNoneMatch="*")
+    client.close()

@@ -14,7 +14,7 @@ from specbench_cluster import Cluster, Settings, host, processes
 from specbench_cluster.commands import run
 from specbench_cluster.configuration import PAUSE_IMAGE
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @dataclass(frozen=True)

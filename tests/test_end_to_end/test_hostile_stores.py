@@ -22,7 +22,7 @@ from specbench_testing.kwok_nodes import placement
 from specbench_testing.operator_process import OperatorProcess, eventually
 from specbench_testing.simulated_site import SimulatedSite, all_end, simulated_site
 
-pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(2400)]
 
 HOSTILE = ("drips a body", "pages without end", "giant listing", "redirects to a metadata address")
 HONEST = 20

@@ -52,7 +52,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of main, of a slower drafter, of main again and with a doubt, and a location of two runs."""
     root = tmp_path_factory.mktemp("stored")
     with pytest.MonkeyPatch.context() as undrawn:
-        undrawn.setattr("specbench_client.report.html.svgs", lambda _: [])
+        undrawn.setattr("specbench_client.report.html.draw_figures", lambda _: {})
         for name, world in {"main": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}.items():
             plan = store_results(world, root / name, UIDS[name])
             conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))
@@ -210,7 +210,7 @@ def test_a_comment_that_is_refused_does_not_change_the_answer(
     assert "HTTP Error 403" in done.shown
 
 
-@pytest.mark.peers  # it needs the package index, and minutes
+@pytest.mark.long  # it needs the package index, and minutes
 @pytest.mark.timeout(900)
 def test_the_action_installs_its_own_version_with_pinned_dependencies(tmp_path: Path, api_url: str) -> None:
     done = GitHub().run(tmp_path, api_url, {"install": "true", "results": "none"})
@@ -288,7 +288,7 @@ def test_a_workflow_that_uses_the_action_gives_inputs_that_it_has(page: Path) ->
     assert all(names <= known for names in used), used
 
 
-@pytest.mark.peers
+@pytest.mark.long
 def test_actionlint_accepts_the_action_and_its_callers(tmp_path: Path) -> None:
     """It checks workflows only, so the steps are checked as a job; `uses: ./` makes it read the action itself."""
     action = yaml.safe_load(ACTION.read_text(encoding="utf-8"))

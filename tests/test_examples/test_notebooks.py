@@ -44,7 +44,7 @@ def test_a_notebook_is_stored_without_outputs(file: Path) -> None:
     assert [cell.source for cell in cells if cell.outputs or cell.execution_count is not None] == []
 
 
-@pytest.mark.process
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", DISPLAYED)
 def test_a_notebook_runs_and_displays_its_results(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

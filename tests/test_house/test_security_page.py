@@ -70,16 +70,8 @@ def test_the_table_of_fuzzing_has_the_cases_and_seeds_of_the_tests(monkeypatch: 
     assert [row[1:3] for row in rows_of("Fuzzing")] == expected
 
 
-def test_a_named_command_runs_every_seed_and_make_test_the_first() -> None:
-    """The others have the marker `fuzz`, which `make test` excludes."""
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    ((excluded, command),) = re.findall(
-        r"test-computing:.*?\n(.*?)\n.*?^test-fuzz:.*?\n\t(.*?)\n", makefile, re.DOTALL | re.MULTILINE
-    )
-    assert "not fuzz" in excluded
-    assert "-m" not in command.split()
-    assert {file for row in rows_of("Fuzzing") for file, _ in TEST.findall(row[-1])} <= set(command.split())
-    first = [each.values for each in seed_parameters(range(3)) if "fuzz" not in {mark.name for mark in each.marks}]
+def test_make_test_runs_the_first_seed_and_make_test_long_the_others() -> None:
+    first = [each.values for each in seed_parameters(range(3)) if "long" not in {mark.name for mark in each.marks}]
     assert first == [(0,)]
 
 

@@ -61,13 +61,11 @@ def test_the_hours_of_a_round_are_estimated_once_a_launch_was_measured(hours: fl
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, reason)
 
 
-def test_points_of_adopted_results_do_not_count_for_the_estimate() -> None:
+def test_a_run_that_held_no_gpus_does_not_count_for_the_estimate() -> None:
+    """All its points are those of adopted results."""
     world = with_budget(100)
-    launch_all(world)
-    world.pass_time(HOUR)
-    name = world.planned[0]
-    world.finish(name)
-    world.runs[name]["spec"]["results"]["adopt"] = "an-earlier-run"
+    world.settle()
+    world.finish(world.planned[0])
     world.settle()
     assert world.status.gpu_hours_estimated is None
 

@@ -10,6 +10,7 @@ from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_testing.campaign_world import NAME, CampaignWorld
+from specbench_testing.fake_api_store import Raw
 from specbench_testing.resources import MISSING, resource
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
@@ -139,6 +140,25 @@ def test_a_run_with_our_label_but_another_owner_counts_as_foreign(world: Campaig
     world.settle()
     assert world.status.runs[0].reason == "NameTaken"
     assert world.store.created == [names[1]]
+
+
+def test_only_runs_that_changed_are_read_again(world: CampaignWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.edit("spec.parallelism", 6)
+    world.settle()
+    read: list[str] = []
+    get = world.store.get
+
+    def recording_get(kind: str, namespace: str | None, name: str) -> Raw | None:
+        read.append(name)
+        return get(kind, namespace, name)
+
+    monkeypatch.setattr(world.store, "get", recording_get)
+    world.reconcile()
+    assert read == [NAME]
+    world.launch(world.planned[2])
+    world.reconcile()
+    assert read == [NAME, NAME, world.planned[2]]
+    assert world.status.runs[2].phase == "Running"
 
 
 def test_a_recreated_campaign_waits_until_the_old_runs_are_removed(world: CampaignWorld) -> None:

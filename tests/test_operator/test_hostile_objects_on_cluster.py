@@ -94,6 +94,7 @@ def test_deep_objects_do_not_stop_the_watches(site: OperatorSite, operator: Oper
     assert operator.bugs() == []
 
 
+@pytest.mark.long  # the API server needs a second for each
 def test_large_objects_do_not_exceed_the_operators_memory(site: OperatorSite, operator: OperatorProcess) -> None:
     run = suspended("x")
     run["spec"]["engine"]["config"] = {"x": [{}] * 340_000}

@@ -7,7 +7,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,8 @@ from specbench_testing.operator_builders import operator_run
 from specbench_testing.ports import free_port
 
 DEADLINE_S = 1.0
-LATE_S = 30.0
-"""Far above the deadline, for a loaded machine, and far below what a dripping server would take."""
+UNREACHED_S = 120.0
+"""The deadline of a look at a store that is not slow: far above what it takes, also on a loaded machine."""
 
 
 def run_at(endpoint: str, **s3: Any) -> SpecBenchRun:
@@ -53,11 +52,10 @@ def fence_of(endpoint: str, *, operator_identity: bool = True) -> Fence:
 
 @pytest.mark.parametrize("name", sorted(BEHAVIOURS))
 def test_a_look_at_a_hostile_store_ends_with_a_reason(name: str) -> None:
-    began = time.monotonic()
+    """A look that reaches its deadline has the reason S3Slow."""
     with hostile_store(name) as store:
-        deadline_s = DEADLINE_S if BEHAVIOURS[name][1] == "S3Slow" else LATE_S
+        deadline_s = DEADLINE_S if BEHAVIOURS[name][1] == "S3Slow" else UNREACHED_S
         found = reader(deadline_s=deadline_s).read(run_at(store.url))
-    assert time.monotonic() - began < LATE_S
     assert store.requests
     if not BEHAVIOURS[name][1]:
         assert isinstance(found, StoredResults | StoreFailure)
@@ -73,7 +71,7 @@ def test_the_next_look_does_not_continue_with_an_unfinished_answer() -> None:
     def behave(target: str, send: Any, _stopped: Any) -> None:
         send(next(answers, page("")))
 
-    store, results = HostileStore(behave), reader(deadline_s=LATE_S)
+    store, results = HostileStore(behave), reader(deadline_s=UNREACHED_S)
     try:
         first = results.read(run_at(store.url))
         assert isinstance(first, StoreFailure)
@@ -154,7 +152,7 @@ def test_a_name_with_a_refused_address_is_never_connected_to(
 @pytest.mark.parametrize("listed", [False, True], ids=["no fence", "listed literally"])
 def test_a_local_store_is_read_without_a_fence_or_if_it_is_listed(listed: bool) -> None:
     with hostile_store("repeats its token") as store:
-        reader(fence_of(store.url) if listed else None, LATE_S).read(run_at(store.url))
+        reader(fence_of(store.url) if listed else None, UNREACHED_S).read(run_at(store.url))
     assert store.requests
 
 
@@ -210,15 +208,15 @@ def test_a_look_takes_little_memory(name: str) -> None:
 
 def test_a_large_document_waits_until_another_is_read() -> None:
     """A namespace whose looks always hold large documents must not refuse those of the others."""
-    held = [Look(LATE_S) for _ in range(LARGE_AT_A_TIME)]
+    held = [Look(UNREACHED_S) for _ in range(LARGE_AT_A_TIME)]
     for look in held:
         look.hold_large()
     with ThreadPoolExecutor(1) as pool:
-        waiting = Look(LATE_S)
+        waiting = Look(UNREACHED_S)
         done = pool.submit(waiting.hold_large)
         assert not done.done()
         held.pop().close()
-        done.result(LATE_S)
+        done.result(UNREACHED_S)
     with pytest.raises(StoreError) as caught:
         Look(0.01).hold_large()
     assert (caught.value.failure.reason, caught.value.failure.refused) == ("S3Slow", False)
@@ -234,19 +232,19 @@ def test_opening_a_bucket_delays_no_other_look(monkeypatch: pytest.MonkeyPatch) 
     def slowly(s3: Any, *rest: Any) -> Any:
         if s3.bucket == "slow":
             opening.set()
-            assert found.wait(LATE_S)
+            assert found.wait(UNREACHED_S)
         return open_bucket(s3, *rest)
 
     monkeypatch.setattr("specbench_operator.cluster.results._open_bucket", slowly)
     with hostile_store("nothing stored") as store, ThreadPoolExecutor(2) as pool:
-        results = reader(deadline_s=LATE_S)
+        results = reader(deadline_s=UNREACHED_S)
         slow = pool.submit(results.read, run_at(store.url, bucket="slow"))
-        assert opening.wait(LATE_S)
+        assert opening.wait(UNREACHED_S)
         try:
-            other = pool.submit(results.read, run_at(store.url)).result(LATE_S / 3)
+            other = pool.submit(results.read, run_at(store.url)).result(UNREACHED_S / 3)
         finally:
             found.set()
-        assert (other, slow.result(LATE_S)) == (StoredResults(), StoredResults())
+        assert (other, slow.result(UNREACHED_S)) == (StoredResults(), StoredResults())
 
 
 def test_a_store_with_tls_is_read_until_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,13 +259,13 @@ def test_a_store_with_tls_is_read_until_the_deadline(tmp_path: Path, monkeypatch
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "tls.crt"))
         dripping = reader().read(run_at(store.url))
     with hostile_store("nothing stored", context) as store:
-        honest = reader(deadline_s=LATE_S).read(run_at(store.url))
+        honest = reader(deadline_s=UNREACHED_S).read(run_at(store.url))
     assert isinstance(untrusted, StoreFailure)
     assert isinstance(dripping, StoreFailure)
     assert (untrusted.reason, dripping.reason, honest) == ("S3Away", "S3Slow", StoredResults())
 
 
 def test_an_unreachable_store_names_the_cause_without_the_servers_words() -> None:
-    found = reader(deadline_s=LATE_S).read(run_at(f"http://127.0.0.1:{free_port()}"))
+    found = reader(deadline_s=UNREACHED_S).read(run_at(f"http://127.0.0.1:{free_port()}"))
     assert isinstance(found, StoreFailure)
     assert (found.reason, "Connection refused" in found.message) == ("S3Away", True), found

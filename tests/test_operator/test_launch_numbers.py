@@ -153,6 +153,7 @@ def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired() -> 
     world.serve(1)
     world.settle()
     world.measured.clear()
+    assert {stop.ref.name for stop in world.reconcile().stop} <= {world.engine(1)}
     world.settle()
     assert (world.group(1).state, world.group(1).attempt, world.group(1).suspensions) == (GroupState.WAITING, 1, 1)
     assert world.engine(1) not in world.jobs

@@ -257,10 +257,3 @@ def test_a_malformed_affinity_is_refused_with_its_path(requested: dict[str, Any]
     (problem,) = placement_problems(parse_run(operator_run({"spec.placement": {"affinity": requested}})).spec)
     assert path in problem.path
     assert problem.remedy
-
-
-def test_an_invalid_label_in_a_spread_constraint_is_refused() -> None:
-    rows = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"a b": "x"}}}]
-    run = parse_run(operator_run({"spec.placement": {"topologySpreadConstraints": rows}}))
-    (problem,) = placement_problems(run.spec)
-    assert problem.path == "spec.placement.topologySpreadConstraints[0].labelSelector.matchLabels"

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType, Phase
@@ -102,12 +101,22 @@ def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(plan: Pla
     assert f"spec.results.adopt: there are no results at s3://results/runs/default/demo/{OLDER_UID}" in message
 
 
-def test_results_of_another_plan_are_refused_with_the_differing_fields(plan: Plan) -> None:
+@pytest.mark.parametrize(
+    ("path", "value", "names"),
+    [
+        ("spec.load.repeats", 3, "load, groups"),
+        ("spec.drafters[0].name", "renamed", "arms, groups"),
+        ("spec.workloads[0].name", "renamed", "workloads, groups"),
+    ],
+)
+def test_results_of_another_plan_are_refused_with_the_differing_fields(
+    plan: Plan, path: str, value: object, names: str
+) -> None:
     world = adopting_world(plan)
-    world.run["spec"]["load"]["repeats"] = 3
+    edit(world.run, path, value)
     decision = world.reconcile()
     assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
-    assert "have another plan: load, groups differ" in world.condition(ConditionType.VALIDATED).message
+    assert f"have another plan: {names} differ" in world.condition(ConditionType.VALIDATED).message
 
 
 @pytest.mark.parametrize(
@@ -128,43 +137,6 @@ def test_fields_that_are_not_measured_may_differ_from_the_adopted_plan(plan: Pla
     world.settle()
     assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
     assert world.launched == [world.engine(1)]
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("spec.drafters[0].name", "renamed"),
-        ("spec.workloads[0].name", "renamed"),
-        ("spec.load.concurrency", [8, 1]),
-        ("spec.placement.queueName", "another-clusters"),
-    ],
-    ids=["renamed arms", "renamed workloads", "other order of levels", "other queue"],
-)
-def test_a_renamed_or_reordered_run_continues_with_the_stored_plan(path: str, value: object) -> None:
-    older = operator_run({"spec.load.concurrency": [1, 8]})
-    older["metadata"]["uid"] = OLDER_UID
-    plan = expand(parse_run(older))
-    world = adopting_world(plan)
-    edit(world.run, path, value)
-    world.measured = {point.hash for point in plan.groups[0].points}
-    world.settle()
-    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
-    assert world.launched == [world.engine(1)]
-    stored_plan = Plan.from_json(world.plan_json or "")
-    assert differing_fields(stored_plan, plan) == [], "the client finds its own plan"
-    assert stored_plan.placement == expand(parse_run(world.run)).placement
-    assert [row.arm for row in world.status.groups] == [group.arm for group in plan.groups]
-
-
-def test_no_plan_is_created_before_s3_provides_the_adopted_one(plan: Plan) -> None:
-    world = adopting_world(plan)
-    edit(world.run, "spec.drafters[0].name", "renamed")
-    world.trouble = AWAY
-    world.settle()
-    assert world.plan_json is None
-    world.trouble = None
-    world.settle()
-    assert differing_fields(Plan.from_json(world.plan_json or ""), plan) == []
 
 
 def test_other_hardware_is_another_plan(plan: Plan) -> None:

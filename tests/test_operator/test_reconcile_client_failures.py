@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_operator.state.objects import FailureScope
 from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, finish_other_arm
-from specbench_testing.operator_builders import operator_run, waiting
+from specbench_testing.operator_builders import waiting
 
 
 @pytest.fixture
@@ -20,12 +21,81 @@ def world() -> ClusterWorld:
     return world
 
 
+def lose_engine(world: ClusterWorld) -> None:
+    world.fail_client(Exit.ENGINE_FAILED, EngineReason.LOST, "connection refused")
+
+
+def end_without_storing(world: ClusterWorld) -> None:
+    """The client's first pod ends; its Job will retry it."""
+    message = Termination(code=Exit.RESULTS_NOT_STORED, reason="S3Away", message="no route").to_message()
+    world.end_pod(world.client(), Exit.RESULTS_NOT_STORED, message=message)
+
+
+def job_fails_without_a_pod(world: ClusterWorld) -> None:
+    world.fail_job(world.client(), "DeadlineExceeded")
+    world.lose_pods(world.client())
+
+
+Cause = Callable[[ClusterWorld], object]
+ENDS: dict[str, tuple[Cause, str, str]] = {
+    "refused completion": (
+        lambda world: world.fail_client(Exit.ENGINE_FAILED, EngineReason.FIRST_REQUEST_FAILED, "404: no such model"),
+        "FirstRequestFailed",
+        "404: no such model",
+    ),
+    "never stored": (
+        lambda world: world.fail_client(Exit.RESULTS_NOT_STORED, "S3Away", "no route"),
+        "S3Away",
+        "no route",
+    ),
+    "without a reason": (
+        lambda world: world.fail_client(Exit.ENGINE_FAILED, "", "it broke"),
+        "ClientFailed",
+        "it broke",
+    ),
+    "without a message": (
+        lambda world: world.crash(world.client(), 1),
+        "ClientFailed",
+        "the client ended with exit code 1",
+    ),
+    "with a traceback": (
+        lambda world: world.crash(world.client(), 1, message="Traceback: KeyError"),
+        "ClientFailed",
+        "exit code 1: Error: Traceback: KeyError",
+    ),
+    "with other JSON": (
+        lambda world: world.crash(world.client(), 1, message='{"code": 1}'),
+        "ClientFailed",
+        "exit code 1",
+    ),
+    "out of memory": (
+        lambda world: world.crash(world.client(), 137, reason="OOMKilled"),
+        "ClientFailed",
+        "exit code 137: OOMKilled: raise spec.placement.client.resources.limits.memory",
+    ),
+    "without a pod": (job_fails_without_a_pod, "ClientFailed", "DeadlineExceeded: Job has failed"),
+}
+
+
+@pytest.mark.parametrize("cause", ENDS)
+def test_a_client_that_fails_ends_its_group_and_the_other_arm_continues(world: ClusterWorld, cause: str) -> None:
+    end, reason, message = ENDS[cause]
+    world.serve()
+    end(world)
+    world.settle()
+    assert_first_group_failed(world, reason)
+    assert message in world.group(0).message
+    assert (world.status_and_reason(ConditionType.RESULTS_STORED) == ("False", "S3Away")) == (cause == "never stored")
+    finish_other_arm(world)
+    failed_engine = world.status_and_reason(ConditionType.ENGINE_READY) == ("False", reason)
+    assert failed_engine == (cause == "refused completion")
+
+
 def test_a_client_that_lost_its_engine_waits_for_the_engines_own_failure(world: ClusterWorld) -> None:
     world.serve()
-    world.fail_client(Exit.ENGINE_FAILED, EngineReason.LOST, "connection refused")
+    lose_engine(world)
     decision = world.reconcile()
-    assert decision.stop == ()
-    assert decision.requeue_after_s == 10
+    assert (decision.stop, decision.requeue_after_s) == ((), 10)
     assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "EngineLost")
     world.crash(world.engine(), 137, reason="OOMKilled")
     world.settle()
@@ -34,24 +104,14 @@ def test_a_client_that_lost_its_engine_waits_for_the_engines_own_failure(world: 
 
 def test_a_client_that_lost_its_engine_gets_another_if_the_engine_reports_no_failure(world: ClusterWorld) -> None:
     world.serve()
-    world.fail_client(Exit.ENGINE_FAILED, EngineReason.LOST, "connection refused")
+    lose_engine(world)
     world.reconcile()
     world.pass_time(10)
     world.settle()
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     verdict = world.jobs[world.engine(0, 0)].verdict
     assert verdict is not None
-    assert (verdict.scope, verdict.reason) == (FailureScope.LAUNCH, "EngineLost")
-
-
-def test_a_refused_completion_is_reported_with_the_engines_message(world: ClusterWorld) -> None:
-    world.serve()
-    world.fail_client(Exit.ENGINE_FAILED, EngineReason.FIRST_REQUEST_FAILED, "404: no such model")
-    world.settle()
-    assert_first_group_failed(world, "FirstRequestFailed")
-    assert world.group(0).message == "404: no such model"
-    finish_other_arm(world)
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "FirstRequestFailed")
+    assert (verdict.scope, verdict.reason, verdict.message) == (FailureScope.LAUNCH, "EngineLost", "connection refused")
 
 
 def test_bad_input_stops_the_whole_run_with_the_clients_message(world: ClusterWorld) -> None:
@@ -69,48 +129,12 @@ def test_bad_input_stops_the_whole_run_with_the_clients_message(world: ClusterWo
 
 def test_a_storage_failure_is_reported_while_the_client_is_retried(world: ClusterWorld) -> None:
     world.serve()
-    message = Termination(code=5, reason="S3Away", message="no route").to_message()
-    world.end_pod(world.client(), 5, message=message)
+    end_without_storing(world)
     world.start_pod(world.client())
     world.reconcile()
     assert world.status_and_reason(ConditionType.RESULTS_STORED) == ("False", "S3Away")
     assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
     assert world.group(0).state is GroupState.MEASURING
-
-
-def test_a_client_that_can_never_store_fails_its_group(world: ClusterWorld) -> None:
-    world.serve()
-    world.fail_client(Exit.RESULTS_NOT_STORED, "S3Away", "no route")
-    world.settle()
-    assert_first_group_failed(world, "S3Away")
-    assert world.status_and_reason(ConditionType.RESULTS_STORED) == ("False", "S3Away")
-    assert world.status_and_reason(ConditionType.ENGINE_READY)[0] != "False", "the engine did not fail"
-
-
-@pytest.mark.parametrize("message", ["", "Traceback: KeyError", '{"code": 1}'])
-def test_a_client_that_exits_without_a_valid_message_fails_its_group(world: ClusterWorld, message: str) -> None:
-    world.serve()
-    world.crash(world.client(), 1, message=message)
-    world.settle()
-    assert_first_group_failed(world, "ClientFailed")
-    assert "exit code 1" in world.group(0).message
-
-
-def test_a_client_without_enough_memory_names_the_field_that_gives_it_more(world: ClusterWorld) -> None:
-    world.serve()
-    world.crash(world.client(), 137, reason="OOMKilled")
-    world.settle()
-    assert_first_group_failed(world, "ClientFailed")
-    assert "spec.placement.client.resources.limits.memory" in world.group(0).message
-
-
-def test_a_failed_client_job_without_a_pod_reports_the_jobs_reason(world: ClusterWorld) -> None:
-    world.serve()
-    world.fail_job(world.client(), "DeadlineExceeded")
-    world.lose_pods(world.client())
-    world.settle()
-    assert_first_group_failed(world, "ClientFailed")
-    assert "DeadlineExceeded" in world.group(0).message
 
 
 @pytest.mark.parametrize(
@@ -123,9 +147,12 @@ def test_a_client_that_cannot_start_releases_the_gpus_after_the_deadline(
     world.reconcile()
     world.start_pod(world.client(), **fields)
     assert world.reconcile().requeue_after_s == 300
-    world.pass_time(300)
+    world.pass_time(299)
+    assert (world.reconcile().stop, world.reconcile().requeue_after_s) == ((), 1)
+    world.pass_time(1)
     world.settle()
     assert_first_group_failed(world, "ClientNotStarted")
+    assert "no client ran for 300 s: " in world.group(0).message
     assert "not found" in world.group(0).message
 
 
@@ -153,8 +180,7 @@ def test_a_client_evicted_after_an_hour_gets_the_full_start_deadline_again(
 
 def test_a_retried_client_that_never_starts_fails_after_the_deadline(world: ClusterWorld) -> None:
     world.serve()
-    message = Termination(code=5, reason="S3Away", message="no route").to_message()
-    world.end_pod(world.client(), 5, message=message)
+    end_without_storing(world)
     world.reconcile()
     world.pass_time(320)
     assert world.reconcile().requeue_after_s is None, "the back-off of Kubernetes is longer"
@@ -212,16 +238,6 @@ def test_a_client_that_is_drained_is_replaced_by_its_job(world: ClusterWorld) ->
     world.pass_time(world.settings.gone_after_s)
     world.reconcile()
     assert world.launched == [world.engine()]
-
-
-def test_a_client_failure_without_a_reason_fails_its_group() -> None:
-    world = ClusterWorld(operator_run({"spec.baseline": "Skip"}))
-    world.settle()
-    world.serve()
-    world.fail_client(Exit.ENGINE_FAILED, "", "it broke")
-    world.settle()
-    assert (world.status.phase, world.group(0).reason) == (Phase.FAILED, "ClientFailed")
-    assert "it broke" in world.group(0).message
 
 
 def test_a_completed_client_without_manifests_is_relaunched_up_to_the_limit(world: ClusterWorld) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,149 +21,143 @@ def world() -> ClusterWorld:
     return world
 
 
-def test_an_oom_killed_engine_fails_its_group_and_the_other_arm_continues(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 137, reason="OOMKilled", message="loading weights")
-    world.settle()
-    assert_first_group_failed(world, "OOMKilled")
-    assert "137" in world.group(0).message
-    assert "loading weights" in world.group(0).message
-    assert "OOMKilled" in {event.reason for event in world.events}
+Cause = Callable[[ClusterWorld], object]
 
 
-def test_a_crashed_engine_fails_with_its_exit_code_and_termination_message(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 3, message="no CUDA device")
-    world.settle()
-    assert_first_group_failed(world, "Crashed")
-    assert world.group(0).message == "the engine ended with exit code 3: no CUDA device"
+def crash(*code: int, **how: Any) -> Cause:
+    return lambda world: world.crash(world.engine(), *code, **how)
 
 
-def test_an_engine_that_exits_with_0_counts_as_crashed(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
+def ends_with_0(world: ClusterWorld) -> None:
     world.end_pod(world.engine(), 0, reason="Completed")
     world.jobs[world.engine()] = replace(world.jobs[world.engine()], complete=True)
+
+
+def killed_without_timestamps(world: ClusterWorld) -> None:
+    world.crash(world.engine(), 137)
+    world.change_pod(world.engine(), terminated=ContainerTerminated(137, "Error"))
+
+
+def exceeds_its_deadline(world: ClusterWorld) -> None:
+    world.fail_job(world.engine(), "DeadlineExceeded")
+    world.lose_pods(world.engine())
+
+
+ENDS: dict[str, tuple[Cause, str, str]] = {
+    "out of memory": (
+        crash(137, reason="OOMKilled", message="loading weights"),
+        "OOMKilled",
+        "containers[0].resources.limits.memory: loading weights",
+    ),
+    "crashed": (crash(3, message="no CUDA"), "Crashed", "the engine ended with exit code 3: no CUDA"),
+    "ended with 0": (ends_with_0, "Crashed", "the engine ended with exit code 0"),
+    "crashed, and its Job reports it later": (
+        lambda world: world.end_pod(world.engine(), 1),
+        "Crashed",
+        "the engine ended with exit code 1",
+    ),
+    "killed": (crash(137, ran_s=1799), "Crashed", "exit code 137 (SIGKILL, but not for its memory limit"),
+    "killed without timestamps": (killed_without_timestamps, "Crashed", "exit code 137 (SIGKILL"),
+    "killed by its startup probe": (crash(137, ran_s=1800), "NeverReady", "(1800 s): see its log"),
+    "ended late": (crash(1, ran_s=1860), "Crashed", "exit code 1"),
+    "never started": (crash(128, reason="StartError", message="no file"), "ConfigError", "StartError: no file"),
+    "not to be run": (crash(128, reason="ContainerCannotRun"), "ConfigError", "ContainerCannotRun"),
+    "too long for its Job": (exceeds_its_deadline, "DeadlineExceeded", "spec.activeDeadlineSeconds (14400 s)"),
+}
+
+
+@pytest.mark.parametrize("cause", ENDS)
+def test_an_engine_that_ends_fails_its_group_and_the_other_arm_continues(world: ClusterWorld, cause: str) -> None:
+    end, reason, message = ENDS[cause]
+    world.start_pod(world.engine())
+    end(world)
     world.settle()
-    assert_first_group_failed(world, "Crashed")
+    assert_first_group_failed(world, reason)
+    assert message in world.group(0).message
+    assert reason in {event.reason for event in world.events}
 
 
-def test_an_engine_crash_during_measurement_removes_its_client_and_service(world: ClusterWorld) -> None:
+def test_an_engine_that_ends_while_it_serves_takes_its_client_and_service_along(world: ClusterWorld) -> None:
     world.serve()
-    world.crash(world.engine(), 139, message="segfault")
+    world.crash(world.engine(), 137, ran_s=1860)
     world.settle()
     assert_first_group_failed(world, "Crashed")
     assert world.client() not in world.jobs
     assert ("Service", world.engine()) not in world.objects
 
 
-def test_a_crash_is_detected_before_the_job_controller_reports_it(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    world.end_pod(world.engine(), 1)
+UNSCHEDULED = {"phase": "Pending", "scheduled_at": None}
+NO_GPU = "0/3 nodes: insufficient gpu"
+NOT_SCHEDULED = "was not scheduled within spec.startupDeadlineSeconds (1800 s)"
+NOT_READY = "was not ready within spec.startupDeadlineSeconds (1800 s)"
+NO_SECRET = 'secret "x" not found'
+WAITS: dict[str, tuple[dict[str, Any], float, str, str, str]] = {
+    "image not found": (waiting("ErrImagePull", "not found"), 60, "False", "ImagePullFailed", "not found"),
+    "image pull backs off": (waiting("ImagePullBackOff", "not found"), 60, "False", "ImagePullFailed", "not found"),
+    "no Secret": (waiting("CreateContainerConfigError", NO_SECRET), 60, "False", "ConfigError", NO_SECRET),
+    "no container": (waiting("CreateContainerError", NO_SECRET), 60, "False", "ConfigError", NO_SECRET),
+    "unschedulable": ({**UNSCHEDULED, "unschedulable": NO_GPU}, 1800, "False", "Unschedulable", NO_GPU),
+    "no scheduler": (UNSCHEDULED, 1800, "Unknown", "Unschedulable", NOT_SCHEDULED),
+    "silent scheduler": ({**UNSCHEDULED, "unschedulable": ""}, 1800, "Unknown", "Unschedulable", NOT_SCHEDULED),
+    "scheduled without a time": ({**UNSCHEDULED, "node": "n"}, 1800, "Unknown", "NeverReady", NOT_READY),
+    "not ready": ({}, 1800, "Unknown", "NeverReady", NOT_READY),
+    "starts its container": (waiting("ContainerCreating"), 1800, "Unknown", "NeverReady", NOT_READY),
+}
+"""Fields of the pod, the time until it fails, EngineReady until then, and the reason and message of the failure."""
+
+
+@pytest.mark.parametrize("cause", WAITS)
+def test_an_engine_that_does_not_start_fails_after_its_time(world: ClusterWorld, cause: str) -> None:
+    fields, seconds, ready, reason, message = WAITS[cause]
+    world.start_pod(world.engine(), **fields)
+    assert world.reconcile().requeue_after_s == seconds
+    assert world.status_and_reason(ConditionType.ENGINE_READY) == (ready, reason if ready == "False" else "Starting")
+    world.pass_time(seconds - 1)
+    assert (world.reconcile().stop, world.reconcile().requeue_after_s) == ((), 1)
+    world.pass_time(1)
     world.settle()
-    assert_first_group_failed(world, "Crashed")
+    assert_first_group_failed(world, reason)
+    assert message in world.group(0).message
 
 
-@pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
-def test_a_command_that_cannot_start_is_a_config_error(world: ClusterWorld, reason: str) -> None:
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 128, reason=reason, message="no such file")
-    world.settle()
-    assert_first_group_failed(world, "ConfigError")
-
-
-def test_an_image_pull_may_fail_for_up_to_a_minute(world: ClusterWorld) -> None:
+def test_an_image_pull_that_succeeds_within_a_minute_is_no_failure(world: ClusterWorld) -> None:
     world.start_pod(world.engine(), **waiting("ErrImagePull", "not found"))
-    decision = world.reconcile()
-    assert decision.requeue_after_s == 60
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "ImagePullFailed")
+    world.reconcile()
     world.pass_time(59)
-    world.change_pod(world.engine(), **waiting("ImagePullBackOff", "not found"))
-    assert world.reconcile().stop == ()
     world.change_pod(world.engine(), waiting=None, phase="Running", ready=True)
     world.settle()
     assert world.group(0).state is GroupState.MEASURING
 
 
-def test_an_image_pull_that_fails_for_a_minute_fails_the_group(world: ClusterWorld) -> None:
-    world.start_pod(world.engine(), **waiting("ImagePullBackOff", "not found"))
-    world.reconcile()
-    world.pass_time(60)
-    world.settle()
-    assert_first_group_failed(world, "ImagePullFailed")
-    assert "not found" in world.group(0).message
-
-
 def test_the_image_pull_grace_starts_when_the_pod_is_scheduled(world: ClusterWorld) -> None:
-    world.start_pod(world.engine(), phase="Pending", scheduled_at=None, unschedulable="0/3 nodes")
+    world.start_pod(world.engine(), **UNSCHEDULED, unschedulable=NO_GPU)
     world.reconcile()
     world.pass_time(300)
     world.change_pod(world.engine(), **waiting("ErrImagePull"), unschedulable=None, scheduled_at=world.now)
     assert world.reconcile().requeue_after_s == 60
+    world.pass_time(20)
+    assert world.reconcile().requeue_after_s == 40
 
 
 def test_an_invalid_image_name_fails_the_group_immediately(world: ClusterWorld) -> None:
-    world.start_pod(world.engine(), **waiting("InvalidImageName"))
+    world.start_pod(world.engine(), **waiting("InvalidImageName", "bad"))
     world.settle()
     assert_first_group_failed(world, "ImagePullFailed")
+    assert world.group(0).message == "InvalidImageName: bad"
 
 
-@pytest.mark.parametrize("reason", ["CreateContainerConfigError", "CreateContainerError"])
-def test_a_container_config_error_fails_the_group_after_its_grace(world: ClusterWorld, reason: str) -> None:
-    world.start_pod(world.engine(), **waiting(reason, 'secret "x" not found'))
+@pytest.mark.parametrize(("warning", "ready"), [("exceeded quota: gpus", "False"), ("", "Unknown")])
+def test_an_engine_without_a_pod_reports_the_warning_and_fails_after_the_deadline(
+    world: ClusterWorld, warning: str, ready: str
+) -> None:
+    world.jobs[world.engine()] = replace(world.jobs[world.engine()], warning=warning)
     world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "ConfigError")
-    world.pass_time(60)
-    world.settle()
-    assert_first_group_failed(world, "ConfigError")
-
-
-def test_unschedulable_is_reported_immediately_and_fails_after_the_deadline(world: ClusterWorld) -> None:
-    world.start_pod(world.engine(), phase="Pending", scheduled_at=None, unschedulable="0/3 nodes: insufficient gpu")
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "Unschedulable")
-    assert "0/3 nodes: insufficient gpu" in world.condition(ConditionType.ENGINE_READY).message
-    world.pass_time(1800)
-    world.settle()
-    assert_first_group_failed(world, "Unschedulable")
-
-
-@pytest.mark.parametrize("unschedulable", [None, ""], ids=["no condition", "no message"])
-def test_a_pod_without_a_node_at_the_deadline_is_unschedulable(world: ClusterWorld, unschedulable: str | None) -> None:
-    world.start_pod(world.engine(), phase="Pending", scheduled_at=None, unschedulable=unschedulable)
-    world.reconcile()
-    world.pass_time(1800)
-    world.settle()
-    assert_first_group_failed(world, "Unschedulable")
-    assert "was not scheduled within spec.startupDeadlineSeconds (1800 s)" in world.group(0).message
-
-
-def test_an_engine_that_is_not_ready_in_time_fails_as_never_ready(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    assert world.reconcile().requeue_after_s == 1800
-    world.pass_time(1799)
-    assert world.reconcile().requeue_after_s == 1
-    world.pass_time(1)
-    world.settle()
-    assert_first_group_failed(world, "NeverReady")
-    assert "1800 s" in world.group(0).message
-
-
-def test_a_failed_startup_probe_counts_as_never_ready(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 137, ran_s=1860)
-    world.settle()
-    assert_first_group_failed(world, "NeverReady")
-
-
-def test_an_engine_without_a_pod_reports_the_warning_and_fails_after_the_deadline(world: ClusterWorld) -> None:
-    world.jobs[world.engine()] = replace(world.jobs[world.engine()], warning="exceeded quota: gpus")
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY)[0] == "False"
-    assert "exceeded quota" in world.condition(ConditionType.ENGINE_READY).message
+    assert world.status_and_reason(ConditionType.ENGINE_READY)[0] == ready
+    assert (warning or "its pod is not created yet") in world.condition(ConditionType.ENGINE_READY).message
     world.pass_time(1800)
     world.settle()
     assert_first_group_failed(world, "NeverReady")
-    assert "exceeded quota" in world.group(0).message
+    assert (warning or NOT_READY) in world.group(0).message
 
 
 def test_an_engine_that_waits_in_a_queue_has_no_deadline(world: ClusterWorld) -> None:
@@ -169,18 +165,8 @@ def test_an_engine_that_waits_in_a_queue_has_no_deadline(world: ClusterWorld) ->
     world.pass_time(100_000)
     world.settle()
     assert world.group(0).state is GroupState.QUEUED
-    started = replace(world.jobs[world.engine()], suspended=False, started_at=world.now)
-    world.jobs[world.engine()] = started
+    world.admit(world.engine())
     assert world.reconcile().requeue_after_s == 1800
-
-
-def test_an_engine_that_exceeds_its_deadline_fails(world: ClusterWorld) -> None:
-    world.serve()
-    world.fail_job(world.engine(), "DeadlineExceeded")
-    world.lose_pods(world.engine())
-    world.settle()
-    assert_first_group_failed(world, "DeadlineExceeded")
-    assert "14400 s" in world.group(0).message
 
 
 def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: ClusterWorld) -> None:
@@ -191,26 +177,6 @@ def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: Clust
     del world.run["status"]
     world.settle()
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "Crashed")
-
-
-def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired(world: ClusterWorld) -> None:
-    world.jobs[world.engine(1)] = replace(
-        world.jobs[world.engine()],
-        ref=replace(world.jobs[world.engine()].ref, name=world.engine(1)),
-        key=replace(world.jobs[world.engine()].key, group=1),
-    )
-    assert {stop.ref.name for stop in world.reconcile().stop} == {world.engine(1)}
-    world.measure(0)
-    assert world.launched == [world.engine(0), world.engine(1, 1)]
-
-
-def test_a_killed_engine_without_timestamps_counts_as_crashed(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 137)
-    world.change_pod(world.engine(), terminated=ContainerTerminated(137, "Error"))
-    world.settle()
-    assert_first_group_failed(world, "Crashed")
-    assert "SIGKILL" in world.group(0).message
 
 
 def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None:

@@ -215,7 +215,7 @@ def test_no_order_of_events_launches_two_engines_or_modifies_another_run(events:
     check_event_order(events, queued)
 
 
-@pytest.mark.draws
+@pytest.mark.long
 @given(st.lists(st.sampled_from(EVENTS), max_size=40), st.booleans())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_many_orders_of_events_keep_the_same_invariants(events: list[str], queued: bool) -> None:

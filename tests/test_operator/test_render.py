@@ -119,17 +119,7 @@ PLACED: dict[str, Any] = {
                 ],
             },
         },
-        "topologySpreadConstraints": [
-            {"topologyKey": "topology.kubernetes.io/zone"},
-            {
-                "topologyKey": "rack",
-                "maxSkew": 2,
-                "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"team": "a"}},
-            },
-        ],
         "runtimeClassName": "nvidia",
-        "schedulerName": "bin-packing",
         "engineServiceAccountName": "bench-engine",
         "imagePullSecrets": [{"name": "registry"}],
         "sharedMemory": "16Gi",

@@ -1,14 +1,15 @@
-"""A person who may only create runs and campaigns in one namespace attacks, on a real cluster, in three installations.
+"""A person who may only create runs and campaigns in one namespace attacks, on a real cluster.
 
-Guarded: the chart's admission policies and fence. Fenced: the operator's fence, without the policies. Open: neither,
-and Secrets need no label. Every attack of specbench_testing.tenant_attacks is tried in each of them.
+The API server tries every attack of specbench_testing.tenant_attacks against the chart's admission policies and fence.
+Through the operator's process, with its fence but without the policies, `make test` sends one attack of each kind, and
+`make test-long` all of them, also without the fence. `test_tenant_decisions` has what the operator decides about each.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,25 +48,16 @@ from specbench_testing.tenant_site import (
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ALL = [attack for attacks in ATTACKS for attack in attacks]
-BY_AXIS = [attack for attack in ALL if attack.axis]
-BY_INCLUDE = [each for attacks in ATTACKS for each in [row for row in attacks if row.axis][:1]]
-"""One of each kind: the operator expands include rows and axes to the same runs."""
-ACCEPTED_BY_OPERATOR = {attack.name for attack in ALL if not (attack.condition or attack.by_schema)}
-EXPANSION = {"spec.engine.env": [{"name": "MODEL_NOTE", "value": "$(HF_TOKEN)"}]}
+ONE_OF_EACH_KIND = [
+    *(next(attack for attack in attacks if attack.condition) for attacks in ATTACKS),
+    *(attack for attack in ALL if attack.name in ("loopback", "labelled-token", "missing-secret")),
+]
 BENCHMARKER: list[dict[str, Any]] = [
     CREATE_RUNS,
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["bench-s3"]},
 ]
 """The Role of docs/how-to/shared-clusters.md."""
-
-
-def named(attack: Attack) -> str:
-    return attack.name
-
-
-each_attack = pytest.mark.parametrize("attack", ALL, ids=named)
-
 
 # Guarded: policies and fence
 
@@ -83,14 +75,14 @@ class GuardedSite:
 
     def refusal(self, made: Resource, account: str = "benchmarker") -> str:
         """The message with which the API server refuses the resource, or an empty text if it accepts it."""
-        plural = CAMPAIGN.plural if made["kind"] == "SpecBenchCampaign" else RUN.plural
         here = {**made, "metadata": {**made["metadata"], "namespace": self.namespace}}
-        return self._refusal("POST", plural, here, account)
+        return self._refusal("POST", plural_of(made), here, account)
 
-    def refusal_of_change(self, plural: str, made: Resource) -> str:
+    def refusal_of_change(self, made: Resource) -> str:
         """The message with which the API server refuses to change the existing resource into this one."""
         whole = [{"op": "replace", "path": "/spec", "value": made["spec"]}]
-        return self._refusal("PATCH", f"{plural}/existing", whole, "benchmarker", "application/json-patch+json")
+        path = f"{plural_of(made)}/existing"
+        return self._refusal("PATCH", path, whole, "benchmarker", "application/json-patch+json")
 
     def _refusal(self, method: str, path: str, body: Any, account: str, kind: str = "application/json") -> str:
         user = self.cluster.acting_as(f"system:serviceaccount:{self.namespace}:{account}")
@@ -136,29 +128,27 @@ def names_any_field(message: str, base: str, attack: Attack) -> bool:
     return any(names_field(message, base, path) for path in (attack.admission, *edited))
 
 
-@each_attack
-def test_the_api_server_refuses_the_run(guarded: GuardedSite, attack: Attack) -> None:
-    message = guarded.refusal(resource({**BASE, **attack.edits}))
-    assert bool(message) is bool(attack.admission), message
-    if attack.admission:
-        assert names_any_field(message, "spec", attack), message
-        assert attack.by_schema or re.search(r"ask (for|the administrator)|remove (it|them)", message), message
-    alone = guarded.refusal(resource({**BASE, **attack.edits}), "tenant")
-    assert attack.by_schema or "ValidatingAdmissionPolicy" in alone, "who may not create Jobs may create no run at all"
+def plural_of(made: Resource) -> str:
+    return CAMPAIGN.plural if made["kind"] == "SpecBenchCampaign" else RUN.plural
 
 
-@each_attack
-def test_the_api_server_refuses_the_campaign(guarded: GuardedSite, attack: Attack) -> None:
-    made = campaign(in_template({**BASE, **attack.edits}))
-    for message in (guarded.refusal(made), guarded.refusal_of_change(CAMPAIGN.plural, made)):
-        assert bool(message) is bool(attack.admission), message
-        assert not message or names_any_field(message, "spec.template.spec", attack), message
-
-
-@each_attack
-def test_a_run_cannot_become_the_attack_after_it_was_accepted(guarded: GuardedSite, attack: Attack) -> None:
-    """Most fields cannot change at all; the policies check the others."""
-    assert guarded.refusal_of_change(RUN.plural, resource({**BASE, **attack.edits}))
+def test_the_api_server_refuses_each_attack_and_names_its_field(guarded: GuardedSite) -> None:
+    """Of the fields of a run that exists, most cannot change at all; the policies check the others."""
+    wrong = {}
+    for attack in ALL:
+        made = resource({**BASE, **attack.edits})
+        template = campaign(in_template({**BASE, **attack.edits}))
+        for way, message, base in (
+            ("new run", guarded.refusal(made), "spec"),
+            ("new campaign", guarded.refusal(template), "spec.template.spec"),
+            ("changed campaign", guarded.refusal_of_change(template), "spec.template.spec"),
+        ):
+            is_named = not message or names_any_field(message, base, attack)
+            if bool(message) is not bool(attack.admission) or not is_named:
+                wrong[attack.name, way] = message
+        if not guarded.refusal_of_change(made):
+            wrong[attack.name, "changed run"] = "accepted"
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("request_", DIRECT_REQUESTS, ids=lambda each: each.name)
@@ -179,65 +169,64 @@ def test_a_status_in_a_new_run_is_dropped(guarded: GuardedSite) -> None:
 # Fenced: the operator alone
 
 
-@pytest.fixture(scope="module")
-def fenced(
-    cluster: Cluster, crd: Definition, campaign_crd: Definition, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TenantSite]:
-    with tenant_site(cluster, tmp_path_factory.mktemp("fenced"), TENANT_FENCE) as site:
-        for attack in ALL:
-            site.attack(attack)
-        site.create_run("expansion", EXPANSION)
-        site.create_run("changed", {})
-        for attack in BY_AXIS:
-            assert attack.axis
+def tried(attacks: Sequence[Attack], site: TenantSite) -> TenantSite:
+    """Create a run of each attack, and a campaign whose axis has it."""
+    for attack in attacks:
+        site.attack(attack)
+    site.create_run("changed", {})
+    for attack in attacks:
+        if attack.axis:
             path, value = attack.axis
             site.create_campaign(f"a-{attack.name}", {"spec.axes": [{"path": path, "name": "x", "values": [value]}]})
-        for attack in BY_INCLUDE:
-            assert attack.axis
-            path, value = attack.axis
-            seed = {"path": "workloads[0].sampling.seed", "name": "seed", "values": [1]}
-            include = {"spec.axes": [seed], "spec.include": [{"seed": 1, "set": {path: value}}]}
-            site.create_campaign(f"i-{attack.name}", include)
-        yield site
+    return site
+
+
+SETS = [
+    pytest.param(ONE_OF_EACH_KIND, id="one of each kind"),
+    pytest.param(ALL, id="all", marks=pytest.mark.long),
+]
+
+
+@pytest.fixture(scope="module", params=SETS)
+def attacks(request: pytest.FixtureRequest) -> list[Attack]:
+    return list(request.param)
+
+
+@pytest.fixture(scope="module")
+def fenced(
+    cluster: Cluster,
+    crd: Definition,
+    campaign_crd: Definition,
+    attacks: list[Attack],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[TenantSite]:
+    with tenant_site(cluster, tmp_path_factory.mktemp("fenced"), TENANT_FENCE) as site:
+        yield tried(attacks, site)
         assert site.operator.bugs() == []
 
 
-@each_attack
-def test_the_operator_refuses_the_run(fenced: TenantSite, attack: Attack) -> None:
-    if attack.by_schema:
-        assert names_field(fenced.refused[attack.name], "spec", attack.admission)
-        return
-    row = fenced.validated(attack.name)
-    assert row["status"] == ("False" if attack.condition else "True"), row
-    if attack.condition:
-        assert row["reason"] in ("NotAllowed", "InvalidSpec")
-        assert f"spec.{attack.condition}: " in row["message"], row
-        assert re.search(r"\(.+\)$", row["message"]), "the remedy follows in brackets"
-
-
-@pytest.mark.parametrize(
-    ("form", "attack"),
-    [*(("a", each) for each in BY_AXIS), *(("i", each) for each in BY_INCLUDE)],
-    ids=lambda given: given if isinstance(given, str) else given.name,
-)
-def test_the_operator_refuses_the_campaign(fenced: TenantSite, form: str, attack: Attack) -> None:
-    assert attack.axis
-    path, _ = attack.axis
-    message = fenced.campaign_refusal(f"{form}-{attack.name}")
-    names_secret = re.search("credentialsSecretRef|tokenSecretRef|imagePullSecrets|placement.*template", path)
-    by_secret = "spec.axes[0]" if form == "a" else "spec.include[0].set"
-    wanted = by_secret if names_secret else f"spec.{attack.condition or attack.admission}"
-    assert wanted in message
-
-
-def test_a_refused_run_has_no_child(fenced: TenantSite) -> None:
+def test_the_operator_refuses_each_run_and_creates_no_child_of_it(fenced: TenantSite, attacks: list[Attack]) -> None:
     """Without the policies, nothing checks that the person may read a Secret whose label allows the use."""
-    for attack in ALL:
-        if not attack.by_schema:
-            fenced.validated(attack.name)
-    accepted = {*ACCEPTED_BY_OPERATOR, "expansion", "changed"}
+    accepted = {"changed"}
+    for attack in attacks:
+        if attack.by_schema:
+            assert names_field(fenced.refused[attack.name], "spec", attack.admission)
+            continue
+        row = fenced.validated(attack.name)
+        assert row["status"] == ("False" if attack.condition else "True"), row
+        assert not attack.condition or f"spec.{attack.condition}: " in row["message"], row
+        accepted |= set() if attack.condition else {attack.name}
     eventually(lambda: fenced.jobs().keys() >= accepted, "the accepted runs have no Jobs")
     assert fenced.runs_with_children() == accepted
+
+
+def test_the_operator_refuses_each_campaign(fenced: TenantSite, attacks: list[Attack]) -> None:
+    for attack in attacks:
+        if attack.axis:
+            path, _ = attack.axis
+            names_secret = re.search("credentialsSecretRef|tokenSecretRef|imagePullSecrets|placement.*template", path)
+            wanted = "spec.axes[0]" if names_secret else f"spec.{attack.condition or attack.admission}"
+            assert wanted in fenced.campaign_refusal(f"a-{attack.name}")
 
 
 def test_an_engine_is_stopped_when_its_run_is_changed_into_an_attack(fenced: TenantSite) -> None:
@@ -253,74 +242,52 @@ def test_an_engine_is_stopped_when_its_run_is_changed_into_an_attack(fenced: Ten
     eventually(lambda: not pods(), "the engine keeps running")
 
 
-def test_a_reference_to_a_variable_stays_text(fenced: TenantSite) -> None:
-    jobs = eventually(lambda: fenced.jobs().get("expansion"), "no Job")
-    assert contains(jobs, {"name": "MODEL_NOTE", "value": "$$(HF_TOKEN)"}), "Kubernetes shows $$( as $("
-
-
-def test_the_status_does_not_distinguish_missing_secrets_from_those_of_others(fenced: TenantSite) -> None:
-    missing, of_others = (fenced.validated(name)["message"] for name in ("missing-secret", "token-of-others"))
-    assert missing.replace("absent", "NAME") == of_others.replace("prod-db", "NAME")
-
-
-def test_the_operator_sends_nothing_to_its_own_machine(fenced: TenantSite) -> None:
+def test_the_operator_sends_nothing_to_its_own_machine_and_reveals_no_secret(fenced: TenantSite) -> None:
     assert fenced.validated("loopback")["status"] == "False"
     assert not fenced.was_contacted()
+    assert fenced.cluster.ground is not None
+    for value in (MARKER, fenced.cluster.ground.s3.secret_key):
+        for form in (value, base64.b64encode(value.encode()).decode()):
+            assert form not in fenced.written()
+
+
+def test_nothing_runs_elsewhere_or_with_an_account_of_others(fenced: TenantSite) -> None:
+    names = {attack.name for attack in ALL}
+    for path in ("/apis/batch/v1/jobs", "/api/v1/pods"):
+        found = fenced.cluster.call("GET", path, query={"labelSelector": LABEL_RUN})["items"]
+        places = {row["metadata"]["namespace"] for row in found if row["metadata"]["labels"][LABEL_RUN] in names}
+        # Another test process may have tenants of its own, whose namespaces have the same prefix.
+        assert {place for place in places if not place.startswith("tenant-")} == set()
+    accounts = [job["spec"]["template"]["spec"].get("serviceAccountName") for job in fenced.children("jobs")]
+    assert not {OPERATOR_ACCOUNT, "admin"} & set(accounts)
+    secrets = {name for name in (*SECRETS, "absent") if contains(fenced.children("jobs"), {"name": name})}
+    assert secrets <= {"bench-s3", "team-s3", "team-hub"}
 
 
 # Open: neither fence nor policies
 
 
-@pytest.fixture(scope="module")
-def unfenced(
+@pytest.mark.long
+def test_without_the_fence_attacks_succeed_unless_a_rule_of_every_installation_refuses_them(
     cluster: Cluster, crd: Definition, campaign_crd: Definition, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TenantSite]:
+) -> None:
+    sent = [attack for attack in ALL if attack.name not in UNSENT]
     with tenant_site(cluster, tmp_path_factory.mktemp("open"), None) as site:
-        for attack in ALL:
-            if attack.name not in UNSENT:
-                site.attack(attack)
-        yield site
+        for attack in sent:
+            site.attack(attack)
+        for attack in sent:
+            if attack.by_schema:
+                assert attack.name in site.refused
+                continue
+            assert (site.validated(attack.name)["status"] == "False") is (attack.without is Open.REFUSED)
+
+        def obtained() -> set[str]:
+            site.serve()
+            jobs = site.jobs()
+            return {attack.name for attack in sent if attack.gets and contains(jobs.get(attack.name, []), attack.gets)}
+
+        wanted = {attack.name for attack in sent if attack.without is Open.SUCCEEDS and attack.gets}
+        eventually(lambda: obtained() >= wanted, "not all Jobs have what the attacks ask for")
+        eventually(site.was_contacted, "the operator does not connect to its own machine")
         assert site.operator.bugs() == []
-
-
-@pytest.mark.parametrize("attack", [each for each in ALL if each.name not in UNSENT], ids=named)
-def test_what_happens_without_the_fence(unfenced: TenantSite, attack: Attack) -> None:
-    if attack.by_schema:
-        assert attack.name in unfenced.refused
-        return
-    row = unfenced.validated(attack.name)
-    assert (row["status"] == "False") is (attack.without is Open.REFUSED), row
-    if attack.without is Open.SUCCEEDS:
-
-        def obtained() -> bool:
-            unfenced.serve()
-            return contains(unfenced.jobs().get(attack.name, []), attack.gets)
-
-        eventually(obtained, "no Job has what the attack asks for")
-    elif attack.name == "loopback":
-        eventually(unfenced.was_contacted, "the operator does not connect")
-
-
-# After all attacks
-
-
-def test_no_value_of_a_secret_is_written(fenced: TenantSite, unfenced: TenantSite) -> None:
-    assert fenced.cluster.ground is not None
-    for value in (MARKER, fenced.cluster.ground.s3.secret_key):
-        for form in (value, base64.b64encode(value.encode()).decode()):
-            for site in (fenced, unfenced):
-                assert form not in site.written()
-
-
-def test_nothing_runs_elsewhere_or_with_an_account_of_others(fenced: TenantSite, unfenced: TenantSite) -> None:
-    names = {attack.name for attack in ALL}
-    for path in ("/apis/batch/v1/jobs", "/api/v1/pods"):
-        found = fenced.cluster.call("GET", path, query={"labelSelector": LABEL_RUN})["items"]
-        places = {row["metadata"]["namespace"] for row in found if row["metadata"]["labels"][LABEL_RUN] in names}
-        own = {fenced.namespace, unfenced.namespace}
-        # Another test process may have tenants of its own, whose namespaces have the same prefix.
-        assert {place for place in places - own if not place.startswith("tenant-")} == set()
-    accounts = [job["spec"]["template"]["spec"].get("serviceAccountName") for job in fenced.children("jobs")]
-    assert not {OPERATOR_ACCOUNT, "admin"} & set(accounts)
-    secrets = {name for name in (*SECRETS, "absent") if contains(fenced.children("jobs"), {"name": name})}
-    assert secrets <= {"bench-s3", "team-s3", "team-hub"}
+        assert MARKER not in site.written()

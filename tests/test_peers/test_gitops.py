@@ -142,7 +142,7 @@ def test_the_gate_measures_only_the_reviewed_commit_and_only_its_benchmark() -> 
     assert with_secrets == ["Compare with main, and report on the pull request"]
 
 
-@pytest.mark.peers
+@pytest.mark.long
 @pytest.mark.parametrize(("file", "name"), FOREIGN.items())
 def test_argo_cd_and_flux_manifests_are_valid_for_their_crds(file: str, name: str) -> None:
     item = manifest(GITOPS / file)
@@ -158,7 +158,7 @@ def test_argo_cd_and_flux_manifests_are_valid_for_their_crds(file: str, name: st
         jsonschema.validate({**item, "spec": {**item["spec"], "unheard": 1}}, closed)
 
 
-@pytest.mark.peers
+@pytest.mark.long
 def test_actionlint_accepts_the_workflows() -> None:
     done = subprocess.run([PEERS["actionlint"].built(), *WORKFLOWS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

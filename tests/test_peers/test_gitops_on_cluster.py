@@ -14,7 +14,7 @@ from specbench_testing.cluster import APPLY, ApiError, Cluster
 from specbench_testing.health_checks import FOREIGN, GITOPS
 from specbench_testing.operator_process import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.peers, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 STRICT = {"fieldValidation": "Strict", "fieldManager": "specbench-tests", "dryRun": "All"}

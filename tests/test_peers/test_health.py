@@ -135,7 +135,7 @@ def test_flux_health_expressions_are_the_same_for_both_kinds() -> None:
     assert run == campaign
 
 
-@pytest.mark.process
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_kstatus_program_reports_the_expected_health_of_every_phase() -> None:
     items = [make_item() for _, make_item, _ in CASES]
@@ -144,14 +144,14 @@ def test_the_kstatus_program_reports_the_expected_health_of_every_phase() -> Non
     assert deleting.status == kstatus(RUNS["deleting"]()) == "Terminating"
 
 
-@pytest.mark.process
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_python_port_of_kstatus_matches_kstatus() -> None:
     items = every_combination()
     assert [health.status for health in health_of("kstatus", items)] == [kstatus(item) for item in items]
 
 
-@pytest.mark.peers
+@pytest.mark.long
 def test_argo_cd_matches_the_local_script_for_every_phase() -> None:
     items = [make_item() for _, make_item, _ in CASES]
     script = ArgoScript()
@@ -160,14 +160,14 @@ def test_argo_cd_matches_the_local_script_for_every_phase() -> None:
     assert deleting == HealthResult("Progressing", "Pending deletion")
 
 
-@pytest.mark.peers
+@pytest.mark.long
 def test_argo_cd_matches_the_local_script_for_every_combination() -> None:
     items = every_combination()
     script = ArgoScript()
     assert health_of("argo", items, ARGOCD_CM) == [script(item) for item in items]
 
 
-@pytest.mark.peers
+@pytest.mark.long
 def test_flux_reports_the_expected_health_with_the_expressions() -> None:
     items = [make_item() for _, make_item, _ in CASES]
     assert [health.status for health in health_of("healthchecks", items, FLUX_KUSTOMIZATION)] == [
@@ -175,7 +175,7 @@ def test_flux_reports_the_expected_health_with_the_expressions() -> None:
     ]
 
 
-@pytest.mark.peers
+@pytest.mark.long
 def test_flux_and_argo_cd_report_equivalent_health() -> None:
     items = [item for made in every_combination() for item in (made, as_campaign(made)) if writable(item)]
     script = ArgoScript()

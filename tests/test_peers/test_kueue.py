@@ -14,7 +14,7 @@ from specbench_cluster import Cluster as Ground
 from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import Cluster
 from specbench_testing.cluster_run import ClusterRun
-from specbench_testing.installed_product import QUICK, small_run
+from specbench_testing.installed_product import small_run
 from specbench_testing.kueue_quota import HIGH, LOW, Quota
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.s3_results import StoredRun
@@ -23,10 +23,11 @@ from specbench_testing.shared_cluster import program
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.alone,
-    pytest.mark.peers,
+    pytest.mark.long,
     pytest.mark.timeout(900),
 ]
 
+QUICK = {"SPECBENCH_ENGINE_LOST_SETTLE_S": "5", "SPECBENCH_RESYNC_S": "2"}
 GPUS = 8
 """All GPUs of the node, so that an engine outside the quota cannot run at the same time as one inside it."""
 LONG = ["--base-ms=270"]
@@ -72,7 +73,7 @@ def quota(kueue: Kueue, site: OperatorSite) -> Iterator[Quota]:
 
 @pytest.fixture
 def operator(site: OperatorSite, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
-    with OperatorProcess(site, tmp_path, image, {**QUICK, "SPECBENCH_RESYNC_S": "2"}).running() as process:
+    with OperatorProcess(site, tmp_path, image, QUICK).running() as process:
         yield process
 
 

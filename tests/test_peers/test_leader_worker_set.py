@@ -19,7 +19,7 @@ from specbench_testing.resources import Resource, resource
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.alone,
-    pytest.mark.peers,
+    pytest.mark.long,
     pytest.mark.timeout(900),
 ]
 

@@ -13,10 +13,10 @@ HEADINGS = {
     },
     "Speed-up": {
         "curve": "Speed-up of a run by load, draft length, temperature or length.",
+        "draft-lengths": "The best measured number of draft tokens at each load.",
         "explain": "The factors of a speed-up; its projection onto your mix.",
     },
     "What if": {
-        "draft-lengths": "The best number of draft tokens for each batch size.",
         "oracle": "Upper bounds: perfect and best fixed draft lengths.",
         "ngram": "Whether n-gram drafting would help, from recorded answers.",
     },

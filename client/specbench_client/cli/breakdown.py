@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
 from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
-from specbench_client.cli.output import PLOT, ResultConsole, result_console, write_plot
+from specbench_client.cli.output import ResultConsole, result_console
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_document, echo_json
 from specbench_client.errors import BadInput
@@ -33,24 +32,18 @@ _NOTHING = Breakdown()
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Show only this arm. Repeatable.  [default: all]")
 @OUTPUT_MARKDOWN
 @LATEST
-@PLOT
-def breakdown(
-    where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], output: str, plot: Path | None, *, latest: bool
-) -> None:
+def breakdown(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], output: str, *, latest: bool) -> None:
     """Break acceptance down by position, context, answer length, conversation turn and reasoning.
 
     \b
       specbench analyze breakdown specbench-results --latest
       specbench analyze breakdown specbench-results --latest --by position --by length --arm eagle3
-      specbench analyze breakdown specbench-results --latest --arm eagle3 --plot answers.html   one line per request
       specbench analyze breakdown s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
     Each class has its acceptance length with a confidence interval. What the classes are, and why one may be missing:
     docs/research/breakdown.md.
     """
     summary = _of_arms(_summary(where, latest=latest), arms, where)
-    if plot:
-        _draw(plot, summary)
     shown = dimensions or tuple(DIMENSIONS)
     if output == "json":
         echo_json(json.dumps(_document(summary), indent=2))
@@ -74,19 +67,6 @@ def _document(summary: RunSummary) -> dict[str, object]:
         if cell.breakdown != _NOTHING
     ]
     return {"name": summary.name, "simulated": summary.simulated, "cells": cells}
-
-
-def _draw(plot: Path, summary: RunSummary) -> None:
-    from specbench_client.report.plots.page import PlotDocument  # noqa: PLC0415  matplotlib takes seconds to import
-    from specbench_client.report.plots.sections.acceptance_maps import by_request  # noqa: PLC0415
-
-    drawn = by_request(summary)
-    plots = [("Acceptance along each answer, at the lightest load", drawn)] if drawn else []
-    write_plot(
-        plot,
-        PlotDocument(summary.name, plots, summary.simulated),
-        "the engine does not report the accepted drafts of each step of these arms",
-    )
 
 
 def _summary(where: str, *, latest: bool) -> RunSummary:

@@ -30,11 +30,11 @@ from specbench_client.report.text.text_table import TextTable
 from specbench_client.workload.source_detection import shape_hint
 
 DASH = "–"
-_OPTIONAL = ("target tokens p50/p99", "similarity", "output copied p50", "BLEU-4 p50")
+_OPTIONAL = ("target tokens p50/p99", "similarity", "output copied p50")
 """Columns that need --tokenizer, --embeddings or outputs in the file; hidden if empty."""
 COLUMNS = (
     "category", "prompts", "turns", "characters p50/p99", "o200k tokens p50/p99", "target tokens p50/p99", "similarity",
-    "output copied p50", "BLEU-4 p50",
+    "output copied p50",
 )  # fmt: skip
 _SHOWN = 5
 
@@ -132,7 +132,7 @@ def _cells(category: CategoryReport) -> list[str]:
         category.category, f"{category.prompts:,}", f"{category.turns:,}",
         *(_both(spread) for spread in (lengths.characters, lengths.o200k_tokens, lengths.target_tokens)),
         DASH if category.similarity is None else f"{category.similarity:.3f}",
-        *(f"{spread.p50:.2f}" if spread else DASH for spread in (category.copied_share, category.bleu4)),
+        f"{category.copied_share.p50:.2f}" if category.copied_share else DASH,
     ]  # fmt: skip
 
 
@@ -141,10 +141,7 @@ def _both(spread: Distribution | None) -> str:
 
 
 def _lines(report: InspectionReport) -> list[str]:
-    scripts = ", ".join(f"{name.lower()} {count:,}" for name, count in report.scripts.items())
-    lines = [f"scripts (not languages): {scripts}"] if scripts else []
-    if report.sessions:
-        lines.append(_sessions(report.sessions))
+    lines = [_sessions(report.sessions)] if report.sessions else []
     if report.embeddings:
         lines.append(f"similarity: mean cosine over all pairs, by {report.embeddings}")
     if report.overall.lengths.reason:

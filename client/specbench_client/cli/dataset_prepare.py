@@ -61,7 +61,6 @@ _FILE = click.Path(path_type=Path)
 @click.option(
     "--marks", nargs=2, metavar="BEGIN END", help="Strings around the context within the prompt; they are kept."
 )
-@click.option("--speed-bench-way", is_flag=True, help="Cut or pad the end of the prompt, exactly as SPEED-Bench does.")
 @click.option("--table", type=_FILE, help="The file o200k_base.tiktoken, if tiktoken's cache does not have it.")
 @click.option("--tokenizer", type=_FILE, help="The target's tokenizer.json, to count its tokens too.")
 @click.option("--allow-fewer", is_flag=True, help="Leave out rows that cannot reach the length, instead of failing.")
@@ -78,7 +77,6 @@ def dataset_prepare(
     isl: int | None,
     template: str,
     marks: tuple[str, str] | None,
-    speed_bench_way: bool,
     table: Path | None,
     tokenizer: Path | None,
     allow_fewer: bool,
@@ -104,7 +102,7 @@ def dataset_prepare(
     SPEED-Bench: resolved rows are stored, so an interrupted command can be repeated. Rows that cannot be resolved are
     listed and keep their placeholder; the exit code is then 3.
     """
-    file_options = {"--isl": isl, "--marks": marks, "--speed-bench-way": speed_bench_way, "--allow-fewer": allow_fewer}
+    file_options = {"--isl": isl, "--marks": marks, "--allow-fewer": allow_fewer}
     speed_bench_options = {"--config": config, "--from": where, "--revision": revision, "--sources": sources}
     _reject(file_options if what == SPEED_BENCH else speed_bench_options, what)
     if what == SPEED_BENCH:
@@ -115,7 +113,7 @@ def dataset_prepare(
         )
     if isl is None:
         raise click.UsageError("prepare FILE needs --isl, the length of each prompt in tokens: for example --isl 8k")
-    request = LengthRequest(isl, ContextColumns(template, marks or None), speed_bench_way, allow_fewer)
+    request = LengthRequest(isl, ContextColumns(template, marks or None), allow_fewer)
     reference = load_reference_tokenizer(table)
     target = TargetTokenizer(*load_target_tokenizer(tokenizer)) if tokenizer else None
     rows, _ = read_prompt_rows(Path(what), source)

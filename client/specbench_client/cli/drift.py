@@ -9,7 +9,7 @@ import click
 
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
-from specbench_client.cli.output import print_output
+from specbench_client.cli.output import PLOT, print_output, write_plot
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 )
 @OUTPUT_MARKDOWN
 @LATEST
-def drift(reference: str, current: str, *, output: str, **options: Any) -> int:
+@PLOT
+def drift(reference: str, current: str, *, output: str, plot: Path | None, **options: Any) -> int:
     """Check whether acceptance in CURRENT still equals that in REFERENCE. Exit code 0: no change found; 3: alarm.
 
     \b
@@ -59,6 +60,10 @@ def drift(reference: str, current: str, *, output: str, **options: Any) -> int:
     logs = [_requests(location, options) for location in (reference, current)]
     chart = DriftOptions(options["window"], options["window_seconds"], options["run_length"])
     report = drift_report(logs[0], logs[1], chart)
+    if plot:
+        from specbench_client.report.plots.commands import drift_windows  # noqa: PLC0415  matplotlib takes seconds to import
+
+        write_plot(plot, f"Acceptance length of {current} against {reference}", drift_windows(report))
     print_output(
         output,
         report,

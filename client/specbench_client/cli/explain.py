@@ -10,10 +10,8 @@ from pathlib import Path
 
 import click
 
-from specbench_api.outcome.prediction import DomainPrediction, MixPrediction
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.dataset import Dataset
-from specbench_client.analysis.explanation.factors import category_predictions
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT
 from specbench_client.cli.output import result_console
@@ -23,12 +21,10 @@ from specbench_client.errors import BadInput
 from specbench_client.report.text.explanation import (
     FACTORS_SAY,
     categories_table,
-    domains_table,
     factors_table,
-    formula_lines,
     mixes_table,
 )
-from specbench_client.report.text.text_table import SIMULATED
+from specbench_client.report.text.text_table import SIMULATED, TextTable
 from specbench_client.stored_runs.results import read_result
 from specbench_client.workload.prompts import load_prompts
 from specbench_client.workload.source_detection import guess_dataset
@@ -67,8 +63,8 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
       specbench analyze explain specbench-results --latest --mix my-prompts.jsonl
       specbench analyze explain specbench-results --latest --mix coding=0.8,chat=0.2 --by output-tokens --output json
 
-    Without --mix, the measured speed-up is shown as a product of factors, next to the prediction from a constant
-    acceptance rate. Formulas, sources and limits: docs/research/explain.md.
+    Without --mix, the measured speed-up is shown as a product of factors. Formulas, sources and limits:
+    docs/research/explain.md.
     """
     result = read_result(select_run(where, latest=latest))
     cells = list(cells_of(result, workload))
@@ -80,7 +76,8 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
             raise BadInput(
                 f"{where}: the records of these cells are missing, and --mix needs them: measure again", "NoRecords"
             )
-        _print([], mixes, output, simulated=simulated)
+        document = {"mixes": [each.to_dict() for each in mixes]}
+        _print(document, [mixes_table(mixes), categories_table(mixes)], ASSUMPTIONS, output, simulated=simulated)
         return
     explained = [cell for cell in cells if cell.prediction]
     if not explained:
@@ -89,7 +86,8 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
             f" run has both, analyze its records again: specbench report {where} --recompute",
             "NoPrediction",
         )
-    _print(explained, [], output, simulated=simulated, by_category=category_predictions(result.summary, workload))
+    document = {"cells": [_document(cell) for cell in explained]}
+    _print(document, [factors_table(explained)], FACTORS_SAY, output, simulated=simulated)
 
 
 SHARE_MAX = 1e12
@@ -138,46 +136,19 @@ def _category_counts(file: str) -> dict[str, float]:
     return {str(name): float(count) for name, count in Counter(prompt.category for prompt in prompts).items()}
 
 
-def _print(
-    cells: Sequence[Cell],
-    mixes: Sequence[MixPrediction],
-    output: str,
-    *,
-    simulated: bool,
-    by_category: Sequence[DomainPrediction] = (),
-) -> None:
-    if output == "text":
-        _print_text(cells, mixes, by_category, simulated=simulated)
-        return
-    document = {
-        "simulated": simulated,
-        "cells": [_document(cell) for cell in cells],
-        "categories": [each.to_dict() for each in by_category],
-        "mixes": [each.to_dict() for each in mixes],
-    }
-    present = {name: value for name, value in document.items() if value != []}
-    echo_json(json.dumps(present, indent=2))
-
-
 def _document(cell: Cell) -> dict[str, object]:
     assert cell.prediction is not None
     key = {"arm": cell.arm, "workload": cell.workload, "load": cell.level.label, "valid": cell.valid}
     return {**key, "prediction": cell.prediction.to_dict()}
 
 
-def _print_text(
-    cells: Sequence[Cell],
-    mixes: Sequence[MixPrediction],
-    by_category: Sequence[DomainPrediction],
-    *,
-    simulated: bool,
+def _print(
+    document: Mapping[str, object], tables: Sequence[TextTable], line: str, output: str, *, simulated: bool
 ) -> None:
+    if output == "json":
+        echo_json(json.dumps({"simulated": simulated, **document}, indent=2))
+        return
     console = result_console()
     if simulated:
         console.print(SIMULATED)
-    if not cells:
-        console.print_tables([mixes_table(mixes), categories_table(mixes)], [ASSUMPTIONS])
-        return
-    console.print_tables([factors_table(cells)], [FACTORS_SAY, *formula_lines(cells)])
-    if by_category:
-        console.print_table(domains_table(by_category))
+    console.print_tables(tables, [line])

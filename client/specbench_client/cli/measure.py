@@ -125,7 +125,7 @@ def _authorization(named: str | None) -> dict[str, str]:
     required=True,
     metavar="NAME-or-FILE",
     help="Prompts: a JSONL, JSON, Parquet or CSV file, SOURCE:FILE, or a source on the hub; see `specbench dataset"
-    " list`. random:WORDS misleads and is flagged.",
+    " list`.",
 )
 @click.option(
     "--system-prompt-tokens",

@@ -16,7 +16,6 @@ from specbench_api.outcome.summary import REPEATS_IN_TURNS
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.chat_template import AppliedBy
-from specbench_api.spec.dataset import Source
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import SECRET, EngineKind, PromptCache, flaw_of
 from specbench_api.spec.load import REPEATS_MAX, ArmOrder, ArrivalProcess
@@ -175,7 +174,7 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
         "workloads": [
             {
                 "name": "prompts",
-                "dataset": _dataset(options),
+                "dataset": guess_dataset(options.dataset),
                 **_system_prompt(options.system_prompt_tokens),
                 "sampling": {"temperature": options.temperature, "topP": options.top_p, "seed": options.seed},
                 "output": {
@@ -194,20 +193,6 @@ def _resource(options: MeasureOptions) -> dict[str, Any]:
     }
     metadata = {"name": run_name(model) if options.name is None else _checked_name(options.name)}
     return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
-
-
-_RANDOM = re.compile(r"random:(\d+)")
-RANDOM_PROMPTS = 1000
-"""Number of random prompts of a load that is limited by its duration."""
-
-
-def _dataset(options: MeasureOptions) -> dict[str, Any]:
-    """Return the dataset: random words for `random:WORDS`, else what the name or file is."""
-    found = _RANDOM.fullmatch(options.dataset)
-    if found is None:
-        return guess_dataset(options.dataset)
-    count = options.requests or RANDOM_PROMPTS
-    return {"source": str(Source.RANDOM), "allowRandom": True, "count": count, "words": int(found[1])}
 
 
 def _system_prompt(tokens: int | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from specbench_client.cli.options import (
     PositiveIntegers,
     load_cost_model,
 )
-from specbench_client.cli.output import PLOT, ProgressConsole, print_tables, write_plot
+from specbench_client.cli.output import ProgressConsole, print_tables
 from specbench_client.cli.run_selection import run_at
 from specbench_client.errors import BadInput
 
@@ -60,7 +60,6 @@ from specbench_client.errors import BadInput
 @LOAD
 @PROMPTS
 @LATEST
-@PLOT
 @OUTPUT_MARKDOWN
 def ngram(
     where: str,
@@ -77,7 +76,6 @@ def ngram(
     load: str | None,
     prompts: str | None,
     latest: bool,
-    plot: Path | None,
     output: str,
 ) -> None:
     """Replay n-gram drafting (prompt lookup) over recorded prompts and answers, to see whether it would help.
@@ -88,7 +86,6 @@ def ngram(
       specbench analyze ngram answers.jsonl -k 3,5,10 --min-n 2,3 --max-n 4,7         every combination
       specbench analyze ngram answers.jsonl --step-cost published-h100 --batch 1,32   with the speed-up that follows
       specbench analyze ngram specbench-results --latest --tokenizer /models/Llama-3.1-8B-Instruct
-      specbench analyze ngram specbench-results --latest --plot overlap.html          every arm's speed-up by overlap
 
     FILE contains one answer per row (JSONL, Parquet, CSV): `prompt_token_ids` and `output_token_ids`, or `prompt` (or
     `messages`) and `output` with --tokenizer; optionally `id` and `category`. RUN is a stored run that was measured
@@ -132,8 +129,4 @@ def ngram(
             lambda done, total: status.update(f"replaying: {done} of {total} lookups"),
             pairs,
         )
-    if plot:
-        from specbench_client.report.plots.what_if import overlap_plots  # noqa: PLC0415  matplotlib takes seconds to import
-
-        write_plot(plot, overlap_plots(report), "overlap needs answers of at least four tokens")
     print_tables(report, ngram_tables(report), ngram_lines(report), output)

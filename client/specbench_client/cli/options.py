@@ -22,7 +22,7 @@ from specbench_api.spec.parsing import parse_resource, problems_in, read_yaml
 from specbench_api.spec.percentiles import REPORTED_PERCENTS
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.what_if.cost_models import PUBLISHED_COSTS
+from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
 
@@ -32,21 +32,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 # Parameter types.
 
 
-class FiniteNumber(click.types.FloatParamType):
-    """A finite number. NaN is rejected because every comparison with it is false."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert as click does, then reject NaN and infinity."""
-        number = float(super().convert(value, param, ctx))
-        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
-
-
 class FiniteRange(click.FloatRange):
     """A finite number within bounds. Give at least one bound, or click's help text shows `x<=None`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert as `FloatRange` does, after rejecting NaN and infinity."""
-        return float(super().convert(FiniteNumber().convert(value, param, ctx), param, ctx))
+        """Convert as `FloatRange` does, then reject NaN, which is within all bounds, and infinity."""
+        number = float(super().convert(value, param, ctx))
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 class SchemaNumber(click.ParamType[float]):
@@ -228,7 +220,7 @@ def override_slo(stored: Slo | None, given: Slo | None) -> Slo | None:
 STEP_COST = click.option(
     "--step-cost",
     metavar="FILE-or-NAME",
-    help=f"Cost model of a step: a YAML file, or {' or '.join(PUBLISHED_COSTS)}. Needed for speed-ups.",
+    help=f"Cost model of a step: a YAML file, or {PUBLISHED_H100.name}. Needed for speed-ups.",
 )
 BATCH = click.option(
     "--batch",
@@ -256,14 +248,15 @@ LOAD = click.option(
 
 def load_cost_model(file_or_name: str | None) -> CostModel | None:
     """Return the cost model that --step-cost names; None without the option. Raises BadInput, InvalidSpec."""
-    if file_or_name is None or file_or_name in PUBLISHED_COSTS:
-        return PUBLISHED_COSTS[file_or_name] if file_or_name else None
+    if file_or_name is None:
+        return None
+    if file_or_name == PUBLISHED_H100.name:
+        return PUBLISHED_H100
     try:
         text = Path(file_or_name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        known = ", ".join(PUBLISHED_COSTS)
-        raise BadInput(f"--step-cost {file_or_name}: {why}: give a file, or one of {known}") from error
+        raise BadInput(f"--step-cost {file_or_name}: {why}: give a file, or {PUBLISHED_H100.name}") from error
     try:
         return CostModel.model_validate(read_yaml(text, file_or_name))
     except ValidationError as error:

@@ -46,9 +46,6 @@ from specbench_client.errors import BadInput
     show_default=True,
     help="Fixed draft lengths, in tokens, to compare with.",
 )
-@click.option(
-    "--as-published", is_flag=True, help="Follow the published simulator exactly, including its known errors."
-)
 @TOKENIZER
 @PROMPTS
 @WORKLOAD
@@ -64,7 +61,6 @@ def oracle(
     step_cost: str | None,
     batch: tuple[int, ...],
     drafts: tuple[int, ...],
-    as_published: bool,
     tokenizer: str | None,
     prompts: str | None,
     workload: str | None,
@@ -80,7 +76,7 @@ def oracle(
       specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32
       specbench analyze oracle specbench-results --latest --with draft-q4      the better of two arms at each step
       specbench analyze oracle trace.jsonl --arm eagle --with ngram-replay    with n-gram, replayed on the texts
-      specbench analyze oracle trace.jsonl --arm eagle --with ngram --plot difference.html     which accepts more, where
+      specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32 --plot oracle.svg
 
     RUN is a stored run with an arm of long drafts (numSpeculativeTokens 10 or 20) whose engine reports the accepted
     drafts of each step. FILE is an engine's trace (JSONL) with `prompt_token_ids` and `acc_NAME: {"acc_len": […]}`, the
@@ -89,11 +85,7 @@ def oracle(
     Formulas and limits: docs/research/oracle.md.
     """
     from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.analysis.what_if.policies import (  # noqa: PLC0415
-        OUR_RULES,
-        PUBLISHED_RULES,
-        Pricing,
-    )
+    from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
     from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
@@ -114,9 +106,12 @@ def oracle(
     for each in (subject.main, *([subject.second] if subject.second else [])):
         if not each.single.answers.count:
             raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")
-    report = oracle_report(subject, drafts, Pricing(batch, cost, PUBLISHED_RULES if as_published else OUR_RULES))
+    report = oracle_report(subject, drafts, Pricing(batch, cost))
     if plot:
-        from specbench_client.report.plots.what_if import oracle_plots  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.commands import oracle_speedups  # noqa: PLC0415  matplotlib takes seconds to import
 
-        write_plot(plot, oracle_plots(report, subject), "add --step-cost and --batch, or --with a second drafter")
+        drawing = oracle_speedups(report)
+        if drawing is None:
+            raise BadInput(f"--plot {plot}: without a step cost there are no speed-ups to draw: add --step-cost")
+        write_plot(plot, f"{report.source}: oracle and fixed draft lengths, by batch size", drawing)
     print_tables(report, oracle_tables(report), oracle_lines(report), output)

@@ -21,7 +21,7 @@ from specbench_client.report.text.text_table import TextTable, markdown_section,
 from specbench_client.visible_text import visible
 
 if TYPE_CHECKING:
-    from specbench_client.report.plots.page import PlotDocument
+    from specbench_client.report.plots.style import Drawing
 
 PIPED_WIDTH = 160
 """Characters of a table's line where stdout is not a terminal and COLUMNS is not set."""
@@ -199,7 +199,7 @@ def _umask() -> int:
 
 # Plots.
 
-_PLOT_SUFFIXES = ("html", "svg", "png")
+_PLOT_SUFFIXES = ("svg", "png")
 
 
 class PlotPath(click.ParamType[Path]):
@@ -211,7 +211,7 @@ class PlotPath(click.ParamType[Path]):
         """Return the path; reject an unknown suffix."""
         file = Path(value)
         if file.suffix.removeprefix(".") not in _PLOT_SUFFIXES:
-            self.fail(f"{str(file)!r}: the suffix selects the format: end it with .html, .svg or .png", param, ctx)
+            self.fail(f"{str(file)!r}: the suffix selects the format: end it with .svg or .png", param, ctx)
         return file
 
 
@@ -219,20 +219,12 @@ PLOT = click.option(
     "--plot",
     type=PlotPath(),
     metavar="FILE",
-    help="Also draw a plot: .html (with light, dark and print themes), .svg or .png.",
+    help="Also draw a plot: .svg or .png.",
 )
 
 
-def write_plot(file: Path, picture: PlotDocument, otherwise: str) -> None:
-    """Write a plot in the format of the file's suffix.
+def write_plot(file: Path, title: str, drawing: Drawing) -> None:
+    """Write a plot in the format of the file's suffix. Raises BadInput if the file cannot be written."""
+    from specbench_client.report.plots.style import picture  # noqa: PLC0415  matplotlib takes seconds to import
 
-    Raises BadInput if the file cannot be written, or, with the remedy `otherwise`, if there is nothing to draw.
-    """
-    from specbench_client.report.html import render_plots  # noqa: PLC0415  matplotlib takes seconds to import
-    from specbench_client.report.plots.page import render_paper  # noqa: PLC0415
-
-    if not picture.drawn:
-        raise BadInput(f"--plot {file}: there is nothing to draw: {otherwise}", "NothingToDraw")
-    kind = file.suffix.removeprefix(".")
-    data = render_plots(picture).encode() if kind == "html" else render_paper(picture, kind)
-    write_output_file("--plot", file, data)
+    write_output_file("--plot", file, picture(title, drawing, file.suffix.removeprefix(".")))

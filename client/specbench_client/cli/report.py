@@ -239,9 +239,9 @@ def _records(plan: Plan, store: Store) -> bytes:
 
 def _rendered(plan: Plan, summary: RunSummary, output: str, statistics: Sequence[str]) -> bytes:
     if output == "png":
-        from specbench_client.report.plots.page import png  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.figures import speedup_png  # noqa: PLC0415  matplotlib takes seconds to import
 
-        return png(summary)
+        return speedup_png(summary)
     if output == "json":
         return summary.to_json().encode()
     if output == "csv":

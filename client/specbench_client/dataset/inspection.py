@@ -8,7 +8,6 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import chain
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.workload import Dataset
-from specbench_client.analysis.what_if.prompt_overlap import PromptOverlap, prompt_overlap
+from specbench_client.analysis.what_if.prompt_overlap import prompt_overlap
 from specbench_client.chat import ChatMessage
 from specbench_client.dataset.diversity import Vectors, mean_similarity
 from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry
@@ -75,7 +74,6 @@ class CategoryReport(ApiModel):
     lengths: TextLengths
     similarity: float | None = None
     copied_share: Distribution | None = None
-    bleu4: Distribution | None = None
 
 
 class DuplicateReport(ApiModel):
@@ -131,7 +129,6 @@ class InspectionReport(ApiModel):
     duplicate_ids: list[str]
     exact_duplicates: DuplicateReport
     near_duplicates: DuplicateReport
-    scripts: dict[str, int]
     sessions: SessionReport | None = None
     embeddings: str | None = None
     overall: CategoryReport
@@ -209,7 +206,6 @@ def inspect_prompts(
         duplicate_ids=[name for name, count in Counter(ids).items() if count > 1][:SHOWN_IDS],
         exact_duplicates=_duplicates(exact_groups(texts), ids),
         near_duplicates=_duplicates(near_groups(texts), ids),
-        scripts=dict(Counter(map(script_of, texts)).most_common()),
         sessions=_sessions([entry.prompt for entry in entries if entry.prompt.starts]),
         embeddings=similar[0] if similar else None,
         overall=figures.category("all", range(len(entries))),
@@ -257,7 +253,6 @@ class _CategoryLengths:
         self._missing = counting.missing
         pairs = [(entry, output_of(entry.columns, outputs)) for entry in entries]
         self._copied = [None if output is None else copied_share(entry.text, output) for entry, output in pairs]
-        self._bleu = [None if output is None else bleu_4(entry.text, output) for entry, output in pairs]
 
     def category(self, name: str, places: Sequence[int]) -> CategoryReport:
         """Return the figures of the entries with these indices."""
@@ -273,7 +268,6 @@ class _CategoryLengths:
             ),
             similarity=None if self._vectors is None else mean_similarity(self._vectors[list(places)]),
             copied_share=_distribution_at(self._copied, places),
-            bleu4=_distribution_at(self._bleu, places),
         )
 
 
@@ -317,46 +311,11 @@ def _duplicates(groups: Sequence[Sequence[int]], ids: Sequence[str]) -> Duplicat
     )
 
 
-# A text's script is determined by the Unicode names of its letters. It is not the language: German and English are both
-# LATIN. Detecting languages would require a model, and such models fail on short prompts that contain code.
-
-NO_SCRIPT = "NO LETTERS"
-
-_SCRIPT_ALIASES = {"HIRAGANA": "JAPANESE", "KATAKANA": "JAPANESE", "HALFWIDTH": "JAPANESE", "FULLWIDTH": "LATIN"}
-
-
-def script_of(text: str) -> str:
-    """Return the script of most letters, the first by name on a tie; JAPANESE if at least a tenth are kana."""
-    counted = Counter(script for script in map(_script, text) if script)
-    if not counted:
-        return NO_SCRIPT
-    if counted["JAPANESE"] * 10 >= sum(counted.values()):
-        return "JAPANESE"
-    return min(counted, key=lambda script: (-counted[script], script))
-
-
-@lru_cache(maxsize=100_000)
-def _script(character: str) -> str | None:
-    if not character.isalpha():
-        return None
-    word = unicodedata.name(character, "UNNAMED").split(" ", 1)[0].split("-", 1)[0]
-    return _SCRIPT_ALIASES.get(word, word)
-
-
 _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 
 
 def copied_share(prompt: str, output: str) -> float | None:
     """Return the share of the output's word 4-grams that occur in the prompt; None for fewer than four words."""
-    return _overlap(prompt, output).copied_share
-
-
-def bleu_4(prompt: str, output: str) -> float | None:
-    """Return the sentence BLEU-4 of the output against the prompt; None for an output of fewer than four words."""
-    return _overlap(prompt, output).bleu_4
-
-
-def _overlap(prompt: str, output: str) -> PromptOverlap:
     numbers: dict[str, int] = {}
     prompt_words, output_words = (
         np.array(
@@ -364,7 +323,7 @@ def _overlap(prompt: str, output: str) -> PromptOverlap:
         )
         for text in (prompt, output)
     )
-    return prompt_overlap(prompt_words, output_words)
+    return prompt_overlap(prompt_words, output_words).copied_share
 
 
 # Duplicate prompts are equal after normalisation, or nearly equal: their sets of word 5-shingles have a Jaccard

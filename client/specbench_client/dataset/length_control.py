@@ -14,25 +14,6 @@ from specbench_client.dataset.tokenizers import ReferenceTokenizer
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
 
-# `pad_or_truncate` reproduces the prompts of SPEED-Bench's own preparation byte for byte (NVIDIA/Model-Optimizer,
-# examples/specdec_bench, datasets/speed.py, `_pad_or_truncate_prompt`). It cuts the end of a long prompt, even if that
-# is the instruction or half a character (which becomes U+FFFD), and repeats a sentence at the end of a short one.
-# `fit_prompt`, for a user's own prompts, does neither.
-
-PADDING = "Answer now please.\n"
-
-
-def pad_or_truncate(text: str, target: int, ruler: ReferenceTokenizer) -> str:
-    """Return the first `target` tokens of the text, after appending as many paddings as it needs."""
-    tokens = ruler.encode_ordinary(text)
-    if len(tokens) == target:
-        return text
-    if len(tokens) < target:
-        one = len(ruler.encode_ordinary(PADDING))
-        tokens = ruler.encode_ordinary(text + PADDING * -(-(target - len(tokens)) // one))
-    return ruler.decode_bytes(tokens[:target]).decode("utf-8", errors="replace")
-
-
 BETWEEN = "\n\n"
 """Separates the context from each filler text."""
 _MOST_TRIES = 24
@@ -142,7 +123,6 @@ class LengthReport(ApiModel):
 
     schema_version: Literal["specbench.io/lengths/v1"] = "specbench.io/lengths/v1"
     target: int
-    way: Literal["context", "speed-bench"]
     rows: int
     written: int
     exact: int
@@ -158,11 +138,10 @@ class LengthReport(ApiModel):
 
 @dataclass(frozen=True, slots=True)
 class LengthRequest:
-    """The length and method. `whole`: SPEED-Bench's method, which may also cut the instruction."""
+    """The length, and where the context is. `fewer`: whether rows that cannot reach the length are left out."""
 
     target: int
     context_columns: ContextColumns
-    whole: bool = False
     fewer: bool = False
 
 
@@ -189,7 +168,8 @@ def adjust_lengths(
     fillers = _Fillers(rows, request.context_columns)
     for row in rows:
         try:
-            fitted = _fitted(row, request, ruler, fillers)
+            parts = split_context(row.columns, request.context_columns)
+            fitted = fit_prompt(parts, request.target, ruler, fillers.for_row(row))
         except DoesNotFit as error:
             left.append(OmittedRow(id=_id(row), why=str(error)))
             continue
@@ -198,17 +178,6 @@ def adjust_lengths(
     if left and (not request.fewer or not done):
         raise BadInput(_omitted_message(left, len(rows)))
     return [row for row, _ in done], _report(done, left, request, tokenizer)
-
-
-def _fitted(row: PromptRow, request: LengthRequest, ruler: ReferenceTokenizer, fillers: _Fillers) -> FittedPrompt:
-    if not request.whole:
-        return fit_prompt(
-            split_context(row.columns, request.context_columns), request.target, ruler, fillers.for_row(row)
-        )
-    before = whole_text(row.columns, request.context_columns)
-    text = pad_or_truncate(before, request.target, ruler)
-    own, tokens = len(ruler.encode_ordinary(before)), len(ruler.encode_ordinary(text))
-    return FittedPrompt(text, tokens, max(0, own - request.target), max(0, request.target - own))
 
 
 class _Fillers:
@@ -265,7 +234,6 @@ def _report(
     fitted = [one for _, one in done]
     return LengthReport(
         target=request.target,
-        way="speed-bench" if request.whole else "context",
         rows=len(done) + len(left),
         written=len(done),
         exact=sum(one.tokens == request.target for one in fitted),
@@ -302,26 +270,21 @@ class ContextColumns:
 def split_context(columns: Mapping[str, Any], context_columns: ContextColumns) -> PromptParts:
     """Split a row into context and the rest. Raises DoesNotFit, with what the row needs, if that is not possible."""
     if context_columns.marks:
-        return _between(whole_text(columns, context_columns), context_columns.marks)
+        return _between(_whole_text(columns), context_columns.marks)
     context, instruction = (_column_text(columns, name) for name in COLUMNS)
     before, _, after = context_columns.template.partition("{context}")
     before, after = (side.replace("{instruction}", instruction) for side in (before, after))
     return PromptParts(before, context, after)
 
 
-def whole_text(columns: Mapping[str, Any], context_columns: ContextColumns) -> str:
+def _whole_text(columns: Mapping[str, Any]) -> str:
     """Return the prompt as one text. Raises DoesNotFit for several turns, messages and token ids."""
     turns = columns.get("turns")
     if isinstance(columns.get("prompt"), str):
         return str(columns["prompt"])
     if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], str):
         return turns[0]
-    if all(isinstance(columns.get(name), str) for name in COLUMNS):
-        parts = split_context(columns, ContextColumns(context_columns.template))
-        return parts.before + parts.context + parts.after
-    raise DoesNotFit(
-        "it needs a prompt, a single turn, or context and instruction: several turns have no single length"
-    )
+    raise DoesNotFit("it needs a prompt or a single turn with the marks: several turns have no single length")
 
 
 def _column_text(columns: Mapping[str, Any], name: str) -> str:

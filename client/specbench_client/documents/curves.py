@@ -1,9 +1,8 @@
-"""The report of `specbench analyze curve`: speed-up and acceptance length along one axis of a stored run."""
+"""The reports of `specbench analyze curve` and `draft-lengths`: a stored run along one axis, and its best lengths."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.crossover import Crossover
@@ -32,34 +31,6 @@ class CurvePoint(ApiModel):
     """Acceptance length, emitted and pooled, over the same pairs, tokens/step."""
 
 
-class CurveAnswerBasis(StrEnum):
-    """The basis of a prediction at a requested place."""
-
-    MEASURED = "measured"
-    """The place was measured."""
-    INTERPOLATED = "interpolated"
-    """The place is between two measured places."""
-    REFUSED = "refused"
-    """The place is outside the measured range, so there is no prediction."""
-
-
-class CurvePrediction(ApiModel):
-    """A curve's prediction at one requested place."""
-
-    place: float
-    """The place in the axis's unit."""
-    basis: CurveAnswerBasis
-    """Whether it was measured, interpolated, or refused."""
-    between: list[float] = []
-    """The measured places it was computed from: one, or the two neighbours."""
-    speedup: Figure | None = None
-    """The speed-up there; None if refused."""
-    acceptance_length: Figure | None = None
-    """The acceptance length there; None if refused or not measured."""
-    message: str
-    """The prediction, or why there is none, in one sentence."""
-
-
 class SpeedupCurve(ApiModel):
     """Measurements that are alike in everything but the axis."""
 
@@ -69,8 +40,6 @@ class SpeedupCurve(ApiModel):
     """Points, the smallest place first."""
     crossover: Crossover
     """Where the speed-up is 1."""
-    predictions: list[CurvePrediction] = []
-    """Predictions at the requested places."""
 
 
 class Curves(ApiModel):
@@ -90,5 +59,72 @@ class Curves(ApiModel):
     """Number of speed-ups over all curves that Holm's correction covers."""
     left_out: list[str] = []
     """Cells that are in no curve, each with the reason."""
-    limits: list[str] = []
-    """Limits of these curves."""
+    limit: str
+    """Limit of curves over this axis."""
+
+
+# The report of `specbench analyze draft-lengths`: the best measured draft length at each load.
+
+
+class BestDraftLength(ApiModel):
+    """The best draft length at one load."""
+
+    load: str
+    """Label of the load."""
+    measured: list[int]
+    """The draft lengths that were compared; 0 is the baseline."""
+    draft_tokens: int
+    """The best of them."""
+    speedup: Figure | None
+    """Its speed-up over the baseline; None for the baseline."""
+    next_draft_tokens: int
+    """The next best."""
+    ratio: Figure
+    """Output tokens per second of stream time of the best over the next best, over pairs of the same requests."""
+    conclusion: SpeedupConclusion
+    """Conclusion from that ratio, after Holm's correction over every load of every table."""
+
+
+class DraftSchedule(ApiModel):
+    """The best lengths as configuration of the run's engine."""
+
+    engine: str
+    """Kind of the engine."""
+    config: Any
+    """The configuration: a value of the engine's speculative configuration, or the content of its file."""
+    arguments: list[str]
+    """The command-line arguments that pass it to the engine."""
+    problems: list[str] = []
+    """Why this engine would reject or not follow the schedule; empty for none."""
+    drafter: dict[str, Any]
+    """The schedule as an arm: an entry of `spec.drafters`."""
+    run_as: str | None = None
+    """Name of the arm that ran this schedule; None: not run as a schedule."""
+
+
+class DraftLengthTable(ApiModel):
+    """The best draft lengths of one drafter on one workload."""
+
+    arms: list[str]
+    """The compared arms."""
+    workload: str
+    """Name of the workload."""
+    loads: list[BestDraftLength]
+    """By load, the smallest first."""
+    schedule: DraftSchedule | None
+    """The schedule; None if there is none."""
+    why_no_schedule: str = ""
+    """Why there is none."""
+
+
+class DraftLengths(ApiModel):
+    """All tables of a run."""
+
+    schema_version: Literal["specbench.io/draft-lengths/v1"] = "specbench.io/draft-lengths/v1"
+    """Version of this document."""
+    simulated: bool
+    """Whether the engine was simulated, so that it is not a measurement."""
+    tables: list[DraftLengthTable]
+    """By drafter and workload."""
+    left_out: list[str] = []
+    """Cells that were not compared, each with the reason."""

@@ -1,15 +1,14 @@
-"""The reports of the what-if analyses (oracle, n-gram replay, draft lengths), and the cost model that they use."""
+"""The reports of the what-if analyses (oracle, n-gram replay), and the cost model that they use."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.step_cost import StepCostBasis
 
 # A linear model of an engine's step time, measured on one machine for one model: seconds of a step = target(tokens in
 # the cache, tokens in the batch) + drafting + overhead. The model bounds the gain of a step; it does not predict a
@@ -69,8 +68,6 @@ class DraftCharge(StrEnum):
     """That of the drafter whose drafts are verified: a bound for a perfect choice before drafting."""
     BOTH = "both"
     """That of both, at every step: a bound for a perfect choice after drafting."""
-    UNCHARGED = "uncharged"
-    """That of the first drafter in all cases, as published: not a bound, only for comparisons with the paper."""
 
 
 class DraftPolicy(StrEnum):
@@ -118,18 +115,6 @@ class BatchHeadroom(ApiModel):
     """Speed-up of the combined oracle (the winner pays) − of the better single oracle; None for one drafter."""
 
 
-class WhatIf(ApiModel):
-    """Tokens per step at another draft length, estimated from the steps of a run without running that length."""
-
-    drafts: int
-    """Draft tokens per step."""
-    truncated: Figure
-    """1 + mean of min(accepted, drafts) over the run's own steps: too low, because steps at good positions split into
-    several."""
-    span_split: Figure
-    """The run's spans walked again with at most this many drafts per step: a lower bound, a few percent too low."""
-
-
 class OracleReport(ApiModel):
     """What `specbench analyze oracle` prints as JSON."""
 
@@ -141,8 +126,6 @@ class OracleReport(ApiModel):
     """Whether the engine was the simulator, so that it is not a measurement."""
     drafters: list[str]
     """Names of the drafters."""
-    conventions: Literal["specbench", "published"] = "specbench"
-    """Rules for counting and charging steps; see docs/research/oracle.md."""
     answers: int
     """Walked answers."""
     tokens: int
@@ -156,8 +139,6 @@ class OracleReport(ApiModel):
     censored: dict[str, Figure] = {}
     """Share of steps with all drafts accepted, by drafter: longer drafts might have gained more, so the oracle is a
     lower bound there."""
-    what_if: list[WhatIf] = []
-    """Other draft lengths of the first drafter, from the steps of a run; empty for a trace."""
     step_cost: CostModel | None = None
     """The step cost; without it there are no speed-ups."""
     rows: list[OracleRow] = []
@@ -259,104 +240,3 @@ class NgramReport(ApiModel):
     """Every replayed setting."""
     limits: list[str]
     """Limits of this report."""
-
-
-# The report of `specbench analyze draft-lengths`: a schedule of draft lengths by batch size, proposed from measurements
-# and to be verified by a run.
-
-
-class TokensEvidence(StrEnum):
-    """How a number was obtained, the best first."""
-
-    MEASURED = "measured"
-    """An arm with this draft length was run."""
-    LOWER_BOUND = "lower bound"
-    """Truncated from a longer draft; what shorter drafts would gain at later steps is not counted."""
-
-
-class EmittedTokens(ApiModel):
-    """Tokens per step at one draft length."""
-
-    draft_tokens: int
-    """The draft length; 0 for none."""
-    tokens: float
-    """Tokens per step."""
-    relative_error: float
-    """Half-width of the 95 % interval over the value."""
-    how: TokensEvidence
-    """Measured, or a lower bound."""
-    source: str
-    """Name of the arm it comes from."""
-
-
-class DraftLengthOption(ApiModel):
-    """One draft length at one batch size."""
-
-    draft_tokens: int
-    """The draft length; 0 for none."""
-    step_ms: float
-    """Step time in ms."""
-    tokens_per_s: float
-    """Token goodput of one request: tokens per step ÷ step time."""
-    tied: bool
-    """Whether it is indistinguishable from the best."""
-    how: TokensEvidence
-    """How its tokens per step were obtained."""
-
-
-class DraftScheduleRange(ApiModel):
-    """Batch sizes for which one draft length is best."""
-
-    first: int
-    """Smallest batch size."""
-    last: int
-    """Largest batch size."""
-    draft_tokens: int
-    """The draft length; 0 for none."""
-    tied: list[int]
-    """Lengths that are indistinguishable from it at some batch size of the range."""
-    gain: float | None = None
-    """Its goodput over that without drafts, at the middle of the range; None if that was not measured there."""
-    unknown: list[int] = []
-    """Lengths that were compared elsewhere in the schedule and whose step time is unknown at some batch size of this
-    range, so that they may be better here."""
-    carried: bool = False
-    """Whether the range begins below the smallest measured batch size, where its length is carried over."""
-
-
-class DraftSchedule(ApiModel):
-    """The best draft length by batch size, of one drafter for one workload."""
-
-    arms: list[str]
-    """Arms it was computed from."""
-    workload: str
-    """Name of the workload."""
-    context_tokens: int | None = None
-    """Tokens in the cache of each request for which it was computed; None: the workload's mean."""
-    basis: StepCostBasis
-    """How step times between the cells were obtained."""
-    batches: tuple[int, int]
-    """Smallest and largest measured batch size."""
-    emitted: list[EmittedTokens]
-    """Tokens per step by draft length."""
-    ranges: list[DraftScheduleRange]
-    """Ranges in order, without gaps, from batch size 1 on."""
-    table: dict[int, list[DraftLengthOption]]
-    """Every draft length at the measured batch sizes, the best first."""
-    notes: list[str] = []
-    """Limits of this schedule."""
-
-
-class EngineDraftSchedule(ApiModel):
-    """The schedule as configuration of one engine."""
-
-    engine: str
-    """Kind of the engine."""
-    config: Any
-    """The configuration: a value of the engine's speculative configuration, or the content of its file."""
-    arguments: list[str]
-    """The command-line arguments that pass it to the engine."""
-    problems: list[str] = []
-    """Why this engine would reject or not follow the schedule; empty for none."""
-    run: dict[str, Any] | None = None
-    """A SpecBenchRun that verifies it together with the measured lengths; None for another engine than the run's."""

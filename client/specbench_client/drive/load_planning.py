@@ -73,7 +73,7 @@ def load_arrival_plan(plan: Plan, base_dir: Path, fetch: Callable[[str], bytes])
     arrival = plan.load.arrival
     if arrival is None or arrival.uri is None:
         return ArrivalPlan(plan.load, None)
-    return ArrivalPlan(plan.load, load_trace(arrival.uri, arrival.column, base_dir, fetch))
+    return ArrivalPlan(plan.load, load_trace(arrival.uri, base_dir, fetch))
 
 
 WARMUP_STREAMS = 8

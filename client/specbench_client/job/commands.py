@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,73 +24,15 @@ from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions
-from specbench_client.drive.progress import Progress
-from specbench_client.errors import BadInput, NotDurable
+from specbench_client.errors import BadInput
 from specbench_client.job.termination import TERMINATION_LOG, StopRequested, TerminationWriter
 from specbench_client.known_secrets import api_key_header
 from specbench_client.store.locations import open_baseline, open_store
-from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
 
-COUNT_WITHIN_S = 3.0
-
-
-class StoredPointCount:
-    """Keeps the number of stored points for the termination message. It is unknown before `follow`.
-
-    The number comes from the progress, which lags behind a commit and does not include points of other clients. So the
-    store is queried once more at the end, with a short timeout, since the store may be why the program ends.
-    """
-
-    def __init__(self, termination: TerminationWriter) -> None:
-        self._termination = termination
-        self._followed: tuple[PointStore, Sequence[str]] | None = None
-
-    @property
-    def measured(self) -> int | None:
-        """The last known number; None if it was never known."""
-        return self._termination.measured
-
-    def follow(self, store: Store, points: Sequence[str]) -> None:
-        """Count these points from now on. `store`: the run's root."""
-        self._followed = PointStore(store, Path()), points
-
-    def note(self, progress: Progress) -> None:
-        """Take the number from the progress."""
-        self._termination.measured = progress.points_done
-
-    def recount(self) -> None:
-        """Query the store; keep the last known number if it does not answer in time."""
-        counts: SimpleQueue[int | None] = SimpleQueue()
-        threading.Thread(target=lambda: counts.put(self._count()), name="recount", daemon=True).start()
-        try:
-            count = counts.get(timeout=COUNT_WITHIN_S)
-        except Empty:
-            return
-        if count is not None:
-            self._termination.measured = count
-
-    def _count(self) -> int | None:
-        if self._followed is None:
-            return None
-        points, hashes = self._followed
-        try:
-            return len(points.measured(hashes))
-        except NotDurable:
-            return None  # The program ends with this error anyway, and reports it.
-
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class CommandContext:
-    """The context that commands get besides their arguments."""
-
-    termination: TerminationWriter
-    point_count: StoredPointCount
 
 
 FOLDER = click.Path(path_type=Path)
@@ -155,7 +95,7 @@ def program() -> None:
 )
 @LOG
 @click.pass_obj
-def drive(context: CommandContext, /, **given: Any) -> Termination:
+def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
     """Measure every point of group N that has no manifest.
 
     \b
@@ -170,22 +110,20 @@ def drive(context: CommandContext, /, **given: Any) -> Termination:
     endpoint, place = _parse_endpoint(call.endpoint), HostFacts()
     if call.place is not None:
         place = _parse_document(HostFacts, call.place, "--place: not the place of an engine")
-    context.point_count.follow(store, [point.hash for point in group.points])
     with ExitStack() as stack:
         spool = call.spool or stack.enter_context(scratch_folder())
         options = DriveOptions(
             attempt=attempt,
             spool=spool,
             base_dir=call.prompts,
-            on_progress=context.point_count.note,
             place=place,
             client_index=call.client,
             client=ClientOptions(headers=api_key_header() if plan.engine.is_external else {}),
         )
-        result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), context.termination))
+        result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), termination))
     measured, found = len(result.measured), len(result.found)
     message = f"group {call.group}: {measured} points measured, {found} were already measured"
-    return Termination(code=Exit.OK, reason="Measured", message=message, measured=measured + found)
+    return Termination(code=Exit.OK, reason="Measured", message=message)
 
 
 @program.command(short_help="Write the run's report from the stored points.")
@@ -199,8 +137,7 @@ def drive(context: CommandContext, /, **given: Any) -> Termination:
     help="The run's spec.slo, the targets of goodput.",
 )
 @LOG
-@click.pass_obj
-def report(context: CommandContext, /, plan_file: Path, results: str, slo: str | None) -> Termination:
+def report(plan_file: Path, results: str, slo: str | None) -> Termination:
     """Write summary.json, report.html and results.csv from the points that have manifests.
 
     \b
@@ -211,10 +148,9 @@ def report(context: CommandContext, /, plan_file: Path, results: str, slo: str |
     plan = read_plan(plan_file)
     targets = None if slo is None else _parse_document(Slo, slo, "--slo: not targets")
     store = _open_run_store(plan, results)
-    context.point_count.follow(store, [point.hash for point in plan.points])
     summary = conclude(plan, store, slo=targets)
     message = f"{summary.points_measured} of {summary.points_total} points: {summary.headline}"
-    return Termination(code=Exit.OK, reason="Reported", message=message, measured=summary.points_measured)
+    return Termination(code=Exit.OK, reason="Reported", message=message)
 
 
 @program.command(short_help="Evaluate the run's gate against an earlier result.")
@@ -228,8 +164,7 @@ def report(context: CommandContext, /, plan_file: Path, results: str, slo: str |
     help="The gate and the location of its baseline, from the operator.",
 )
 @LOG
-@click.pass_obj
-def gate(context: CommandContext, /, results: str, request: str) -> Termination:  # noqa: ARG001 -- click passes it
+def gate(results: str, request: str) -> Termination:
     """Write gate.json next to the run's summary. Exits with 0 also if the gate fails: the operator reports that.
 
     \b

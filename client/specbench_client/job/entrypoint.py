@@ -17,7 +17,7 @@ import click
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_client.errors import ClientError, Interrupted
-from specbench_client.job.commands import CommandContext, StoredPointCount, program
+from specbench_client.job.commands import program
 from specbench_client.job.termination import StopRequested, TerminationWriter, raise_stop_requested, termination_log
 from specbench_client.known_secrets import without_secrets
 
@@ -62,25 +62,22 @@ def run_program(arguments: list[str], termination: TerminationWriter | None = No
 
 
 def _result(arguments: list[str], termination: TerminationWriter) -> Termination | int:
-    point_count = StoredPointCount(termination)
     failure: Exception
     try:
         with termination.on_signal(raise_stop_requested):
-            context = CommandContext(termination, point_count)
-            result = program.main(args=arguments, prog_name="specbench-client", standalone_mode=False, obj=context)
+            result = program.main(args=arguments, prog_name="specbench-client", standalone_mode=False, obj=termination)
             return result if isinstance(result, Termination) else int(result or 0)
     except StopRequested as stopped:
         failure = Interrupted(str(stopped))
     except Exception as error:  # noqa: BLE001 -- any other exception is a bug and reported as one
         failure = error
-    point_count.recount()
-    return termination_of(failure, point_count.measured)
+    return termination_of(failure)
 
 
-def termination_of(error: Exception, measured: int | None) -> Termination:
+def termination_of(error: Exception) -> Termination:
     """Return the exit code and termination message of an error, without secrets."""
     code, reason, message = _outcome_of(error)
-    return Termination(code=code, reason=reason, message=without_secrets(message), measured=measured)
+    return Termination(code=code, reason=reason, message=without_secrets(message))
 
 
 def _outcome_of(error: Exception) -> tuple[Exit, str, str]:

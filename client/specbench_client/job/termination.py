@@ -42,8 +42,6 @@ class TerminationWriter:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.measured: int | None = None
-        """Number of stored points; None if unknown."""
         self._code: int | None = None
         self._writing = threading.Lock()
         self._signalled, self._signal_pipe = False, -1
@@ -88,12 +86,7 @@ class TerminationWriter:
         self._leave()
 
     def _write_interrupted(self, number: int) -> None:
-        message = {
-            "code": INTERRUPTED,
-            "reason": "Interrupted",
-            "message": str(StopRequested(number)),
-            "measured": self.measured,
-        }
+        message = {"code": INTERRUPTED, "reason": "Interrupted", "message": str(StopRequested(number))}
         with self._writing:
             if self._code is not None:
                 return

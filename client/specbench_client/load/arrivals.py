@@ -225,18 +225,20 @@ def _take_length(blocks: Iterator[Offsets], extent: ScheduleLength) -> Offsets:
 # recognised by their columns: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces.
 
 _MAX_SHOWN_PROBLEMS = 5
-_NAMED = "rename the column of the timestamps to {!r}, or set arrival.column in the spec to its name"
+_COLUMN = "timestamp"
+_EXAMPLE = f'{{"{_COLUMN}": 12.5}}'
+_REMEDY = f"rename the column of the timestamps to {_COLUMN!r}"
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _MS_PER_S = 1000.0
 
 
-def load_trace(uri: str, column: str, base_dir: Path, fetch: Callable[[str], bytes] | None = None) -> Offsets:
+def load_trace(uri: str, base_dir: Path, fetch: Callable[[str], bytes] | None = None) -> Offsets:
     """Return the timestamps of a file. `base_dir`: the folder of relative paths. Raises BadInput."""
     if uri.startswith("s3://"):
         if fetch is None:
             raise BadInput(f"{uri}: S3 is not available here: give a local file")
-        return read_trace(fetch(uri), uri, column)
+        return read_trace(fetch(uri), uri)
     if "://" in uri:
         raise BadInput(f"{uri}: a trace is read from a path or from s3://BUCKET/KEY: download the file first")
     path = readable_path(base_dir / Path(uri).expanduser(), "load.arrival.uri")
@@ -247,10 +249,10 @@ def load_trace(uri: str, column: str, base_dir: Path, fetch: Callable[[str], byt
             "relative paths start at the spec's folder, or at the working directory (in a pod: in the client's image)"
         )
         raise BadInput(f"{path}: {error.strerror}: {remedy}") from error
-    return read_trace(data, str(path), column)
+    return read_trace(data, str(path))
 
 
-def read_trace(data: bytes, name: str, column: str) -> Offsets:
+def read_trace(data: bytes, name: str) -> Offsets:
     """Return a file's timestamps in seconds, in its order: CSV if the name ends in .csv, else JSON Lines.
 
     Raises BadInput.
@@ -261,11 +263,11 @@ def read_trace(data: bytes, name: str, column: str) -> Offsets:
         text = data.removeprefix(_BOM).decode()
     except UnicodeDecodeError as error:
         raise BadInput(f"{name}: not UTF-8 ({error.reason} at byte {error.start}): save the file as UTF-8") from error
-    rows = _csv(text, name, column) if name.lower().endswith(".csv") else _jsonl(text, column)
+    rows = _csv(text, name) if name.lower().endswith(".csv") else _jsonl(text)
     times: list[float] = []
     problems: list[str] = []
     for number, value in rows:
-        seconds = value if isinstance(value, _InvalidTime) else _seconds(value, column)
+        seconds = value if isinstance(value, _InvalidTime) else _seconds(value)
         if isinstance(seconds, _InvalidTime):
             problems.append(f"{name}, line {number}: {seconds}")
         else:
@@ -277,7 +279,7 @@ def read_trace(data: bytes, name: str, column: str) -> Offsets:
         raise BadInput("\n".join([*problems[:_MAX_SHOWN_PROBLEMS], *rest]))
     if not times:
         raise BadInput(f"{name}: contains no rows: give one arrival per row")
-    return np.array(times) / (_MS_PER_S if column == "timestamp" and _is_mooncake_trace(text, name) else 1.0)
+    return np.array(times) / (_MS_PER_S if _is_mooncake_trace(text, name) else 1.0)
 
 
 def _is_mooncake_trace(text: str, name: str) -> bool:
@@ -293,52 +295,50 @@ class _InvalidTime(str):
     __slots__ = ()
 
 
-def _jsonl(text: str, column: str) -> Iterator[tuple[int, Any]]:
+def _jsonl(text: str) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield number, _member(line, column)
+            yield number, _member(line)
 
 
-def _member(line: str, column: str) -> Any:
-    example = f'{{"{column}": 12.5}}'
+def _member(line: str) -> Any:
     try:
         row = parse_json(line)
     except (ValueError, RecursionError) as error:
-        return _InvalidTime(
-            f"not JSON ({error}): every line is one object, such as {example}; a CSV's name ends in .csv"
-        )
+        remedy = f"every line is one object, such as {_EXAMPLE}; a CSV's name ends in .csv"
+        return _InvalidTime(f"not JSON ({error}): {remedy}")
     if not isinstance(row, dict):
-        return _InvalidTime(f"a JSON {type(row).__name__}: write one object per line, such as {example}")
-    if column not in row:
+        return _InvalidTime(f"a JSON {type(row).__name__}: write one object per line, such as {_EXAMPLE}")
+    if _COLUMN not in row:
         present = ", ".join(map(repr, list(row)[:8])) or "nothing"
-        return _InvalidTime(f"has no {column!r}, it has {present}: {_NAMED.format(column)}")
-    return row[column]
+        return _InvalidTime(f"has no {_COLUMN!r}, it has {present}: {_REMEDY}")
+    return row[_COLUMN]
 
 
-def _csv(text: str, name: str, column: str) -> Iterator[tuple[int, Any]]:
+def _csv(text: str, name: str) -> Iterator[tuple[int, Any]]:
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [word.strip() for word in next(rows, [])]
-        if column not in header:
+        if _COLUMN not in header:
             present = ", ".join(map(repr, header[:8])) or "nothing"
-            remedy = f"the first line contains the column names; {_NAMED.format(column)}"
-            raise BadInput(f"{name}, line 1: has no column {column!r}, it has {present}: {remedy}")
-        index = header.index(column)
+            remedy = f"the first line contains the column names; {_REMEDY}"
+            raise BadInput(f"{name}, line 1: has no column {_COLUMN!r}, it has {present}: {remedy}")
+        index = header.index(_COLUMN)
         for row in rows:
             if row:
-                short = _InvalidTime(f"has {len(row)} fields, but {column!r} is column {index + 1}: write all fields")
+                short = _InvalidTime(f"has {len(row)} fields, but {_COLUMN!r} is column {index + 1}: write all fields")
                 yield rows.line_num, row[index] if index < len(row) else short
     except csv.Error as error:
         remedy = "correct the quotes of this line"
         raise BadInput(f"{name}, line {rows.line_num}: not CSV: {error}: {remedy}") from error
 
 
-def _seconds(value: Any, column: str) -> float | _InvalidTime:
+def _seconds(value: Any) -> float | _InvalidTime:
     if isinstance(value, str):
         value = _number(value.strip())
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         remedy = "give seconds, such as 12.5, or RFC 3339, such as 2026-01-31T09:30:00.5Z"
-        return _InvalidTime(f"{column} is {value!r:.60}: {remedy}")
+        return _InvalidTime(f"{_COLUMN} is {value!r:.60}: {remedy}")
     return float(value)
 
 

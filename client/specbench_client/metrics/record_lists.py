@@ -265,7 +265,7 @@ class StepLists:
 def locate_steps(answers: StepLists) -> list[Walk | None]:
     """Return the walk of each row, None if its steps cannot be located."""
     rows = zip(answers.accepted, answers.chunks, answers.steps, answers.tokens, answers.selected, strict=True)
-    emitted = [emitted_by_step(*row) if selected else None for *row, selected in rows]
+    emitted = [_emitted_by_step(*row) if selected else None for *row, selected in rows]
     sizes = np.array([0 if one is None else one.size for one in emitted], dtype=np.intp)
     flat = np.concatenate([one for one in emitted if one is not None] or [np.empty(0)])
     owner = np.repeat(np.arange(sizes.size), sizes)
@@ -301,7 +301,7 @@ def expand_classes(codes: NDArray[np.int32]) -> tuple[Classes, Classes, Classes]
     return position, context, part
 
 
-def emitted_by_step(accepted: Values | None, chunks: Values | None, steps: float, tokens: float) -> Values | None:
+def _emitted_by_step(accepted: Values | None, chunks: Values | None, steps: float, tokens: float) -> Values | None:
     """Return the tokens that each step of an answer emitted, shape (steps,); None if neither list covers every step."""
     if np.isnan(steps) or np.isnan(tokens):
         return None

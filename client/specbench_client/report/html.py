@@ -22,8 +22,8 @@ from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
-from specbench_client.report.plots.page import SECTIONS, Plot, PlotDocument, svgs
-from specbench_client.report.plots.styles import DARK, GREY_DARK, GREY_LIGHT, LIGHT
+from specbench_client.report.plots.figures import SPEEDUP, draw_figures
+from specbench_client.report.plots.style import DARK, GREY_DARK, GREY_LIGHT, LIGHT, Drawing, svg
 from specbench_client.report.text import (
     answers,
     applicability,
@@ -120,10 +120,8 @@ def _prediction(summary: RunSummary) -> PageTopic:
             step_costs.split_table(cost),
         )
     ]
-    lines = [explanation.FACTORS_SAY, *explanation.formula_lines(summary.cells)]
-    return PageTopic(
-        "prediction", "Why the speed-up is not larger", "docs/research/explain.md", _non_empty([factors, *costs]), lines
-    )
+    tables, lines = _non_empty([factors, *costs]), [explanation.FACTORS_SAY]
+    return PageTopic("prediction", "Why the speed-up is not larger", "docs/research/explain.md", tables, lines)
 
 
 def _lossless(summary: RunSummary) -> PageTopic:
@@ -145,7 +143,7 @@ def _non_empty(tables: Sequence[TextTable]) -> list[TextTable]:
 
 # The page.
 
-TEMPLATE, PLOTS_TEMPLATE = "report.html.j2", "plots.html.j2"
+TEMPLATE = "report.html.j2"
 _TIED = "\u00a0"
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 LONG = 40
@@ -174,17 +172,18 @@ class CategoryRow:
 
 
 @dataclass(frozen=True)
-class WindowRow:
-    """The steady window of one point, in seconds from the point's start."""
+class PagePlot:
+    """One figure of the page. Title and caption are text of the page, where they wrap."""
 
-    arm: str
-    workload: str
-    load: str
-    point: str
-    start: str
-    end: str
-    length: str
-    share: str
+    title: str
+    caption: str
+    svg: Markup
+    is_wide: bool
+
+    @classmethod
+    def of(cls, title: str, drawing: Drawing) -> PagePlot:
+        """Draw the figure."""
+        return cls(title, drawing.caption, Markup(svg(title, drawing)), drawing.is_wide)  # noqa: S704 -- escaped within
 
 
 @dataclass(frozen=True)
@@ -198,8 +197,8 @@ class ArmRow:
 
 def render_html(plan: Plan, summary: RunSummary) -> str:
     """Return the whole page."""
-    plots = _marked(svgs(summary))
-    lead = [each for each in plots if each[0].title.startswith(SECTIONS[0].title)]
+    plots = [PagePlot.of(title, drawing) for title, drawing in draw_figures(summary).items()]
+    lead = [each for each in plots if each.title.startswith(SPEEDUP)]
     groups = group_findings(plan, summary.findings)
     return (
         _environment()
@@ -219,7 +218,6 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             next_step=next_step(plan, summary, groups, "DIR"),
             measure_again=measure_again(plan),
             categories=_categories(summary),
-            windows=_windows(summary),
             speedups=lead,
             plots=[each for each in plots if each not in lead],
             definitions=_definitions(summary),
@@ -231,16 +229,11 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             number=number,
             long=LONG,
             prose=PROSE,
-            **_COLOURS,
+            light=(*LIGHT, GREY_LIGHT),
+            dark=(*DARK, GREY_DARK),
+            palette=palette,
         )
     )
-
-
-def render_plots(picture: PlotDocument) -> str:
-    """Return a page with plots only, styled as the report."""
-    simulated = SIMULATED if picture.simulated else ""
-    page = _environment().get_template(PLOTS_TEMPLATE)
-    return page.render(title=picture.title, plots=_marked(picture.plots), simulated=simulated, **_COLOURS)
 
 
 def _environment() -> Environment:
@@ -260,10 +253,6 @@ def _environment() -> Environment:
 def _visible_value(value: object) -> object:
     """Show invisible characters of a text; Markup is our own, and its texts were converted when it was built."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _marked(plots: Sequence[Plot]) -> list[tuple[Plot, list[Markup]]]:
-    return [(plot, [Markup(svg) for svg in plot.panels]) for plot in plots]  # noqa: S704 -- escaped within
 
 
 def palette(colours: Sequence[str]) -> str:
@@ -290,10 +279,6 @@ def coded(text: str) -> Markup:
     return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
-_COLOURS = {"light": (*LIGHT, GREY_LIGHT), "dark": (*DARK, GREY_DARK), "palette": palette}
-"""Variables of the style sheet."""
-
-
 def load_text(load: Load) -> str:
     """Return how the engine was driven, in one line."""
     levels = ", ".join(level.label for level in load.levels)
@@ -316,24 +301,6 @@ def _arrivals(arrival: Arrival) -> str:
         return f"arrivals of the trace {arrival.uri}"
     burstiness = f" of burstiness {arrival.burstiness:g}" if arrival.process is ArrivalProcess.GAMMA else ""
     return f"{arrival.process} arrivals{burstiness} (seed {arrival.seed})"
-
-
-def _windows(summary: RunSummary) -> list[WindowRow]:
-    return [
-        WindowRow(
-            arm=cell.arm,
-            workload=cell.workload,
-            load=cell.level.label,
-            point=point[:12],
-            start=number(window.start_ns / 1e9, 3),
-            end=number(window.end_ns / 1e9, 3),
-            length=number(window.length_s, 3),
-            share=f"{window.share:.0%}",
-        )
-        for cell in summary.cells
-        for point, window in zip(cell.points, cell.windows, strict=True)
-        if window
-    ]
 
 
 def _categories(summary: RunSummary) -> list[CategoryRow]:

@@ -27,10 +27,9 @@ from specbench_api.outcome.layout import OVERVIEW, PROVENANCE, REPORT, SUMMARY
 from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.summary import Cell, RunSummary, overview_of
-from specbench_api.plan.plan import Plan, Point
+from specbench_api.outcome.summary import RunSummary, overview_of
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.breakdown.acceptance_map import COLUMNS, build_acceptance_map
 from specbench_client.analysis.summary.run import decided_after, ends_a_round, evaluate_cells, summarise_run
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
@@ -150,7 +149,6 @@ def _build_report(
         failures=failures,
     )
     records.verify_unread()
-    summary = _with_acceptance_maps(plan, summary, points, manifests)
     files = {
         PROVENANCE: _provenance_json(plan, list(manifests.values()), launches, summary),
         TABLE: csv(summary),
@@ -221,36 +219,3 @@ def _point_entry(manifest: Manifest) -> dict[str, str]:
         "started": manifest.started_wall,
         "ended": manifest.ended_wall,
     }
-
-
-def _with_acceptance_maps(
-    plan: Plan, summary: RunSummary, points: PointStore, manifests: Mapping[str, Manifest]
-) -> RunSummary:
-    """Return the summary with a map in each cell at its workload's lowest load, if the positions of steps are known.
-
-    The map is of the first repeat that was measured. Blocks. Raises NotDurable.
-    """
-    lightest = {
-        workload.name: min(
-            (cell.level for cell in summary.cells if cell.workload == workload.name),
-            default=None,
-            key=lambda level: level.order,
-        )
-        for workload in plan.workloads
-    }
-    by_hash = {point.hash: point for point in plan.points}
-    cells = [
-        _with_acceptance_map(cell, by_hash, points, manifests) if cell.level == lightest.get(cell.workload) else cell
-        for cell in summary.cells
-    ]
-    return summary.model_copy(update={"cells": cells})
-
-
-def _with_acceptance_map(
-    cell: Cell, plan: Mapping[str, Point], points: PointStore, manifests: Mapping[str, Manifest]
-) -> Cell:
-    if not cell.breakdown.by_position:
-        return cell
-    first = min((plan[name] for name in cell.points if name in manifests), key=lambda point: point.repeat)
-    found = build_acceptance_map(points.read_columns(manifests[first.hash], COLUMNS), first.repeat)
-    return cell.model_copy(update={"breakdown": cell.breakdown.model_copy(update={"accepted_map": found})})

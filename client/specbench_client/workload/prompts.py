@@ -32,8 +32,8 @@ from specbench_client.workload.row_validation import (
     convert_rows,
 )
 from specbench_client.workload.selection import declared_filters, filtered_places, mix_prompts, select_subset
-from specbench_client.workload.sources.random_words import generated_coverage, random_text
-from specbench_client.workload.sources.registry import GENERATORS, LOADERS
+from specbench_client.workload.sources.random_words import random_text, session_prompts, sessions_coverage
+from specbench_client.workload.sources.registry import LOADERS
 
 __all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
 
@@ -73,10 +73,10 @@ def load_prompts(
     """
 
     def load(selection: Selection) -> Prompts:
-        if selection.source in GENERATORS:
-            prompts = GENERATORS[selection.source](selection)
-            share = None if selection.sessions is None else selection.sessions.reusable_share
-            return Prompts(tuple(prompts), fingerprint(prompts), generated_coverage(selection, prompts, share))
+        if selection.sessions is not None:
+            prompts = session_prompts(selection, selection.sessions)
+            coverage = sessions_coverage(prompts, selection.sessions)
+            return Prompts(tuple(prompts), fingerprint(prompts), coverage)
         rows = rows_of_selection(selection, base_dir, fetch)
         return select_prompts(rows, selection, ruler, with_tools=with_tools, expected=expected)
 

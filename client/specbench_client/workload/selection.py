@@ -1,6 +1,6 @@
-"""Selects prompts: by column filters, a number of prompts or turns, and the weights of a mix of sources. Pure.
+"""Selects prompts: by column filters, a number of prompts, and the weights of a mix of sources. Pure.
 
-A number of prompts or turns is spread evenly over the categories.
+A number of prompts is spread evenly over the categories.
 
 Without a seed, the first prompts of each category are taken. With a seed, those whose SHA-256 of seed and id is
 smallest. The draw therefore depends neither on the order of rows or categories nor on a library's random generator, and
@@ -22,50 +22,14 @@ from specbench_client.workload.row_parsing import Prompt
 
 
 def select_subset(prompts: Sequence[Prompt], selection: Selection) -> list[Prompt]:
-    """Return as many prompts as `count` or `turns` requests, in file order; all if neither is set. Raises BadInput."""
-    if selection.count is not None:
-        return _in_file_order(prompts, islice(round_robin(prompts, selection.seed), _checked_count(prompts, selection)))
-    if selection.turns is not None:
-        return _in_file_order(prompts, _fill_turns(prompts, selection.turns, selection))
-    return list(prompts)
-
-
-def _checked_count(prompts: Sequence[Prompt], selection: Selection) -> int:
-    count = selection.count or 0
+    """Return `count` prompts in file order; all if it is not set. Raises BadInput."""
+    count = selection.count
+    if count is None:
+        return list(prompts)
     if count > len(prompts):
         remedy = "lower count; to send prompts more than once, raise load.requests"
         raise BadInput(f"{selection.where}: count is {count}, but there are only {len(prompts)} prompts: {remedy}")
-    return count
-
-
-def _fill_turns(prompts: Sequence[Prompt], turns: int, selection: Selection) -> list[int]:
-    """Choose whole conversations with `turns` turns in total; one that is too long is skipped for a shorter one."""
-    chosen: list[int] = []
-    skipped: list[int] = []
-    left = turns
-    for place in round_robin(prompts, selection.seed):
-        fits = len(prompts[place].turns) <= left
-        (chosen if fits else skipped).append(place)
-        left -= len(prompts[place].turns) if fits else 0
-    if not left or _swap_for_longer(prompts, chosen, skipped, left):
-        return chosen
-    there = sum(len(prompt.turns) for prompt in prompts)
-    if there < turns:
-        remedy = "lower turns; to send prompts more than once, raise load.requests"
-        raise BadInput(f"{selection.where}: turns is {turns}, but all prompts together have only {there}: {remedy}")
-    message = f"turns is {turns}, which no set of whole conversations adds up to"
-    raise BadInput(f"{selection.where}: {message}: set turns: {turns - left}")
-
-
-def _swap_for_longer(prompts: Sequence[Prompt], chosen: list[int], skipped: list[int], left: int) -> bool:
-    """Replace one chosen conversation by one that is `left` turns longer; return whether that was possible."""
-    for place in reversed(chosen):
-        length = len(prompts[place].turns) + left
-        longer = next((other for other in skipped if len(prompts[other].turns) == length), None)
-        if longer is not None:
-            chosen[chosen.index(place)] = longer
-            return True
-    return False
+    return [prompts[place] for place in sorted(islice(round_robin(prompts, selection.seed), count))]
 
 
 def round_robin(prompts: Sequence[Prompt], seed: int | None) -> Iterable[int]:
@@ -86,10 +50,6 @@ def round_robin(prompts: Sequence[Prompt], seed: int | None) -> Iterable[int]:
 
 def _sort_key(seed: int, key: str) -> bytes:
     return hashlib.sha256(f"{seed}\0{key}".encode()).digest()
-
-
-def _in_file_order(prompts: Sequence[Prompt], places: Iterable[int]) -> list[Prompt]:
-    return [prompts[place] for place in sorted(places)]
 
 
 _TIERS = {

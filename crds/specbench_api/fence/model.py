@@ -88,7 +88,6 @@ class Fence(ApiModel):
     resource_claim_templates: Patterns = ()
     priority_classes: Patterns = ()
     runtime_classes: Patterns = ()
-    schedulers: Patterns = ()
     node_labels: Patterns = ()
     tolerations: Patterns = ()
     gpu_resources: Patterns = ()

@@ -68,34 +68,6 @@ class RequestDistribution(ApiModel):
     """10th, 20th, … 90th percentile."""
 
 
-class TokenRange(ApiModel):
-    """A range of token counts; both bounds are inclusive."""
-
-    first: int
-    """Smallest number of tokens."""
-    last: int
-    """Largest number of tokens."""
-
-
-class AcceptedMap(ApiModel):
-    """Tokens emitted per step, by answer (shortest first) and by position in the answer."""
-
-    unit: str = "tokens/step"
-    """Unit of the values."""
-    definition: str
-    """Definition of each value."""
-    requests: int
-    """Number of requests in the map, all of one repeat."""
-    repeat: int
-    """Index of that repeat, from 0."""
-    rows: list[TokenRange]
-    """Output tokens of each row's answers: one request per row, or several of similar length if there are many."""
-    columns: list[TokenRange]
-    """Output positions of each column."""
-    emitted: list[list[float | None]]
-    """Shape rows × columns: mean tokens emitted by the steps that start there; None if no step does."""
-
-
 class Breakdown(ApiModel):
     """All slices of one cell. A dimension that is not available is empty, and `missing` contains the reason."""
 
@@ -113,8 +85,6 @@ class Breakdown(ApiModel):
     """Requests by their turn in the conversation; empty if all are first turns."""
     by_part: list[BreakdownSlice] = []
     """Steps by the part of the output that they wrote: reasoning or answer."""
-    accepted_map: AcceptedMap | None = None
-    """Emitted tokens by request and position; only at the lightest load of a workload, if step positions are known."""
     placed_share: float | None = None
     """Fraction of the requests with known steps whose step positions are known, too; None if no steps are known."""
     missing: dict[str, str] = {}

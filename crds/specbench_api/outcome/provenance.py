@@ -40,8 +40,6 @@ class FactName(Names):
     KV_CACHE_BYTES = "kv_cache_bytes"
     KV_BYTES_PER_TOKEN = "kv_bytes_per_token"  # noqa: S105 -- no such token
     GPU_MEMORY_USED_BYTES = "gpu_memory_used_bytes"
-    STEP_SPLIT_MS = "step_split_ms"
-    DRAFT_TO_TARGET_RATIO = "draft_to_target_ratio"
     DRAFT_SAMPLING = "draft_sampling"
     DRAFT_VERIFICATION = "draft_verification"
     COMMAND = "command"
@@ -168,12 +166,6 @@ FACTS: dict[FactName, FactDefinition] = {
     ),
     FactName.GPU_MEMORY_USED_BYTES: FactDefinition(
         FactSource.ENGINE, FactComparability.FREE, "GPU memory in use before the first point.", "bytes"
-    ),
-    FactName.STEP_SPLIT_MS: FactDefinition(
-        FactSource.ENGINE, FactComparability.FREE, "Step time split into draft, verify, sample and overhead.", "ms"
-    ),
-    FactName.DRAFT_TO_TARGET_RATIO: FactDefinition(
-        FactSource.ENGINE, FactComparability.FREE, "Time of a drafter's forward pass divided by the target's.", "ratio"
     ),
     FactName.DRAFT_SAMPLING: FactDefinition(
         FactSource.HOST,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from specbench_api.api_model import ApiModel, Names
 from specbench_api.outcome.figure import Figure
 
@@ -23,15 +21,6 @@ class Coefficient(Names):
     """1 if anything is drafted: the fixed cost of drafting."""
     DRAFT = "per_draft"
     """Draft tokens per step."""
-
-
-class StepCostBasis(StrEnum):
-    """How step times between cells may be estimated."""
-
-    FIT = "Fit"
-    """By the model: its error on held-out cells is small enough."""
-    INTERPOLATION = "Interpolation"
-    """By bilinear interpolation between cells only: there is no fit, or it is poor."""
 
 
 class StepSplit(ApiModel):
@@ -58,8 +47,6 @@ class StepSplit(ApiModel):
 class StepObservation(ApiModel):
     """Step time of one cell, with the batch size, draft length and context at which it was measured."""
 
-    run: str
-    """Name of the run."""
     arm: str
     """Name of the arm."""
     workload: str
@@ -80,11 +67,6 @@ class StepObservation(ApiModel):
     """Median over requests of the time per step, in ms."""
     requests: int
     """Number of requests of this median."""
-    fitted_ms: float | None = None
-    """Step time according to the model, in ms."""
-    held_out: float | None = None
-    """(prediction of the model fitted without this cell ÷ measured) − 1; None if the other cells do not determine the
-    model."""
     split: StepSplit | None = None
     """The parts of the step time; None if no model is accurate enough on held-out cells."""
 
@@ -94,20 +76,15 @@ class StepCost(ApiModel):
 
     arms: list[str]
     """The arms of the profile: the baseline, and the drafter at one or more draft lengths."""
-    basis: StepCostBasis
-    """How step times between cells may be estimated."""
+    fits: bool
+    """Whether there is a model that predicts held-out cells well enough to split step times."""
     coefficients: dict[Coefficient, Figure] = {}
     """Terms of the model; empty without a fit. A term that cannot be separated from the others is missing."""
     r_squared: Figure | None = None
     """Fraction of the variance of step times that the model explains."""
     held_out_error: Figure | None = None
-    """Root mean square of `held_out` over the cells that have it."""
+    """Root mean square over cells of the model's relative error, if it is fitted without the cell."""
     observations: list[StepObservation]
     """The data."""
     notes: list[str] = []
     """What was not fitted or not used, and why."""
-
-    @property
-    def draft_lengths(self) -> list[int]:
-        """The measured draft lengths, ascending; 0 is the baseline."""
-        return sorted({each.configured_draft_tokens for each in self.observations})

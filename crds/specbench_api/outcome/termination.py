@@ -46,8 +46,6 @@ class Termination(ApiModel):
     """Why it ended, as one CamelCase word; an EngineReason if the engine was at fault."""
     message: str
     """What happened, and what to do next."""
-    measured: int | None = None
-    """Number of points of this group (for a report: of the run) stored in S3; None if unknown."""
 
     def to_message(self) -> str:
         """Return one line of JSON within the size limit; only the end of `message` is truncated."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from typing import Any
 
 from specbench_api.plan.plan import Arm, Plan
@@ -20,7 +19,7 @@ from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec, default_cache_policy
 from specbench_api.spec.workload import Workload
 
-POINT_SCHEMA = "specbench.io/point/v5"
+POINT_SCHEMA = "specbench.io/point/v6"
 RUN_SCHEMA = "specbench.io/run/v1"
 HARDWARE = ("gpus", "gpuResourceName", "nodeSelector")
 """Fields of placement that are part of what is measured; the others only decide where it queues and who runs it."""
@@ -36,59 +35,22 @@ NOT_MEASURED = (
 def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, repeat: int) -> dict[str, Any]:
     """Return the point as plain data. Names of arms and workloads are labels and do not count."""
     return {
-        **_shared_by_points(spec),
-        "drafter": _drafter(arm),
-        "workload": _workload(workload.to_dict()),
-        "load": _load(spec.load, level),
-        "repeat": repeat,
-        **_endpoint(arm),
-    }
-
-
-class PointHashes:
-    """The hashes of a run's points: `digest(canonical_point(…))`, but each part is converted to text only once."""
-
-    def __init__(self, spec: RunSpec) -> None:
-        self._load = spec.load
-        self._shared = {name: canonical_json(part) for name, part in _shared_by_points(spec).items()}
-        self._texts: dict[tuple[str, str], str] = {}
-
-    def hash(self, arm: Arm, workload: Workload, level: Level, repeat: int) -> str:
-        """Return the hash of one point. Arms and workloads are known by their names."""
-        parts = {
-            **self._shared,
-            "drafter": self._once("drafter", arm.name, lambda: _drafter(arm)),
-            "workload": self._once("workload", workload.name, lambda: _workload(workload.to_dict())),
-            "load": self._once("load", level.label, lambda: _load(self._load, level)),
-            "repeat": canonical_json(repeat),
-            **{name: canonical_json(part) for name, part in _endpoint(arm).items()},
-        }
-        text = ",".join(f'"{name}":{parts[name]}' for name in sorted(parts))
-        return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()
-
-    def _once(self, part: str, name: str, make: Callable[[], Any]) -> str:
-        if (part, name) not in self._texts:
-            self._texts[part, name] = canonical_json(make())
-        return self._texts[part, name]
-
-
-def _shared_by_points(spec: RunSpec) -> dict[str, Any]:
-    return {
         "schemaVersion": POINT_SCHEMA,
         "model": _without(spec.model.to_dict(), "tokenSecretRef", *(() if spec.model.adapter else ("adapter",))),
         "engine": _without(spec.engine.to_dict(), "endpoints", "apiKeySecretRef"),
         "hardware": hardware_of(spec.placement),
         "promptCache": spec.cache_policy,
+        "drafter": _without(arm.drafter.to_dict(), "name") if arm.drafter else None,
+        "workload": _workload(workload.to_dict()),
+        "load": _load(spec.load, level),
+        "repeat": repeat,
+        **({"endpoint": _without(arm.endpoint.to_dict(), "name")} if arm.endpoint else {}),
     }
 
 
-def _drafter(arm: Arm) -> dict[str, Any] | None:
-    return _without(arm.drafter.to_dict(), "name") if arm.drafter else None
-
-
-def _endpoint(arm: Arm) -> dict[str, Any]:
-    """Return the arm's endpoint as a part of a point; empty for an engine that specbench starts."""
-    return {"endpoint": _without(arm.endpoint.to_dict(), "name")} if arm.endpoint else {}
+def point_hash(spec: RunSpec, arm: Arm, workload: Workload, level: Level, repeat: int) -> str:
+    """Return the hash of one point."""
+    return digest(canonical_point(spec, arm, workload, level, repeat))
 
 
 def _workload(fields: dict[str, Any]) -> dict[str, Any]:
@@ -200,16 +162,6 @@ def differing_fields(one: Plan, other: Plan) -> list[str]:
     """Return the fields, by their names in plan.json, in which two plans measure something different."""
     mine, theirs = _measured(one), _measured(other)
     return [name for name in mine if mine[name] != theirs[name]]
-
-
-def same_points(one: Plan, other: Plan) -> bool:
-    """Return whether two plans measure the same points, regardless of names and of the order of levels and arms.
-
-    The order of repeats and their early end are not part of a point: interleaved and sequential arms therefore differ
-    here.
-    """
-    mine, theirs = ({point.hash for point in plan.points} for plan in (one, other))
-    return mine == theirs and one.load.order is other.load.order and one.stop == other.stop
 
 
 def _measured(plan: Plan) -> dict[str, Any]:

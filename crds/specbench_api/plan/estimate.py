@@ -6,14 +6,11 @@ long a number of requests takes, or how long a trace is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specbench_api.plan.expansion import arms_of
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
-from specbench_api.spec.run import REPORT_DEADLINE_MAX_S, RunSpec
 
 SECONDS_AN_HOUR = 3600
 
@@ -86,36 +83,3 @@ def point_seconds(load: Load, level: Level, turns: Sequence[int] | None) -> floa
 
 def _traced(load: Load) -> bool:
     return (load.arrival or Arrival()).process is ArrivalProcess.TRACE
-
-
-# How long a report Job may take. The Job hangs if it takes longer, so the default is generous: a report takes about
-# 0.05 s for 1,000 requests on one core (benchmarks/README.md, "Summaries of large runs").
-
-REPORT_MIN_S = 3600
-"""Default deadline of a small report, in seconds: it takes a minute, and S3 may be unavailable meanwhile."""
-REPORT_REQUESTS_PER_S = 1000
-CONVERSATIONS_ASSUMED = 100_000
-"""Conversations of a point whose number only its prompts or its trace determine."""
-
-
-def report_deadline_s(spec: RunSpec) -> int:
-    """Return the deadline of a run's report and gate Jobs in seconds: the field's value, or its default."""
-    if spec.report_deadline_seconds is not None:
-        return spec.report_deadline_seconds
-    return min(REPORT_MIN_S + math.ceil(_assumed_requests(spec) / REPORT_REQUESTS_PER_S), REPORT_DEADLINE_MAX_S)
-
-
-def _assumed_requests(spec: RunSpec) -> int:
-    """Return the planned number of conversations of all points; the turns of each are within the deadline's margin.
-
-    Where the spec does not determine it, a closed loop that ends by time has one conversation per stream and second.
-    """
-    load, each = spec.load, 0
-    for workload in spec.workloads:
-        prompts = workload.dataset.count or workload.dataset.turns
-        for level in load.levels:
-            known = _conversations(load, level, [1] * prompts if prompts else None)
-            if known is None and load.duration_seconds and level.concurrency:
-                known = level.concurrency * load.duration_seconds
-            each += CONVERSATIONS_ASSUMED if known is None else known
-    return each * load.repeats * len(arms_of(spec))

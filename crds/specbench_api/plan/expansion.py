@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, equalized
-from specbench_api.plan.canonical import PointHashes, same_points
+from specbench_api.plan.canonical import point_hash
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import (
     engine_problems,
@@ -123,8 +123,7 @@ def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
     passes = [(arm, repeat) for repeat in range(spec.load.repeats) for arm in _in_order(spec, arms, repeat)]
     if spec.load.order is not ArmOrder.INTERLEAVED:
         passes.sort(key=lambda each: arms.index(each[0]))
-    hashes = PointHashes(spec)
-    measured = [(arm.name, _points(spec, hashes, arm, repeat)) for arm, repeat in passes]
+    measured = [(arm.name, _points(spec, arm, repeat)) for arm, repeat in passes]
     return [
         EngineGroup(index=index, arm=arm, points=points)
         for index, (arm, points) in enumerate(_launches(spec, measured))
@@ -147,10 +146,10 @@ def _in_order(spec: RunSpec, arms: list[Arm], repeat: int) -> list[Arm]:
     return arms[::-1] if backwards else arms
 
 
-def _points(spec: RunSpec, hashes: PointHashes, arm: Arm, repeat: int) -> list[Point]:
+def _points(spec: RunSpec, arm: Arm, repeat: int) -> list[Point]:
     return [
         Point(
-            hash=hashes.hash(arm, workload, level, repeat),
+            hash=point_hash(spec, arm, workload, level, repeat),
             arm=arm.name,
             workload=workload.name,
             level=level,
@@ -178,7 +177,7 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
                 engine=plan.engine,
                 drafters=[arm.drafter for arm in plan.arms if arm.drafter],
                 prompt_cache=None if plan.prompt_cache is default_cache_policy(plan.engine) else plan.prompt_cache,
-                baseline="Measure" if _has_reference(plan) else "Skip",
+                baseline="Measure" if any(arm.is_baseline or arm.endpoint for arm in plan.arms) else "Skip",
                 workloads=plan.workloads,
                 load=plan.load,
                 placement=plan.placement,
@@ -193,22 +192,3 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
         remedy = "use the version that measured it, which every point's manifest.json contains"
         raise InvalidSpec([Problem("plan.json", message, remedy)])
     return run
-
-
-def may_adopt(own: Plan, stored: Plan) -> bool:
-    """Return whether a run with the plan `own` may continue with a stored plan, which anybody may have written.
-
-    The stored hashes alone prove nothing. The plan must be what this version makes from the plan's own contents; with
-    the same hashes, it then has the engine, model, arms, workloads and loads of `own`, except for names and order.
-    """
-    if not same_points(stored, own):
-        return False
-    try:
-        restore(stored, S3(bucket="any"))
-    except InvalidSpec:
-        return False
-    return True
-
-
-def _has_reference(plan: Plan) -> bool:
-    return any(arm.is_baseline or arm.endpoint for arm in plan.arms)

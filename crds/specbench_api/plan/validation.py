@@ -15,7 +15,7 @@ from specbench_api.launch.registry import (
     launch_problems,
     restarts_to_empty_cache,
 )
-from specbench_api.plan.canonical import PointHashes, canonical_json
+from specbench_api.plan.canonical import canonical_json, point_hash
 from specbench_api.plan.plan import Arm
 from specbench_api.plan.template_validation import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.answers import CLAIMED_BY_ANSWERS
@@ -115,11 +115,10 @@ def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     first, level = spec.workloads[0], spec.load.levels[0]
     drafting = [Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters]
     running = [Arm(name=endpoint.name, endpoint=endpoint) for endpoint in spec.engine.endpoints or []]
-    hashes = PointHashes(spec)
     by_arm, by_endpoint = (
-        [(arm.name, hashes.hash(arm, first, level, 0)) for arm in rows] for rows in (drafting, running)
+        [(arm.name, point_hash(spec, arm, first, level, 0)) for arm in rows] for rows in (drafting, running)
     )
-    by_workload = [(work.name, hashes.hash(arms[0], work, level, 0)) for work in spec.workloads]
+    by_workload = [(work.name, point_hash(spec, arms[0], work, level, 0)) for work in spec.workloads]
     return [
         Problem(f"spec.{field}[{index}]", f"{name!r} differs from {other!r} only in its name", "remove one of them")
         for field, rows in (("drafters", by_arm), ("engine.endpoints", by_endpoint), ("workloads", by_workload))
@@ -241,18 +240,9 @@ def _without_engine(spec: RunSpec) -> Iterator[Problem]:
 
 
 def _of_labels(placement: Placement) -> Iterator[Problem]:
-    """Check the keys of labels."""
-    counted = [row.label_selector for row in placement.topology_spread_constraints]
-    maps: list[tuple[str, Mapping[str, str]]] = [
-        ("nodeSelector", placement.node_selector),
-        ("client.nodeSelector", placement.client.node_selector),
-        *(
-            (f"topologySpreadConstraints[{row}].labelSelector.matchLabels", selector.match_labels)
-            for row, selector in enumerate(counted)
-            if selector
-        ),
-    ]
-    for field, labels in maps:
+    """Check the keys of node labels."""
+    maps = {"nodeSelector": placement.node_selector, "client.nodeSelector": placement.client.node_selector}
+    for field, labels in maps.items():
         for key in labels:
             if not is_label_key(key):
                 yield Problem(

@@ -39,7 +39,6 @@ class Source(Names):
     AGENT_TRACES = "agent-traces"
     MOONCAKE = "mooncake"
     MIX = "mix"
-    RANDOM = "random"
     SESSIONS = "sessions"
 
 
@@ -56,7 +55,7 @@ FILE_SOURCES = (
     Source.MOONCAKE,
 )  # fmt: skip
 """Sources without a public hub: they need `uri` or `pvc`."""
-GENERATED_SOURCES = (Source.MIX, Source.RANDOM, Source.SESSIONS)
+GENERATED_SOURCES = (Source.MIX, Source.SESSIONS)
 """Sources that are generated rather than read from a file: they take neither `uri` nor `pvc`."""
 CONFIGS: dict[Source, tuple[str, ...]] = {
     Source.SPEED_BENCH: (
@@ -181,8 +180,8 @@ class Selection(RuledModel):
         ),
         ValidationRule(
             f"(!has(self.uri) && !has(self.pvc)) || !(self.source in {cel_list(GENERATED_SOURCES)})",
-            "dataset.uri and dataset.pvc cannot be used with source mix (set them on its members), random or sessions"
-            " (they read no file): remove them",
+            "dataset.uri and dataset.pvc cannot be used with source mix (set them on its members) or sessions (it reads"
+            " no file): remove them",
         ),
         ValidationRule(
             _config_cel(), f"dataset.config is not valid for this source: remove it, or use one of: {_config_text()}"
@@ -202,20 +201,9 @@ class Selection(RuledModel):
             " example",
         ),
         ValidationRule(
-            "self.source == 'random' ? has(self.allowRandom) && self.allowRandom && has(self.count)"
-            " : !has(self.allowRandom) && !has(self.words)",
-            "source random needs dataset.allowRandom: true and dataset.count: set both (random words mislead about"
-            " speculative decoding, so every result is marked); with another source, remove dataset.allowRandom and"
-            " dataset.words",
-        ),
-        ValidationRule(
             "self.source == 'sessions' ? has(self.sessions) && has(self.count) : !has(self.sessions)",
             "source sessions needs dataset.sessions (turns, turnTokens, answerTokens) and dataset.count: set both; with"
             " another source, remove dataset.sessions",
-        ),
-        ValidationRule(
-            "!has(self.count) || !has(self.turns)",
-            "dataset.count (prompts) and dataset.turns (requests in one pass) both limit the prompts: remove one",
         ),
     )
 
@@ -249,19 +237,12 @@ class Selection(RuledModel):
     length."""
     count: Annotated[int, Field(ge=1, le=PROMPTS_MAX)] | None = None
     """Number of prompts, spread evenly over the categories, in file order. Without it: all."""
-    turns: Annotated[int, Field(ge=1, le=PROMPTS_MAX)] | None = None
-    """Instead of count: select prompts with exactly this many turns in total, spread over the categories in the same
-    way. One turn is one request."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] | None = None
-    """Seed for drawing the prompts that count or turns selects, for shuffling the choices of gpqa, and for the words of
-    mooncake, random and sessions. Without it: the first prompts are taken (others: seed 0)."""
+    """Seed for drawing the prompts that count selects, for shuffling the choices of gpqa, and for the words of
+    mooncake and sessions. Without it: the first prompts are taken (others: seed 0)."""
     allow_missing: bool | None = None
     """true: skip rows whose text is missing (SPEED-Bench's placeholders, log lines and sessions that cannot be sent
     again) and report their number with every result. Without it, one such row is an error."""
-    allow_random: bool | None = None
-    """Must be true for source random. Its results are never trustworthy."""
-    words: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Source random: words per prompt. Without it: 256."""
     sessions: Sessions | None = None
     """Source sessions: their lengths."""
 
@@ -276,7 +257,6 @@ class Selection(RuledModel):
         return self.uri or (self.pvc.mounted if self.pvc else str(self.source))
 
     def _rules_hold(self) -> Sequence[bool]:
-        random = self.source is Source.RANDOM
         given = sum(location is not None for location in (self.uri, self.pvc))
         throughput = self.source is Source.SPEED_BENCH and (self.config or "").startswith("throughput_")
         return (
@@ -286,13 +266,9 @@ class Selection(RuledModel):
             self.revision is None or given == 0,
             given < 2,
             self.entropy is None or throughput,
-            (self.allow_random is True and self.count is not None)
-            if random
-            else self.allow_random is None and self.words is None,
             (self.sessions is not None and self.count is not None)
             if self.source is Source.SESSIONS
             else self.sessions is None,
-            self.count is None or self.turns is None,
         )
 
 
@@ -327,7 +303,7 @@ class Dataset(Selection):
         ),
         ValidationRule(
             "self.source != 'mix' || (!has(self.categories) && !has(self.subCategories) && !has(self.difficulty)"
-            " && !has(self.languages) && !has(self.inputTokens) && !has(self.turns) && !has(self.allowMissing)"
+            " && !has(self.languages) && !has(self.inputTokens) && !has(self.allowMissing)"
             " && !has(self.seed) && !has(self.revision))",
             "a mix itself takes only dataset.count: move filters, seed, revision and the other fields to its members",
         ),
@@ -346,6 +322,6 @@ class Dataset(Selection):
     def _rules_hold(self) -> Sequence[bool]:
         mixed = self.source is Source.MIX
         inner = (self.categories, self.sub_categories, self.difficulty, self.languages, self.input_tokens)
-        others = (*inner, self.turns, self.allow_missing, self.seed, self.revision)
+        others = (*inner, self.allow_missing, self.seed, self.revision)
         own = (mixed == (self.members is not None), not mixed or all(each is None for each in others))
         return (*super()._rules_hold(), *own)

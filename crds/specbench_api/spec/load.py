@@ -81,10 +81,8 @@ class Arrival(RuledModel):
     burstiness: Annotated[float, Field(ge=0.01, le=1000)] = 1.0
     """Process Gamma: shape of the inter-arrival times. 1 is Poisson; 0.25 has a CV of 2."""
     uri: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """Process Trace: the JSONL or CSV file, as a path or `s3://bucket/key`."""
-    column: Annotated[str, Field(min_length=1, max_length=64)] = "timestamp"
-    """Process Trace: name of the column with timestamps, in seconds or RFC 3339. A Mooncake trace is recognised by its
-    columns, and its timestamps are milliseconds."""
+    """Process Trace: the JSONL or CSV file, as a path or `s3://bucket/key`. Its column `timestamp` has seconds or RFC
+    3339; a Mooncake trace is recognised by its columns, and its timestamps are milliseconds."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] = 0
     """Seed of the inter-arrival times."""
     max_in_flight: Annotated[int, Field(ge=1, le=4096)] | None = None

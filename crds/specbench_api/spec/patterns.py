@@ -14,8 +14,6 @@ _WORD = "[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _SHORT_WORD = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = f"({_DNS_NAME}/)?{_SHORT_WORD}"
 
-LABEL_KEY = f"^{_LABEL_KEY}$"
-"""Pattern of a label key."""
 DOMAIN_MAX = 253
 """Maximum number of characters before the slash of a label key."""
 DNS_LABEL = f"^{_DNS_LABEL}$"
@@ -69,8 +67,6 @@ PATTERN_DESCRIPTIONS: Mapping[str, str] = {
     "^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$": f"a label value, empty or {_LABEL}: gpu-pool",
     "^(([a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}"
     "[A-Za-z0-9])?)?$": f"a taint key: {_LABEL}, optionally after a domain and a slash: example.com/gpu",
-    "^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}"
-    "[A-Za-z0-9])?$": f"a label key: {_LABEL}, optionally after a domain and a slash: kubernetes.io/hostname",
     "^[A-Za-z0-9._-]+$": "a key of a Secret: letters, digits, dashes, dots and underscores",
     "^[0-9]+(\\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$": "a number with an optional unit: 4, 500m, 64Gi",
     HUB_NAME_OR_PATH: (

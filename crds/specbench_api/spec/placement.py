@@ -10,7 +10,6 @@ from pydantic import Field
 
 from specbench_api.api_model import ApiModel, PreserveUnknown, RuledModel, ValidationRule
 from specbench_api.spec.patterns import (
-    LABEL_KEY,
     LEADS_OUT,
     QUALIFIED_NAME,
     LabelValue,
@@ -49,33 +48,6 @@ class Affinity(ApiModel):
     """Selects nodes that run certain other pods."""
     pod_anti_affinity: Terms = {}
     """Avoids nodes that run certain other pods, for example those of other benchmarks."""
-
-
-class WhenUnsatisfiable(StrEnum):
-    """Values of Kubernetes' topologySpreadConstraints[].whenUnsatisfiable."""
-
-    DO_NOT_SCHEDULE = "DoNotSchedule"
-    SCHEDULE_ANYWAY = "ScheduleAnyway"
-
-
-class LabelSelector(ApiModel):
-    """Selects the pods to count."""
-
-    match_labels: Annotated[dict[str, LabelValue], Field(min_length=1, max_length=16)]
-    """Labels that a pod must have, all of them."""
-
-
-class TopologySpread(ApiModel):
-    """One row of `spec.topologySpreadConstraints` of a pod."""
-
-    topology_key: Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_KEY)]
-    """Node label over whose values pods are spread: `topology.kubernetes.io/zone`."""
-    max_skew: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Maximum difference in the number of pods between two values."""
-    when_unsatisfiable: WhenUnsatisfiable = WhenUnsatisfiable.SCHEDULE_ANYWAY
-    """DoNotSchedule: the pod waits if it cannot be spread evenly. ScheduleAnyway: it does not."""
-    label_selector: LabelSelector | None = None
-    """Selects the pods to count. Without it: the engines of all runs in the namespace."""
 
 
 NodeLabels = Annotated[dict[str, LabelValue], Field(max_length=32)]
@@ -276,8 +248,6 @@ class Placement(RuledModel):
     """Tolerations of the engine's pods."""
     affinity: Affinity | None = None
     """Affinity of the engine's pods."""
-    topology_spread_constraints: Annotated[list[TopologySpread], Field(max_length=8)] = []
-    """Topology spread constraints of the engine's pods."""
     pin_node: PinNode = PinNode.PREFER
     """Prefer: each launch after the first goes to the node of the previous one if that has room. Require: it waits for
     that node. None: it goes to any node."""
@@ -293,8 +263,6 @@ class Placement(RuledModel):
     """How often a group's engine is relaunched after its queue, the scheduler or its node took it away."""
     runtime_class_name: ObjectName | None = None
     """Runtime class of the engine's pods. Part of every point's identity, because a sandbox affects performance."""
-    scheduler_name: ObjectName | None = None
-    """Scheduler of the engine's pods. Without it: the cluster's default scheduler."""
     engine_service_account_name: ObjectName | None = None
     """Service account of the engine's pods, for example with a cloud identity to download a model."""
     security_context: EngineSecurityContext | None = None

@@ -308,10 +308,8 @@ class EnginePodSpec(RuledModel):
                 "nodeSelector",
                 "tolerations",
                 "affinity",
-                "topologySpreadConstraints",
                 "priorityClassName",
                 "runtimeClassName",
-                "schedulerName",
                 "securityContext",
                 "imagePullSecrets",
             )

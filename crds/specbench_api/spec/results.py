@@ -53,6 +53,8 @@ class S3(RuledModel):
         return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
 
 
+UID = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+"""Pattern of the UID of results."""
 LATEST = "Latest"
 """Value of `adopt` instead of a UID: the newest results of this namespace and name with the same measurement."""
 
@@ -73,13 +75,12 @@ class Results(RuledModel):
 
     s3: S3
     """The bucket."""
-    adopt: Annotated[str, Field(max_length=64, pattern=r"^(Latest|[a-z0-9]([a-z0-9-]*[a-z0-9])?)$")] | None = None
+    adopt: Annotated[str, Field(max_length=64, pattern=f"^({LATEST}|{UID})$")] | None = None
     """Adopt the results of an earlier run: continue in its folder and measure no point twice. Use it when the run's
     resource, or the whole cluster, was lost; see docs/how-to/recovery.md. Value: the UID of an earlier run with this
     namespace and name, or `Latest` for the newest results that measure the same (if there are none, the run starts
-    afresh). Without it: results get their own folder. The names of arms and workloads and the order of arms and levels
-    may differ; the stored ones are then kept. In a campaign only the first round adopts.
-    `specbench run` finds its earlier results."""
+    afresh). Without it: results get their own folder. In a campaign only the first round adopts. `specbench run` finds
+    its earlier results."""
 
     def _rules_hold(self) -> Sequence[bool]:
         return (self.adopt != LATEST.lower(),)

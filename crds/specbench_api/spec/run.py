@@ -25,9 +25,6 @@ NAME = "[a-z]([a-z0-9-]*[a-z0-9])?"
 NAME_MAX = 40
 """Maximum length of a run's name: the longest child appends `-g99-9-client`, and a Service name is limited to 63."""
 
-REPORT_DEADLINE_MAX_S = 2_592_000
-"""Maximum of reportDeadlineSeconds, and of its default: 30 days."""
-
 NOTHING_TO_MEASURE = ValidationRule(
     "self.baseline != 'Skip' || size(self.drafters) > 0",
     "nothing to measure, since baseline is Skip and drafters is empty: set baseline: Measure, or add a drafter",
@@ -103,9 +100,9 @@ class RunSpec(ApiModel):
     startup_deadline_seconds: Annotated[int, Field(ge=5, le=86_400)] = 1_800
     """Maximum seconds until an engine is ready, from its creation, or from its admission if it is queued. A shorter
     activeDeadlineSeconds ends the launch first."""
-    report_deadline_seconds: Annotated[int, Field(ge=60, le=REPORT_DEADLINE_MAX_S)] | None = None
-    """Maximum seconds of the report Job and of a gate Job, which need no GPU. Without it: an hour, and a second more
-    for every 1,000 planned requests."""
+    report_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 14_400
+    """Maximum seconds of the report Job and of a gate Job, which need no GPU. A report of ten million requests takes
+    some minutes of one core."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
     """Seconds after the end of the run until its Jobs and Services are deleted. The SpecBenchRun and its results stay.
     """

@@ -149,7 +149,7 @@ def _env(cluster: Cluster, _: argparse.Namespace) -> int:
 
 
 def _binaries(cluster: Cluster, _: argparse.Namespace) -> int:
-    for name, file in binaries.build_all(cluster.settings.cache, to_stderr).items():
+    for name, file in binaries.build(cluster.settings.cache, to_stderr).items():
         print(f"{name}\t{file}")
     return 0
 

@@ -65,7 +65,7 @@ class Cluster:
     def up(self) -> "Cluster":
         """Start or repair the cluster and return when pods can run. Concurrent calls wait for each other."""
         requirements.require(requirements.RUNTIME, self.progress)
-        programs = binaries.build_all(self.settings.cache, self.progress)
+        programs = binaries.build(self.settings.cache, self.progress)
         with self._alone():
             self._refuse_foreign_folder()
             if self._beyond_repair():

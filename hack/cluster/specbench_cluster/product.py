@@ -85,7 +85,7 @@ class Product:
             folder = ROOT / "examples" / "llama-cpp-image"
             self._image(Build(self._models(), folder / "Dockerfile", LLAMA_IMAGE, None, None, {"LLAMA_IMAGE": bare}))
 
-    def install(self, *values: str, chart: Path = CHART) -> None:
+    def install(self, *values: str) -> None:
         """Install or upgrade the chart with Helm, and wait until the operator is ready."""
         repository, tag = self.image.rsplit(":", 1)
         # The tag stays the same when the image changes, so a digest of the archive triggers the rollout.
@@ -97,7 +97,7 @@ class Product:
         settings += [f"fence.stores[{n}].{setting}" for n, row in enumerate(_STORES) for setting in row]
         chosen = [word for setting in settings for word in ("--set", setting)]
         how = ["--create-namespace", "--take-ownership", "--wait", "--timeout", "3m"]
-        self.helm("upgrade", self.release, str(chart), "--install", *how, *chosen)
+        self.helm("upgrade", self.release, str(CHART), "--install", *how, *chosen)
 
     def uninstall(self) -> None:
         """Remove the release and its namespace. The CRDs stay, as the chart's annotation requests."""

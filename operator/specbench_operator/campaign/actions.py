@@ -6,7 +6,7 @@ than `parallelism` allows. Runs that the campaign suspended are resumed before n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from specbench_operator.campaign.campaign_view import CampaignView
@@ -34,7 +34,7 @@ def _compares_with(planned: RequiredRun, campaign: str) -> bool:
 
 
 def patches(view: CampaignView) -> tuple[RunPatch, ...]:
-    """Patches that suspend and resume runs, apply changes of the template, and adopt orphans."""
+    """Patches that suspend and resume runs, and apply changes of the template."""
     resumed = set(_runs_to_resume(view))
     planned = {run.name: run for run in view.plan.runs}
     changes = (
@@ -46,15 +46,7 @@ def patches(view: CampaignView) -> tuple[RunPatch, ...]:
         for run in view.existing
         if not run.deleting
     )
-    return (*(patch for patch in changes if patch.change), *_adoptions(view, planned))
-
-
-def _adoptions(view: CampaignView, planned: Mapping[str, RequiredRun]) -> Iterator[RunPatch]:
-    """Set the owner, labels and annotations of orphans. Their spec is left as their author wrote it."""
-    for run in view.adopted:
-        meta = run_manifest(view.plan, planned[run.name], view.round.token, view.round.fire_time)["metadata"]
-        change = {key: meta[key] for key in ("labels", "annotations", "ownerReferences")}
-        yield RunPatch(run.ref, run.version, {"metadata": change})
+    return tuple(patch for patch in changes if patch.change)
 
 
 def deletions(view: CampaignView) -> tuple[RunDeletion, ...]:

@@ -24,7 +24,6 @@ from specbench_operator.state.timestamps import format_timestamp
 OTHER_RUN_REASONS: Mapping[OtherRunKind, str] = {
     OtherRunKind.FOREIGN: "NameTaken",
     OtherRunKind.LEFTOVER: "WaitingForRemoval",
-    OtherRunKind.ORPHAN: "TakenOver",
 }
 """Reason why a planned run is not created, by who owns the run that has its name."""
 

@@ -15,7 +15,7 @@ from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignRound, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus, Phase
-from specbench_operator.campaign.round_plan import RequiredRun, RoundPlan, adoptable_orphans, plan_round
+from specbench_operator.campaign.round_plan import RequiredRun, RoundPlan, plan_round
 from specbench_operator.state.campaign import CampaignObservation, ObservedRun, OtherRunKind
 from specbench_operator.state.conditions import find_condition
 
@@ -130,8 +130,6 @@ class CampaignView:
     exhausted: bool
     generation: int
     now: datetime
-    adopted: tuple[ObservedRun, ...] = ()
-    """Planned runs that nobody owns, and that the campaign becomes the owner of now."""
 
     @property
     def spec(self) -> CampaignSpec:
@@ -177,7 +175,7 @@ class CampaignView:
     @property
     def complete(self) -> bool:
         """Whether every planned run is over, or cannot be created because its name is taken."""
-        return not (self.missing or self.blocked_by_leftover or self.adopted) and all(run.over for run in self.existing)
+        return not (self.missing or self.blocked_by_leftover) and all(run.over for run in self.existing)
 
     @property
     def stopped(self) -> bool:
@@ -210,7 +208,7 @@ class CampaignView:
 
         Runs that the campaign suspended do not count; runs that were suspended by hand do.
         """
-        occupied = sum(not run.over and not run.resumable for run in (*self.runs, *self.adopted))
+        occupied = sum(not run.over and not run.resumable for run in self.runs)
         return max(self.spec.parallelism - occupied, 0)
 
 
@@ -230,19 +228,17 @@ def build_campaign_view(
     generation = int(resource["metadata"].get("generation", 0))
     spending = round_spending(plan.campaign.spec, previous, present.number, observed.runs, now)
     exhausted = is_exhausted(spending, previous, present.number, generation)
-    orphans = adoptable_orphans(plan, present.number, observed.orphans)
-    other_runs = {**observed.other_runs, **{run.name: OtherRunKind.ORPHAN for run in orphans}}
     return CampaignView(
-        plan, present, previous, observed.runs, other_runs, spending, exhausted, generation, now, orphans
-    )  # fmt: skip
+        plan, present, previous, observed.runs, observed.other_runs, spending, exhausted, generation, now
+    )
 
 
 def forecast_gpu_hours(view: CampaignView) -> float | None:
     """GPU-hours of the whole round: those spent, and for each point that remains as many as a measured one took.
 
-    None until a launch on GPUs was measured. Points of adopted results took no GPU time of the run that adopts them.
+    None until a launch on GPUs was measured; a run that only adopts results has none.
     """
-    known = [run for run in view.existing if run.launch_measured and not run.spec.get("results", {}).get("adopt")]
+    known = [run for run in view.existing if run.launch_measured and run.gpu_seconds]
     measured = sum(run.measured * run.gpus for run in known)
     if not measured:
         return None

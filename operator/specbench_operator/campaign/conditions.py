@@ -113,9 +113,6 @@ def _stopped(view: CampaignView) -> CampaignState:
 
 def _in_progress(view: CampaignView) -> CampaignState:
     unfinished = [run for run in view.existing if not run.over]
-    if view.adopted:
-        message = f"the campaign becomes the owner of {list_names([run.name for run in view.adopted])}"
-        return CampaignState(CampaignPhase.RUNNING, "TakingOver", message, reconciling=True)
     if not (unfinished or view.missing):
         left = list_names([run.name for run in view.blocked_by_leftover])
         message = f"an earlier campaign of this name left {left}: waiting for Kubernetes to remove them"

@@ -13,7 +13,7 @@ import json
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,13 +21,13 @@ from typing import Any
 from specbench_api import API_VERSION
 from specbench_api.campaign.expansion import PlannedRun, campaign_refusals, expand_campaign
 from specbench_api.campaign.matrix import cell_text, short_cell_text
-from specbench_api.campaign.names import ANNOTATION_CELL, run_name
+from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.plan.canonical import NOT_MEASURED
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.parsing import parse_campaign, parse_run
-from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_RERUN, ObservedRun
+from specbench_api.spec.parsing import parse_campaign
+from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_RERUN
 
 PROPAGATED = tuple(field for field in NOT_MEASURED if field not in ("suspend", "results", "placement"))
 """Fields of the template that are applied to existing runs. Placement and the location of results never change."""
@@ -195,28 +195,3 @@ def run_manifest(plan: RoundPlan, planned: RequiredRun, token: str, fire_time: s
     cause = {ANNOTATION_RERUN: token} | ({ANNOTATION_FIRE_TIME: fire_time} if fire_time else {})
     annotations = {**meta["annotations"], **cause}
     return {**resource, "metadata": {**meta, "annotations": annotations, "ownerReferences": [owner]}}
-
-
-def adoptable_orphans(plan: RoundPlan, number: int, orphans: Sequence[ObservedRun]) -> tuple[ObservedRun, ...]:
-    """The orphans that the campaign becomes the owner of, as a ReplicaSet adopts a matching pod without an owner.
-
-    `specbench recover` makes such a run from the results of a lost one. The name of a campaign's run contains a hash of
-    what it measures, so the orphan must adopt results and measure exactly what is hashed in its name.
-    """
-    return tuple(
-        run
-        for run in orphans
-        if run.name in plan.names and not run.deleting and _adopts_and_matches_name(plan, number, run)
-    )
-
-
-def _adopts_and_matches_name(plan: RoundPlan, number: int, run: ObservedRun) -> bool:
-    if not (run.spec.get("results") or {}).get("adopt"):
-        return False
-    meta = plan.campaign.metadata
-    identity = {"name": run.name, "namespace": meta.namespace}
-    try:
-        parsed = parse_run({"apiVersion": API_VERSION, "kind": "SpecBenchRun", "metadata": identity, "spec": run.spec})
-    except InvalidSpec:
-        return False
-    return run_name(meta.name, parsed.spec, number) == run.name

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND, campaign_in_name
+from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND
 from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, Raw, Reader
 from specbench_operator.cluster.object_cache import CacheReader
 from specbench_operator.cluster.parsing import controller_uid, whole_number
@@ -132,7 +132,6 @@ class CampaignObserver:
             resource=resource,
             runs=tuple(self._runs(resource, [raw["metadata"] for raw in marked if controller_uid(raw) == uid])),
             other_runs={raw["metadata"]["name"]: other_run_kind(raw, name) for raw in other_runs},
-            orphans=tuple(self._orphans(namespace, name, other_runs)),
             live=self._live,
         )
 
@@ -160,14 +159,6 @@ class CampaignObserver:
             raw = self._api.get(RUN, each["namespace"], each["name"])
             if raw is not None and raw["metadata"]["uid"] == each["uid"]:
                 yield raw
-
-    def _orphans(self, namespace: str, campaign: str, other_runs: list[Raw]) -> Iterator[ObservedRun]:
-        for bare in other_runs:
-            meta = bare["metadata"]
-            if not meta.get("ownerReferences") and campaign_in_name(meta["name"]) == campaign:
-                raw = self._api.get(RUN, namespace, meta["name"])
-                if raw is not None and raw["metadata"]["uid"] == meta["uid"] and not controller_uid(raw):
-                    yield parse_observed_run(raw)
 
 
 class CampaignWriter:

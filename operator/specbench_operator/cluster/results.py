@@ -24,10 +24,11 @@ from specbench_api.outcome.gate_report import GateReport
 from specbench_api.outcome.layout import ENDED, GATE, LAUNCHES, OVERVIEW, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.plan.expansion import expand, may_adopt
+from specbench_api.plan.canonical import differing_fields
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import POINTS_MAX
-from specbench_api.spec.results import LATEST, S3
+from specbench_api.spec.results import LATEST, S3, UID
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.store_endpoints import AddressRule, StoreAccess, store_access
 from specbench_operator.cluster.s3 import Bucket
@@ -127,7 +128,7 @@ def with_adopted_uid(resource: Mapping[str, Any], uid: str) -> Mapping[str, Any]
 
 
 def newest_matching_results(bucket: Bucket, root: str, plan: Plan) -> str | None:
-    """UID of the newest results below `root` whose plan has the same points; None if none has. Raises StoreError."""
+    """UID of the newest results below `root` whose plan measures the same; None if none does. Raises StoreError."""
     stored = {
         prefix: at
         for prefix in bucket.listing(f"{root}/").prefixes
@@ -142,12 +143,14 @@ def newest_matching_results(bucket: Bucket, root: str, plan: Plan) -> str | None
 
 
 def _is_adoptable(data: bytes | None, plan: Plan, uid: str) -> bool:
-    """Whether the document is a plan that the run may continue with. `uid`: name of its folder in S3."""
+    """Whether the document is this plan. `uid`: name of its folder in S3."""
+    if not re.fullmatch(UID, uid):
+        return False
     try:
         stored_plan = Plan.from_untrusted_json(data or b"")
     except ValueError:
         return False  # written by another version, so these results cannot be adopted
-    return stored_plan.uid == uid and may_adopt(plan, stored_plan)
+    return not differing_fields(stored_plan, plan.model_copy(update={"uid": uid}))
 
 
 PROGRESS = "progress.json"
@@ -225,7 +228,7 @@ class ResultsReader:
             return error.failure
 
     def latest(self, run: SpecBenchRun) -> str | StoreFailure | None:
-        """UID of the newest results of this run's name that measure the same points; None if there are none.
+        """UID of the newest results of this run's name that measure the same; None if there are none.
 
         Raises Retry for errors of the API server.
         """

@@ -18,7 +18,6 @@ from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.outcome.termination import Exit
-from specbench_api.plan.estimate import report_deadline_s
 from specbench_api.plan.names import (
     LABEL_ROLE,
     LABEL_RUN_UID,
@@ -333,7 +332,7 @@ def report_job(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
         client_pod(
             run, args, settings, {SLO_VARIABLE: slo.to_line()} if slo else {}, resources=report_requirements(run)
         ),
-        report_deadline_s(run.spec),
+        run.spec.report_deadline_seconds,
         Exit.BAD_INPUT,
     )
 
@@ -356,7 +355,7 @@ def gate_job(run: SpecBenchRun, request: GateRequest, settings: OperatorSettings
             resources=report_requirements(run),
             plan=False,
         ),
-        report_deadline_s(run.spec),
+        run.spec.report_deadline_seconds,
         Exit.BAD_INPUT,
     )
 

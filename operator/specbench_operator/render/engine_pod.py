@@ -14,7 +14,7 @@ from typing import Any
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.expansion import launch_order
-from specbench_api.plan.names import LABEL_MANAGED, LABEL_ROLE, MANAGER, ROLE_ENGINE, plan_name
+from specbench_api.plan.names import ROLE_ENGINE, plan_name
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.plan.template_validation import (
     CACHE_FOLDER,
@@ -25,7 +25,7 @@ from specbench_api.plan.template_validation import (
 )
 from specbench_api.plan.validation import PREFERRED, REQUIRED, TERMS
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.placement import ModelCache, PinNode, Placement, TopologySpread
+from specbench_api.spec.placement import ModelCache, PinNode, Placement
 from specbench_api.spec.pod_template import PodTemplate
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.host_facts_container import probe_container
@@ -63,10 +63,8 @@ def placement_fields(run: SpecBenchRun, preferred_nodes: Sequence[str]) -> Manif
         "nodeSelector": dict(placement.node_selector),
         "tolerations": [toleration.to_dict() for toleration in placement.tolerations],
         "affinity": affinity(placement, preferred_nodes),
-        "topologySpreadConstraints": [_spread_constraint(row) for row in placement.topology_spread_constraints],
         "priorityClassName": placement.priority_class_name,
         "runtimeClassName": placement.runtime_class_name,
-        "schedulerName": placement.scheduler_name,
         "serviceAccountName": placement.engine_service_account_name,
         "resourceClaims": [{"name": RESOURCE_CLAIM, "resourceClaimTemplateName": claim}] if claim else None,
     }
@@ -105,11 +103,6 @@ _PIN_RULES = {PinNode.PREFER: _prefer_nodes, PinNode.REQUIRE: _require_nodes}
 
 def _node_named(node: str) -> Manifest:
     return {"key": "metadata.name", "operator": "In", "values": [node]}
-
-
-def _spread_constraint(row: TopologySpread) -> Manifest:
-    engines = {"matchLabels": {LABEL_MANAGED: MANAGER, LABEL_ROLE: ROLE_ENGINE}}
-    return {"labelSelector": engines, **row.to_dict()}
 
 
 SHARED_MEMORY = "32Gi"

@@ -100,7 +100,7 @@ def creations(run_view: RunView, state: RunState) -> Manifests:
         manifest
         for manifest in (
             *_network_objects(run_view),
-            *_plan_objects(run_view),
+            plan_config_map(run_view.run, run_view.plan),
             *_launch_objects(run_view),
             *_serving_objects(run_view),
             *_report_objects(run_view, state),
@@ -120,12 +120,6 @@ def _network_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
     """The NetworkPolicies, which are created before the pods that they select."""
     if run_view.settings.network_policies is not None:
         yield from network_policies(run_view.run, run_view.settings.network_policies)
-
-
-def _plan_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
-    """The plan's ConfigMap. It is immutable, so a run that adopts results first reads their plan from S3."""
-    if run_view.run.spec.results.adopt is None or run_view.stored is not None:
-        yield plan_config_map(run_view.run, run_view.plan)
 
 
 def _launch_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:

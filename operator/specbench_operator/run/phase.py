@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.conditions import GroupState, Phase, QueueReason
 from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
@@ -25,6 +26,7 @@ _NOT_YET_ENDED = {
     True: "the last client has not ended yet",
 }
 """Messages, by whether the run measures servers that are already running."""
+_NOT_READ = StoreFailure("WaitingForS3", "", refused=False)
 ACTIVE_PHASES = (Phase.PENDING, Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.ANALYZING)
 
 
@@ -75,9 +77,9 @@ def _measuring(run_view: RunView) -> RunState:
     if run_view.children.leftovers:
         return _blocked(run_view.children, phase)
     if run_view.stored is None and view.live_launch is None:
-        cause = run_view.store_failure.message if run_view.store_failure else ""
-        reason = run_view.store_failure.reason if run_view.store_failure else "WaitingForS3"
-        return RunState(phase, reason, join_sentences(("no engine is launched while S3 cannot be read", cause)))
+        failure = run_view.store_failure or _NOT_READ
+        message = join_sentences(("no engine is launched while S3 cannot be read", failure.message))
+        return RunState(phase, failure.reason, message)
     if view.next_launch is not None and run_view.holds_gpus:
         return RunState(phase, "WaitingForRelease", _NEXT_AFTER[run_view.children.running_already])
     where = f"arm {view.group.arm}: group {view.group.index + 1} of {len(run_view.groups)}"
@@ -108,13 +110,13 @@ def _analyzing(run_view: RunView) -> RunState:
     if run_view.holds_gpus:
         return RunState(Phase.ANALYZING, "WaitingForRelease", _NOT_YET_ENDED[run_view.children.running_already])
     if run_view.stored is None:
-        failure = run_view.store_failure or StoreFailure("WaitingForS3", "", refused=False)
+        failure = run_view.store_failure or _NOT_READ
         return RunState(Phase.ANALYZING, failure.reason, failure.message)
-    report = run_view.children.report
-    return _with_report_job(run_view, report) if report else _without_report_job(run_view)
+    report, summary = run_view.children.report, run_view.stored.summary
+    return _with_report_job(run_view, report, summary) if report else _without_report_job(run_view, summary)
 
 
-def _with_report_job(run_view: RunView, report: Job) -> RunState:
+def _with_report_job(run_view: RunView, report: Job, summary: RunSummary | None) -> RunState:
     """The state while a report Job exists. No engine holds GPUs by now, so the Job may wait and may be repeated."""
     pods = run_view.children.pods_of(report)
     ended = judge_ended_client(report, pods, run_view.settings, run_view.now)
@@ -123,10 +125,10 @@ def _with_report_job(run_view: RunView, report: Job) -> RunState:
         return RunState(Phase.ANALYZING, "Analyzing", message)
     if ended.stage is LaunchStage.FAILED:
         return _report_failed(report, ended.reason, join_sentences(("the report failed", ended.message)))
-    if run_view.stored is None or run_view.stored.summary is None:
+    if summary is None:
         message = "the report Job succeeded, but summary.json is missing in S3"
         return _report_failed(report, ClientReason.RESULTS_MISSING, message)
-    return _succeeded(run_view)
+    return RunState(Phase.SUCCEEDED, "Finished", summary.headline)
 
 
 def _report_failed(report: Job, reason: str, message: str) -> RunState:
@@ -134,17 +136,11 @@ def _report_failed(report: Job, reason: str, message: str) -> RunState:
     return RunState(Phase.FAILED, reason, f"{message}; {remedy}", retryable=True)
 
 
-def _without_report_job(run_view: RunView) -> RunState:
+def _without_report_job(run_view: RunView, summary: RunSummary | None) -> RunState:
     """The state without a report Job. Only adopted results to which this run adds nothing need no new report.
 
     The number of points in an older summary is no proof: a point may have been removed and measured again.
     """
-    summary = run_view.stored.summary if run_view.stored else None
     if summary and summary.points_measured == run_view.measured and not run_view.has_launched:
-        return _succeeded(run_view)
+        return RunState(Phase.SUCCEEDED, "Finished", summary.headline)
     return RunState(Phase.ANALYZING, "Analyzing", "the report is being made", report_due=True)
-
-
-def _succeeded(run_view: RunView) -> RunState:
-    summary = run_view.stored.summary if run_view.stored else None
-    return RunState(Phase.SUCCEEDED, "Finished", summary.headline if summary else "")

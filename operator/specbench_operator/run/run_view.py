@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from specbench_api.errors import Problem
 from specbench_api.fence.model import Limits
 from specbench_api.plan.estimate import SECONDS_AN_HOUR
-from specbench_api.plan.expansion import expand, may_adopt
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import (
     IN_PROGRESS_PHASES,
@@ -104,30 +104,17 @@ def _is_ahead(other: NamespaceRun, own: tuple[str, str]) -> bool:
     return startable and not (other.suspended or other.deleting) and (other.created, other.name) < own
 
 
-def select_plan(run: SpecBenchRun, config_map: str | None, stored: str | None) -> Plan:
+def select_plan(run: SpecBenchRun, config_map: str | None) -> Plan:
     """The plan that the run started with, because an upgraded operator might expand the spec differently.
 
-    `config_map`: plan.json of the run's ConfigMap. `stored`: plan.json of the results that the run adopts, if it does.
-    If the adopted plan measures the same, perhaps with other names or in another order, the run continues with that
-    plan, because one results folder has one plan.json. Engines are started from it, and whoever may write to the bucket
-    may have written it, so its contents are checked. Raises InvalidSpec for a spec that cannot be expanded.
+    `config_map`: plan.json of the run's ConfigMap; another version may have written it. Raises InvalidSpec for a spec
+    that cannot be expanded.
     """
-    own = _parse_plan(config_map)
-    if own is not None and own.uid == run.results_uid:
-        return own
-    own = expand(run)
-    adopted = None if run.spec.results.adopt is None else _parse_plan(stored)
-    if adopted is None or not may_adopt(own, adopted):
-        return own
-    return adopted.model_copy(update={"uid": own.uid, "placement": own.placement})
-
-
-def _parse_plan(text: str | None) -> Plan | None:
-    """The plan; None if there is none or if another version wrote it."""
     try:
-        return None if text is None else Plan.from_untrusted_json(text.encode())
+        started = None if config_map is None else Plan.from_untrusted_json(config_map.encode())
     except ValueError:
-        return None
+        started = None
+    return started if started is not None and started.uid == run.results_uid else expand(run)
 
 
 def secret_problems(
@@ -231,7 +218,7 @@ def build_run_view(
     """Derive the view from the observation. Raises InvalidSpec for a spec that cannot be expanded."""
     children = children_of(observed, run.metadata.uid, settings, now)
     stored = observed.stored if isinstance(observed.stored, StoredResults) else None
-    plan = select_plan(run, observed.plan_json, stored.plan_json if stored else None)
+    plan = select_plan(run, observed.plan_json)
     if stored is not None and plan.stop is None:
         stored = replace(stored, ended={})
     wait = _namespace_wait(run, observed, children, previous, settings)

@@ -128,8 +128,6 @@ class OtherRunKind(StrEnum):
     """Somebody else. The campaign never changes it."""
     LEFTOVER = "Leftover"
     """A deleted campaign of the same name. The garbage collector is removing the run."""
-    ORPHAN = "Orphan"
-    """Nobody. It adopts the results of the planned run of this name, so the campaign becomes its owner."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +138,6 @@ class CampaignObservation:
     runs: tuple[ObservedRun, ...] = ()
     other_runs: Mapping[str, OtherRunKind] = field(default_factory=dict)
     """Name → owner of all other runs of the namespace, because a run whose name is taken cannot be created."""
-    orphans: tuple[ObservedRun, ...] = ()
-    """The other runs without an owner whose name may be one of this campaign's runs."""
     live: bool = True
     """Read from the API server. If not, it is from the cache, and may be outdated."""
 

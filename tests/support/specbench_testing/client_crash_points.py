@@ -340,10 +340,9 @@ def enumerate_client(
     select: Select,
     *,
     lanes: int = 2,
-    progress: Callable[[str], object] = print,
 ) -> Enumeration:
     """Try the selected crash points, in `lanes` lanes at a time."""
-    found = Enumeration("client", progress)
+    found = Enumeration()
     by_name = {life.name: life for life in LIVES}
     starts: dict[str, Mapping[str, bytes]] = {}
     left: dict[str, Mapping[str, bytes]] = {}

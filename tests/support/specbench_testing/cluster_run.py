@@ -63,6 +63,10 @@ class ClusterRun:
         eventually(reached, f"{self.name} is not {phases}: {seen}", within_s)
         return seen
 
+    def has_ended(self) -> bool:
+        """Whether the run has its completion time, or is deleted."""
+        return not self._exists() or bool(self.status().get("completionTime"))
+
     def ends(self, phase: str = "Succeeded", within_s: float = WITHIN_S) -> dict[str, Any]:
         """Wait until the run has ended and its GPUs are free; return its status."""
         self.wait_for_phase(phase, within_s=within_s)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -84,10 +83,11 @@ def kind_of_write(write: str) -> str:
 
 @dataclass
 class Enumeration:
-    """All results of one writer, and what its uninterrupted lives wrote. Safe for use from several threads."""
+    """All results of one writer, and what its uninterrupted lives wrote. Safe for use from several threads.
 
-    writer: str
-    progress: Callable[[str], object]
+    It prints the progress: pytest shows it when the test fails, and with -s.
+    """
+
     writes: dict[str, list[WriteKey]] = field(default_factory=dict)
     points: list[CrashPoint] = field(default_factory=list)
     results: list[CrashPointResult] = field(default_factory=list)
@@ -100,13 +100,13 @@ class Enumeration:
         self.writes[life] = list(writes)
         new = select(life, writes)
         self.points += new
-        self.progress(f"{self.writer}, {life}: {len(writes)} writes, {len(new)} crash points")
+        print(f"{life}: {len(writes)} writes, {len(new)} crash points", flush=True)  # noqa: T201
 
     def add(self, result: CrashPointResult) -> None:
-        """Add a result and report the progress."""
+        """Add a result."""
         with self._lock:
             self.results.append(result)
-            self.progress(f"[{len(self.results)}/{len(self.points)}] {result}")
+            print(f"[{len(self.results)}/{len(self.points)}] {result}", flush=True)  # noqa: T201
 
     @property
     def kinds_of_writes(self) -> set[str]:
@@ -123,17 +123,3 @@ class Enumeration:
     def _untried(self) -> list[CrashPoint]:
         tried = {each.point for each in self.results}
         return [point for point in self.points if point not in tried]
-
-
-def table(enumerations: Sequence[Enumeration]) -> str:
-    """The numbers of crash points and differences, as a table in Markdown."""
-    rows = ["| writer | writes | " + " | ".join(FaultKind) + " | crash points | differences |"]
-    rows.append("|---" * (len(FaultKind) + 4) + "|")
-    for each in enumerations:
-        counts = Counter(result.point.kind for result in each.results)
-        writes = len({result.point.at for result in each.results})
-        cells = [str(counts[kind] or "–") for kind in FaultKind]
-        wrong = len({result.point for result in each.results if result.differences or not result.reached})
-        cells += [str(len(each.results)), str(wrong + len(each.later))]
-        rows.append(f"| {each.writer} | {writes} | " + " | ".join(cells) + " |")
-    return "\n".join(rows)

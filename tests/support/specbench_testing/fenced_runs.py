@@ -19,7 +19,6 @@ FENCE: dict[str, Any] = {
     "resourceClaimTemplates": ["gpu"],
     "priorityClasses": ["low"],
     "runtimeClasses": [],
-    "schedulers": [],
     "nodeLabels": ["nvidia.com/*", "topology.kubernetes.io/zone"],
     "tolerations": ["nvidia.com/gpu"],
     "gpuResources": ["nvidia.com/*"],
@@ -226,7 +225,6 @@ REFUSED: list[tuple[Edits, str]] = [
     ),
     *((edits, "placement.priorityClassName") for edits in _of("placement.priorityClassName", "system-node-critical")),
     *((edits, "placement.runtimeClassName") for edits in _of("placement.runtimeClassName", "nvidia")),
-    *((edits, "placement.schedulerName") for edits in _of("placement.schedulerName", "mine")),
     (
         {"spec.placement.nodeSelector": {"nvidia.com/a": "b", "kubernetes.io/hostname": "n"}},
         "placement.nodeSelector[kubernetes.io/hostname]",
@@ -234,10 +232,6 @@ REFUSED: list[tuple[Edits, str]] = [
     (
         {"spec.placement.client.nodeSelector": {"node-role.kubernetes.io/control-plane": ""}},
         "placement.client.nodeSelector[node-role.kubernetes.io/control-plane]",
-    ),
-    (
-        {"spec.placement.topologySpreadConstraints": [{"topologyKey": "kubernetes.io/hostname"}]},
-        "placement.topologySpreadConstraints[0].topologyKey",
     ),
     (
         _affinity("nodeAffinity", _REQUIRED, _GPU, _HOST),

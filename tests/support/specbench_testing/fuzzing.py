@@ -27,9 +27,9 @@ def shifted(seeds: range) -> range:
 
 
 def seed_parameters(seeds: range) -> list[Any]:
-    """Parameters of a fuzz test: `make test` runs the first seed, `make test-fuzz` all of them."""
+    """Parameters of a fuzz test: `make test` runs the first seed, `make test-long` all of them."""
     return [
-        pytest.param(seed, marks=[pytest.mark.draws, *([pytest.mark.fuzz] if at else [])])
+        pytest.param(seed, marks=[pytest.mark.draws, *([pytest.mark.long] if at else [])])
         for at, seed in enumerate(seeds)
     ]
 

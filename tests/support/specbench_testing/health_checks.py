@@ -1,7 +1,7 @@
 """The health that tools report for a resource: Flux and kstatus, Argo CD. Light stand-ins, and the real programs.
 
-tests/test_peers compares the stand-ins with the real ones: kstatus' rules with its own program in every `make test`,
-Argo CD's Lua (here Lua 5.1 with the libraries that Argo CD provides) with Argo CD's own in `make test-peers`.
+tests/test_peers compares the stand-ins with the real ones in `make test-long`: kstatus' rules with its own program,
+Argo CD's Lua (here Lua 5.1 with the libraries that Argo CD provides) with Argo CD's own.
 """
 
 from __future__ import annotations

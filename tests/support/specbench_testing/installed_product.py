@@ -20,8 +20,8 @@ from specbench_testing.resources import Resource, resource
 from specbench_testing.retries import retry_until_available
 from specbench_testing.s3_results import BUCKET, PROMPTS, StoredRun
 
-QUICK = {"SPECBENCH_IMAGE_PULL_GRACE_S": "10.0", "SPECBENCH_ENGINE_LOST_SETTLE_S": "5.0"}
-"""Shorter delays of the operator. With a decimal point, because helm's --set makes 10 a number."""
+QUICK = ("extraEnv[0].name=SPECBENCH_ENGINE_LOST_SETTLE_S", "extraEnv[0].value=5.0")
+"""A shorter delay of the operator. With a decimal point, because helm's --set makes 5 a number."""
 _NO_LOG = (400, 404)
 SLOW = ["--base-ms=90"]
 """An engine so slow that the baseline's point takes about ten seconds, so that events can occur during it."""
@@ -71,16 +71,21 @@ class InstalledProduct:
     def install(self) -> None:
         """Install with helm, and create the namespace with the Secret for S3, as a user does."""
         self.product.prepare_namespace(self.namespace)
+        self.product.kubectl("label", "namespace", self.namespace, "pod-security.kubernetes.io/enforce=restricted")
         self.product.install(*self.values)
 
     @property
     def values(self) -> tuple[str, ...]:
         """The release's values, in addition to its image."""
-        named = enumerate(QUICK.items())
-        quick = (f"extraEnv[{n}].name={name},extraEnv[{n}].value={value}" for n, (name, value) in named)
-        images = "fence.images={registry.invalid/*,docker.io/library/no-such-engine}"
-        gpus = "fence.limits.gpus=16"  # more than the node has, for runs that cannot be scheduled
-        return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", images, gpus, *quick)
+        servers = f"fence.endpoints={{http://*.{self.namespace}.svc:8000}}"
+        watched = f"watchNamespaces={{{self.namespace}}}"
+        return (watched, servers, "rbac.readNodes=true", "fence.commands=true", *QUICK)
+
+    def leader(self) -> str:
+        """The operator's pod that holds the Lease."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.product.system}/leases"
+        (lease,) = self.cluster.call("GET", path)["items"]
+        return str(lease["spec"].get("holderIdentity") or "")
 
     def operators(self) -> list[Resource]:
         """Pods of the operator."""

@@ -192,18 +192,6 @@ INVALID_SPECS = (
         {"source": "speed-bench", "config": "qualitative", "entropy": ["Low"]},
         "dataset.entropy needs source speed-bench",
     ),
-    _dataset("random words without allowRandom", {"source": "random", "count": 5}, "random words mislead"),
-    _dataset(
-        "random words with allowRandom false",
-        {"source": "random", "count": 5, "allowRandom": False},
-        "random words mislead",
-    ),
-    _dataset("random words without a count", {"source": "random", "allowRandom": True}, "random words mislead"),
-    _dataset(
-        "a number of words of another source",
-        {"source": "gsm8k", "words": 5},
-        "with another source, remove dataset.allowRandom and dataset.words",
-    ),
     _dataset(
         "a file with two locations",
         {"source": "csv", "uri": "x.csv", "pvc": {"claimName": "data", "path": "x.csv"}},
@@ -214,11 +202,6 @@ INVALID_SPECS = (
         {"source": "csv", "pvc": {"claimName": "data", "path": "../x.csv"}},
         "leaves the volume",
         below="pvc",
-    ),
-    _dataset(
-        "prompts and turns",
-        {"source": "gsm8k", "count": 5, "turns": 5},
-        "dataset.count (prompts) and dataset.turns (requests in one pass) both limit the prompts",
     ),
     InvalidSpecCase(
         "sessions with longer answers than the workload",
@@ -694,19 +677,6 @@ INVALID_SPECS = (
         "did you mean nodeAffinity",
     ),
     InvalidSpecCase(
-        "a spread constraint without a key",
-        {"spec.placement": {"topologySpreadConstraints": [{"maxSkew": 1}]}},
-        "spec.placement.topologySpreadConstraints[0].topologyKey",
-        "Required value",
-        "field required",
-    ),
-    InvalidSpecCase(
-        "a spread constraint with a space in its key",
-        {"spec.placement": {"topologySpreadConstraints": [{"topologyKey": "a b"}]}},
-        "spec.placement.topologySpreadConstraints[0].topologyKey",
-        "should match",
-    ),
-    InvalidSpecCase(
         "a deadline below the minimum",
         {"spec.activeDeadlineSeconds": 5},
         "spec.activeDeadlineSeconds",
@@ -904,10 +874,6 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ),
     ("a mix", {"spec.workloads[0].dataset": {**MIX, "count": 40}}),
     (
-        "random words with allowRandom",
-        {"spec.workloads[0].dataset": {"source": "random", "count": 5, "allowRandom": True}},
-    ),
-    (
         "an entropy tier with a pinned revision and a seed",
         {
             "spec.workloads[0].dataset": {
@@ -915,7 +881,7 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "config": "throughput_8k",
                 "revision": "0123abc",
                 "entropy": ["Low", "High"],
-                "turns": 80,
+                "count": 80,
                 "seed": 7,
                 "allowMissing": True,
             }
@@ -941,7 +907,7 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ),
     (
         "a trace at its own speed",
-        {"spec.load": {"slots": 8, "arrival": {"process": "Trace", "uri": "s3://b/trace.csv", "column": "at"}}},
+        {"spec.load": {"slots": 8, "arrival": {"process": "Trace", "uri": "s3://b/trace.csv"}}},
     ),
     (
         "a trace stretched to several rates",
@@ -1034,13 +1000,8 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
                     "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}},
                     "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]},
                 },
-                "topologySpreadConstraints": [
-                    {"topologyKey": "topology.kubernetes.io/zone"},
-                    {"topologyKey": "rack", "maxSkew": 2, "labelSelector": {"matchLabels": {"team": "a"}}},
-                ],
                 "pinNode": "Require",
                 "runtimeClassName": "nvidia",
-                "schedulerName": "bin-packing",
                 "engineServiceAccountName": "bench-engine",
                 "sharedMemory": "16Gi",
                 "modelCache": {"claimName": "hub-cache", "subPath": "team"},

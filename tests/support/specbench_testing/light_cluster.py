@@ -16,7 +16,7 @@ from pathlib import Path
 
 from specbench_cluster import Cluster as Ground
 from specbench_cluster import Settings, certificates, configuration
-from specbench_cluster.binaries import build_all
+from specbench_cluster.binaries import build
 from specbench_cluster.cluster import to_stderr
 from specbench_cluster.components import COMPONENTS, ETCD_PEER_PORT, ETCD_PORT, answers, listens
 from specbench_cluster.settings import API_PORT, HOST_IP, S3
@@ -83,7 +83,7 @@ class _Ports:
 
 def _link_programs(settings: Settings) -> None:
     settings.programs.mkdir(parents=True)
-    for name, program in build_all(settings.cache, to_stderr).items():
+    for name, program in build(settings.cache, to_stderr).items():
         (settings.programs / name).symlink_to(program)
     settings.logs.mkdir()
 

@@ -356,14 +356,13 @@ def enumerate_operator(
     lives: Sequence[Life] = LIVES,
     lanes: int = 3,
     concurrent: int = 5,
-    progress: Callable[[str], object] = print,
 ) -> Enumeration:
     """Try the selected crash points of these lives.
 
     Each kill has an operator to itself, in one of `lanes` lanes at a time. The other faults concern one run only, so
     that `concurrent` of them share one operator.
     """
-    found = Enumeration("operator", progress)
+    found = Enumeration()
     expected: dict[str, EndState] = {}
     by_name = {life.name: life for life in lives}
     kills: SimpleQueue[CrashPoint] = SimpleQueue()

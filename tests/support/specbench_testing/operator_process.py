@@ -25,6 +25,8 @@ from specbench_testing.ports import free_port
 from specbench_testing.resources import Resource
 
 PATIENCE_S = 180.0
+LONGEST_PAUSE_S = 0.5
+"""Each look costs the API server and this process as much as some steps of the operator."""
 ACCOUNT = "specbench-operator"
 LEASE = "specbench-operator"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -85,10 +87,11 @@ T = TypeVar("T")
 
 def eventually(probe: Callable[[], T], why: str = "", within_s: float = PATIENCE_S) -> T:
     """Returns the result of `probe` as soon as it is truthy. Raises AssertionError with the last result."""
-    deadline = time.monotonic() + within_s
+    deadline, pause_s = time.monotonic() + within_s, 0.05
     while not (found := probe()):
         assert time.monotonic() < deadline, f"{why or 'the condition is not met'} within {within_s} s: {found!r}"
-        time.sleep(0.1)
+        time.sleep(pause_s)
+        pause_s = min(1.3 * pause_s, LONGEST_PAUSE_S)
     return found
 
 

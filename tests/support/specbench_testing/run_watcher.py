@@ -1,5 +1,4 @@
-"""Watches a run from start to end and records violations: two engines at once, or a manifest that
-changes.
+"""Watches a run from start to end and records violations: two engines at once, or a manifest that changes.
 
 Uses the API server's watch instead of polling, because two engines may coexist for a moment only. Each watch lasts a
 few seconds, so that its events arrive as one plain response; the next one continues there.
@@ -36,6 +35,8 @@ class RunWatcher:
         self._thread = threading.Thread(target=self._watch, name=f"watcher of {run.name}", daemon=True)
         self.violations: list[str] = []
         self.launches: set[str] = set()
+        self.seen: list[Resource] = []
+        """Versions of the run, as often as a watch ends."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -53,8 +54,9 @@ class RunWatcher:
         while not self._over.is_set():
             try:
                 version = self._follow(version) if version else self._list()
+                self._see_run()
             except (HTTPError, ApiError):
-                self._over.wait(_AGAIN_S)  # the API server is down; it keeps events, so none is missed
+                self._over.wait(_AGAIN_S)  # the API server is down, and keeps events; or the run is deleted
             try:
                 self._see_manifests(self._stored.manifests())
             except (BotoCoreError, ClientError):
@@ -87,6 +89,11 @@ class RunWatcher:
             self._engines[uid] = pod
         self._see_engines()
         return str(pod["metadata"]["resourceVersion"])
+
+    def _see_run(self) -> None:
+        run = self._run.cluster.call("GET", self._run.path)
+        if run["metadata"]["uid"] == self._run.uid and run not in self.seen[-1:]:
+            self.seen.append(run)
 
     def _see_engines(self) -> None:
         living = sorted(pod["metadata"]["name"] for pod in self._engines.values() if is_living(pod))

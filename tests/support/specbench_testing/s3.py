@@ -7,7 +7,6 @@ SPECBENCH_TEST_S3=endpoint,key,secret,bucket makes the tests use another server,
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,8 +21,8 @@ import pytest
 from botocore.config import Config
 
 from specbench_client.store.s3 import S3Store, s3_client
-from specbench_cluster import binaries
-from specbench_cluster.commands import locked
+from specbench_cluster.binaries import build
+from specbench_cluster.cluster import to_stderr
 from specbench_cluster.settings import Settings
 from specbench_testing.ports import free_port
 
@@ -111,16 +110,7 @@ def _listens(port: int) -> bool:
 
 def versitygw() -> Path:
     """The program; built if it is missing."""
-    cache = Settings().cache
-    tool = next(tool for tool in binaries.TOOLS if tool.name == "versitygw")
-    program = binaries.path_of(cache, tool)
-    with locked(cache / "build.lock"):
-        if not program.exists():
-            go = shutil.which("go")
-            if go is None:
-                raise RuntimeError("the tests need a real S3 server: install Go, or set SPECBENCH_TEST_S3")
-            binaries._build(go, cache, tool)
-    return program
+    return build(Settings().cache, to_stderr, "versitygw")["versitygw"]
 
 
 @pytest.fixture(scope="session")

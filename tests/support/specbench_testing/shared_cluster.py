@@ -17,11 +17,14 @@ import pytest
 
 from specbench_cluster import Cluster as Ground
 from specbench_cluster import ClusterError, Settings
-from specbench_cluster.binaries import build_all, programs
+from specbench_cluster.binaries import build
 from specbench_cluster.cluster import to_stderr
 from specbench_cluster.commands import locked
 from specbench_cluster.processes import Process, identify
 from specbench_testing.cluster import Cluster
+
+GPUS = 64
+"""More than tests in several processes use at a time, so that no run waits for those of another test."""
 
 
 @contextmanager
@@ -32,7 +35,7 @@ def borrowed_cluster() -> Iterator[Cluster]:
     if given:
         yield Cluster.at(Path(given))
         return
-    ground = Ground()
+    ground = Ground(Settings(gpus=GPUS))
     try:
         lease = _take(ground)
     except ClusterError as error:
@@ -43,22 +46,14 @@ def borrowed_cluster() -> Iterator[Cluster]:
         _give_back(ground, lease)
 
 
-def others_at_work(ground: Ground) -> bool:
-    """Whether another living test process uses the cluster; leases of killed processes do not count."""
-    mine = f"{os.getpid()}-"
-    return any(_alive(lease) for lease in _leases(ground).glob("*.lease") if not lease.name.startswith(mine))
-
-
 def program(name: str) -> Path:
-    """The path of kubectl, helm or kubeconform: installed on the machine, or built by hack/cluster."""
+    """The path of kubectl or helm: installed on the machine, or built by hack/cluster."""
     skip_without_cluster()
     found = shutil.which(name)
     if found:
         return Path(found)
-    cache = Settings().cache
     try:
-        built = programs(cache)[name]
-        return built if built.exists() else build_all(cache, to_stderr)[name]
+        return build(Settings().cache, to_stderr, "node" if name == "kubectl" else name)[name]
     except ClusterError as error:
         pytest.fail(f"{name} is neither on PATH nor can it be built: {error}", pytrace=False)
 

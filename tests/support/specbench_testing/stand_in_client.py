@@ -96,7 +96,7 @@ class _Player:
         try:
             ending = self._ending()
         except Exception as error:  # noqa: BLE001 -- a client reports every error
-            ending = termination_of(error, None)
+            ending = termination_of(error)
         self.stage.end(self.pod, ending)
 
     def _ending(self) -> Termination:
@@ -272,7 +272,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--namespace", required=True)
     given: Any = parser.parse_args()
-    setattr(html, "svgs", lambda _: [])  # noqa: B010 -- drawing takes most of a report's time, and other tests draw
+    setattr(html, "draw_figures", lambda _: {})  # noqa: B010 -- drawing takes most of a report's time, and other tests draw
     stage = NamespaceStage(Cluster.at(given.kubeconfig), given.namespace, WorkLog(given.log))
     while True:
         stage.look()

@@ -93,7 +93,7 @@ class StandInClient:
             for point in todo:
                 work.measure(point)
         message = f"group {group.index}: {len(todo)} points measured, {len(found)} were measured already"
-        return Termination(code=Exit.OK, reason="Measured", message=message, measured=len(hashes))
+        return Termination(code=Exit.OK, reason="Measured", message=message)
 
     def report(self) -> Termination:
         """Create the run's report. Raises BadInput, NotDurable."""
@@ -101,7 +101,7 @@ class StandInClient:
             summary = conclude(self.plan, self.store)
         self.note(WorkAction.REPORTED)
         message = f"{summary.points_measured} of {summary.points_total} points: {summary.headline}"
-        return Termination(code=Exit.OK, reason="Reported", message=message, measured=summary.points_measured)
+        return Termination(code=Exit.OK, reason="Reported", message=message)
 
     def note(self, act: WorkAction, point: str = "", why: str = "") -> None:
         """Append an act to the log."""

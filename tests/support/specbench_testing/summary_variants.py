@@ -8,17 +8,6 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
-from specbench_client.analysis.breakdown.acceptance_map import build_acceptance_map
-from specbench_testing.synthetic_records import SyntheticRun
-
-OF_ONE_CLASS = "Acceptance length by context, at the lightest load"
-"""The plot that runs with short prompts lack: all their steps have one class of context."""
-UNFITTED = "Time of a decode step, split by the fitted step costs"
-"""The plot that runs with one or two loads lack: no step-cost model is fitted to so few cells."""
-STORED = "Acceptance along each answer, a line a request, at the lightest load"
-"""The plot made from stored records, which a run that was never stored lacks."""
-SMALL_WORLDS_LACK = frozenset({OF_ONE_CLASS, UNFITTED, STORED})
-"""Plots for which unstored runs with short prompts at one or two loads have no data."""
 
 
 def many_cells(
@@ -42,19 +31,6 @@ def many_cells(
     ]
     crossover = summary.crossover.model_copy(update={"break_even": break_even})
     return with_cells(summary, cells).model_copy(update={"crossover": crossover})
-
-
-def mapped(world: SyntheticRun, summary: RunSummary) -> RunSummary:
-    """Add one line per request at the lightest load, as in results made from stored records."""
-    points, lightest = {point.hash: point for point in world.plan.points}, world.plan.load.levels[0]
-    cells = []
-    for cell in summary.cells:
-        slices = cell.breakdown
-        if slices is not None and slices.by_position and cell.level == lightest:
-            lines = build_acceptance_map([world.records(points[cell.points[0]])], 0)
-            slices = slices.model_copy(update={"accepted_map": lines})
-        cells.append(cell.model_copy(update={"breakdown": slices}))
-    return with_cells(summary, cells)
 
 
 def with_cells(summary: RunSummary, cells: list[Cell]) -> RunSummary:

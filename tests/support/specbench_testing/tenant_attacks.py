@@ -267,7 +267,6 @@ _NODE_ATTACKS = (
         "placement.queuePriorityClass", "placement.queuePriorityClass", {"kueue.x-k8s.io/priority-class": "urgent"},
     ),
     _fenced("runtime-class", "placement.runtimeClassName", "privileged", {"runtimeClassName": "privileged"}),
-    _fenced("own-scheduler", "placement.schedulerName", "mine", {"schedulerName": "mine"}),
     _fenced(
         "tolerate-all", "placement.tolerations", [{"operator": "Exists"}], {"tolerations": [{"operator": "Exists"}]},
         "placement.tolerations[0].key",
@@ -302,10 +301,6 @@ _NODE_ATTACKS = (
     _affinity(
         "expel-other-pods", "podAntiAffinity", _REQUIRED, [{"topologyKey": _ZONE, "namespaces": ["kube-system"]}],
         "[0].namespaces",
-    ),
-    _fenced(
-        "spread-over-hosts", "placement.topologySpreadConstraints", [{"topologyKey": _HOST}], {"topologyKey": _HOST},
-        "placement.topologySpreadConstraints[0].topologyKey",
     ),
 )  # fmt: skip
 _IMAGE_ATTACKS = (
@@ -512,9 +507,9 @@ _TEMPLATE_ATTACKS = (
 
 def _forged(name: str, field: str, value: Any) -> Attack:
     """A run that pretends to be the operator's own work, so that its values would be trusted."""
-    edits = {f"metadata.{field}": value, "spec.placement.schedulerName": "mine"}
-    path = "placement.schedulerName"
-    return Attack(name, edits, path, path, {"schedulerName": "mine"})
+    edits = {f"metadata.{field}": value, "spec.placement.runtimeClassName": "mine"}
+    path = "placement.runtimeClassName"
+    return Attack(name, edits, path, path, {"runtimeClassName": "mine"})
 
 
 _METADATA_ATTACKS = (

@@ -67,7 +67,7 @@ def group_cells(kind: AxisKind, result: StoredResult) -> tuple[list[list[CurveCe
         if each.arm == BASELINE_NAME:
             continue
         cell = CurveCell(result.plan.arm(each.arm), result.plan.workload(each.workload), each.level)
-        why = _unusable(result, cell)
+        why = why_unusable(result, cell)
         if not why and kind.place is not None and kind.place(cell) is None:
             why = f"it has no {kind.axis.words()}"
         if why:
@@ -77,18 +77,19 @@ def group_cells(kind: AxisKind, result: StoredResult) -> tuple[list[list[CurveCe
     return list(found.values()), left_out
 
 
-def _unusable(result: StoredResult, cell: CurveCell) -> str:
+def why_unusable(result: StoredResult, cell: CurveCell) -> str:
     """Return why a cell cannot be part of a curve; empty if it can."""
     measured = result.cells[cell.key]
     if not measured.valid:
         return measured.why_invalid(result.summary.findings)
     if measured.speedup is None or measured.speedup.value is None:
         return "not compared with a baseline"
-    keys = (cell.key, _baseline_of(cell))
+    keys = (cell.key, baseline_of(cell))
     return "" if all(result.points_of(key) for key in keys) else "its records are gone"
 
 
-def _baseline_of(cell: CurveCell) -> CellKey:
+def baseline_of(cell: CurveCell) -> CellKey:
+    """Return the key of the baseline at the cell's workload and load."""
     return BASELINE_NAME, cell.workload.name, cell.level.label
 
 
@@ -100,19 +101,20 @@ def measured_samples(
         return [list(_by_class(kind, result, cells)) for cells in groups]
     slots: dict[CellKey, list[CurveCell]] = {}
     for cell in (cell for cells in groups for cell in cells):
-        slots.setdefault(_baseline_of(cell), []).append(cell)
+        slots.setdefault(baseline_of(cell), []).append(cell)
     found: dict[CellKey, MeasuredSample] = {}
     for key, cells in slots.items():
-        baseline = _rows_of(result, key)
+        baseline = rows_of(result, key)
         for cell in cells:
             place = kind.place(cell)
             assert place is not None, "a cell without a place is in no group"
-            pairs = pair_requests(_rows_of(result, cell.key), baseline, result.plan)
+            pairs = pair_requests(rows_of(result, cell.key), baseline, result.plan)
             found[cell.key] = _measured(place, f"{place:g}", [cell], pairs)
     return [sorted((found[cell.key] for cell in cells), key=lambda sample: sample.place) for cells in groups]
 
 
-def _rows_of(result: StoredResult, key: CellKey) -> Rows:
+def rows_of(result: StoredResult, key: CellKey) -> Rows:
+    """Return the tidy rows of a cell."""
     return result.rows_of(result.points_of(key))
 
 
@@ -130,7 +132,7 @@ def _length_parts(arm: PairSide, _: PairSide) -> list[Values]:
 
 def _by_class(kind: AxisKind, result: StoredResult, cells: Sequence[CurveCell]) -> Iterator[MeasuredSample]:
     pairs = [
-        pair_requests(_rows_of(result, cell.key), _rows_of(result, _baseline_of(cell)), result.plan) for cell in cells
+        pair_requests(rows_of(result, cell.key), rows_of(result, baseline_of(cell)), result.plan) for cell in cells
     ]
     datasets = [each.dataset for each in result.plan.workloads]
     classes = [_classes(numbers(each.rows, kind.column + BASELINE)) for each in pairs]

@@ -15,21 +15,15 @@ every other log ratio; over the same pairs the product of all factors has the in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.prediction import ConstantAcceptance, DomainPrediction, Prediction
-from specbench_api.outcome.step_cost import StepCost, StepCostBasis, StepObservation
-from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.estimates.figure_ratios import figure_ratio
+from specbench_api.outcome.prediction import Prediction
 from specbench_client.analysis.estimates.speedups import sum_pairs
 from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
-from specbench_client.analysis.stepcost.model import FittedStepCost, fitted_model
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Values, numbers
@@ -133,10 +127,6 @@ def _parts(pairs: Columns) -> list[Values]:
     return parts
 
 
-# The effect of the batch size is separated last, because it needs the step costs of the whole run. An arm that drains
-# its batch faster has cheaper steps than it would have with as many concurrent requests as the baseline, so `step_cost`
-# alone would flatter the drafter.
-
 _MEANINGS = {
     "measured": "Output tokens per second of stream time over the paired baseline's",
     "predicted": "Step time of the baseline × acceptance length ÷ step time of the arm (t_ar·AL / t_sd)",
@@ -144,16 +134,12 @@ _MEANINGS = {
     "ideal": "Configured draft tokens per step + 1",
     "acceptance": "Tokens per step ÷ (configured draft tokens per step + 1)",
     "step_cost": "Step time of the baseline ÷ that of the arm, each at its own batch size",
-    "occupancy": "Step time of the arm at the baseline's batch ÷ at its own, by the step-cost profile",
     "prefill": "Share of the time from first to last token in stream time, of the arm ÷ of the baseline",
     "length": "Tokens ÷ tokens after the first, of the arm ÷ of the baseline",
 }
-_AT_EQUAL_BATCH = "Step time of the baseline ÷ that of the arm, at the baseline's batch by the step-cost profile"
 
 
-def explain_speedup(
-    pairs: Pairs, configured_draft_tokens: int, seed: int, constant: ConstantAcceptance | None = None
-) -> Prediction | None:
+def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Prediction | None:
     """Explain one cell; None if no pair has all parts. `configured_draft_tokens`: draft tokens per step."""
     found = speedup_sums(pairs, seed)
     if found is None:
@@ -163,132 +149,19 @@ def explain_speedup(
         measured=_figure("measured", found, MEASURED),
         predicted=_figure("predicted", found, PREDICTED),
         gap=_figure("gap", found, GAP),
-        ideal=_without_interval("ideal", ideal, found.inputs.layout.prompts),
+        ideal=Figure(
+            value=ideal,
+            unit="tokens/step",
+            definition=_MEANINGS["ideal"],
+            n=found.inputs.layout.prompts,
+            source="both",
+        ),
         acceptance=_figure("acceptance", found, ACCEPTANCE, 1 / ideal),
         step_cost=_figure("step_cost", found, STEP_TIME),
-        occupancy=_without_interval("occupancy", None, 0),
         prefill=_figure("prefill", found, PREFILL),
         length=_figure("length", found, LENGTH),
-        constant=constant,
     )
-
-
-def with_occupancy(
-    found: Prediction, model: FittedStepCost | None, arm: StepObservation | None, baseline: StepObservation | None
-) -> Prediction:
-    """Move the effect of the batch size from `step_cost` to `occupancy`, which leaves their product unchanged.
-
-    Returns the prediction unchanged if there is no model or a cell was not observed.
-    """
-    if model is None or arm is None or baseline is None or found.step_cost.value is None:
-        return found
-    own_ms, at_baseline_batch_ms = model.predict([arm, _at_batch_of(baseline, arm)])
-    if not own_ms > 0 or not at_baseline_batch_ms > 0:
-        return found
-    ratio = float(at_baseline_batch_ms / own_ms)
-    return found.model_copy(
-        update={
-            "occupancy": _without_interval("occupancy", ratio, arm.requests),
-            "step_cost": _scaled(found.step_cost, 1 / ratio, _AT_EQUAL_BATCH),
-        }
-    )
-
-
-def _at_batch_of(baseline: StepObservation, arm: StepObservation) -> StepObservation:
-    """Return the arm's step at the baseline's batch size, with context and prefill scaled accordingly."""
-    others = (baseline.batch - 1) / (arm.batch - 1) if arm.batch > 1 else 1.0
-    scaled = {
-        "batch": baseline.batch,
-        "context_tokens": arm.context_tokens * baseline.batch / arm.batch,
-        "prefill_tokens": arm.prefill_tokens * others,
-    }
-    return arm.model_copy(update=scaled)
-
-
-def _scaled(figure: Figure, factor: float, definition: str) -> Figure:
-    bounds, value = figure.interval, figure.value
-    assert value is not None
-    moved = bounds.model_copy(update={"low": bounds.low * factor, "high": bounds.high * factor}) if bounds else None
-    return figure.model_copy(update={"value": value * factor, "interval": moved, "definition": definition})
 
 
 def _figure(name: str, found: SpeedupSums, powers: Exponents, scale: float = 1.0) -> Figure:
     return found.ratio(powers).figure(f"{_MEANINGS[name]}; {found.pairs} pairs", scale=scale)
-
-
-def _without_interval(name: str, value: float | None, n: int) -> Figure:
-    unit = "tokens/step" if name == "ideal" else "ratio"
-    return Figure(value=value, unit=unit, definition=_MEANINGS[name], n=n, source="both")
-
-
-def with_batch_occupancy(cells: Sequence[Cell], costs: Sequence[StepCost]) -> list[Cell]:
-    """Return the cells with `occupancy` separated from `step_cost` where a good step-cost fit exists."""
-    return [_with_occupancy_of(cell, _profile_of(cell, costs)) for cell in cells]
-
-
-def _with_occupancy_of(cell: Cell, cost: StepCost | None) -> Cell:
-    if cell.prediction is None or cost is None or cost.basis is not StepCostBasis.FIT:
-        return cell
-    sides = (_observation_of(cost, arm, cell) for arm in (cell.arm, BASELINE_NAME))
-    return cell.model_copy(update={"prediction": with_occupancy(cell.prediction, fitted_model(cost), *sides)})
-
-
-def _profile_of(cell: Cell, costs: Sequence[StepCost]) -> StepCost | None:
-    return next((cost for cost in costs if cell.arm in cost.arms and cell.arm != BASELINE_NAME), None)
-
-
-def _observation_of(cost: StepCost, arm: str, cell: Cell) -> StepObservation | None:
-    key = (arm, cell.workload, cell.level.label)
-    return next((each for each in cost.observations if (each.arm, each.workload, each.load) == key), None)
-
-
-# The decode speed-up of a category is also predicted from its acceptance and the step times of the whole cell:
-#
-#     predicted = AL of the category · t_ar / t_sd        t_ar, t_sd over all categories of the cell
-#
-# SPEED-Bench (arXiv 2604.09557) separates data and system in this way: acceptance depends on the data, step time on the
-# system. It assumes that steps of all categories take equally long. Context, the rest of the batch and steps without
-# drafts violate this, and measured / predicted shows by how much. Both are of decode alone, without prefill.
-
-CATEGORY_LENGTH, CATEGORY_SPEEDUP = "acceptance_length_emitted_pooled", "tpot_speedup"
-PREDICTED_FOR_CATEGORY = (
-    "Acceptance length of the category / (step time of the arm / step time of the baseline, over all categories)"
-)
-MEASURED_OVER_PREDICTED = (
-    "Measured speed-up of decoding over the predicted one; they share the category's acceptance: on the wide side"
-)
-
-
-def category_predictions(summary: RunSummary, workload: str | None = None) -> list[DomainPrediction]:
-    """Return one row per category of each valid cell with reported steps. `workload`: only this one."""
-    costs = {(each.arm, each.workload, each.load): each for each in summary.crossover.break_even}
-    found = []
-    for cell in summary.cells:
-        cost = costs.get((cell.arm, cell.workload, cell.level.label))
-        if cell.valid and cost is not None and workload in (None, cell.workload):
-            found += [
-                each
-                for name, figures in cell.by_category.items()
-                if (each := _category_prediction(cell, name, figures, cost))
-            ]
-    return found
-
-
-def _category_prediction(
-    cell: Cell, category: str, figures: dict[str, Figure], cost: BreakEven
-) -> DomainPrediction | None:
-    length, measured = figures.get(CATEGORY_LENGTH), figures.get(CATEGORY_SPEEDUP)
-    predicted = None if length is None else figure_ratio(length, cost.needed, PREDICTED_FOR_CATEGORY)
-    if length is None or predicted is None:
-        return None
-    ratio = None if measured is None else figure_ratio(measured, predicted, MEASURED_OVER_PREDICTED)
-    return DomainPrediction(
-        arm=cell.arm,
-        workload=cell.workload,
-        load=cell.level.label,
-        category=category,
-        acceptance_length=length,
-        predicted=predicted,
-        measured=measured,
-        ratio=ratio,
-    )

@@ -131,8 +131,6 @@ class LogRatioInputs:
 
 def log_ratio(sums: CellSums, signs: Sequence[int], seed: int) -> LogRatio | None:
     """Return Σ sign × log(Σ part) over the rows with all parts; None without rows, or if a sum is not positive."""
-    if not sums.counts.any():
-        return None
     names = [f"{index}" for index in range(len(signs))]
     return LogRatioInputs.of(names, sums, seed).log_ratio(dict(zip(names, signs, strict=True)))
 

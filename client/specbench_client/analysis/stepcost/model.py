@@ -19,7 +19,7 @@ import scipy
 from numpy.typing import NDArray
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.step_cost import Coefficient, StepCost, StepCostBasis, StepObservation, StepSplit
+from specbench_api.outcome.step_cost import Coefficient, StepCost, StepObservation, StepSplit
 from specbench_api.plan.plan import Arm
 from specbench_client.analysis.statistics.bootstrap import t_quantile
 from specbench_client.analysis.statistics.intervals import symmetric_interval
@@ -132,7 +132,7 @@ def _independent_share(others: Values, column: Values) -> float:
 
 
 HELD_OUT_ERROR_MAX = 0.10
-"""Largest relative error of held-out cells (root mean square) for a good fit: draft lengths change goodput by more."""
+"""Largest relative error of held-out cells (root mean square) for a good fit."""
 CELL_UNIT = "ms"
 _MEANINGS = {
     Coefficient.BASE: "cost of every step",
@@ -163,7 +163,7 @@ def fit_step_cost(arms: Sequence[str], observations: Sequence[StepObservation]) 
     if not design.terms:
         return StepCost(
             arms=list(arms),
-            basis=StepCostBasis.INTERPOLATION,
+            fits=False,
             observations=list(observations),
             notes=list(design.notes),
         )
@@ -174,11 +174,11 @@ def fit_step_cost(arms: Sequence[str], observations: Sequence[StepObservation]) 
     fit_notes = [] if good else [_poor_fit(error)]
     return StepCost(
         arms=list(arms),
-        basis=StepCostBasis.FIT if good else StepCostBasis.INTERPOLATION,
+        fits=good,
         coefficients=_figures(fitted, len(observations)),
         r_squared=_r_squared(fitted, observations),
         held_out_error=_error_figure(error, int((~np.isnan(held_out)).sum())),
-        observations=_judged(observations, fitted, held_out),
+        observations=list(observations),
         notes=[*design.notes, *fit_notes],
     )
 
@@ -190,15 +190,6 @@ def fit_terms(observations: Sequence[StepObservation], terms: Sequence[Coefficie
     sizes = np.linalg.norm(scaled, axis=0)
     values, _ = scipy.optimize.nnls(scaled / sizes, np.ones_like(times))
     return FittedStepCost(tuple(terms), values / sizes, _half_widths(scaled / sizes, values) / sizes)
-
-
-def fitted_model(cost: StepCost) -> FittedStepCost | None:
-    """Return the model of a profile, without intervals; None if none was fitted."""
-    if not cost.coefficients:
-        return None
-    terms = tuple(cost.coefficients)
-    values = np.array([cost.coefficients[term].value for term in terms], dtype=np.float64)
-    return FittedStepCost(terms, values, np.full(values.size, np.nan))
 
 
 def _half_widths(scaled: Values, values: Values) -> Values:
@@ -235,7 +226,7 @@ def _root_mean_square(values: Values) -> float | None:
 
 def _poor_fit(error: float | None) -> str:
     why = "no cell can be held out" if error is None else f"held-out cells are missed by {error:.0%}"
-    return f"poor fit: {why} ({HELD_OUT_ERROR_MAX:.0%} is the limit): only interpolation is used between cells"
+    return f"poor fit: {why} ({HELD_OUT_ERROR_MAX:.0%} is the limit): step times are not split"
 
 
 def _figures(fitted: FittedStepCost, cells: int) -> dict[Coefficient, Figure]:
@@ -272,14 +263,6 @@ def _error_figure(error: float | None, cells: int) -> Figure:
     return Figure(value=error, unit="ratio", definition=definition, n=cells, source="both")
 
 
-def _judged(observations: Sequence[StepObservation], fitted: FittedStepCost, held_out: Values) -> list[StepObservation]:
-    each = zip(observations, fitted.predict(observations), held_out, strict=True)
-    return [
-        cell.model_copy(update={"fitted_ms": float(value), "held_out": None if np.isnan(residual) else float(residual)})
-        for cell, value, residual in each
-    ]
-
-
 # One profile covers a drafter at all its draft lengths, with the baseline as length 0. Arms that differ only in their
 # draft length are one drafter. Different drafters share no term, not even the target's, because engines run some
 # drafters on other kernels, which would distort shared terms.
@@ -305,10 +288,10 @@ RATIO = (
 
 def with_splits(cost: StepCost) -> StepCost:
     """Return the profile with the split of each cell's step time, or without any if the fit is not good."""
-    good = cost.basis is StepCostBasis.FIT
+    if not cost.fits:
+        return cost
     observations = [
-        each.model_copy(update={"split": split_step(each, cost.coefficients) if good else None})
-        for each in cost.observations
+        each.model_copy(update={"split": split_step(each, cost.coefficients)}) for each in cost.observations
     ]
     return cost.model_copy(update={"observations": observations})
 

@@ -27,9 +27,8 @@ REQUESTS_MIN = 5
 
 @dataclass(frozen=True)
 class ObservedCell:
-    """The cell to observe: run, arm, workload and load."""
+    """The cell to observe: arm, workload and load."""
 
-    run: str
     arm: Arm
     workload: str
     level: Level
@@ -55,7 +54,6 @@ def observe_cell(cell: ObservedCell, rows: TidyRows) -> StepObservation | None:
         contexts, piecewise(inside, lambda rows: _steps(rows, cell.arm))
     )
     return StepObservation(
-        run=cell.run,
         arm=cell.arm.name,
         workload=cell.workload,
         load=cell.level.label,

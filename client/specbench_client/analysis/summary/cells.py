@@ -10,7 +10,6 @@ import numpy as np
 from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.reuse import Reuse, ReuseMissing
 from specbench_api.outcome.step_cost import StepObservation
 from specbench_api.outcome.summary import ArrivalPattern, Cell, Claims, PointSummary, SpeedupConclusion
@@ -33,7 +32,6 @@ from specbench_client.analysis.estimates.speedups import (
     figures_by_name,
     paired_speedup,
 )
-from specbench_client.analysis.explanation.constant_acceptance import constant_acceptance
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.lossless.judged_answers import judged_answers
 from specbench_client.analysis.statistics.bootstrap import LEVEL
@@ -141,7 +139,7 @@ def evaluate_cell(
         by_category={name: each.figures for name, each in by_category.items()},
         goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
         breakdown=breakdown_of_cell(measured.rows, measured.seed, measured.arm.most_drafts),
-        prediction=_prediction(measured, pairs),
+        prediction=explain_speedup(pairs, measured.arm.most_drafts, measured.seed) if pairs else None,
         trends=trends,
         reuse=reuse,
         reuse_missing=reuse_missing,
@@ -150,7 +148,7 @@ def evaluate_cell(
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
     prompts = len(distinct_texts(steady_rows(measured.rows), "prompt_id"))
-    observed = ObservedCell(measured.plan.name, measured.arm, measured.workload.name, measured.level)
+    observed = ObservedCell(measured.arm, measured.workload.name, measured.level)
     return EvaluatedCell(
         cell=cell,
         findings=tuple(found),
@@ -196,15 +194,6 @@ def _findings(measured: MeasuredCell, evidence: CellEvidence) -> list[Finding]:
     return [
         finding_of(check.name, result, measured.place) for check in CELL_CHECKS for result in check.evaluate(evidence)
     ]
-
-
-def _prediction(measured: MeasuredCell, pairs: Pairs | None) -> Prediction | None:
-    """Return the prediction without the factor of batch occupancy, which needs the step costs of the whole run."""
-    if pairs is None:
-        return None
-    drafts = measured.arm.most_drafts
-    constant = constant_acceptance(steady_rows(measured.rows), drafts)
-    return explain_speedup(pairs, drafts, measured.seed, constant)
 
 
 def _repeats(baseline: MeasuredCell | None) -> Values:

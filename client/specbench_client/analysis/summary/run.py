@@ -35,7 +35,6 @@ from specbench_client.analysis.estimates.point_rows import (
     is_invalid,
     load_rows,
 )
-from specbench_client.analysis.explanation.factors import with_batch_occupancy
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.stepcost.model import step_costs
 from specbench_client.analysis.summary.cells import (
@@ -70,8 +69,6 @@ SHOWN_FACTS = (
     FactName.WEIGHTS_BYTES,
     FactName.DRAFTER_WEIGHTS_BYTES,
     FactName.GPU_MEMORY_USED_BYTES,
-    FactName.STEP_SPLIT_MS,
-    FactName.DRAFT_TO_TARGET_RATIO,
 )
 """Facts that a reader of a comparison needs: the engine, the machine, and the memory that the drafter takes."""
 KV_CACHE_LOST = (
@@ -233,7 +230,7 @@ def summarise_cells(
     planned = [each for each in plan.points if (ended is None or each.repeat < ended) and each.hash not in left_out]
     missing = [point.hash for point in planned if point.hash not in there]
     costs = step_costs((plan.arm(each.cell.arm), each.observation) for each in judged if each.observation)
-    cells = with_batch_occupancy([each.cell for each in judged], costs)
+    cells = [each.cell for each in judged]
     incomplete = {point.arm for point in planned if point.hash not in there}
     causes = {arm: cause for arm, cause in (failures or {}).items() if arm in incomplete}
     simulated = any(summary.simulated for summary in measured)

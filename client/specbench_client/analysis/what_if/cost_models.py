@@ -1,8 +1,6 @@
-"""Published step-cost models as data. Each holds for one model on one machine only."""
+"""A published step-cost model as data. It holds for one model on one machine only."""
 
 from __future__ import annotations
-
-from types import MappingProxyType
 
 from specbench_client.documents.what_if import CostModel, DraftCost, TargetCost
 from specbench_client.errors import BadInput
@@ -15,18 +13,11 @@ _SOURCE = (
 )
 _NGRAM = DraftCost(share_of_target=0.005875)
 _PER_TOKEN_S, _FIXED_S, _PER_CACHED_S = 8.41429603e-07, 2.13526175e-03, 2.37768493e-09
-_CALIBRATED_AT = 3
-"""Draft tokens at which the corrected model takes as long as the published model."""
-
 _EAGLE = DraftCost(
     fixed_s=_FIXED_S + _PER_TOKEN_S,  # the published cost is per draft token and for the token before them
     per_draft_s=_PER_TOKEN_S,
     per_cached_token_s=_PER_CACHED_S,
 )
-_EAGLE_BY_DRAFT = DraftCost(
-    per_draft_s=(_FIXED_S + (_CALIBRATED_AT + 1) * _PER_TOKEN_S) / _CALIBRATED_AT, per_cached_token_s=_PER_CACHED_S
-)
-
 PUBLISHED_H100 = CostModel(
     name="published-h100",
     source=f"{_SOURCE}; the cost of EAGLE's drafting hardly grows with the draft length",
@@ -34,17 +25,6 @@ PUBLISHED_H100 = CostModel(
     overhead_s=_OVERHEAD_S,
     drafters={"ngram": _NGRAM, "eagle": _EAGLE, "eagle3": _EAGLE},
 )
-PUBLISHED_H100_BY_DRAFT = CostModel(
-    name="published-h100-by-draft",
-    source=(
-        f"{_SOURCE}; changed by specbench: the cost of EAGLE's drafting is proportional to the draft length and equal"
-        f" to the published one at {_CALIBRATED_AT} drafts"
-    ),
-    target=_TARGET,
-    overhead_s=_OVERHEAD_S,
-    drafters={"ngram": _NGRAM, "eagle": _EAGLE_BY_DRAFT, "eagle3": _EAGLE_BY_DRAFT},
-)
-PUBLISHED_COSTS = MappingProxyType({cost.name: cost for cost in (PUBLISHED_H100, PUBLISHED_H100_BY_DRAFT)})
 
 
 def draft_cost(cost: CostModel | None, *names: str) -> DraftCost | None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specbench_api.outcome.figure import Figure
-from specbench_client.analysis.what_if.answers import AnswerSet, DrafterAnswers, SharedAnswers, Tokens
+from specbench_client.analysis.what_if.answers import AnswerSet, DrafterAnswers, SharedAnswers
 from specbench_client.analysis.what_if.policies import (
-    AL,
-    PUBLISHED_RULES,
+    SPEEDUP,
     FigureDescription,
     PolicyLine,
     PolicyWalk,
@@ -20,7 +19,6 @@ from specbench_client.analysis.what_if.policies import (
     Pricing,
     ResampledNumber,
     SummedRatio,
-    acceptance_lengths,
     best_of,
     cost_limit,
     difference,
@@ -28,7 +26,6 @@ from specbench_client.analysis.what_if.policies import (
     oracle_row,
     price_policies,
     resample,
-    speedup_description,
     walk_combined,
     walk_fixed,
     walk_oracle,
@@ -39,7 +36,6 @@ from specbench_client.documents.what_if import (
     DraftCost,
     DraftPolicy,
     OracleReport,
-    WhatIf,
 )
 from specbench_client.metrics.tidy_frame import Values
 
@@ -62,10 +58,6 @@ _TOO_SHORT = (
     " and above all fixed lengths by span-split, are far too low: measure again with longer drafts"
 )
 _TWO = "two drafters: only the text that both wrote is compared, which may be the easier part"
-_PUBLISHED = (
-    "as published, faults included: every step looks one position too early, an oracle drafts even where"
-    " nothing will be accepted, and an uncharged combination pays for the first drafter only"
-)
 
 
 def oracle_limits(pricing: Pricing, *, drawn: bool, two: bool, split: bool) -> list[str]:
@@ -80,7 +72,6 @@ def oracle_limits(pricing: Pricing, *, drawn: bool, two: bool, split: bool) -> l
         *([_SPLIT] if split else []),
         *([_SAMPLED] if drawn else []),
         *([_TWO] if two else []),
-        *([_PUBLISHED] if pricing.rules == PUBLISHED_RULES else []),
     ]
 
 
@@ -90,15 +81,22 @@ def short_draft_limits(censored: Mapping[str, Figure]) -> list[str]:
     return [_TOO_SHORT.format(name=name, share=share) for name, share in shares.items() if share > CENSORED_MOST]
 
 
-HEADROOM = "speed-up of the oracle - speed-up of the best fixed draft length or of none; the best of each resample"
-COMPLEMENTARITY = "speed-up of the combined oracle (the winner pays) - speed-up of the better of the two oracles"
+HEADROOM = FigureDescription(
+    SPEEDUP.unit,
+    "speed-up of the oracle - speed-up of the best fixed draft length or of none; the best of each resample",
+    SPEEDUP.source,
+)
+COMPLEMENTARITY = FigureDescription(
+    SPEEDUP.unit,
+    "speed-up of the combined oracle (the winner pays) - speed-up of the better of the two oracles",
+    SPEEDUP.source,
+)
 CENSORED = FigureDescription(
     "ratio", "steps whose drafts were all accepted / steps, at the run's own draft length", "records"
 )
 COVERED = FigureDescription(
     "ratio", "output tokens of which both drafters have the same text / output tokens", "records"
 )
-TRUNCATED = FigureDescription("tokens/step", "1 + mean over the run's steps of min(accepted, drafts)", "records")
 
 
 @dataclass(frozen=True)
@@ -134,24 +132,22 @@ def oracle_report(subject: OracleSubject, drafts: Sequence[int], pricing: Pricin
     alone = _alone(main, sorted({*drafts, *own}), pricing)
     pair = _pair(subject, pricing)
     second = subject.second
-    further = price_policies([_oracle(second, pricing)], pricing) if second else []
+    further = price_policies([_oracle(second)], pricing) if second else []
     two = [main, second] if second else [main]
     censored = {each.name: _censored(each) for each in two if each.run_drafts is not None}
     return OracleReport(
         source=subject.source,
         simulated=subject.simulated,
         drafters=[each.name for each in two],
-        conventions="published" if pricing.rules == PUBLISHED_RULES else "specbench",
         answers=main.single.answers.count,
         tokens=main.single.answers.positions,
         left_out=dict(subject.left_out),
         covered=_covered(subject.both),
         covered_by=subject.both.compared_by if subject.both else None,
         censored=censored,
-        what_if=_what_if(main, drafts) if main.run_drafts is not None else [],
         step_cost=pricing.cost,
-        rows=[oracle_row(line, pricing) for line in [*alone, *further, *pair.combined]],
-        rooms=[_room(batch, alone, pair, pricing) for batch in pricing.priced],
+        rows=[oracle_row(line) for line in [*alone, *further, *pair.combined]],
+        rooms=[_room(batch, alone, pair) for batch in pricing.priced],
         limits=[
             *oracle_limits(
                 pricing, drawn=subject.sampled, two=subject.both is not None, split=main.run_drafts is not None
@@ -172,93 +168,59 @@ class _Pair:
 def _alone(main: NamedDrafter, drafts: Sequence[int], pricing: Pricing) -> list[PricedPolicy]:
     answers, drafter = main.single.answers, _drafter(main)
     lines = [
-        PolicyLine(DraftPolicy.FIXED, main.name, answers, walk_fixed(answers, drafter, each, pricing.rules), each)
-        for each in drafts
+        PolicyLine(DraftPolicy.FIXED, main.name, answers, walk_fixed(answers, drafter, each), each) for each in drafts
     ]
-    return price_policies([*lines, _oracle(main, pricing)], pricing)
+    return price_policies([*lines, _oracle(main)], pricing)
 
 
-def _oracle(named: NamedDrafter, pricing: Pricing) -> PolicyLine:
+def _oracle(named: NamedDrafter) -> PolicyLine:
     answers = named.single.answers
-    return PolicyLine(DraftPolicy.ORACLE, named.name, answers, walk_oracle(answers, _drafter(named), pricing.rules))
+    return PolicyLine(DraftPolicy.ORACLE, named.name, answers, walk_oracle(answers, _drafter(named)))
 
 
 def _pair(subject: OracleSubject, pricing: Pricing) -> _Pair:
     both, second = subject.both, subject.second
     if both is None or second is None or not both.answers.count:
         return _Pair([], [])
-    answers, main, rules = both.answers, subject.main, pricing.rules
+    answers, main = both.answers, subject.main
     first, other = PricedDrafter(second.name, both.first, second.cost), PricedDrafter(main.name, both.second, main.cost)
-    charges = [DraftCharge.WINNER, DraftCharge.BOTH, *([DraftCharge.UNCHARGED] if rules == PUBLISHED_RULES else [])]
     singles = [
-        PolicyLine(DraftPolicy.ORACLE, each.name, answers, walk_oracle(answers, each, rules)) for each in (first, other)
+        PolicyLine(DraftPolicy.ORACLE, each.name, answers, walk_oracle(answers, each)) for each in (first, other)
     ]
     name = f"{first.name}+{other.name}"
     combined = [
-        PolicyLine(
-            DraftPolicy.COMBINE, name, answers, walk_combined(answers, first, other, charge, rules), None, charge
-        )
-        for charge in charges
+        PolicyLine(DraftPolicy.COMBINE, name, answers, walk_combined(answers, first, other, charge), None, charge)
+        for charge in DraftCharge
     ]
     found = price_policies([*singles, *combined], pricing)
     return _Pair(found[:2], found[2:])
 
 
-def _room(batch: int, alone: Sequence[PricedPolicy], pair: _Pair, pricing: Pricing) -> BatchHeadroom:
+def _room(batch: int, alone: Sequence[PricedPolicy], pair: _Pair) -> BatchHeadroom:
     """Return the headroom of the oracle at a batch size over the best fixed draft length, or over no drafting."""
-    words = speedup_description(pricing)
     *fixes, oracular = alone
     layout = oracular.line.answers.layout
     numbers = [ResampledNumber(1.0, np.ones_like(oracular.length.samples)), *(each.speedups[batch] for each in fixes)]
     place, chosen = best_of(numbers)
-    own = figure_of(numbers[place], layout, words) if place else figure_of(numbers[0], layout, _BASELINE)
+    own = figure_of(numbers[place], layout, SPEEDUP) if place else figure_of(numbers[0], layout, _BASELINE)
     return BatchHeadroom(
         batch=batch,
         best_drafts=(fixes[place - 1].line.drafts or 0) if place else 0,
         best_fixed=own,
-        headroom=figure_of(
-            difference(oracular.speedups[batch], chosen), layout, FigureDescription(words.unit, HEADROOM, words.source)
-        ),
-        complementarity=_complementarity(batch, pair, FigureDescription(words.unit, COMPLEMENTARITY, words.source)),
+        headroom=figure_of(difference(oracular.speedups[batch], chosen), layout, HEADROOM),
+        complementarity=_complementarity(batch, pair),
     )
 
 
 _BASELINE = FigureDescription("ratio", "the baseline over itself", "by definition")
 
 
-def _complementarity(batch: int, pair: _Pair, words: FigureDescription) -> Figure | None:
+def _complementarity(batch: int, pair: _Pair) -> Figure | None:
     if not pair.combined:
         return None
     layout = pair.combined[0].line.answers.layout
     better = best_of([each.speedups[batch] for each in pair.singles])[1]
-    return figure_of(difference(pair.combined[0].speedups[batch], better), layout, words)
-
-
-def _what_if(main: NamedDrafter, drafts: Sequence[int]) -> list[WhatIf]:
-    """Estimate other draft lengths from the run's own steps, by truncation and by span-split."""
-    answers, drafter = main.single.answers, _drafter(main)
-    own = walk_fixed(answers, drafter, main.run_drafts or 0)
-    policy_walks = [walk_fixed(answers, drafter, each) for each in drafts]
-    ratios = [
-        ratio
-        for each, policy_walk in zip(drafts, policy_walks, strict=True)
-        for ratio in (_truncated(main, own, each), acceptance_lengths(answers, policy_walk)[0])
-    ]
-    numbers = resample(ratios, answers.layout)
-    split = FigureDescription(AL.unit, f"{AL.definition}; spans split", "walked again")
-    return [
-        WhatIf(
-            drafts=each,
-            truncated=figure_of(numbers[2 * index], answers.layout, TRUNCATED),
-            span_split=figure_of(numbers[2 * index + 1], answers.layout, split),
-        )
-        for index, each in enumerate(drafts)
-    ]
-
-
-def _truncated(main: NamedDrafter, own: PolicyWalk, drafts: int) -> SummedRatio:
-    emitted = np.minimum(main.single.acceptance.accepted[own.steps.place], drafts) + 1
-    return _per_step(main.single.answers, own, emitted.astype(np.float64))
+    return figure_of(difference(pair.combined[0].speedups[batch], better), layout, COMPLEMENTARITY)
 
 
 def _censored(named: NamedDrafter) -> Figure:
@@ -285,72 +247,3 @@ def _covered(both: SharedAnswers | None) -> Figure | None:
 
 def _drafter(named: NamedDrafter) -> PricedDrafter:
     return PricedDrafter(named.name, named.single.acceptance, named.cost)
-
-
-# Differences in accepted drafts between two drafters, by answer length and position, as means over blocks.
-
-
-@dataclass(frozen=True)
-class IndexRange:
-    """A range of output lengths or of positions, both bounds included."""
-
-    first: int
-    last: int
-
-    @property
-    def label(self) -> str:
-        """`12–40`, or one number where both bounds are the same."""
-        return f"{self.first:,}" if self.first == self.last else f"{self.first:,}–{self.last:,}"
-
-
-@dataclass(frozen=True)
-class DrafterDifferences:
-    """Mean differences by answer length (rows, shortest first) and position (columns).
-
-    `values`: shape (rows, columns), accepted drafts of the second drafter − of the first, in tokens per position, over
-    every position of an answer whether or not a step began there; NaN where no answer of the row is that long.
-    """
-
-    rows: tuple[IndexRange, ...]
-    columns: tuple[IndexRange, ...]
-    values: Values
-
-
-def drafter_differences(both: SharedAnswers, rows: int, columns: int) -> DrafterDifferences:
-    """Return the differences in at most this many rows and columns; empty if there are no answers.
-
-    Position 0 is left out: its token comes from the prefill and has no drafts.
-    """
-    lengths = both.answers.output_tokens
-    if not lengths.size:
-        return DrafterDifferences((), (), np.empty((0, 0)))
-    order = np.argsort(lengths, kind="stable")
-    parts = np.array_split(order, min(rows, lengths.size))
-    row_of = np.empty(lengths.size, dtype=np.int64)
-    for index, part in enumerate(parts):
-        row_of[part] = index
-    longest = int(lengths.max()) - 1
-    width = -(-longest // columns)
-    across = -(-longest // width)
-    position = np.arange(both.answers.positions) - np.repeat(both.answers.starts, lengths)
-    stepped = position > 0
-    block = (np.repeat(row_of, lengths) * across + (position - 1) // width)[stepped]
-    gain = (both.second.accepted - both.first.accepted)[stepped].astype(np.float64)
-    return DrafterDifferences(
-        tuple(_index_range(lengths[part]) for part in parts),
-        tuple(IndexRange(start, min(start + width - 1, longest)) for start in range(1, longest + 1, width)),
-        _means(block, gain, len(parts), across),
-    )
-
-
-def _means(block: Tokens, values: Values, rows: int, columns: int) -> Values:
-    """Return the mean value of each block, shape (rows, columns). `block`, `values`: shape (positions,)."""
-    counts = np.bincount(block, minlength=rows * columns)
-    sums = np.bincount(block, weights=values, minlength=rows * columns)
-    with np.errstate(invalid="ignore"):
-        means: Values = (sums / counts).reshape(rows, columns)
-    return means
-
-
-def _index_range(lengths: Tokens) -> IndexRange:
-    return IndexRange(int(lengths.min()), int(lengths.max()))

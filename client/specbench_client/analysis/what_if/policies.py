@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 
@@ -24,16 +23,6 @@ from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
 from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, OracleRow
 from specbench_client.metrics.tidy_frame import Mask, Values
-
-
-class FirstStep(IntEnum):
-    """Position of the first step in an answer."""
-
-    PUBLISHED = 0
-    """Position 0, whose token comes from the prefill, so that every step looks one position too early. The simulator of
-    "Performance or Illusion?" does this; only for comparisons with its numbers."""
-    AFTER_PREFILL = 1
-    """Position 1, after the token of the prefill."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +43,12 @@ class WalkedSteps:
         return np.bincount(self.answer, weights=values, minlength=answers.count).astype(np.float64)
 
 
-def walk(answers: AnswerSet, emitted: Tokens, first: FirstStep = FirstStep.AFTER_PREFILL) -> WalkedSteps:
-    """Walk through all answers at once, step by step.
+def walk(answers: AnswerSet, emitted: Tokens) -> WalkedSteps:
+    """Walk through all answers at once, step by step. The first step is at position 1, after the token of the prefill.
 
     `emitted`: tokens (≥ 1) that a step emits at each position, shape (positions,).
     """
-    at = answers.starts + first
+    at = answers.starts + 1
     end = at + answers.output_tokens - 1
     answer, place, emitted_by_step = [], [], []
     going = np.flatnonzero(at < end)
@@ -72,29 +61,12 @@ def walk(answers: AnswerSet, emitted: Tokens, first: FirstStep = FirstStep.AFTER
         at[going] += gained
         going = going[at[going] < end[going]]
     owners, places = _joined(answer), _joined(place)
-    out = places - answers.starts[owners] + (FirstStep.AFTER_PREFILL - first)
-    return WalkedSteps(owners, places, answers.prompt_tokens[owners] + out, _joined(emitted_by_step))
+    cached = answers.prompt_tokens[owners] + places - answers.starts[owners]
+    return WalkedSteps(owners, places, cached, _joined(emitted_by_step))
 
 
 def _joined(parts: list[Tokens]) -> Tokens:
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class WalkRules:
-    """How steps are counted and charged.
-
-    `idle_pays`: an oracle pays for drafting even where nothing will be accepted. It is then not an upper
-    bound: it may be slower than the baseline, which never drafts.
-    """
-
-    first: FirstStep = FirstStep.AFTER_PREFILL
-    idle_pays: bool = False
-
-
-OUR_RULES = WalkRules()
-PUBLISHED_RULES = WalkRules(FirstStep.PUBLISHED, idle_pays=True)
-"""The rules of the simulator of "Performance or Illusion?" (SpecDecode-Bench/simulator)."""
 
 
 @dataclass(frozen=True)
@@ -123,42 +95,33 @@ class PolicyWalk:
     charges: tuple[DraftingCharge, ...] = ()
 
 
-def walk_fixed(answers: AnswerSet, drafter: PricedDrafter, drafts: int, rules: WalkRules = OUR_RULES) -> PolicyWalk:
+def walk_fixed(answers: AnswerSet, drafter: PricedDrafter, drafts: int) -> PolicyWalk:
     """Walk with a fixed number of drafts per step, or as many as the drafter proposes."""
-    steps = walk(answers, np.minimum(drafter.acceptance.accepted, drafts) + 1, rules.first)
+    steps = walk(answers, np.minimum(drafter.acceptance.accepted, drafts) + 1)
     proposed = drafter.acceptance.drafts(drafts)[steps.place]
     return PolicyWalk(steps, proposed, _charges((drafter, proposed > 0)))
 
 
-def walk_oracle(answers: AnswerSet, drafter: PricedDrafter, rules: WalkRules = OUR_RULES) -> PolicyWalk:
-    """Walk with exactly as many drafts as will be accepted.
-
-    A drafter that looks its drafts up (`proposed` is known) never pays for a look-up that finds nothing.
-    """
-    steps = walk(answers, drafter.acceptance.accepted + 1, rules.first)
+def walk_oracle(answers: AnswerSet, drafter: PricedDrafter) -> PolicyWalk:
+    """Walk with exactly as many drafts as will be accepted."""
+    steps = walk(answers, drafter.acceptance.accepted + 1)
     drafts = drafter.acceptance.accepted[steps.place]
-    always = rules.idle_pays and drafter.acceptance.proposed is None
-    return PolicyWalk(steps, drafts, _charges((drafter, (drafts > 0) | always)))
+    return PolicyWalk(steps, drafts, _charges((drafter, drafts > 0)))
 
 
-def walk_combined(
-    answers: AnswerSet, first: PricedDrafter, second: PricedDrafter, charge: DraftCharge, rules: WalkRules = OUR_RULES
-) -> PolicyWalk:
+def walk_combined(answers: AnswerSet, first: PricedDrafter, second: PricedDrafter, charge: DraftCharge) -> PolicyWalk:
     """Walk with the oracle of the drafter that has more accepted at each position; the first one where both are equal.
 
     The first drafter should be the cheaper one.
     """
     better = np.maximum(first.acceptance.accepted, second.acceptance.accepted)
-    steps = walk(answers, better + 1, rules.first)
+    steps = walk(answers, better + 1)
     drafts = better[steps.place]
     first_wins = first.acceptance.accepted[steps.place] >= second.acceptance.accepted[steps.place]
-    drafting = (drafts > 0) | rules.idle_pays
     if charge is DraftCharge.BOTH:
         everywhere = np.ones_like(first_wins)
         return PolicyWalk(steps, drafts, _charges((first, everywhere), (second, everywhere)))
-    if charge is DraftCharge.UNCHARGED:
-        return PolicyWalk(steps, drafts, _charges((first, drafting)))
-    return PolicyWalk(steps, drafts, _charges((first, first_wins & drafting), (second, ~first_wins & drafting)))
+    return PolicyWalk(steps, drafts, _charges((first, first_wins & (drafts > 0)), (second, ~first_wins & (drafts > 0))))
 
 
 def _charges(*parts: tuple[PricedDrafter, Mask]) -> tuple[DraftingCharge, ...]:
@@ -284,11 +247,6 @@ SPEEDUP = FigureDescription(
     " as a batch of copies of itself",
     "step-cost model",
 )
-SPEEDUP_PUBLISHED = FigureDescription(
-    "ratio",
-    "mean over answers of tokens / seconds with this policy, over the same mean without a drafter, by the step cost",
-    "step-cost model",
-)
 
 
 def cost_limit(cost: CostModel | None) -> str:
@@ -303,11 +261,10 @@ def cost_limit(cost: CostModel | None) -> str:
 
 @dataclass(frozen=True)
 class Pricing:
-    """How walks are priced: batch sizes, step cost, and rules for counting and charging steps."""
+    """How walks are priced: batch sizes and step cost."""
 
     batches: tuple[int, ...] = ()
     cost: CostModel | None = None
-    rules: WalkRules = OUR_RULES
 
     @property
     def priced(self) -> tuple[int, ...]:
@@ -349,10 +306,9 @@ def price_policies(lines: Sequence[PolicyLine], pricing: Pricing) -> list[Priced
     return found
 
 
-def oracle_row(line: PricedPolicy, pricing: Pricing) -> OracleRow:
+def oracle_row(line: PricedPolicy) -> OracleRow:
     """Return a priced policy as a row of the report."""
     what, layout = line.line, line.line.answers.layout
-    words = speedup_description(pricing)
     return OracleRow(
         policy=what.policy,
         drafter=what.drafter,
@@ -360,13 +316,8 @@ def oracle_row(line: PricedPolicy, pricing: Pricing) -> OracleRow:
         charge=what.charge,
         acceptance_length=figure_of(line.length, layout, AL),
         acceptance_length_mean=figure_of(line.length_mean, layout, AL_MEAN),
-        speedups={str(batch): figure_of(number, layout, words) for batch, number in line.speedups.items()},
+        speedups={str(batch): figure_of(number, layout, SPEEDUP) for batch, number in line.speedups.items()},
     )
-
-
-def speedup_description(pricing: Pricing) -> FigureDescription:
-    """Return the definition of a speed-up under these rules."""
-    return SPEEDUP_PUBLISHED if pricing.rules == PUBLISHED_RULES else SPEEDUP
 
 
 def acceptance_lengths(answers: AnswerSet, policy_walk: PolicyWalk) -> tuple[SummedRatio, SummedRatio]:
@@ -378,21 +329,10 @@ def acceptance_lengths(answers: AnswerSet, policy_walk: PolicyWalk) -> tuple[Sum
 
 def _ratios(line: PolicyLine, pricing: Pricing) -> list[SummedRatio]:
     cost = pricing.cost
-    speedups = [
-        walk_speedup(line.answers, line.policy_walk, cost, batch, pricing.rules) for batch in pricing.priced if cost
-    ]
+    speedups = [walk_speedup(line.answers, line.policy_walk, cost, batch) for batch in pricing.priced if cost]
     return [*acceptance_lengths(line.answers, line.policy_walk), *speedups]
 
 
-def walk_speedup(
-    answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int, rules: WalkRules = OUR_RULES
-) -> SummedRatio:
+def walk_speedup(answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int) -> SummedRatio:
     """Return the speed-up of a walk over decoding without a drafter at this batch size."""
-    plain = baseline_seconds(answers, cost, batch)
-    taken = walk_seconds(answers, policy_walk, cost, batch)
-    return published_ratio(answers, plain, taken) if rules == PUBLISHED_RULES else SummedRatio(plain, taken)
-
-
-def published_ratio(answers: AnswerSet, plain: Values, taken: Values) -> SummedRatio:
-    """Return the published speed-up, which averages throughputs over answers before it divides them."""
-    return SummedRatio(answers.output_tokens / taken, answers.output_tokens / plain)
+    return SummedRatio(baseline_seconds(answers, cost, batch), walk_seconds(answers, policy_walk, cost, batch))

@@ -1,6 +1,4 @@
-"""Plots as SVG for the page and as PNG for READMEs; `sections` selects the data of each plot from a run.
+"""Figures: SVG for the page, and pictures for READMEs and notebooks.
 
-A plot of the page gets the run's `RunSummary` and nothing else: no records, no store. The page can therefore be made
-again from `summary.json` alone. A plot of a value that the summary lacks starts there: add the field in
-`specbench_api.outcome.summary` and compute it in `analysis.summary`.
+This module imports nothing: matplotlib takes seconds to import.
 """

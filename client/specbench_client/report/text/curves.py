@@ -1,14 +1,22 @@
-"""Curves of a run, and its break-even loads, as tables, Markdown and CSV."""
+"""Curves of a run, its best draft lengths, and its break-even loads, as tables, Markdown and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shlex
 from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
 from specbench_api.outcome.crossover import BreakEven, Crossover
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
-from specbench_client.documents.curves import CurvePoint, CurvePrediction, Curves, SpeedupCurve
+from specbench_client.documents.curves import (
+    BestDraftLength,
+    CurvePoint,
+    Curves,
+    DraftLengthTable,
+    SpeedupCurve,
+)
 from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
@@ -33,8 +41,8 @@ def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
     marked = " (simulated, not a measurement)" if curves.simulated else ""
     return TextTable(
         f"{curve.title}{marked}",
-        curve_titles(curves),
-        [curve_row(point) for point in curve.points],
+        (curves.axis, "Arm", "Workload", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Conclusion"),
+        [_row(point) for point in curve.points],
         words=("Arm", "Workload", "Conclusion"),
         styles=[_STYLES.get(point.conclusion, "") for point in curve.points],
         caption=curve.crossover.message,
@@ -44,9 +52,8 @@ def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
 def curve_notes(curves: Curves) -> list[str]:
     """Return the lines below the tables on a terminal."""
     return [
-        *(f"at {line}" for line in prediction_lines(curves)),
         *(f"left out: {each}" for each in curves.left_out),
-        *curves.limits,
+        curves.limit,
     ]
 
 
@@ -57,41 +64,23 @@ def curves_markdown(curves: Curves) -> str:
     for curve in curves.curves:
         lines += [f"#### {escape_markdown(curve.title)}", "", *markdown_table(curve_table(curves, curve))]
         lines += ["", f"Where the speed-up is 1: {markdown_sentence(curve.crossover.message)}", ""]
-    lines += [f"- At {markdown_sentence(line)}" for line in prediction_lines(curves)]
     lines += [f"- Left out: {markdown_sentence(each)}" for each in curves.left_out]
-    return "\n".join([*lines, *(f"- {markdown_sentence(limit)}" for limit in curves.limits), ""])
+    return "\n".join([*lines, f"- {markdown_sentence(curves.limit)}", ""])
 
 
 def curves_csv(curves: Curves) -> str:
-    """Return one row a place, measured or requested; missing values are empty, as are bounds from too few repeats."""
+    """Return one row a place; missing values are empty, as are bounds from too few repeats."""
     rows = [_csv_row(curves, number, point) for number, curve in enumerate(curves.curves) for point in curve.points]
-    predicted = [
-        _csv_asked(curves, number, each) for number, curve in enumerate(curves.curves) for each in curve.predictions
-    ]
-    return spreadsheet([*rows, *predicted])
+    return spreadsheet(rows)
 
 
-def curve_titles(curves: Curves) -> Sequence[str]:
-    """Return the titles of the columns."""
-    return (curves.axis, "Arm", "Workload", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Conclusion")
-
-
-def curve_row(point: CurvePoint) -> list[str]:
-    """Return the row of one place."""
-    few = point.conclusion in _BARE
-    figures = [number(each.value) if few else with_interval(each) for each in (point.speedup, point.acceptance_length)]
+def _row(point: CurvePoint) -> list[str]:
+    figures = [_bare_or_bounded(point.conclusion, each) for each in (point.speedup, point.acceptance_length)]
     return [point.label, point.arm, point.workload, f"{point.pairs:,}", *figures, in_words(point.conclusion)]
 
 
-def prediction_lines(curves: Curves) -> list[str]:
-    """Return one line for each curve and requested place."""
-    return [f"{_asked(curve, each)}" for curve in curves.curves for each in curve.predictions]
-
-
-def _asked(curve: SpeedupCurve, each: CurvePrediction) -> str:
-    figures = [f"speed-up {with_interval(each.speedup)}", f"AL {with_interval(each.acceptance_length)}"]
-    values = f": {', '.join(figures)}" if each.speedup is not None else ""
-    return f"{each.message}{values} ({curve.title})"
+def _bare_or_bounded(conclusion: SpeedupConclusion, figure: Figure) -> str:
+    return number(figure.value) if conclusion in _BARE else with_interval(figure)
 
 
 def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]:
@@ -101,7 +90,6 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
         "title": curves.curves[curve].title,
         "axis": curves.axis,
         "place": point.place,
-        "basis": "measured",
         "arm": point.arm,
         "workload": point.workload,
         "pairs": point.pairs,
@@ -112,17 +100,43 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
     }
 
 
-def _csv_asked(curves: Curves, curve: int, each: CurvePrediction) -> dict[str, object]:
-    return {
-        "curve": curve,
-        "title": curves.curves[curve].title,
-        "axis": curves.axis,
-        "place": each.place,
-        "basis": str(each.basis),
-        **csv_fields("speedup", each.speedup),
-        **csv_fields("acceptance_length", each.acceptance_length),
-        "simulated": curves.simulated,
-    }
+LENGTH_TITLES = (
+    "Load", "Measured k", "Best k", "Speed-up [95 %]", "Next best k", "Best / next best [95 %]", "Conclusion",
+)  # fmt: skip
+
+
+def draft_lengths_table(table: DraftLengthTable) -> TextTable:
+    """Return the best draft length at each load."""
+    rows = [_best_length(each) for each in table.loads]
+    title = f"Best draft length: {', '.join(table.arms)} on {table.workload}"
+    styles = [_STYLES.get(each.conclusion, "") for each in table.loads]
+    return TextTable(title, LENGTH_TITLES, rows, words=("Conclusion",), styles=styles)
+
+
+def _best_length(each: BestDraftLength) -> list[str]:
+    return [
+        each.load,
+        ", ".join(map(str, each.measured)),
+        str(each.draft_tokens),
+        "baseline" if each.speedup is None else _bare_or_bounded(each.conclusion, each.speedup),
+        str(each.next_draft_tokens),
+        _bare_or_bounded(each.conclusion, each.ratio),
+        in_words(each.conclusion),
+    ]
+
+
+def schedule_lines(table: DraftLengthTable) -> list[str]:
+    """Return the schedule in the engine's form, and whether an arm ran it; or why there is none."""
+    found = table.schedule
+    if found is None:
+        return [f"No schedule: {table.why_no_schedule}."]
+    run = f"Run as a schedule by {found.run_as}: the report has its figures."
+    return [
+        f"Schedule for {found.engine}: {json.dumps(found.config)}",
+        f"  {shlex.join(found.arguments)}",
+        *(f"  not usable as is: {problem}" for problem in found.problems),
+        run if found.run_as else f"Not run as a schedule. To measure it, add the arm {json.dumps(found.drafter)}",
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,24 @@
-"""Tables that explain speed-ups: factors of each speed-up, the acceptance formula, and another traffic mix."""
+"""Tables that explain speed-ups: the factors of each one, and another traffic mix."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.prediction import DomainPrediction, MixPrediction, Prediction
+from specbench_api.outcome.prediction import MixPrediction, Prediction
 from specbench_api.outcome.summary import Cell
 from specbench_client.report.text.text_table import DASH, TextTable, compared_text, number, with_interval
 
 FACTOR_TITLES = (
     "Arm", "Workload", "Load", "Measured [95 %]", "= Predicted", "× Prefill", "× Length",
-    "Predicted = Ideal", "× Acceptance", "× Step cost", "× Occupancy",
+    "Predicted = Ideal", "× Acceptance", "× Step cost",
 )  # fmt: skip
 FACTORS_SAY = (
-    "measured = predicted × prefill × length, predicted = ideal × acceptance × step cost × occupancy:"
+    "measured = predicted × prefill × length, predicted = ideal × acceptance × step cost:"
     " docs/research/explain.md; computed from the pairs of requests that have all factors on both sides, so the"
     " speed-up can differ from the report's"
 )
 MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]", "Note")
-DOMAIN_TITLES = (
-    "Arm", "Workload", "Load", "Category", "AL [95 %]", "Predicted [95 %]", "Measured TPOT speed-up [95 %]",
-    "Measured / predicted [95 %]",
-)  # fmt: skip
 CATEGORY_TITLES = ("Arm", "Workload", "Load", "Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
 
 
@@ -69,36 +65,8 @@ def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
     return TextTable("Your mix by category", CATEGORY_TITLES, rows, ("Arm", "Workload", "Category"))
 
 
-def domains_table(domains: Sequence[DomainPrediction]) -> TextTable:
-    """Return each category's speed-up predicted from its acceptance and the step times, and as measured."""
-    rows = [
-        [
-            each.arm,
-            each.workload,
-            each.load,
-            each.category,
-            *map(with_interval, (each.acceptance_length, each.predicted, each.measured, each.ratio)),
-        ]
-        for each in domains
-    ]
-    title = "Decoding by category: acceptance length / (step time / baseline's step time)"
-    return TextTable(title, DOMAIN_TITLES, rows, words=("Arm", "Workload", "Category"))
-
-
-def formula_lines(cells: Sequence[Cell]) -> list[str]:
-    """Return what a constant acceptance rate would give, and whether it fits; loads with equal results share a line."""
-    loads: dict[tuple[str, str], list[str]] = {}
-    for cell in cells:
-        constant = cell.prediction.constant if cell.prediction else None
-        if constant is not None:
-            formula = f"alpha {number(constant.alpha.value)} gives {number(constant.predicted.value)} tokens a step"
-            line = f"{formula} with drafts, measured {number(constant.measured.value)}; {constant.conclusion}"
-            loads.setdefault((f"{cell.arm} on {cell.workload}", line), []).append(cell.level.label)
-    return [f"{where} at {', '.join(labels)}: {line}" for (where, line), labels in loads.items()]
-
-
 def _factors(cell: Cell, found: Prediction) -> list[str]:
-    inner = (found.ideal, found.acceptance, found.step_cost, found.occupancy)
+    inner = (found.ideal, found.acceptance, found.step_cost)
     measured = compared_text(cell, found.measured) + ("" if cell.valid else " invalid")
     outer = [_bare(found.predicted), _bare(found.prefill, 3), _bare(found.length, 3)]
     return [cell.arm, cell.workload, cell.level.label, measured, *outer, *(_bare(each, 3) for each in inner)]

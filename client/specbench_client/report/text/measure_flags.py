@@ -10,7 +10,6 @@ FLAG_OF_FIELD = {
     "engine.endpoints": "--endpoint",
     "engine.dialect": "--dialect",
     "dataset.uri": "--dataset",
-    "dataset.words": "--dataset random:WORDS",
     "systemPrompt.tokens": "--system-prompt-tokens",
     "systemPrompt": "--system-prompt-tokens",
     "sampling.temperature": "--temperature",

@@ -54,7 +54,7 @@ def dataset_text(dataset: Dataset) -> str:
 
 def _selection(selection: Selection) -> str:
     chosen = {
-        "": f"{selection.count} prompts" if selection.count else f"{selection.turns} turns" if selection.turns else "",
+        "": f"{selection.count} prompts" if selection.count else "",
         "only ": ", ".join(selection.categories or []),
         "sub-categories ": ", ".join(selection.sub_categories or []),
         "entropy ": ", ".join(selection.entropy or []).lower(),

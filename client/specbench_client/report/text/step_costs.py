@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.step_cost import StepCost, StepCostBasis, StepObservation, StepSplit
+from specbench_api.outcome.step_cost import StepCost, StepObservation, StepSplit
 from specbench_client.report.text.text_table import DASH, TextTable, number
 
 SPLIT_TITLES = (
@@ -22,12 +22,12 @@ TERM_TITLES = ("Term", "ms [95 %]", "Definition")
 
 
 def profile_line(cost: StepCost) -> str:
-    """`step times: linear model, held-out cells predicted within 2.1 %, R² 0.998`, or how it is interpolated."""
-    if cost.basis is StepCostBasis.FIT and cost.held_out_error and cost.held_out_error.value is not None:
+    """`linear model, held-out cells predicted within 2.1 %, R² 0.998`, or that none fits."""
+    if cost.fits:
         r_squared = cost.r_squared.value if cost.r_squared else None
         square = f", R² {r_squared:.3f}" if r_squared is not None else ""
-        return f"step times: linear model, {held_out_text(cost)}{square}"
-    return "step times: interpolated between measured cells only"
+        return f"linear model, {held_out_text(cost)}{square}"
+    return "no linear model predicts held-out cells well enough"
 
 
 def terms_table(title: str, cost: StepCost) -> TextTable:

@@ -1,19 +1,13 @@
-"""Tables and lines of the what-if reports: oracle, n-gram replay and draft-length schedules."""
+"""Tables and lines of the what-if reports: oracle and n-gram replay."""
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Sequence
 
 from specbench_api.outcome.figure import Figure
 from specbench_client.documents.what_if import (
     DraftCharge,
-    DraftLengthOption,
     DraftPolicy,
-    DraftSchedule,
-    DraftScheduleRange,
-    EngineDraftSchedule,
     NgramFigures,
     NgramReport,
     NgramSetting,
@@ -21,23 +15,17 @@ from specbench_client.documents.what_if import (
     OracleRow,
     OverlapBin,
     OverlapFigures,
-    TokensEvidence,
 )
 from specbench_client.report.text.text_table import DASH, SIMULATED, TextTable, number
 
-_CHARGES = {
-    DraftCharge.WINNER: "the winner pays",
-    DraftCharge.BOTH: "both pay",
-    DraftCharge.UNCHARGED: "uncharged, as published",
-}
+_CHARGES = {DraftCharge.WINNER: "the winner pays", DraftCharge.BOTH: "both pay"}
 
 
 def oracle_tables(report: OracleReport) -> list[TextTable]:
-    """Return policies; with a step cost, headroom; for a run, other draft lengths."""
+    """Return policies; with a step cost, headroom."""
     return [
         _policies(report),
         *([_rooms(report)] if report.rooms else []),
-        *([_what_if(report)] if report.what_if else []),
     ]
 
 
@@ -57,18 +45,18 @@ def oracle_lines(report: OracleReport) -> list[str]:
 def _policies(report: OracleReport) -> TextTable:
     batches = list(report.rows[0].speedups) if report.rows else []
     cost = f"; speed-up at batch size, by {report.step_cost.name}" if report.step_cost else ""
-    rules = ", by the published rules" if report.conventions == "published" else ""
-    title = f"{report.source}: {report.answers:,} answers, {report.tokens:,} tokens{rules}{cost}"
+    title = f"{report.source}: {report.answers:,} answers, {report.tokens:,} tokens{cost}"
     columns = ["policy", "drafter", "AL [95 %]", "AL, mean of requests", *(f"B={batch}" for batch in batches)]
     return TextTable(title, columns, [_row(row, batches) for row in report.rows], words=("policy", "drafter"))
 
 
 def _row(row: OracleRow, batches: Sequence[str]) -> list[str]:
     lengths = [figure_text(row.acceptance_length), number(row.acceptance_length_mean.value)]
-    return [_name(row), row.drafter, *lengths, *(number(row.speedups[batch].value) for batch in batches)]
+    return [policy_name(row), row.drafter, *lengths, *(number(row.speedups[batch].value) for batch in batches)]
 
 
-def _name(row: OracleRow) -> str:
+def policy_name(row: OracleRow) -> str:
+    """Return how the policy chooses draft lengths, for tables and legends."""
     if row.policy is DraftPolicy.FIXED:
         return f"fixed k={row.drafts}"
     return "oracle" if row.charge is None else f"oracle-combine, {_CHARGES[row.charge]}"
@@ -91,14 +79,6 @@ def _rooms(report: OracleReport) -> TextTable:
         columns,
         rows,
         words=("batch",),
-    )
-
-
-def _what_if(report: OracleReport) -> TextTable:
-    columns = ["k", "AL by span-split [95 %]", "AL by truncation [95 %]"]
-    rows = [[str(each.drafts), figure_text(each.span_split), figure_text(each.truncated)] for each in report.what_if]
-    return TextTable(
-        f"{report.drafters[0]} at other draft lengths, both lower bounds: verify by a run", columns, rows, words=("k",)
     )
 
 
@@ -203,88 +183,3 @@ def _figures(figures: NgramFigures, batches: Sequence[str]) -> list[str]:
         *(DASH if share is None else f"{share:.1%}" for share in shares),
         *(number(figures.speedups[batch].value) for batch in batches),
     ]
-
-
-RANGE_TITLES = ("Batch", "Draft tokens", "Indistinguishable from", "Gain over no drafts", "Note")
-OPTION_TITLES = (
-    "Batch",
-    "Draft tokens: tokens/s of one request, the best first (≈ indistinguishable from it, ≥ at least)",
-)
-UNVERIFIED = (
-    "Estimated, not measured: verify it with a run. It is computed from fixed draft lengths, without the cost of"
-    " switching between them."
-)
-
-
-def schedule_tables(schedule: DraftSchedule) -> list[TextTable]:
-    """Return the ranges of the schedule, then the measured options at each batch size."""
-    ranges = [_range(each, schedule) for each in schedule.ranges]
-    options = [[str(batch), ", ".join(map(_option, found))] for batch, found in schedule.table.items()]
-    context = "" if schedule.context_tokens is None else f", {schedule.context_tokens:,} tokens of context"
-    title = f"{', '.join(schedule.arms)} on {schedule.workload}{context}"
-    return [
-        TextTable(title, RANGE_TITLES, ranges, words=("Batch", "Note")),
-        TextTable("", OPTION_TITLES, options, words=OPTION_TITLES),
-    ]
-
-
-NO_CONTEXT_FORM = (
-    "vLLM, SGLang and TensorRT-LLM choose draft lengths by batch size only and have no setting by context length. Each"
-    " schedule below holds for its context: serve contexts that need different lengths by separate engines."
-)
-"""As read in vLLM 0.33.0 (config/speculative.py) and SGLang 0.5.23 (adaptive_spec_params.py), and in TensorRT-LLM's
-documentation of `draft_len_schedule`."""
-
-
-def context_tables(schedules: Sequence[DraftSchedule]) -> list[TextTable]:
-    """Return the best length by batch size and context, for each drafter and workload that has several contexts."""
-    groups: dict[tuple[str, str], list[DraftSchedule]] = {}
-    for each in schedules:
-        if each.context_tokens is not None:
-            groups.setdefault((", ".join(each.arms), each.workload), []).append(each)
-    return [_by_context(f"{arms} on {workload}", found) for (arms, workload), found in groups.items()]
-
-
-def _by_context(title: str, schedules: Sequence[DraftSchedule]) -> TextTable:
-    """Return a row for each measured batch size, with the lengths that are indistinguishable from the best."""
-    batches = sorted({batch for each in schedules for batch in each.table})
-    rows = [[str(batch), *(_best(each.table.get(batch, [])) for each in schedules)] for batch in batches]
-    columns = ["Batch", *(f"{each.context_tokens:,} tokens" for each in schedules)]
-    return TextTable(
-        f"Draft tokens by batch and context (≈ indistinguishable): {title}", columns, rows, words=("Batch",)
-    )
-
-
-def _best(options: Sequence[DraftLengthOption]) -> str:
-    if not options:
-        return DASH
-    tied = ", ".join(str(each.draft_tokens) for each in options if each.tied)
-    return f"{options[0].draft_tokens}{f' ≈ {tied}' if tied else ''}"
-
-
-def engine_lines(found: EngineDraftSchedule) -> list[str]:
-    """Return the engine's configuration, and problems with it."""
-    return [
-        f"{found.engine}: {json.dumps(found.config)}",
-        *([f"  {shlex.join(found.arguments)}"] if found.arguments else []),
-        *(f"  not usable as is: {problem}" for problem in found.problems),
-    ]
-
-
-def _range(each: DraftScheduleRange, schedule: DraftSchedule) -> list[str]:
-    tied = ", ".join(str(length) for length in each.tied) or DASH
-    carried = f"batches below {schedule.batches[0]} were not measured and use its length" if each.carried else ""
-    unknown = f"not known here: {', '.join(str(length) for length in each.unknown)}" if each.unknown else ""
-    gain = DASH if each.gain is None else f"{number(each.gain)}x"
-    return [
-        f"{each.first} to {each.last}",
-        str(each.draft_tokens),
-        tied,
-        gain,
-        "; ".join(filter(None, (carried, unknown))),
-    ]
-
-
-def _option(each: DraftLengthOption) -> str:
-    bound = "≥" if each.how is TokensEvidence.LOWER_BOUND else ""
-    return f"{each.draft_tokens}: {bound}{each.tokens_per_s:.0f}" + (" ≈" if each.tied else "")

@@ -133,7 +133,7 @@ def _random_prompts(evidence: RunEvidence) -> CheckResults:
 
 
 def _of_workload(workload: Workload, coverage: PromptCoverage | None) -> CheckResult | None:
-    if share := workload.dataset.share_of(Source.RANDOM, Source.MOONCAKE, Source.SESSIONS):
+    if share := workload.dataset.share_of(Source.MOONCAKE, Source.SESSIONS):
         message = (
             f"{share:.0%} of the prompts of workload {workload.name!r} are random words: its figures represent no"
             " real traffic"
@@ -172,7 +172,7 @@ RANDOM_PROMPTS: Check[RunEvidence] = Check(
     severities=(Severity.WARNING,),
     description="The prompts of a workload are random words or tokens.",
     threshold=(
-        "any workload or member of a mix with source random, mooncake or sessions. Also a file, or one of its"
+        "any workload or member of a mix with source mooncake or sessions. Also a file, or one of its"
         " categories: of the distinct pairs of neighbouring words, a share occurs more than once, and shuffling the"
         f" words changes this share by less than {100 * MOVED_MIN:.1f} percentage points. Needs 4,000 pairs (of words,"
         " token ids or Chinese characters), without text that prompts share word by word"

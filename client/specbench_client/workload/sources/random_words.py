@@ -1,4 +1,4 @@
-"""Prompts of random words, which SPEED-Bench's authors show to be misleading; provided for comparisons only.
+"""Sessions of random words, of which a prompt cache can reuse a known share, and the words of other generated texts.
 
 Every word is derived from the seed by SHA-3, so it is the same on every machine. A model answers such text briefly or
 repeats one word, so acceptance and speed resemble no real traffic. Every result with such prompts is marked.
@@ -10,13 +10,11 @@ import hashlib
 from collections.abc import Sequence
 
 from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage
-from specbench_api.spec.dataset import Selection
+from specbench_api.spec.dataset import Selection, Sessions, Source
 from specbench_client.chat import ChatMessage
 from specbench_client.workload.row_parsing import Prompt
 
-PROMPT_WORDS = 256
-CATEGORY = "random"
-SESSIONS_CATEGORY = "sessions"
+CATEGORY = "sessions"
 _WORDS_TEXT = (
     "action activity age air area arm art baby back basic better blue body book boy bread brown building business"
     " car case center change child city class clear close cold college common community company computer control"
@@ -43,19 +41,9 @@ def random_text(key: str, words: int) -> str:
     return " ".join(map(WORDS.__getitem__, hashlib.shake_256(key.encode()).digest(words)))
 
 
-def random_prompts(selection: Selection) -> list[Prompt]:
-    """Return `count` prompts of `words` words each."""
-    seed, words = selection.seed or 0, selection.words or PROMPT_WORDS
-    return [
-        Prompt(f"random-{number}", CATEGORY, ((ChatMessage("user", random_text(f"{seed}/{number}", words)),),))
-        for number in range(selection.count or 0)
-    ]
-
-
-def session_prompts(selection: Selection) -> list[Prompt]:
+def session_prompts(selection: Selection, lengths: Sessions) -> list[Prompt]:
     """Return `count` sessions."""
-    lengths, seed = selection.sessions, selection.seed or 0
-    assert lengths is not None, "required by the rules of Selection"
+    seed = selection.seed or 0
     prefix = random_text(f"{seed}/shared", lengths.shared_prefix_tokens)
     opening = (ChatMessage("system", prefix, shared=len(prefix)),) if prefix else ()
 
@@ -65,21 +53,21 @@ def session_prompts(selection: Selection) -> list[Prompt]:
             for turn in range(lengths.turns)
         )
         first, *later = ((message,) for message in asked)
-        return Prompt(f"session-{number}", SESSIONS_CATEGORY, ((*opening, *first), *later), lengths.answer_tokens)
+        return Prompt(f"session-{number}", CATEGORY, ((*opening, *first), *later), lengths.answer_tokens)
 
     return [session(number) for number in range(selection.count or 0)]
 
 
-def generated_coverage(selection: Selection, prompts: Sequence[Prompt], reusable_share: float | None) -> PromptCoverage:
-    """Return the coverage of generated prompts of one category: no rows are read, so none are missing."""
+def sessions_coverage(prompts: Sequence[Prompt], lengths: Sessions) -> PromptCoverage:
+    """Return the coverage of sessions: no rows are read, so none are missing."""
     count, turns = len(prompts), sum(len(prompt.turns) for prompt in prompts)
-    known = CategoryCoverage(category=prompts[0].category, requested=count, used=count, turns=turns)
+    known = CategoryCoverage(category=CATEGORY, requested=count, used=count, turns=turns)
     return PromptCoverage(
-        source=str(selection.source),
+        source=str(Source.SESSIONS),
         rows=count,
         requested=count,
         used=count,
         turns=turns,
         by_category=[known],
-        reusable_share=reusable_share,
+        reusable_share=lengths.reusable_share,
     )

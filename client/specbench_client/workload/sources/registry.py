@@ -1,18 +1,14 @@
-"""Loaders and generators by source, and the loaders' table for docs/reference/workloads.md. `mix` has neither."""
+"""Loaders by source, and their table for docs/reference/workloads.md. `mix` and `sessions` read no file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from specbench_api.spec.dataset import CONFIGS, Selection, Source
-from specbench_client.workload.row_parsing import Prompt
+from specbench_api.spec.dataset import CONFIGS, Source
 from specbench_client.workload.sources import (
     agent_traces,
     conversations,
     mooncake,
     openai_logs,
     own,
-    random_words,
     tasks,
 )
 from specbench_client.workload.sources.loader import HubDataset, SourceLoader
@@ -37,10 +33,6 @@ LOADERS: dict[Source, SourceLoader] = {
     Source.OPENAI_LOGS: openai_logs.LOADER,
     Source.AGENT_TRACES: agent_traces.LOADER,
     Source.MOONCAKE: mooncake.LOADER,
-}
-GENERATORS: dict[Source, Callable[[Selection], list[Prompt]]] = {
-    Source.RANDOM: random_words.random_prompts,
-    Source.SESSIONS: random_words.session_prompts,
 }
 
 _UNPINNED = (

@@ -1,0 +1,400 @@
+"""The product as a user installs it: one release of the chart, and runs on a real cluster with a real S3.
+
+All runs start together and the tests wait for one after another: each run waits for images, engines and deadlines most
+of the time. What the operator decides is tested with tables in tests/test_operator; here are the facts that only a real
+kubelet, scheduler, store, image and release can show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from specbench_client.cli import exit_code
+from specbench_testing.api_server_runs import Runs
+from specbench_testing.cluster import MERGE, ApiError, Cluster
+from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.health_checks import ArgoScript, kstatus
+from specbench_testing.installed_product import SLOW, InstalledProduct
+from specbench_testing.operator_process import eventually
+from specbench_testing.run_watcher import RunWatcher
+from specbench_testing.s3_results import StoredRun
+from specbench_testing.secret_search import find_secrets
+from specbench_testing.traces import Traces
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+
+WITHIN_S = 600.0
+TOKEN = "hf_" + "kN4vTq8LxR2mZ7bWcY5dJ1sGhP3fUaE9"
+API_KEY = "plain words that are the key of both servers"
+REVEAL_TOKEN = (
+    "t=$HF_TOKEN; printf 'token %s is invalid, https://me:%s@hub.example, %s' $t $t"
+    " $(printf %s $t | base64 -w0) > /dev/termination-log; exit 1"
+)
+"""An engine that ends with its own token in the termination message."""
+HUB = {"spec.model.tokenSecretRef": {"name": "hub"}}
+SMALL_MEMORY = {"spec": {"containers": [{"name": "engine", "resources": {"limits": {"memory": "12Mi"}}}]}}
+TWO_CLIENTS: dict[str, Any] = {
+    "spec.drafters": [],
+    "spec.engine.args": SLOW,
+    "spec.load": {"concurrency": [4], "repeats": 1, "warmupRequests": 2, "clients": 2},
+    "spec.placement": {"gpus": 1, "client": {"resources": {"requests": {"memory": "256Mi"}}}},
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a run fails. `text`: text that the message must contain. `arms`: the arms that fail."""
+
+    edits: Mapping[str, Any]
+    reason: str
+    text: str
+    arms: tuple[str, ...] = ("none", "eagle3")
+
+
+FAILURES = {
+    "crashed": Failure({"spec.drafters[0].args": ["--fault=crash-after=3"]}, "Crashed", "exit code 1", ("eagle3",)),
+    "memory": Failure({"spec.placement.template": SMALL_MEMORY}, "OOMKilled", "resources.limits.memory"),
+    "reveals": Failure(
+        {**HUB, "spec.engine.command": ["sh", "-c", REVEAL_TOKEN]}, "Crashed", "token [redacted] is invalid"
+    ),
+}
+
+
+WATCHED = ("lost", "whole")
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run that has been created, its results, and its watcher, which runs for those of WATCHED."""
+
+    run: ClusterRun
+    stored: StoredRun
+    watcher: RunWatcher
+
+
+@pytest.fixture(scope="module")
+def traces(product: InstalledProduct) -> Iterator[Traces]:
+    """What the product leaves behind during all tests of this module."""
+    with Traces(product) as collected:
+        yield collected
+
+
+@pytest.fixture(scope="module")
+def begun(product: InstalledProduct, traces: Traces) -> Iterator[dict[str, Begun]]:
+    """All runs, by name. The one that a test deletes halfway is the first."""
+    for name, use, data in (("hub", "hub", {"HF_TOKEN": TOKEN}), ("servers", "endpoint", {"OPENAI_API_KEY": API_KEY})):
+        meta = {"name": name, "labels": {"specbench.io/use": use}}
+        product.product.apply(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data}, namespace=product.namespace
+        )
+    edits: dict[str, Mapping[str, Any]] = {
+        "lost": {"spec.engine.args": SLOW},
+        # All prompts are shorter, but a run with this field fails if the client's image does not contain o200k_base.
+        "whole": {**HUB, "spec.workloads[0].dataset.inputTokens": {"max": 100_000}},
+        "clients": TWO_CLIENTS,
+        "prompts": {"spec.workloads[0].dataset.uri": "/usr/share/specbench/missing.jsonl"},
+        "servers": running_servers(product),
+        **{name: failure.edits for name, failure in FAILURES.items()},
+    }
+    with ExitStack() as stack:
+        runs = {}
+        for name, edit in edits.items():
+            run, stored = product.begin(name, edit)
+            runs[name] = Begun(run, stored, RunWatcher(run, stored))
+            if name in WATCHED:
+                stack.enter_context(runs[name].watcher)
+        yield runs
+
+
+def running_servers(product: InstalledProduct) -> dict[str, Any]:
+    """Start two simulators that belong to no run; returns the edits of a run that compares them."""
+    plain = serve_simulator(product, "none", "--drafter", "none")
+    drafting = serve_simulator(product, "eagle3", "--drafter", "eagle3", "--num-speculative-tokens", "3")
+    engine = {
+        "kind": "external",
+        "dialect": "vllm",
+        "endpoints": [plain, drafting],
+        "apiKeySecretRef": {"name": "servers"},
+    }
+    return {"spec.engine": engine, "spec.drafters": [], "spec.placement": {}}
+
+
+def serve_simulator(product: InstalledProduct, name: str, *arguments: str) -> dict[str, str]:
+    """Start a simulator as a plain pod with a Service; returns its endpoint."""
+    container = {
+        "name": "server",
+        "image": product.product.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["specbench", "simulate", "--host", "0.0.0.0", "--port", "8000", *arguments],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    metadata = {"name": name, "labels": {"app": name}}
+    security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    ports = [{"port": 8000, "targetPort": 8000}]
+    product.product.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"containers": [container], "securityContext": security},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"selector": {"app": name}, "ports": ports},
+        },
+        namespace=product.namespace,
+    )
+    return {"name": name, "url": f"http://{name}.{product.namespace}.svc:8000"}
+
+
+def test_a_suspended_run_that_is_deleted_is_recovered(
+    product: InstalledProduct, begun: dict[str, Begun], capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, stored = begun["lost"].run, begun["lost"].stored
+    eventually(lambda: run.status().get("points", {}).get("measured") == 1, "nothing is measured", WITHIN_S)
+    run.suspend(suspended=True)
+    run.wait_for_phase("Suspended")
+    eventually(lambda: run.gpus() == 0 and run.active_objects() == [], "the GPUs are still held")
+    run.wait_for_events("Suspended")
+    run.delete()
+    kept = stored.manifests()
+    assert len(kept) == 1
+
+    resource = recovered_resource(product, run, capsys, monkeypatch)
+    assert resource["spec"]["results"]["adopt"] == run.uid
+    again = ClusterRun.of(product.cluster, Runs(product.cluster, run.namespace).create(resource))
+    with RunWatcher(again, stored) as watcher:
+        status = again.ends(within_s=WITHIN_S)
+    assert begun["lost"].watcher.violations == watcher.violations == stored.violations() == []
+    assert len(watcher.launches) == 1, "one arm is already measured"
+    assert (status["progress"], status["results"]["uri"].rpartition("/")[2]) == ("2/2", run.uid)
+    assert kept.items() <= stored.manifests().items(), "measured points are unchanged"
+
+    jobs = [job["metadata"]["uid"] for job in again.children("jobs")]
+    product.cluster.call("PATCH", f"{again.path}/status", {"status": None}, kind=MERGE)
+    rebuilt = again.ends()
+    assert [rebuilt[field] for field in ("arms", "trust", "points")] == [
+        status[field] for field in ("arms", "trust", "points")
+    ]
+    assert [job["metadata"]["uid"] for job in again.children("jobs")] == jobs
+
+
+def recovered_resource(product: InstalledProduct, run: ClusterRun, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The resource that `specbench recover` prints for a deleted run."""
+    s3 = product.ground.s3
+    for name, value in (
+        ("AWS_ENDPOINT_URL_S3", s3.endpoint),
+        ("AWS_REGION", s3.region),
+        ("AWS_ACCESS_KEY_ID", s3.access_key),
+        ("AWS_SECRET_ACCESS_KEY", s3.secret_key),
+    ):
+        monkeypatch.setenv(name, value)
+    uri = f"s3://{s3.bucket}/end-to-end/{run.name}"
+    capsys.readouterr()
+    assert exit_code(["recover", uri, "--credentials-secret", "bench-s3"]) == 0
+    return yaml.safe_load(capsys.readouterr().out)
+
+
+CONDITIONS = {
+    "Validated": "Valid",
+    "EngineReady": "Done",
+    "MeasurementComplete": "Finished",
+    "ResultsStored": "Stored",
+    "Ready": "Finished",
+    "Complete": "Finished",
+}
+
+
+def test_a_run_completes_and_its_deletion_keeps_the_results(
+    product: InstalledProduct, begun: dict[str, Begun], traces: Traces
+) -> None:
+    run, stored, watcher = begun["whole"].run, begun["whole"].stored, begun["whole"].watcher
+    waited = product.product.kubectl(
+        *("-n", run.namespace, "wait", "--for=condition=Complete", f"sbr/{run.name}", f"--timeout={WITHIN_S:.0f}s")
+    )
+    assert "condition met" in waited
+    status = run.ends()
+    assert watcher.violations == []
+    assert len(watcher.launches) == 2, "one engine per arm"
+    assert {kind: run.condition(kind)[:2] for kind in CONDITIONS} == {k: ("True", v) for k, v in CONDITIONS.items()}
+    assert run.condition("Trustworthy")[0] in ("True", "False")
+    assert status["progress"] == "2/2"
+    assert status["points"] == {"total": 2, "measured": 2, "failed": 0, "invalid": status["points"]["invalid"]}
+    assert status["gpuSecondsHeld"] > 0
+    check_results(status, stored)
+    check_provenance(stored)
+    assert stored.violations() == []
+    eventually(lambda: run.active_objects() == [], "the run is active although its results exist")
+    assert run.children("jobs", "engine") == [], "an engine's Job is kept only as the record of a failure"
+    run.wait_for_events("EngineStarting", "EngineReady", "GroupMeasured", "MeasurementComplete", "ResultsReady")
+    check_health(watcher.seen)
+
+    policies = f"/apis/networking.k8s.io/v1/namespaces/{run.namespace}/networkpolicies/{run.name}-engines"
+    product.cluster.call("GET", policies)
+    traces.look()
+    before = stored.versions()
+    run.delete()
+    for kind in ("jobs", "pods", "services", "configmaps"):
+        eventually(lambda kind=kind: run.children(kind) == [], f"{kind} exist after their run")  # type: ignore[misc]
+    eventually(lambda: is_missing(product.cluster, policies), "the network policy outlives its run")
+    assert stored.versions() == before, "deleting a run keeps its results"
+
+
+def is_missing(cluster: Cluster, path: str) -> bool:
+    try:
+        cluster.call("GET", path)
+    except ApiError as refused:
+        return refused.status == 404
+    return False
+
+
+def check_results(status: Mapping[str, Any], stored: StoredRun) -> None:
+    baseline, eagle3 = status["arms"]
+    assert (baseline["arm"], eagle3["arm"]) == ("none", "eagle3")
+    assert not {"speedup"} & {*baseline, *eagle3}, "one repeat gives a ratio without an interval"
+    assert 1.5 < eagle3["acceptanceLength"] < 4, "three drafts, each accepted with probability 0.7"
+    assert baseline["acceptanceLength"] == pytest.approx(1)
+    for row in status["arms"]:
+        assert all(math.isfinite(row[name]["p50"]) for name in ("ttftMs", "tpotMs", "e2eMs"))
+        assert row["failedRequests"] == 0
+    summary = stored.json("summary.json")
+    ratio = summary["cells"][1]["speedup"]["value"]
+    assert eagle3["speedupText"].removesuffix(" invalid") == f"{ratio:.2f} (1 repeat: too few to tell)"
+    assert status["recommendation"] == summary["recommendation"]["sentence"]
+    assert status["results"]["report"].endswith("/report.html")
+    assert b"<html" in stored.read("report.html")
+
+
+def check_provenance(stored: StoredRun) -> None:
+    """Node and image of each launch, the GPU from the node's label, and a reason for each unknown fact."""
+    provenance = stored.json("provenance.json")
+    launches = provenance["launches"]
+    assert {launch["arm"] for launch in launches.values()} == {"none", "eagle3"}
+    assert set(stored.versions("")) >= {f"launches/{name}.json" for name in launches}
+    for launch in launches.values():
+        facts = launch["facts"]
+        assert launch["simulated"] is True
+        assert facts["engine_version"]["value"].startswith("simulated")
+        assert facts["image_digest"]["value"].startswith("sha256:")
+        assert facts["gpu_count"]["value"] == 1
+        assert facts["gpu"]["value"] or facts["gpu"]["reason"] == "the node has no label nvidia.com/gpu.product"
+        assert [name for name in ("node", "kubelet", "kernel", "cores") if not facts[name]["value"]] == []
+        unknown = [facts[name] for name in ("driver", "interconnect", "torch")]
+        assert all(fact["value"] is None and fact["reason"] for fact in unknown)
+    assert len(provenance["imageDigests"]) == 1
+    assert provenance["differences"] == []
+    assert [row["arm"] for row in provenance["arms"]] == ["none", "eagle3"]
+    assert provenance["arms"][1]["kvCacheLost"]["value"] == 0
+
+
+def check_health(seen: list[dict[str, Any]]) -> None:
+    """kstatus and Argo CD report the state of the run correctly in every version of it."""
+    assert len(seen) > 4
+    argo = [ArgoScript()(item).status for item in seen]
+    ended = ["completionTime" in item["status"] for item in seen]
+    last = ended.index(True)
+    assert {kstatus(item) for item in seen[:last]} == {"InProgress"}
+    assert {kstatus(item) for item in seen[last:]} == {"Current"}
+    assert set(argo[:last]) == {"Progressing"}
+    healthy = seen[-1]["status"]["trust"] == "Trustworthy"
+    assert set(argo[last:]) == {"Healthy" if healthy else "Degraded"}
+
+
+def test_two_clients_measure_a_point_together(begun: dict[str, Begun]) -> None:
+    run, stored = begun["clients"].run, begun["clients"].stored
+    status = run.ends(within_s=WITHIN_S)
+    assert (status["progress"], stored.violations()) == ("1/1", [])
+    eventually(lambda: run.active_objects() == [], "the run is active although its results exist")
+    (job,) = run.children("jobs", "client")
+    assert (job["spec"]["completionMode"], job["status"]["succeeded"]) == ("Indexed", 2)
+    assert job["status"].get("failed", 0) == 0
+    requests = set(stored.records("none").request_id)
+    assert {"-c1-" in request for request in requests} == {True, False}, "both clients sent requests"
+    (point,) = stored.points()
+    health = stored.json(f"points/{point}/summary.json")["clientHealth"]
+    assert health["clients"] == 2
+    assert health["clockErrorMs"] >= 0
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failed_engine_is_reported_and_the_other_arm_keeps_its_results(begun: dict[str, Begun], name: str) -> None:
+    failure, run, stored = FAILURES[name], begun[name].run, begun[name].stored
+    alone = len(failure.arms) == 2
+    status = run.ends("Failed" if alone else "Succeeded", WITHIN_S)
+    rows = {row["arm"]: row for row in status["groups"]}
+    assert {arm: rows[arm]["reason"] for arm in failure.arms} == dict.fromkeys(failure.arms, failure.reason)
+    assert all(failure.text in rows[arm]["message"] for arm in failure.arms), rows
+    assert run.condition("EngineReady")[:2] == run.condition("MeasurementComplete")[:2] == ("False", failure.reason)
+    run.wait_for_events(failure.reason)
+    assert status["points"]["failed"] == len(failure.arms)
+    if alone:
+        assert run.condition("Failed")[0] == "True"
+        assert run.condition("Stalled")[:2] == ("True", failure.reason)
+        assert stored.manifests() == {}
+    else:
+        assert stored.violations(stored.points()[:1]) == []
+        assert rows["none"]["state"] == "Done"
+        assert run.condition("Ready")[0] == "True"
+        assert run.condition("Trustworthy")[0] == "False", "a comparison needs both arms"
+    eventually(lambda: run.active_objects() == [] and run.gpus() == 0, f"objects are left: {run.active_objects()}")
+
+
+def test_missing_prompts_stall_the_run_and_release_the_engine(begun: dict[str, Begun]) -> None:
+    run = begun["prompts"].run
+    run.ends("Failed", WITHIN_S)
+    stalled, _, message = run.condition("Stalled")
+    assert stalled == "True"
+    assert "/usr/share/specbench/missing.jsonl" in message
+    eventually(lambda: run.living("engine") == [], "the engine pod still exists")
+    assert [job["metadata"]["name"] for job in run.children("jobs", "engine")] == [f"{run.name}-g0-0"]
+
+
+def test_running_servers_are_compared_without_an_engine(begun: dict[str, Begun]) -> None:
+    run, stored = begun["servers"].run, begun["servers"].stored
+    status = run.ends(within_s=WITHIN_S)
+    assert run.children("jobs", "engine") == run.children("services") == []
+    assert [row["arm"] for row in status["groups"]] == [row["arm"] for row in status["arms"]] == ["none", "eagle3"]
+    assert stored.json("summary.json")["cells"][1]["speedup"]["value"] > 0
+    assert status.get("gpuSecondsHeld", 0) == 0
+    assert "apiKeySecretRef" not in stored.read("plan.json").decode(), "the plan names no Secret"
+
+
+def test_no_secret_is_left_anywhere(product: InstalledProduct, begun: dict[str, Begun], traces: Traces) -> None:
+    """The words of an engine that is given a token are its own: its termination message may contain it."""
+    eventually(lambda: all(each.run.has_ended() for each in begun.values()), "not all runs end", WITHIN_S)
+    traces.look()
+    for name, each in begun.items():
+        traces.read_store(name, each.stored)
+    pods = f"log of {product.namespace}/{begun['whole'].run.name}-g0-0"
+    traces.assert_collected(
+        "specbenchruns", "jobs", "pods", "services", "configmaps", "events", "deployments", "networkpolicies",
+        "metrics", "command lines", f"log of {product.product.system}", rf"{pods}-\S+ engine", rf"{pods}-\S+ client",
+        "S3 summary.json", "S3 report.html", "S3 plan.json", "S3 points/",
+    )  # fmt: skip
+    assert b"specbench-client" in traces.texts["command lines"] or b"specbench_client" in traces.texts["command lines"]
+    keys = product.ground.s3
+    secrets = {"hub token": TOKEN, "API key": API_KEY, "S3 access key": keys.access_key, "S3 key": keys.secret_key}
+    assert find_secrets(secrets, traces.texts) == []
+
+
+def test_the_release_is_restricted_and_an_upgrade_replaces_its_pod(product: InstalledProduct) -> None:
+    assert "Phase:          Succeeded" in product.product.helm_test()
+    (pod,) = product.operators()
+    (status,) = pod["status"]["containerStatuses"]
+    assert (status["ready"], status["restartCount"]) == (True, 0)
+    assert pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert "is forbidden" not in product.log()
+    product.product.install(*product.values, "podLabels.upgraded=yes")
+    (upgraded,) = [pod for pod in product.operators() if "deletionTimestamp" not in pod["metadata"]]
+    assert upgraded["metadata"]["labels"].get("upgraded") == "yes"
+    eventually(lambda: product.leader() == upgraded["metadata"]["name"], "the new pod does not lead")
