@@ -59,8 +59,8 @@ class SpeedupExperiment:
 
 def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> Pairs:
     """Pairs of one turn each; pace in ms per token."""
-    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
-    columns |= {"pass": 0, "turn": 0.0}
+    names = np.array([f"p{each}" for each in prompt], dtype=object)
+    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": names, "pass": 0, "turn": 0.0}
     for side, ms in pace_ms.items():
         values = {"category": "c", "input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1)}
         values |= {"intended_ns": 0.0, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS}
