@@ -239,7 +239,6 @@ def test_explain_without_a_mix_prints_the_factors(results: Path, capsys: pytest.
     printed = capsys.readouterr().out
     assert "Predicted" in printed
     assert "measured = predicted × prefill × length" in printed
-    assert "ngram on chat at 1: alpha" in printed
     assert exit_code(["analyze", "explain", str(results), "--output", "json", "--workload", "chat"]) == Exit.OK
     assert json.loads(capsys.readouterr().out)["cells"][0]["arm"] == "ngram"
     assert exit_code(["analyze", "explain", str(results), "--workload", "other"]) == Exit.BAD_INPUT

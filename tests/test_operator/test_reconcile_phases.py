@@ -220,6 +220,7 @@ def test_an_error_is_retried_or_stalls_the_run_and_never_ends_it(
     rows = {row.type: row for row in found.conditions}
     assert {kind for kind in FOR_TOOLS if rows[kind].status is ConditionStatus.TRUE} == true
     assert {(rows[kind].reason, rows[kind].message) for kind in true} == {(reason, str(error))}
+    assert {rows[kind].reason for kind in {*FOR_TOOLS} - true - {ConditionType.READY}} == {str(kind) for kind in true}
     assert (found.observed_generation, found.problem, found.phase) == (7, reason, world.status.phase)
     assert [(row.idle_since, row.message) for row in found.groups] == [
         (NOON_TEXT, str(error)),
@@ -283,6 +284,12 @@ def test_children_of_a_finished_run_are_kept_for_the_shorter_of_its_ttl_and_the_
     assert (decision.requeue_after_s, decision.at_rest) == (left_s, left_s is not None)
     expected = {job.ref for job in world.jobs.values()} | {child.ref for child in world.objects.values()}
     assert set(decision.delete) == (set() if left_s else expected)
+    leaving = world.jobs[world.report] = replace(world.jobs[world.report], deleting=True)
+    later = decide_run(world.observed(), settings, ended + timedelta(seconds=passed_s))
+    assert set(later.delete) == set(decision.delete) - {leaving.ref}
+    world.jobs, world.objects = {}, {}
+    alone = decide_run(world.observed(), settings, ended + timedelta(seconds=passed_s))
+    assert (alone.requeue_after_s, alone.at_rest, alone.delete) == (None, True, ())
 
 
 def suspended(*, settled: bool, pods: bool = False) -> ClusterWorld:
