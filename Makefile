@@ -51,8 +51,8 @@ test-cluster: $(STAMP)
 
 test-long: $(STAMP) ## what takes longer, green before a release: kills, crash points, fuzz seeds, the ecosystem; hours
 	$(BIN)/python hack/peer --all >/dev/null
-	status=0; $(BIN)/pytest -m "long and not cluster" -n $(WORKERS) --dist worksteal || status=1; \
-		$(BIN)/pytest -m "long and cluster" || status=1; exit $$status
+	status=0; $(BIN)/pytest -m "long and not cluster" --hypothesis-profile drawn -n $(WORKERS) --dist worksteal || status=1; \
+		$(BIN)/pytest -m "long and cluster" --hypothesis-profile drawn || status=1; exit $$status
 
 test-quick: $(STAMP) ## contracts and rules: no engine, no S3, no cluster, no analysis of whole runs; under a minute
 	$(BIN)/pytest -m "not cluster and not long and not real and not engine and not s3 and not process and not draws and not runs" -n $(WORKERS) --dist worksteal -q
@@ -85,8 +85,9 @@ generate: $(STAMP) ## every generated file: CRDs and the chart's copies, referen
 docs: $(STAMP) ## the documentation site in build/docs/html; every warning is an error, broken local links are warnings
 	$(BIN)/python -m sphinx -E -b html -W --keep-going -n -q -d build/docs/doctrees docs build/docs/html
 
-lint: $(STAMP) ## generated files fresh, the site builds, ruff, mypy strict, import contracts
+lint: $(STAMP) ## generated files fresh, pages agree with the code, the site builds, ruff, mypy strict, import contracts
 	$(BIN)/python hack/generate --check
+	$(BIN)/python hack/check_pages.py
 	$(MAKE) --no-print-directory docs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check

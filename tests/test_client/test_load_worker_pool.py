@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,6 +96,34 @@ async def await_exit(pid: int) -> None:
         poll = select.poll()
         poll.register(handle, select.POLLIN)
         assert await asyncio.to_thread(poll.poll, 120_000), f"process {pid} still runs"
+
+
+START = """
+import asyncio
+from specbench_client.load.worker_pool import WorkerPool
+
+async def main():
+    async with WorkerPool(1) as pool:
+        print(pool._context.get_start_method())
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("length", "method"), [(75, "forkserver"), (76, "spawn"), (200, "spawn")])
+def test_workers_start_where_the_temporary_folder_is_too_deep_for_a_socket(
+    tmp_path: Path, length: int, method: str
+) -> None:
+    """A socket's path has at most 107 bytes."""
+    script = tmp_path / "start.py"
+    script.write_text(START)
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        deep = Path(f"{short}/{'x' * (length - len(short) - 1)}")
+        deep.mkdir()
+        environment = {**os.environ, "TMPDIR": str(deep)}
+        done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{method}\n"
 
 
 async def test_two_workers_send_every_request_once_and_return_all_records(tmp_path: Path) -> None:

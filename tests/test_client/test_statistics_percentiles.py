@@ -119,14 +119,14 @@ def test_intervals_of_equally_distributed_prompts_are_those_of_independent_reque
     """The values are 0 to 1439, and each prompt has the same share below each percentile, so no share is uncertain."""
     monkeypatch.setattr(module, "PIECE_ROWS", piece)
     many = PROMPTS * EACH
-    found = percentile_intervals(np.arange(float(many)), layout(PROMPTS, 1, EACH), [5, 50, 95, 75], seed=1)
+    found = percentile_intervals(np.arange(float(many)), layout(PROMPTS, 1, EACH), [5, 10, 90, 95, 11, 50, 89], seed=1)
     bounds = [(each.bounds.low, each.bounds.high) for each in found if each]
-    for (low, high), share in zip((bounds[0], bounds[2]), (0.05, 0.95), strict=True):
+    for (low, high), share in zip(bounds[:4], (0.05, 0.10, 0.90, 0.95), strict=True):
         assert stats.beta(low + 1, many - low).cdf(share) == pytest.approx(0.975)
         assert stats.beta(high + 1, many - high).cdf(share) == pytest.approx(0.025)
-    for at, share in ((1, 0.5), (3, 0.75)):
+    for found_bounds, share in zip(bounds[4:], (0.11, 0.5, 0.89), strict=True):
         beta = stats.beta(share * many + 0.5, (1 - share) * many + 0.5)
-        assert bounds[at] == pytest.approx(tuple((many - 1) * beta.ppf([0.025, 0.975])))
+        assert found_bounds == pytest.approx(tuple((many - 1) * beta.ppf([0.025, 0.975])))
     assert {each.freedom for each in found if each} == {PROMPTS - 1}
 
 

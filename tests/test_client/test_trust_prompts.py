@@ -260,8 +260,8 @@ def test_report_and_table_describe_the_prompts_and_missing_rows() -> None:
             "p.jsonl (jsonl, 8 prompts, only a, b, seed 0)",
         ),
         (
-            {"source": "speed-bench", "config": "throughput_8k", "turns": 9, "entropy": ["Low"], "revision": "abc"},
-            "speed-bench throughput_8k, 9 turns, entropy low, revision abc",
+            {"source": "speed-bench", "config": "throughput_8k", "entropy": ["Low"], "revision": "abc"},
+            "speed-bench throughput_8k, entropy low, revision abc",
         ),
         (
             {

@@ -8,13 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
-from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.plan.expansion import expand
-from specbench_api.spec.parsing import parse_campaign, read_run, read_yaml
-from specbench_client.cli.compare import compare as compare_command
-from specbench_client.cli.gate import gate as gate_command
+from specbench_api.spec.parsing import read_run
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,54 +27,6 @@ COMMANDS = [line for line in COMMAND.findall(TUTORIAL) if "llama-cpp" not in lin
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
 def test_every_example_is_a_valid_run(file: Path) -> None:
     assert expand(read_run(file.read_text(encoding="utf-8"))).points
-
-
-def test_the_spec_in_the_readme_is_valid() -> None:
-    (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", README, re.DOTALL)
-    assert expand(read_run(spec)).points
-
-
-def test_the_run_on_the_gate_page_is_valid() -> None:
-    page = (ROOT / "docs/how-to/compare-and-gate.md").read_text(encoding="utf-8")
-    (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", page, re.DOTALL)
-    gate = read_run(spec).spec.gate
-    assert gate is not None
-    assert [each.label for each in gate.effective_tolerances] == ["speedup", "tpot", "ttft p95"]
-
-
-def test_every_option_on_the_gate_page_exists() -> None:
-    page = (ROOT / "docs/how-to/compare-and-gate.md").read_text(encoding="utf-8")
-    options = {option for command in (gate_command, compare_command) for each in command.params for option in each.opts}
-    assert set(re.findall(r"(--[a-z][a-z-]+)\b", page)) - options <= {"--for", "--timeout", "--body-file"}
-
-
-def test_the_campaign_on_its_page_has_the_described_runs() -> None:
-    page = (ROOT / "docs/how-to/campaigns.md").read_text(encoding="utf-8")
-    (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", page, re.DOTALL)
-    planned = expand_campaign(parse_campaign(read_yaml(spec)))
-    assert (len(planned.runs), planned.warnings) == (6, ())
-    repeats = [run.run.spec.load.repeats for run in planned.runs if run.cell["temperature"] == 0]
-    assert repeats == [5, 5]
-    (claim,) = re.findall(r"^\$ pytest (\S+)$", page, re.MULTILINE)
-    assert (ROOT / claim).exists()
-
-
-def test_the_include_row_that_adopts_results_does_not_change_run_names() -> None:
-    """docs/how-to/recovery.md adds the row to the campaign of docs/how-to/campaigns.md."""
-    (block,) = re.findall(r"```yaml\n( +include:.+?)```", page_of("recovery"), re.DOTALL)
-    (row,) = yaml.safe_load(block)["include"]
-    (text,) = re.findall(r"```yaml\n(apiVersion.+?)```", page_of("campaigns"), re.DOTALL)
-    campaign = read_yaml(text)
-    before = expand_campaign(parse_campaign(campaign)).runs
-    campaign["spec"]["include"].append(row)
-    after = expand_campaign(parse_campaign(campaign)).runs
-    assert [run.name for run in after] == [run.name for run in before]
-    adopting = [run.cell for run in after if run.run.spec.results.adopt == row["set"]["results.adopt"]]
-    assert adopting == [{"engine": "vllm", "temperature": 0}]
-
-
-def page_of(name: str) -> str:
-    return (ROOT / f"docs/how-to/{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.process

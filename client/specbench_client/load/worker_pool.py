@@ -13,13 +13,14 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.context import ForkServerContext, ForkServerProcess, SpawnContext, SpawnProcess
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
@@ -45,6 +46,8 @@ from specbench_client.load.worker_messages import (
 JOIN_TIMEOUT_S = 2.0
 LOSS_PAUSE_S = 0.2
 _SAFE_PATH = "PYTHONSAFEPATH"
+_TEMPORARY_FOLDER_MAX = 75
+"""Longest folder for temporary files, in bytes, in which the fork server's socket has a valid path (at most 107)."""
 
 
 class WorkerLost(ClientError):
@@ -60,7 +63,7 @@ class _PipeClosed:
 class _WorkerHandle:
     """A worker process and the main process's end of its pipe."""
 
-    process: ForkServerProcess
+    process: ForkServerProcess | SpawnProcess
     pipe: Connection[Any, Any]
 
 
@@ -75,6 +78,15 @@ class LoadResult:
 RecordsCallback = Callable[[Sequence[Record]], Awaitable[None]]
 
 
+def _start_method() -> ForkServerContext | SpawnContext:
+    """Return the fastest way to start workers: a fork server, or where its socket cannot be made, new interpreters."""
+    if len(os.fsencode(tempfile.gettempdir())) > _TEMPORARY_FOLDER_MAX:
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload([run_worker.__module__])
+    return context
+
+
 class WorkerPool:
     """`async with WorkerPool(workers) as pool`, then `prepare` and `run` for each load. One load at a time.
 
@@ -82,8 +94,7 @@ class WorkerPool:
     """
 
     def __init__(self, workers: int, clients: LoadClients | None = None) -> None:
-        self._context = get_context("forkserver")
-        self._context.set_forkserver_preload([run_worker.__module__])
+        self._context = _start_method()
         self._clients = clients or LoadClients()
         self._shared: SharedState = create_shared_state(self._context, workers * self._clients.count)
         self._size = workers

@@ -11,7 +11,7 @@ independent requests, n* = p (1 − p) (z / half-width)² (Korn and Graubard 199
 with Small Expected Number of Positive Counts"), and its bounds are Jeffreys' for n*. Requests of one prompt are hardly
 independent, so n* is near the number of prompts if prompts differ much, and near the number of requests if they do not.
 
-Beyond the 90th percentile and below the 10th there are few values, and it matters which of them is the bound: of 80
+Beyond the 90th percentile, or below the 10th, there are few values, and it matters which of them is the bound: of 80
 values, a 95th percentile is beyond the second largest in 8.6 % of cases, and beyond the largest in 1.7 %. Bounds of the
 estimated share miss that. So there the test is inverted: the value of rank k among n* is below the percentile with
 probability I_p(k, n* + 1 − k), and the bounds are the fractional ranks with probability 97.5 % and 2.5 % (Hutson 1999,
@@ -39,8 +39,8 @@ from specbench_client.analysis.statistics.intervals import (
 from specbench_client.analysis.statistics.row_layout import PIECE_ROWS, CellSums, RowLayout
 from specbench_client.metrics.tidy_frame import Values
 
-RANKED_BELOW = 0.1
-"""Share on the smaller side below which ranks are used, because few values are there and single ones matter."""
+RANKED_TAIL = 10
+"""Percent on the smaller side up to which ranks are used, because few values are there and single ones matter."""
 
 
 def percentile_intervals(
@@ -64,7 +64,7 @@ def percentile_intervals(
             samples = sums[:, index] / sums[:, -1]
         chosen = share_interval(share, samples, ratio_influence(matrices[index], matrices[-1]), layout)
         enough = layout.prompts >= prompts_needed(percent / 100)
-        intervals.append(_looked_up(values, percent / 100, chosen) if chosen and enough else None)
+        intervals.append(_looked_up(values, percent, chosen) if chosen and enough else None)
     return intervals
 
 
@@ -104,10 +104,11 @@ def jeffreys(share: float, independent: float) -> IntervalBounds:
     return IntervalBounds(low, high)
 
 
-def _looked_up(values: Values, share: float, chosen: ChosenInterval) -> ChosenInterval:
-    """Convert the share's interval to positions among the sorted values, from 0 to 1, and look them up."""
+def _looked_up(values: Values, percent: int, chosen: ChosenInterval) -> ChosenInterval:
+    """Convert the interval of the share below to positions among the sorted values, from 0 to 1, and look them up."""
+    share = percent / 100
     independent = effective(share, chosen, values.size)
-    if min(share, 1 - share) < RANKED_BELOW:
+    if min(percent, 100 - percent) <= RANKED_TAIL:
         found = ranks(share, independent)
         each = [(rank - 0.5) * values.size / independent - 0.5 for rank in (found.low, found.high)]
         positions = np.clip(np.array(each) / (values.size - 1), 0.0, 1.0)
