@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from specbench_client.analysis.statistics import bootstrap
+from specbench_cluster import Cluster as Ground
 from specbench_testing.api_server_runs import Definition, install_campaign_definition, install_definition
 from specbench_testing.cluster import Cluster
 from specbench_testing.product_image import product_image
@@ -67,6 +68,16 @@ def cluster() -> Iterator[Cluster]:
     """A real Kubernetes cluster: from SPECBENCH_KUBECONFIG, or started by hack/cluster."""
     with borrowed_cluster() as cluster_in_use:
         yield cluster_in_use
+
+
+@pytest.fixture(scope="session")
+def ground(cluster: Cluster) -> Ground:
+    """The cluster of hack/cluster, with its S3 server; skips on a foreign one."""
+    if cluster.ground is None:
+        pytest.skip(
+            "SPECBENCH_KUBECONFIG is a foreign cluster: S3, kills and webhooks need the one that hack/cluster makes"
+        )
+    return cluster.ground
 
 
 @pytest.fixture(scope="session")

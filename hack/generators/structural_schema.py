@@ -18,7 +18,7 @@ and at worst silently prune it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,11 +162,11 @@ def _exclusive(found: Schema, bound: str) -> Schema:
     return {bound.lower(): found[word], word: True} if word in found else {}
 
 
-def walk(schema: Schema, path: str, visit: Callable[[str, Schema], None]) -> None:
-    """Call `visit` with every node and its path, parents first."""
-    visit(path, schema)
+def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield every node with its path, parents first."""
+    yield path, schema
     for name, node in schema.get("properties", {}).items():
-        walk(node, f"{path}.{name}" if path else name, visit)
+        yield from walk(node, f"{path}.{name}" if path else name)
     for word, mark in (("items", "[]"), ("additionalProperties", "{}")):
         if word in schema:
-            walk(schema[word], f"{path}{mark}", visit)
+            yield from walk(schema[word], f"{path}{mark}")

@@ -47,12 +47,6 @@ def test_hostile_yaml_is_rejected_with_what_and_where(text: str, message: str) -
     assert len(str(rejected.value)) < 1000
 
 
-def test_a_file_of_671_bytes_cannot_describe_more_than_the_limit() -> None:
-    text = BILLION_LAUGHS[:671].rpartition("\n")[0]
-    with pytest.raises(NotYaml, match="aliases repeated"):
-        yaml_documents(text)
-
-
 def test_anchors_aliases_and_merges_within_the_limits_are_read() -> None:
     text = "base: &base {a: 1, b: [1, 2]}\nother: {<<: *base, a: 2}\nlist: [*base, *base]\n"
     (document,) = yaml_documents(text)

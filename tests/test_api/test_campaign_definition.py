@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from generators import api_reference as reference
-from generators.custom_resources import CAMPAIGN
+from generators.custom_resources import CAMPAIGN, CustomResource
 from generators.custom_resources import RUN as RUN_RESOURCE
 from generators.structural_schema import VALIDATIONS, Schema, walk
 from specbench_api.spec.campaign import RUNS_MAX
@@ -30,8 +29,7 @@ def test_the_template_has_the_schema_of_a_run_without_the_immutability_rule() ->
 
 
 def test_no_cel_rule_of_a_campaign_uses_old_self_or_untyped_values() -> None:
-    rules: list[str] = []
-    walk(SCHEMA, "", lambda _, node: rules.extend(rule["rule"] for rule in node.get(VALIDATIONS, [])))
+    rules = [rule["rule"] for _, node in walk(SCHEMA) for rule in node.get(VALIDATIONS, [])]
     assert rules
     assert [rule for rule in rules if "oldSelf" in rule or re.search(r"\.(values|exclude|include)\b", rule)] == []
 
@@ -45,10 +43,6 @@ def test_axis_values_may_be_any_json_and_exclude_and_include_rows_are_open_maps(
     assert spec["include"]["items"]["maxProperties"] == spec["axes"]["maxItems"] + 1
 
 
-def test_the_default_status_has_observed_generation_minus_one() -> None:
-    assert SCHEMA["properties"]["status"]["default"] == {"observedGeneration": -1}
-
-
 @pytest.mark.parametrize("column", CAMPAIGN.columns, ids=lambda column: column["name"])
 def test_every_printer_column_shows_an_existing_field_of_the_same_type(column: dict[str, Any]) -> None:
     path = column["jsonPath"]
@@ -60,21 +54,16 @@ def test_every_printer_column_shows_an_existing_field_of_the_same_type(column: d
     assert node["type"] == column["type"]
 
 
-def test_the_rendered_yaml_equals_the_definition_with_its_names() -> None:
-    assert yaml.safe_load(CAMPAIGN.render()) == CAMPAIGN.definition()
+@pytest.mark.parametrize("kind", [CAMPAIGN, RUN_RESOURCE], ids=lambda kind: kind.plural)
+def test_the_rendered_yaml_equals_the_definition(kind: CustomResource) -> None:
+    assert yaml.safe_load(kind.render()) == kind.definition()
+
+
+def test_the_names_of_a_campaign() -> None:
     names = CAMPAIGN.definition()["spec"]["names"]
     assert (names["plural"], names["shortNames"], names["categories"]) == (
         "specbenchcampaigns", ["sbc"], ["specbench"],
     )  # fmt: skip
-    assert CAMPAIGN.file_name == "specbench.io_specbenchcampaigns.yaml"
-
-
-def test_the_api_reference_does_not_repeat_the_fields_of_a_run_for_campaigns() -> None:
-    page = reference.render()
-    assert page.count("### `spec.template.spec`") == 1
-    assert "### `spec.template.spec.load`" not in page
-    assert "| `values`" in page.replace("**", "")
-    assert "| `rerun` | string |" in page
 
 
 def longest_row(row: int) -> CampaignRunStatus:

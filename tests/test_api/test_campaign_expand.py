@@ -28,46 +28,52 @@ def planned(edits: dict[str, Any] | None = None, number: int = 1) -> CampaignPla
     return expand_campaign(campaign_of(edits), number)
 
 
-def cells(edits: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    return [dict(run.cell) for run in planned(edits).runs]
+COMBINATIONS = [(engine, heat) for engine in ("vllm", "sglang") for heat in (0, 0.7, 1)]
+"""Of the campaign without edits: the first axis varies slowest."""
 
 
-def test_the_first_axis_varies_slowest_and_axis_names_default_to_the_last_path_step() -> None:
-    assert cells() == [{"engine": e, "temperature": t} for e in ("vllm", "sglang") for t in (0, 0.7, 1)]
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({}, COMBINATIONS),
+        (
+            {"spec.exclude": [{"engine": "sglang", "temperature": 1.0}, {"temperature": 0.7}]},
+            [("vllm", 0), ("vllm", 1), ("sglang", 0)],
+        ),
+        ({"spec.include": [{"engine": "vllm", "temperature": 1.5}]}, [*COMBINATIONS, ("vllm", 1.5)]),
+        (
+            {
+                "spec.template.spec.workloads[0].sampling": {"temperature": 0.3},
+                "spec.include": [{"engine": "llama-cpp"}],
+            },
+            [*COMBINATIONS, ("llama-cpp", 0.3)],
+        ),
+        (
+            {"spec.exclude": [{"temperature": 1}], "spec.include": [{"engine": "vllm", "temperature": 1.0}]},
+            [("vllm", 0), ("vllm", 0.7), ("sglang", 0), ("sglang", 0.7), ("vllm", 1)],
+        ),
+    ],
+    ids=["axes", "exclude", "include", "include with the template's value", "include what is excluded"],
+)
+def test_axes_exclude_and_include_define_the_combinations(
+    edits: dict[str, Any], expected: list[tuple[str, float]]
+) -> None:
+    runs = planned(edits).runs
+    assert [dict(run.cell) for run in runs] == [{"engine": e, "temperature": t} for e, t in expected]
+    assert [(str(run.run.spec.engine.kind), run.run.spec.workloads[0].sampling.temperature) for run in runs] == expected
 
 
-def test_an_exclude_row_removes_every_combination_with_its_values() -> None:
-    assert cells({"spec.exclude": [{"engine": "sglang", "temperature": 1.0}, {"temperature": 0.7}]}) == [
-        {"engine": "vllm", "temperature": 0},
-        {"engine": "vllm", "temperature": 1},
-        {"engine": "sglang", "temperature": 0},
-    ]
-
-
-def test_an_include_row_that_matches_no_combination_is_appended_as_a_new_one() -> None:
-    found = planned({"spec.include": [{"engine": "vllm", "temperature": 1.5}]}).runs
-    assert dict(found[-1].cell) == {"engine": "vllm", "temperature": 1.5}
-    assert len(found) == 7
-    assert found[-1].run.spec.workloads[0].sampling.temperature == 1.5
-
-
-def test_an_include_row_without_a_value_for_an_axis_uses_the_templates_value() -> None:
-    edits = {
-        "spec.template.spec.workloads[0].sampling": {"temperature": 0.3},
-        "spec.include": [{"engine": "llama-cpp"}],
-    }
-    assert cells(edits)[-1] == {"engine": "llama-cpp", "temperature": 0.3}
-
-
-def test_include_set_applies_only_to_matching_combinations() -> None:
-    found = planned({"spec.include": [{"temperature": 0.7, "set": {"load.repeats": 5, "load.requests": 9}}]}).runs
-    assert [run.run.spec.load.repeats for run in found] == [3, 5, 3, 3, 5, 3]
-    assert [run.run.spec.load.requests for run in found] == [None, 9, None, None, 9, None]
-
-
-def test_include_set_applies_to_the_combination_that_the_row_adds() -> None:
-    found = planned({"spec.include": [{"temperature": 2, "set": {"load.repeats": 5}}]}).runs
-    assert [run.run.spec.load.repeats for run in found] == [3] * 6 + [5]
+@pytest.mark.parametrize(
+    ("row", "repeats"),
+    [
+        ({"temperature": 0.7, "set": {"load.repeats": 5, "load.requests": 9}}, [3, 5, 3, 3, 5, 3]),
+        ({"temperature": 2, "set": {"load.repeats": 5}}, [3, 3, 3, 3, 3, 3, 5]),
+    ],
+)
+def test_include_set_applies_to_matching_combinations_and_to_the_one_that_the_row_adds(
+    row: dict[str, Any], repeats: list[int]
+) -> None:
+    assert [run.run.spec.load.repeats for run in planned({"spec.include": [row]}).runs] == repeats
 
 
 def test_include_rows_that_differ_only_in_set_have_different_cells() -> None:
@@ -77,11 +83,6 @@ def test_include_rows_that_differ_only_in_set_have_different_cells() -> None:
     ]
     assert len(set(annotations)) == len(annotations) == 8
     assert json.loads(annotations[-1]) == {KIND: "vllm", HEAT: 1.5, "set": {"load.repeats": 5}}
-
-
-def test_include_can_restore_an_excluded_combination() -> None:
-    edits = {"spec.exclude": [{"temperature": 1}], "spec.include": [{"engine": "vllm", "temperature": 1.0}]}
-    assert len(cells(edits)) == 5
 
 
 def test_a_campaign_without_axes_has_one_run_from_the_template() -> None:
@@ -99,15 +100,6 @@ def test_an_axis_value_may_be_a_list_and_null_removes_a_field() -> None:
         (1, 4), (1, None), (2, 4), (2, None),
     ]  # fmt: skip
     assert cell_text(found[2].cell) == "drafters=eagle3+ngram requests=4"
-
-
-def test_the_adapter_may_be_an_axis_with_the_bare_model_as_a_value() -> None:
-    axes = [{"path": "model.adapter", "values": [None, *({"name": n, "model": f"acme/{n}"} for n in ("sql", "chat"))]}]
-    runs = planned({"spec.axes": axes, "spec.template.spec.engine.kind": "vllm"}).runs
-    adapters = [run.run.spec.model.adapter for run in runs]
-    assert [adapter and adapter.model for adapter in adapters] == [None, "acme/sql", "acme/chat"]
-    assert [cell_text(run.cell) for run in runs] == ["adapter=null", "adapter=sql", "adapter=chat"]
-    assert len({run.name for run in runs}) == len(runs)
 
 
 def test_reasoning_may_be_an_axis_although_its_switch_is_a_field_of_the_engines() -> None:
@@ -145,7 +137,7 @@ def test_each_run_resource_parses_and_expands_to_the_same_plan() -> None:
 
 def test_a_run_has_labels_of_its_campaign_and_an_annotation_with_its_cell() -> None:
     edits = {"metadata.uid": "u-1", "spec.template.metadata": {"labels": {"team": "a"}, "annotations": {"why": "x"}}}
-    metadata = planned(edits, number=3).runs[1].resource["metadata"]
+    metadata = planned(edits, number=3).runs[2].resource["metadata"]
     assert metadata["namespace"] == "default"
     assert metadata["labels"] == {
         "team": "a",
@@ -153,14 +145,8 @@ def test_a_run_has_labels_of_its_campaign_and_an_annotation_with_its_cell() -> N
         "specbench.io/campaign-uid": "u-1",
         "specbench.io/round": "3",
     }
-    assert metadata["annotations"]["why"] == "x"
-    assert json.loads(metadata["annotations"]["specbench.io/cell"]) == {KIND: "vllm", HEAT: 0.7}
-
-
-def test_a_cell_writes_whole_floats_as_integers_as_the_api_server_does() -> None:
-    """The API server stores 1.0 as 1."""
-    written = planned().runs[2].resource["metadata"]["annotations"]
-    assert written == {"specbench.io/cell": f'{{"{KIND}":"vllm","{HEAT}":1}}'}
+    # The temperature is 1.0, which the API server stores as 1.
+    assert metadata["annotations"] == {"why": "x", "specbench.io/cell": f'{{"{KIND}":"vllm","{HEAT}":1}}'}
 
 
 def test_a_cell_is_independent_of_axis_names_order_and_path_spelling() -> None:
@@ -239,5 +225,3 @@ def test_runs_of_later_rounds_adopt_no_results() -> None:
     later = planned(latest, number=2).runs
     assert {run.run.spec.results.adopt for run in later} == {None}
     assert not [run for run in later if "adopt" in run.resource["spec"]["results"]]
-    bucket = planned(latest).runs[0].run.spec.results.s3
-    assert all(run.run.spec.results.s3 == bucket for run in later)

@@ -68,6 +68,7 @@ def test_the_name_of_a_pinned_run_stays_the_same() -> None:
         {"spec.load.slots": 1},
         {"spec.workloads[0].sampling": {"temperature": -0.0, "topP": 1.0}},
         {"metadata.labels": {"team": "a"}},
+        {"spec.workloads[0].chatTemplate": {"appliedBy": "Engine", "kwargs": {}}},
     ],
     ids=str,
 )
@@ -143,17 +144,17 @@ def test_added_values_and_combinations_do_not_change_existing_names() -> None:
     assert len(set(further)) == 10
 
 
-def test_renaming_an_axis_does_not_change_names() -> None:
-    assert names({"spec.axes[0].name": "server", "spec.axes[1].name": "t"}) == names()
-
-
-def test_an_axis_with_the_templates_value_does_not_change_names() -> None:
-    assert names({"spec.axes[2]": {"path": "load.repeats", "values": [3]}}) == names()
-    assert names({"spec.axes[2]": {"path": "load.order", "values": ["Interleaved"]}}) == names()
-
-
-def test_an_include_row_with_the_templates_values_does_not_change_names() -> None:
-    assert names({"spec.include": [{"engine": "vllm", "set": {"load.repeats": 3}}]}) == names()
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.axes[0].name": "server", "spec.axes[1].name": "t"},
+        {"spec.axes[2]": {"path": "load.repeats", "values": [3]}},
+        {"spec.axes[2]": {"path": "load.order", "values": ["Interleaved"]}},
+        {"spec.include": [{"engine": "vllm", "set": {"load.repeats": 3}}]},
+    ],
+)
+def test_axis_names_and_values_of_the_template_do_not_change_names(edits: Edits) -> None:
+    assert names(edits) == names()
 
 
 @given(campaign=st.from_regex(r"[a-z]([a-z0-9-]{0,26}[a-z0-9])?", fullmatch=True), number=st.integers(1, 10**6))

@@ -75,13 +75,6 @@ def test_exclude_removes_exactly_the_combinations_that_match_a_row(exclude: list
 
 
 @settings(max_examples=40)
-@given(one=ROWS, other=ROWS)
-def test_two_exclude_lists_leave_the_intersection_of_what_each_leaves(one: list[Row], other: list[Row]) -> None:
-    if WHOLE - excluded(one) - excluded(other):
-        assert set(cells([*one, *other])) == set(cells(one)) & set(cells(other))
-
-
-@settings(max_examples=40)
 @given(exclude=ROWS, include=NEW_ROWS, further=NEW_ROWS)
 def test_include_appends_combinations_and_removes_none(
     exclude: list[Row], include: list[Row], further: list[Row]

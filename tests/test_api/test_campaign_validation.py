@@ -108,6 +108,11 @@ def test_parsing_rejects_what_the_schema_rejects(edits: dict[str, Any], path: st
             "spec.template.metadata.annotations",
             "is reserved",
         ),
+        (
+            {"spec.axes": [{"path": "load.repeat", "values": [1]}]},
+            "[repeat=1] spec.load.repeat",
+            "unknown field (did you mean repeats?)",
+        ),
         ({"spec.schedule": "0 24 * * *"}, "spec.schedule", "'24' is not a valid hour: use 0 to 23"),
         ({"spec.schedule": "0 3 * * *", "spec.timeZone": "Europe/Berln"}, "spec.timeZone", "is not a time zone"),
     ],
@@ -142,11 +147,6 @@ def test_a_problem_of_many_combinations_lists_the_first_three() -> None:
         " workloads[1].sampling.temperature"
     )
     assert "'1' is not the index of a row; rows: 0 (chat)" in problem.message
-
-
-def test_an_unknown_field_suggests_the_closest_one() -> None:
-    (problem,) = problems_of({"spec.axes": [{"path": "load.repeat", "values": [1]}]})
-    assert str(problem) == "[repeat=1] spec.load.repeat: unknown field (did you mean repeats?)"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ import pytest
 from pydantic.fields import FieldInfo
 
 import specbench_api
-from specbench_api.api_model import ApiModel, Names, in_words
-from specbench_api.outcome.summary import SpeedupConclusion
+from specbench_api.api_model import ApiModel, Names
 from specbench_api.spec.secret_refs import SecretRef
 
 for _module in pkgutil.walk_packages(specbench_api.__path__, "specbench_api."):
@@ -119,9 +118,3 @@ def test_values_of_literals_are_camel_case_or_names_of_fields() -> None:
         if value and value not in names and not re.fullmatch(f"{CAMEL_CASE}|{versions}", value)
     }
     assert not wrong, "write them in CamelCase, as the values of enums"
-
-
-def test_values_in_words_are_those_of_the_reports() -> None:
-    assert [in_words(each) for each in SpeedupConclusion] == [
-        "faster", "slower", "indistinguishable", "unclear", "too few repeats", "no interval", "not comparable",
-    ]  # fmt: skip

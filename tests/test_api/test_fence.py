@@ -66,18 +66,7 @@ def test_every_spelling_of_a_local_address_is_refused(endpoint: str) -> None:
     assert [problem.path for problem in found({"spec.results.s3": s3})] == ["spec.results.s3.endpoint"]
 
 
-@pytest.mark.parametrize(("edits", "path"), INVALID, ids=ascii)
-def test_no_other_spelling_of_a_field_or_name_is_valid(edits: Edits, path: str) -> None:
-    with pytest.raises(InvalidSpec) as caught:
-        run_of(edits)
-    assert [problem.path for problem in caught.value.problems] == [f"spec.{path}"]
-    with pytest.raises(InvalidSpec) as caught:
-        expand_campaign(campaign_of(by_axes(edits)))
-    assert f"spec.{path}" in caught.value.problems[0].path
-
-
 TEMPLATE = {f"spec.template.{path}": value for path, value in BASE.items()}
-
 REPEATS = {"path": "load.repeats", "values": [3]}
 
 
@@ -99,6 +88,16 @@ def by_include(edits: Edits) -> dict[str, Any]:
     """A campaign of which an include row sets these values."""
     row = {"repeats": 3, "set": {path.removeprefix("spec."): value for path, value in edits.items()}}
     return {**TEMPLATE, "spec.axes": [REPEATS], "spec.include": [row]}
+
+
+@pytest.mark.parametrize(("edits", "path"), INVALID, ids=ascii)
+def test_no_other_spelling_of_a_field_or_name_is_valid(edits: Edits, path: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        run_of(edits)
+    assert [problem.path for problem in caught.value.problems] == [f"spec.{path}"]
+    with pytest.raises(InvalidSpec) as caught:
+        expand_campaign(campaign_of(by_axes(edits)))
+    assert f"spec.{path}" in caught.value.problems[0].path
 
 
 @pytest.mark.parametrize("campaign_by", [by_template, by_axes, by_include], ids=["template", "axes", "include"])
@@ -125,12 +124,7 @@ def test_a_campaign_of_the_operators_namespace_is_refused_once() -> None:
 
 def test_the_table_has_every_field_that_may_be_in_s3() -> None:
     """A description with `s3://` needs a row, unless the field is the store of the results itself."""
-    described = set()
-    walk(
-        structural(RunSpec),
-        "",
-        lambda path, node: described.add(path) if "s3://" in node.get("description", "") else None,
-    )
+    described = {path for path, node in walk(structural(RunSpec)) if "s3://" in node.get("description", "")}
     assert described == set(S3_ADDRESSES)
     assert {re.sub(r"\d+", "", path) for path in reading("s3://a/b")} == set(S3_ADDRESSES)
 

@@ -28,13 +28,6 @@ def test_a_gate_without_tolerances_tests_speedup_and_tpot_at_five_percent() -> N
     assert (gate_of().on_inconclusive, gate_of().on_missing, gate_of().require_trustworthy) == ("Fail", "Fail", True)
 
 
-def test_tolerances_replace_the_default_ones() -> None:
-    tolerances = gate_of(
-        tolerances=[{"metric": "ttft", "percentile": "p95", "maxRegressionPercent": 10}]
-    ).effective_tolerances
-    assert [each.label for each in tolerances] == ["ttft p95"]
-
-
 def test_a_gate_does_not_change_the_plan() -> None:
     assert expand(run_of({"spec.gate": BARE})) == expand(run_of())
 

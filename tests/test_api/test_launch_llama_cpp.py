@@ -6,15 +6,26 @@ from typing import Any
 
 import pytest
 
-from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.llama_cpp import ALGORITHMS, TYPES
 from specbench_api.launch.support_matrix import LLAMA_CPP_CELLS
 from specbench_api.spec.drafter import Method
-from specbench_testing.planned_launches import launches_of, refusals_of
+from specbench_testing.planned_launches import launch_of, launches_of, refusal_of
 
-LLAMA = {"spec.engine.kind": "llama-cpp", "spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf"}}
-COMMON = ("--model", "/m/tiny.gguf", "--alias", "acme/tiny", "--parallel", "1", "--metrics", "--slots")
+LLAMA: dict[str, Any] = {
+    "spec.engine.kind": "llama-cpp",
+    "spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf"},
+    "spec.load.concurrency": [1, 4],
+}
+COMMON = ("--model", "/m/tiny.gguf", "--alias", "acme/tiny", "--parallel", "4", "--metrics", "--slots")
 GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
+    "draft-model": (
+        {"method": "draft_model", "model": "d.gguf", "numSpeculativeTokens": 5},
+        "--spec-type draft-simple --model-draft d.gguf --spec-draft-n-max 5",
+    ),
+    "ngram": (
+        {"method": "ngram", "numSpeculativeTokens": 6},
+        "--spec-type ngram-simple --spec-ngram-simple-size-n 4 --spec-ngram-simple-size-m 6",
+    ),
     "eagle3": (
         {"method": "eagle3", "model": "/m/head.gguf"},
         "--spec-type draft-eagle3 --model-draft /m/head.gguf --spec-draft-n-max 3",
@@ -56,23 +67,21 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def drafted(drafter: dict[str, Any]) -> LaunchSpec:
-    return launches_of({**LLAMA, "spec.drafters": [{"name": "d", **drafter}]})["d"]
-
-
-def rejected(drafter: dict[str, Any]) -> list[str]:
-    return refusals_of({**LLAMA, "spec.drafters": [{"name": "d", **drafter}]})
+def rejected(drafter: dict[str, Any]) -> str:
+    return refusal_of({**LLAMA, "spec.drafters": [{"name": "d", **drafter}]})
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_each_method_has_its_command_line(name: str) -> None:
     drafter, line = GOLDEN[name]
-    assert drafted(drafter).args == (*COMMON, *line.split())
-
-
-def test_a_drafter_model_is_a_file_or_a_hub_repository() -> None:
-    assert drafted(GOLDEN["dspark"][0]).files["spec.drafters[0].model"] == "./dspark.gguf"
-    assert drafted(GOLDEN["dflash"][0]).hub == {"spec.drafters[0].model": "acme/dflash-GGUF"}
+    arms = launches_of({**LLAMA, "spec.drafters": [{"name": "d", **drafter}]})
+    assert (arms["none"].args, arms["d"].args) == (COMMON, (*COMMON, *line.split()))
+    models = {"spec.drafters[0].model": drafter["model"]} if "model" in drafter else {}
+    is_on_hub = "--hf-repo-draft" in line
+    assert (arms["d"].files, arms["d"].hub) == (
+        {"spec.model.path": "/m/tiny.gguf", **({} if is_on_hub else models)},
+        models if is_on_hub else {},
+    )
 
 
 def test_every_supported_method_has_a_llama_cpp_spec_type() -> None:
@@ -106,6 +115,19 @@ def test_every_supported_method_has_a_llama_cpp_spec_type() -> None:
             {"method": "custom", "algorithm": "ngram-mod", "args": ["-t", "1", "--spec-ngram-map-k-size-n=4"]},
             "args[2]: --spec-ngram-map-k-size-n has no effect with --spec-type ngram-mod (remove it)",
         ),
+        *(
+            (
+                {"method": "ngram", "numSpeculativeTokens": tokens, "promptLookupMax": tokens + 1},
+                "numSpeculativeTokens: llama.cpp drafts nothing with fewer tokens",
+            )
+            for tokens in (3, 7)
+        ),
+        (
+            {"method": "ngram", "numSpeculativeTokens": 8, "promptLookupMin": 2},
+            "promptLookupMin: llama.cpp looks up n-grams of a single length (set only promptLookupMax)",
+        ),
+        ({"method": "dspark"}, "model: llama.cpp drafts nothing without the drafter's checkpoint (set it)"),
+        ({"method": "mtp", "tokenMap": "acme/map"}, "tokenMap: is not supported by llama.cpp"),
         (
             {"method": "draft_model", "model": "/m/d.gguf", "args": ["--spec-ngram-mod-n-match=4"]},
             "args[0]: --spec-ngram-mod-n-match has no effect with --spec-type draft-simple (remove it)",
@@ -113,13 +135,13 @@ def test_every_supported_method_has_a_llama_cpp_spec_type() -> None:
     ],
 )
 def test_settings_that_llama_server_would_ignore_are_rejected(drafter: dict[str, Any], expected: str) -> None:
-    assert rejected(drafter) == [f"spec.drafters[0].{expected}"]
+    assert rejected(drafter).startswith(f"spec.drafters[0].{expected}")
 
 
 @pytest.mark.parametrize("flag", [flag for flag in ALGORITHMS.values() if flag])
 def test_a_flag_for_the_draft_length_is_rejected_in_favour_of_num_speculative_tokens(flag: str) -> None:
     algorithm = next(name for name, its in ALGORITHMS.items() if its == flag)
-    (problem,) = rejected({"method": "custom", "algorithm": algorithm, "args": [f"{flag}=9"]})
+    problem = rejected({"method": "custom", "algorithm": algorithm, "args": [f"{flag}=9"]})
     assert problem.startswith(f"spec.drafters[0].args[0]: '{flag}=9' contradicts ")
     assert problem.endswith("(set drafters[].numSpeculativeTokens)")
 
@@ -136,23 +158,9 @@ def test_a_flag_for_the_draft_length_is_rejected_in_favour_of_num_speculative_to
     ],
 )
 def test_a_field_that_llama_cpp_does_not_support_is_rejected(field: str, value: object) -> None:
-    problems = rejected({"method": "eagle3", "model": "/m/head.gguf", field: value})
+    problem = rejected({"method": "eagle3", "model": "/m/head.gguf", field: value})
     remedy = "remove it; put llama-server's own flags into args"
-    assert problems == [f"spec.drafters[0].{field}: is not supported by llama.cpp ({remedy})"]
-
-
-def test_a_token_map_is_rejected() -> None:
-    (problem,) = rejected({"method": "mtp", "tokenMap": "acme/map"})
-    assert problem.startswith("spec.drafters[0].tokenMap: is not supported by llama.cpp")
-
-
-def test_dspark_needs_its_model() -> None:
-    (problem,) = rejected({"method": "dspark"})
-    assert problem == "spec.drafters[0].model: llama.cpp drafts nothing without the drafter's checkpoint (set it)"
-
-
-def engine_rejected(**engine: Any) -> list[str]:
-    return refusals_of({**LLAMA, "spec.engine": {"kind": "llama-cpp", **engine}})
+    assert problem == f"spec.drafters[0].{field}: is not supported by llama.cpp ({remedy})"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +175,7 @@ def engine_rejected(**engine: Any) -> list[str]:
 def test_arguments_that_would_make_the_baseline_draft_or_acceptance_up_are_rejected(
     args: list[str], remedy: str
 ) -> None:
-    (problem,) = engine_rejected(args=args)
+    problem = refusal_of({**LLAMA, "spec.engine.args": args})
     assert problem.startswith(f"spec.engine.args[0]: '{' '.join(args)}' contradicts ")
     assert problem.endswith(f"({remedy})")
 
@@ -182,46 +190,59 @@ def test_arguments_that_would_make_the_baseline_draft_or_acceptance_up_are_rejec
     ],
 )
 def test_variables_that_would_do_so_are_rejected_wherever_they_are_set(name: str, expected: str) -> None:
-    (problem,) = engine_rejected(env=[{"name": "A"}, {"name": name, "value": "1"}])
-    assert problem.startswith(f"spec.engine.env[1].name: {name} {expected}")
     source = {"configMapKeyRef": {"name": "tuning", "key": "spec"}}
-    container = {"name": "engine", "env": [{"name": name, "valueFrom": source}]}
-    template = {"spec.placement.template": {"spec": {"containers": [container]}}}
-    (problem,) = refusals_of({**LLAMA, **template})
-    assert problem.startswith(f"spec.placement.template.spec.containers[0].env[0].name: {name} {expected}")
-
-
-def test_a_pinned_revision_is_rejected_because_llama_server_would_ignore_it() -> None:
-    (problem,) = refusals_of({**LLAMA, "spec.model": {"name": "acme/tiny", "revision": "v9"}})
-    assert problem.startswith("spec.model.revision: llama-server downloads models only at their default revision")
-    on_disk = {"spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf", "revision": "v9"}}
-    assert launches_of({**LLAMA, **on_disk})["none"].args
+    template = {"spec": {"containers": [{"name": "engine", "env": [{"name": name, "valueFrom": source}]}]}}
+    for path, edits in (
+        ("spec.engine.env[1]", {"spec.engine.env": [{"name": "A"}, {"name": name, "value": "1"}]}),
+        ("spec.placement.template.spec.containers[0].env[0]", {"spec.placement.template": template}),
+    ):
+        assert refusal_of({**LLAMA, **edits}).startswith(f"{path}.name: {name} {expected}")
 
 
 @pytest.mark.parametrize(
-    ("gpus", "version", "image"),
+    ("edits", "expected"),
     [
-        (0, {}, "server"),
-        (0, {"version": "b11434"}, "server-b11434"),
-        (1, {}, "server-cuda"),
-        (2, {"version": "b11434"}, "server-cuda-b11434"),
+        (
+            {"spec.model": {"name": "acme/tiny", "revision": "v9"}},
+            "spec.model.revision: llama-server downloads models only at their default revision",
+        ),
+        (
+            {"spec.placement": {"gpus": 1, "gpuResourceName": "gpu.intel.com/i915"}},
+            "spec.engine.image: no image of llama.cpp is known for gpu.intel.com/i915",
+        ),
     ],
 )
-def test_the_default_image_has_cuda_if_gpus_are_requested(gpus: int, version: dict[str, str], image: str) -> None:
-    edits = {**LLAMA, "spec.engine": {"kind": "llama-cpp", **version}, "spec.placement": {"gpus": gpus}}
-    assert launches_of(edits)["none"].image == f"ghcr.io/ggml-org/llama.cpp:{image}"
+def test_what_llama_server_would_ignore_or_has_no_image_for_is_rejected(edits: dict[str, Any], expected: str) -> None:
+    assert refusal_of({**LLAMA, **edits}).startswith(expected)
 
 
-@pytest.mark.parametrize(("resource", "image"), [("nvidia.com/mig-1g.10gb", "cuda"), ("amd.com/gpu", "rocm")])
-def test_the_default_image_is_for_the_vendor_of_the_gpus(resource: str, image: str) -> None:
-    place = {"gpus": 1, "gpuResourceName": resource}
-    edits = {**LLAMA, "spec.engine": {"kind": "llama-cpp", "version": "b11434"}, "spec.placement": place}
-    assert launches_of(edits)["none"].image == f"ghcr.io/ggml-org/llama.cpp:server-{image}-b11434"
+@pytest.mark.parametrize(
+    ("placement", "engine", "image"),
+    [
+        ({}, {}, "ghcr.io/ggml-org/llama.cpp:server"),
+        ({}, {"version": "b11434"}, "ghcr.io/ggml-org/llama.cpp:server-b11434"),
+        ({"gpus": 1}, {}, "ghcr.io/ggml-org/llama.cpp:server-cuda"),
+        ({"gpus": 2}, {"version": "b11434"}, "ghcr.io/ggml-org/llama.cpp:server-cuda-b11434"),
+        ({"gpus": 1, "gpuResourceName": "nvidia.com/mig-1g.10gb"}, {}, "ghcr.io/ggml-org/llama.cpp:server-cuda"),
+        ({"gpus": 1, "gpuResourceName": "amd.com/gpu"}, {}, "ghcr.io/ggml-org/llama.cpp:server-rocm"),
+        ({"gpus": 1, "gpuResourceName": "gpu.intel.com/i915"}, {"image": "acme/llama:sycl"}, "acme/llama:sycl"),
+        ({}, {"version": "b11434", "image": "acme/llama:1"}, "acme/llama:1"),
+    ],
+)
+def test_the_image_is_for_the_vendor_and_the_version_unless_one_is_set(
+    placement: dict[str, Any], engine: dict[str, str], image: str
+) -> None:
+    edits = {**LLAMA, "spec.engine": {"kind": "llama-cpp", **engine}, "spec.placement": placement}
+    assert launch_of(edits).image == image
 
 
-def test_gpus_without_a_known_image_need_one() -> None:
-    edits = {**LLAMA, "spec.placement": {"gpus": 1, "gpuResourceName": "gpu.intel.com/i915"}}
-    (problem,) = refusals_of(edits)
-    assert problem.startswith("spec.engine.image: no image of llama.cpp is known for gpu.intel.com/i915")
-    engine = {"kind": "llama-cpp", "image": "example.org/llama.cpp:sycl"}
-    assert launches_of({**edits, "spec.engine": engine})["none"].image == engine["image"]
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ({}, ("--hf-repo", "acme/tiny")),
+        ({"path": "/m/t.gguf", "revision": "v9"}, ("--model", "/m/t.gguf")),
+        ({"pvc": {"claimName": "c", "path": "/t.gguf"}}, ("--model", "/models/t.gguf")),
+    ],
+)
+def test_the_model_source_selects_the_model_flag(model: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert launch_of({**LLAMA, "spec.model": {"name": "acme/tiny", **model}}).args[:2] == expected

@@ -14,7 +14,7 @@ from specbench_api.launch.support_matrix import TENSORRT_LLM_CELLS
 from specbench_api.launch.tensorrt_llm import DECODING_TYPES, NEWER_DECODING_TYPES
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.drafter import Method
-from specbench_testing.planned_launches import launches_of, refusals_of
+from specbench_testing.planned_launches import launches_of, refusal_of
 from specbench_testing.resources import run_of
 
 BASELINE = """\
@@ -95,8 +95,8 @@ def config(*drafters: dict[str, Any], **engine: Any) -> dict[str, Any]:
     return found
 
 
-def rejected(*drafters: dict[str, Any], **engine: Any) -> list[str]:
-    return refusals_of(tensorrt(*drafters, **engine))
+def rejected(*drafters: dict[str, Any], **engine: Any) -> str:
+    return refusal_of(tensorrt(*drafters, **engine))
 
 
 def test_the_configuration_file_has_sorted_keys() -> None:
@@ -156,21 +156,15 @@ NEWER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", NEWER)
 def test_from_1_3_on_methods_have_other_names(name: str, version: str) -> None:
     drafter, expected = NEWER[name]
-    assert config(drafter, version=version)["speculative_config"] == expected
+    found = config(drafter, version=version)
+    assert found["speculative_config"] == expected
+    assert found.get("disable_overlap_scheduler", False) is (name == "ngram")
 
 
-@pytest.mark.parametrize(
-    ("version", "accepted"),
-    [("1.2.1", False), ("1.3.0rc5", False), ("1.3.0", True), ("v1.4.0rc1", True), ("nightly", True)],
-)
-def test_mtp_heads_may_be_a_separate_checkpoint_from_1_3_0_on(version: str, accepted: bool) -> None:
-    drafter = {"method": "mtp", **HEAD}
-    if accepted:
-        found = config(drafter, version=version)["speculative_config"]
-        assert found == {"decoding_type": "MTP", "max_draft_len": 3, "speculative_model_dir": "acme/head"}
-    else:
-        (problem,) = rejected(drafter, version=version)
-        assert problem.startswith("spec.drafters[0].model: TensorRT-LLM uses the heads in the target's own checkpoint")
+@pytest.mark.parametrize("version", ["1.3.0", "v1.4.0rc1", "nightly"])
+def test_mtp_heads_may_be_a_separate_checkpoint_from_1_3_0_on(version: str) -> None:
+    found = config({"method": "mtp", **HEAD}, version=version)["speculative_config"]
+    assert found == {"decoding_type": "MTP", "max_draft_len": 3, "speculative_model_dir": "acme/head"}
 
 
 def test_every_supported_method_has_a_golden_configuration() -> None:
@@ -179,51 +173,6 @@ def test_every_supported_method_has_a_golden_configuration() -> None:
         methods = {Method(drafter["method"]) for drafter, _ in golden.values()}
         assert methods | {Method.CUSTOM} == {*types, Method.CUSTOM}
         assert {*types, Method.CUSTOM} == {method for method in supported if TENSORRT_LLM_CELLS[method].has(release)}
-
-
-@pytest.mark.parametrize("method", ["suffix", "pard", "dflash", "dspark"])
-def test_methods_of_1_3_are_rejected_with_the_release_that_has_them(method: str) -> None:
-    (problem,) = rejected({"method": method, **({} if method == "suffix" else HEAD)})
-    assert problem.startswith(f"spec.drafters[0].method: tensorrt-llm does not support {method}: ")
-    assert problem.endswith("or engine.version 1.3 or later)")
-
-
-def test_from_1_3_on_a_draft_model_runs_with_the_overlap_scheduler() -> None:
-    assert "disable_overlap_scheduler" not in config({"method": "draft_model", **HEAD}, version="1.3.0")
-    assert config({"method": "ngram"}, version="1.3.0")["disable_overlap_scheduler"] is True
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"eagleTopk": 2, "numDraftTokens": 8}, "a dynamic tree of depth 3 and eagleTopk 2 verifies 4 to 7 tokens"),
-        ({"eagleTopk": 2, "numDraftTokens": 3}, "a dynamic tree of depth 3 and eagleTopk 2 verifies 4 to 7 tokens"),
-        ({"numDraftTokens": 9}, "for a chain of 3 drafts TensorRT-LLM always verifies 4 tokens"),
-    ],
-)  # fmt: skip
-def test_a_tree_with_an_impossible_size_is_rejected(fields: dict[str, Any], expected: str) -> None:
-    (problem,) = rejected({"method": "eagle3", **HEAD, **fields}, version="1.3.0")
-    assert problem.startswith(f"spec.drafters[0].numDraftTokens: {expected}")
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "reason"),
-    [
-        ("AUTO", "chooses n-grams of its own and ignores numSpeculativeTokens"),
-        ("SaveState", "only stores hidden states and drafts nothing"),
-        ("UserProvided", "needs a Python object, which no configuration file can contain"),
-        ("User_Provided", "needs a Python object, which no configuration file can contain"),
-    ],
-)
-@pytest.mark.parametrize("version", ["1.2.1", "1.3.0"])
-def test_types_that_cannot_be_measured_as_a_drafter_are_rejected(algorithm: str, reason: str, version: str) -> None:
-    (problem,) = rejected({"method": "custom", "algorithm": algorithm}, version=version)
-    assert problem.startswith(f"spec.drafters[0].algorithm: {algorithm} {reason} (")
-
-
-def test_forced_acceptance_is_rejected() -> None:
-    (problem,) = rejected(env=[{"name": "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS", "value": "3"}])
-    assert problem.startswith("spec.engine.env[0].name: TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS makes acceptance up")
 
 
 def test_the_command_has_the_model_tensor_parallel_size_and_configuration_file() -> None:
@@ -257,30 +206,11 @@ def test_a_local_model_is_served_under_the_name_of_its_folder(model: dict[str, A
 
 def test_revision_and_tokenizer_of_the_model_are_passed_to_the_engine() -> None:
     edits = {**tensorrt(), "spec.model": {"name": "acme/tiny", "revision": "abc", "tokenizer": "acme/t"}}
-    found = launches_of(edits)["none"]
-    assert yaml.safe_load(found.configs["config.yaml"])["revision"] == "abc"
+    found = launches_of({**edits, "spec.promptCache": "AsServed"})["none"]
+    written = yaml.safe_load(found.configs["config.yaml"])
+    assert written["revision"] == "abc"
+    assert "kv_cache_config" not in written, "blocks are reused if that is measured"
     assert found.args[found.args.index("--tokenizer") + 1] == "acme/t"
-
-
-def test_nested_keys_of_engine_config_are_merged() -> None:
-    given_keys = {
-        "kv_cache_config": {"dtype": "fp8", "enable_block_reuse": False},
-        "stream_interval": 1,
-        "dtype": "auto",
-    }
-    assert config(config=given_keys) == {
-        "dtype": "auto",
-        "enable_iter_perf_stats": True,
-        "kv_cache_config": {"dtype": "fp8", "enable_block_reuse": False},
-        "return_perf_metrics": True,
-        "stream_interval": 1,
-    }
-
-
-def test_kv_blocks_are_reused_only_if_they_are_measured_as_served() -> None:
-    served = launches_of({**tensorrt(), "spec.promptCache": "AsServed"})["none"]
-    assert config()["kv_cache_config"] == {"enable_block_reuse": False}
-    assert "kv_cache_config" not in yaml.safe_load(served.configs["config.yaml"])
 
 
 def test_without_equalizing_tensorrt_llm_keeps_its_defaults_and_statistics() -> None:
@@ -324,53 +254,6 @@ def test_a_baseline_without_the_overlap_scheduler_has_different_point_hashes() -
     assert (plain.engine.config, without.engine.config) == ({}, {"disable_overlap_scheduler": True})
 
 
-def test_an_enabled_overlap_scheduler_is_rejected_with_two_models() -> None:
-    config = {"disable_overlap_scheduler": False}
-    assert rejected(EAGLE3, {"method": "ngram"}, config=config) == [
-        (
-            "spec.engine.config.disable_overlap_scheduler: false contradicts true: arm1 runs without overlap scheduler,"
-            " so all arms must (remove it, or set spec.engine.equalizeArms: Disabled)"
-        )
-    ]
-    assert launch(EAGLE3, config=config).args
-
-
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
-        ({"stream_interval": 5}, "stream_interval: 5 contradicts 1, which specbench sets"),
-        ({"stream_interval": True}, "stream_interval: true contradicts 1, which specbench sets"),
-        (
-            {"kv_cache_config": {"enable_block_reuse": True}},
-            "kv_cache_config.enable_block_reuse: true contradicts false, which specbench sets",
-        ),
-        (
-            {"kv_cache_config": "off"},
-            'kv_cache_config: "off" contradicts {"enable_block_reuse": false}, which specbench sets',
-        ),
-        ({"return_perf_metrics": False}, "return_perf_metrics: false contradicts true, which specbench sets"),
-        ({"enable_iter_perf_stats": "no"}, 'enable_iter_perf_stats: "no" contradicts true, which specbench sets'),
-    ],
-    ids=str,
-)
-def test_a_key_that_contradicts_a_managed_one_is_rejected_with_both_values(keys: dict[str, Any], expected: str) -> None:
-    assert rejected(config=keys) == [f"spec.engine.config.{expected} (remove it: specbench sets it for every arm)"]
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("speculative_config", "set spec.drafters[], which has speculativeConfig for further keys"),
-        ("tensor_parallel_size", "set spec.engine.tensorParallelSize"),
-        ("model", "set spec.model"),
-        ("tokenizer", "set spec.model.tokenizer"),
-        ("revision", "set spec.model.revision"),
-    ],
-)
-def test_keys_that_a_field_of_the_spec_sets_are_rejected(key: str, expected: str) -> None:
-    assert rejected(config={key: "x"}) == [f'spec.engine.config.{key}: "x" must be set elsewhere ({expected})']
-
-
 @pytest.mark.parametrize(
     ("argument", "expected"),
     [
@@ -384,7 +267,7 @@ def test_keys_that_a_field_of_the_spec_sets_are_rejected(key: str, expected: str
     ],
 )
 def test_rejects_an_argument_that_contradicts_a_managed_flag_with_its_field(argument: str, expected: str) -> None:
-    (problem,) = rejected(args=["--max_batch_size=8", argument])
+    problem = rejected(args=["--max_batch_size=8", argument])
     assert problem.startswith(f"spec.engine.args[1]: {argument!r} contradicts ")
     assert problem.endswith(f" ({expected})")
 
@@ -469,6 +352,21 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
         {**EAGLE3, "speculativeConfig": {"speculative_model": "x"}},
         "speculativeConfig.speculative_model: is another name of the drafter's model (set model)",
     ),
+    **{
+        f"{method}-before-1.3": (
+            {"method": method, **({} if method == "suffix" else HEAD)},
+            f"method: tensorrt-llm does not support {method}: ",
+        )
+        for method in ("suffix", "pard", "dflash", "dspark")
+    },
+    **{
+        algorithm: ({"method": "custom", "algorithm": algorithm}, f"algorithm: {algorithm} {reason} (")
+        for algorithm, reason in (
+            ("AUTO", "chooses n-grams of its own and ignores numSpeculativeTokens"),
+            ("SaveState", "only stores hidden states and drafts nothing"),
+            ("UserProvided", "needs a Python object, which no configuration file can contain"),
+        )
+    },
     "speculation-disabled-by-acceptance": (
         {**EAGLE3, "speculativeConfig": {"acceptance_window": 9}},
         (
@@ -482,18 +380,91 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", REJECTED)
 def test_settings_that_tensorrt_llm_does_not_support_are_rejected(name: str) -> None:
     drafter, expected = REJECTED[name]
-    assert rejected(drafter) == [f"spec.drafters[0].{expected}"]
+    assert rejected(drafter).startswith(f"spec.drafters[0].{expected}")
 
 
-@pytest.mark.parametrize("version", ["1.3.0", "1.3.0rc5", "1.4", "nightly"])
-def test_draft_lengths_are_rejected_for_releases_that_read_them_differently(version: str) -> None:
-    lengths = [{"batchSize": 4, "tokens": 3}]
-    assert rejected({"method": "ngram", "draftLengths": lengths}, version=version) == [
+LENGTHS = {"method": "ngram", "draftLengths": [{"batchSize": 4, "tokens": 3}]}
+PYTHON_OBJECT = {"method": "custom", "algorithm": "User_Provided"}
+TREE = "numDraftTokens: a dynamic tree of depth 3 and eagleTopk 2 verifies 4 to 7 tokens"
+
+
+@pytest.mark.parametrize(
+    ("drafter", "version", "expected"),
+    [
+        ({"method": "mtp", **HEAD}, "1.3.0rc5", "model: TensorRT-LLM uses the heads in the target's own checkpoint"),
+        ({**EAGLE3, "eagleTopk": 2, "numDraftTokens": 8}, "1.3.0", TREE),
+        ({**EAGLE3, "eagleTopk": 2, "numDraftTokens": 3}, "1.3.0", TREE),
+        ({**EAGLE3, "numDraftTokens": 9}, "1.3.0", "numDraftTokens: for a chain of 3 drafts TensorRT-LLM always"),
+        (PYTHON_OBJECT, "1.3.0", "algorithm: User_Provided needs a Python object"),
+        *(
+            (LENGTHS, version, f"draftLengths: TensorRT-LLM {version} interprets a schedule of draft lengths")
+            for version in ("1.3.0", "1.3.0rc5", "1.4", "nightly")
+        ),
+    ],
+)
+def test_settings_that_a_release_does_not_support_are_rejected(
+    drafter: dict[str, Any], version: str, expected: str
+) -> None:
+    assert rejected(drafter, version=version).startswith(f"spec.drafters[0].{expected}")
+
+
+OF_ITSELF = " (remove it: specbench sets it for every arm)"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"stream_interval": 5}, "stream_interval: 5 contradicts 1, which specbench sets" + OF_ITSELF),
+        ({"stream_interval": True}, "stream_interval: true contradicts 1, which specbench sets" + OF_ITSELF),
         (
-            f"spec.drafters[0].draftLengths: TensorRT-LLM {version} interprets a schedule of draft lengths"
-            " differently than 1.2 (remove it, or set draft_len_schedule in speculativeConfig)"
-        )
-    ]
+            {"kv_cache_config": {"enable_block_reuse": True}},
+            "kv_cache_config.enable_block_reuse: true contradicts false, which specbench sets" + OF_ITSELF,
+        ),
+        (
+            {"kv_cache_config": "off"},
+            'kv_cache_config: "off" contradicts {"enable_block_reuse": false}, which specbench sets' + OF_ITSELF,
+        ),
+        (
+            {"return_perf_metrics": False},
+            "return_perf_metrics: false contradicts true, which specbench sets" + OF_ITSELF,
+        ),
+        ({"enable_iter_perf_stats": "no"}, 'enable_iter_perf_stats: "no" contradicts true, which'),
+        (
+            {"speculative_config": "x"},
+            'speculative_config: "x" must be set elsewhere (set spec.drafters[], which has speculativeConfig for',
+        ),
+        *(
+            ({key: "x"}, f'{key}: "x" must be set elsewhere (set spec.{field})')
+            for key, field in (
+                ("tensor_parallel_size", "engine.tensorParallelSize"),
+                ("model", "model"),
+                ("tokenizer", "model.tokenizer"),
+                ("revision", "model.revision"),
+            )
+        ),
+        (
+            {"disable_overlap_scheduler": False},
+            "disable_overlap_scheduler: false contradicts true: arm1 runs without overlap scheduler",
+        ),
+    ],
+    ids=str,
+)
+def test_a_key_that_contradicts_a_managed_one_is_rejected(keys: dict[str, Any], expected: str) -> None:
+    assert rejected(EAGLE3, {"method": "ngram"}, config=keys).startswith(f"spec.engine.config.{expected}")
+
+
+def test_the_overlap_scheduler_may_be_enabled_where_no_arm_disables_it() -> None:
+    assert launch(EAGLE3, config={"disable_overlap_scheduler": False}).args
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("tensorrt-llm", "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS"), ("sglang", "SGLANG_SIMULATE_ACC_LEN")],
+)
+def test_a_variable_that_makes_acceptance_up_is_rejected(kind: str, name: str) -> None:
+    env = [{"name": "A"}, {"name": name, "value": "3"}]
+    problem = refusal_of({"spec.engine": {"kind": kind, "env": env}, "spec.drafters": []})
+    assert problem.startswith(f"spec.engine.env[1].name: {name} makes acceptance up")
 
 
 @pytest.mark.parametrize("version", ["1.2.0rc6", "1.2.1"])
@@ -501,16 +472,6 @@ def test_draft_lengths_are_rendered_for_releases_that_support_them(version: str)
     lengths = [{"batchSize": 4, "tokens": 3}]
     found = config({"method": "ngram", "draftLengths": lengths}, version=version)
     assert found["speculative_config"]["draft_len_schedule"] == {1: 3}
-
-
-def test_a_target_with_a_uri_is_rejected() -> None:
-    edits = {**tensorrt(), "spec.model": {"name": "m", "uri": "s3://b/m"}}
-    assert refusals_of(edits) == [
-        (
-            "spec.model.uri: trtllm-serve cannot load a model from a URI"
-            " (use spec.model.path or pvc, or only the name on the hub)"
-        )
-    ]
 
 
 KEYS = st.sampled_from(["a", "kv_cache_config", "dtype", "cuda_graph_config"])

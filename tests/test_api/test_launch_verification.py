@@ -50,24 +50,17 @@ def names(found: Verification) -> tuple[str | None, str | None]:
             "probabilistic", "rejection sampling", "default of transformers 5.19.0",
         ),
         ("transformers", {"method": "ngram"}, "greedy", "token match", "default of transformers 5.19.0"),
+        ("sglang", MTP, "greedy", "token match", "default of sglang 0.5.23, except on ROCm, where it draws chains"),
+        (
+            "vllm", {"method": "ngram", "speculativeConfig": {"draft_sample_method": "probabilistic"}},
+            "greedy", "rejection sampling", "default of vllm 0.33.0",
+        ),
     ],
 )  # fmt: skip
 def test_defaults_name_the_release_that_they_are_from(
     kind: str, drafter: dict[str, Any], drafts: str, acceptance: str, source: str
 ) -> None:
     assert verification(kind, drafter) == Verification(DerivedMethod(drafts, source), DerivedMethod(acceptance, source))
-
-
-def test_default_that_depends_on_the_gpu_states_it() -> None:
-    found = verification("sglang", MTP)
-    assert names(found) == ("greedy", "token match")
-    assert found.drafts.source == "default of sglang 0.5.23, except on ROCm, where it draws chains"
-
-
-def test_tensorrt_llm_defaults_are_not_observed() -> None:
-    found = verification("tensorrt-llm", MTP)
-    assert names(found) == ("greedy", "token match")
-    assert "not observed" in found.drafts.source
 
 
 @pytest.mark.parametrize(
@@ -110,37 +103,6 @@ def test_options_are_the_source_of_what_they_set(  # noqa: PLR0917 -- the column
     assert names(found) == (drafts, acceptance)
     assert (found.drafts.source, found.acceptance.source) == sources
     assert not found.lossy
-
-
-@pytest.mark.parametrize(
-    ("kind", "drafter"),
-    [
-        ("vllm", {"method": "ngram", "speculativeConfig": {"draft_sample_method": "probabilistic"}}),
-        ("llama-cpp", {"method": "ngram", "args": ["--spec-draft-sampling", "probabilistic"]}),
-    ],
-)
-def test_looked_up_text_is_never_drawn(kind: str, drafter: dict[str, Any]) -> None:
-    assert verification(kind, drafter).drafts.name == "greedy"
-
-
-@pytest.mark.parametrize(
-    ("kind", "drafter", "why"),
-    [
-        ("vllm", {"method": "custom", "algorithm": "custom_class", "model": "my.Proposer"}, "a custom class"),
-        ("sglang", {"method": "custom", "algorithm": "UNO"}, "algorithm UNO may draw"),
-        ("sglang", {"method": "dflash", **HEAD}, "a candidate selector or LiLiCorr"),
-        ("simulator", {"method": "ngram"}, "the simulator accepts drafts at random"),
-    ],
-)
-def test_methods_that_do_not_follow_from_the_command_are_unknown(kind: str, drafter: dict[str, Any], why: str) -> None:
-    found = verification(kind, drafter)
-    assert names(found) == (None, None)
-    assert why in found.drafts.source
-
-
-def test_rejection_sampling_of_tensorrt_llm_leaves_the_drafts_unknown() -> None:
-    found = verification("tensorrt-llm", {**MTP, "speculativeConfig": {"use_rejection_sampling": True}})
-    assert names(found) == (None, "rejection sampling")
 
 
 @pytest.mark.parametrize(
@@ -192,3 +154,32 @@ def test_options_that_keep_the_distribution_are_not_lossy(kind: str, drafter: di
 def test_adaptive_verification_leaves_drafts_out_that_vllm_counts(value: bool | None, partial: bool) -> None:
     config = {} if value is None else {"speculativeConfig": {"enable-adaptive-verification": value}}
     assert verification("vllm", {"method": "dspark", **HEAD, **config}).partial is partial
+
+
+@pytest.mark.parametrize(
+    ("kind", "drafter", "expected", "why"),
+    [
+        (
+            "vllm", {"method": "custom", "algorithm": "custom_class", "model": "my.Proposer"},
+            (None, None), "a custom class",
+        ),
+        ("sglang", {"method": "custom", "algorithm": "UNO"}, (None, None), "algorithm UNO may draw"),
+        ("sglang", {"method": "dflash", **HEAD}, (None, None), "a candidate selector or LiLiCorr"),
+        ("simulator", {"method": "ngram"}, (None, None), "the simulator accepts drafts at random"),
+        ("tensorrt-llm", MTP, ("greedy", "token match"), "not observed"),
+        (
+            "tensorrt-llm", {**MTP, "speculativeConfig": {"use_rejection_sampling": True}},
+            (None, "rejection sampling"), "",
+        ),
+        (
+            "llama-cpp", {"method": "ngram", "args": ["--spec-draft-sampling", "probabilistic"]},
+            ("greedy", "token match"), "",
+        ),
+    ],
+)  # fmt: skip
+def test_methods_that_do_not_follow_from_the_command_are_unknown_with_a_reason(
+    kind: str, drafter: dict[str, Any], expected: tuple[str | None, str | None], why: str
+) -> None:
+    found = verification(kind, drafter)
+    assert names(found) == expected
+    assert why in found.drafts.source

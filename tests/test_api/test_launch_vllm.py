@@ -12,21 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.errors import InvalidSpec
 from specbench_api.launch.launcher import LaunchSpec
-from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.support_matrix import (
-    SUPPORT_BY_ENGINE,
-    VLLM_ALGORITHMS,
     VLLM_CELLS,
     VLLM_RELEASE,
-    SupportEvidence,
 )
-from specbench_api.launch.vllm import spelled
-from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.spec.drafter import Method
-from specbench_api.spec.engine import EngineKind
-from specbench_testing.resources import run_of
+from specbench_testing.planned_launches import launches_of, refusal_of
 
 VLLM = {"spec.engine.kind": "vllm", "spec.model": {"name": "acme/tiny"}}
 COMMON = (
@@ -38,8 +30,7 @@ DETAILED = ("--per-request-spec-decode-metrics", "detailed")
 
 def launch_of(edits: dict[str, Any], arm: str = "none") -> LaunchSpec:
     """The launch of one arm of the edited run."""
-    plan = expand(run_of({**VLLM, **edits}))
-    return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
+    return launches_of({**VLLM, **edits})[arm]
 
 
 def drafting(**fields: Any) -> dict[str, Any]:
@@ -53,11 +44,9 @@ def config_of(edits: dict[str, Any]) -> Any:
     return json.loads(args[args.index("--speculative-config") + 1])
 
 
-def problems(edits: dict[str, Any]) -> list[str]:
-    """The problems that planning the edited run reports."""
-    with pytest.raises(InvalidSpec) as rejected:
-        expand(run_of({**VLLM, **edits}))
-    return [str(problem) for problem in rejected.value.problems]
+def rejected(edits: dict[str, Any]) -> str:
+    """The only problem of the edited run."""
+    return refusal_of({**VLLM, **edits})
 
 
 GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
@@ -117,18 +106,6 @@ def test_the_prefix_cache_is_off_unless_it_is_measured_as_served() -> None:
         assert flag not in launch_of({"spec.engine": engine, "spec.promptCache": "AsServed"}).args
 
 
-def test_equalizing_does_not_set_cuda_graphs_batching_or_chunked_prefill() -> None:
-    untouched = ("--enforce-eager", "--compilation-config", "--enable-chunked-prefill", "--max-num-seqs", "--async")
-    args = launch_of(drafting(method="suffix"), "d").args
-    assert [argument for argument in args if spelled(argument).startswith(untouched)] == []
-
-
-def test_acceptance_per_request_is_requested_on_drafting_arms_only() -> None:
-    edits = drafting(method="ngram")
-    assert DETAILED[0] not in launch_of(edits).args
-    assert DETAILED[0] in launch_of(edits, "d").args
-
-
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -154,8 +131,11 @@ def test_acceptance_per_request_is_requested_on_drafting_arms_only() -> None:
             {"prompt_lookup_max": 3},
         ),
         ({"method": "ngram", "speculativeConfig": {"num-speculative-tokens": 3}}, {}),
+        # vLLM looks up exactly the given length, so one length is rendered as both.
+        ({"method": "ngram", "promptLookupMin": 4}, {"prompt_lookup_min": 4, "prompt_lookup_max": 4}),
+        ({"method": "ngram", "promptLookupMax": 4}, {"prompt_lookup_min": 4, "prompt_lookup_max": 4}),
     ],
-    ids="-".join,
+    ids=str,
 )  # fmt: skip
 def test_each_field_of_a_drafter_becomes_a_key_of_the_speculative_config(
     fields: dict[str, Any], expected: dict[str, Any]
@@ -238,6 +218,8 @@ AS_SERVED = "or set spec.promptCache: AsServed"
     [
         (["--no-enable_prefix_caching"], "--no-enable-prefix-caching", AS_SERVED),
         (["--disable-prefix-caching"], "--no-enable-prefix-caching", AS_SERVED),
+        (["--no_enable_prefix-caching"], "--no-enable-prefix-caching", AS_SERVED),
+        (["--no-generation-config"], "--generation-config vllm", NOT_EQUALIZED),
         (["--enable-prefix-cach"], "--no-enable-prefix-caching", AS_SERVED),
         (["--generation_config", "auto"], "--generation-config vllm", NOT_EQUALIZED),
         (["-tp", "2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),
@@ -251,71 +233,49 @@ AS_SERVED = "or set spec.promptCache: AsServed"
             "--enable-prompt-tokens-details",
             "remove it: specbench sets it for every arm",
         ),
+        *(
+            (args, None, "")
+            for args in (
+                ["--speculative_config={}"],
+                ["-sc", "{}"],
+                ["-sc={}"],
+                ["--speculative-config.method", "ngram"],
+                ["--spec-method", "ngram"],
+                ["--spec_tokens=2"],
+                ["--spec-model", "a/b"],
+                ["--per-request-spec", "summary"],
+                ["--config", "mine.yaml"],
+                ["--disable-log-stats"],
+                ["--port=1"],
+                ["--host", "x"],
+            )
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_managed_flag_in_any_spelling_is_rejected_with_both_values(
-    args: list[str], managed: str, expected: str
+    args: list[str], managed: str | None, expected: str
 ) -> None:
-    found = problems({"spec.engine": {"kind": "vllm", "args": ["--max-model-len=512", *args]}})
-    given_args = " ".join(args)
-    assert found == [f"spec.engine.args[1]: {given_args!r} contradicts {managed!r}, which specbench sets ({expected})"]
+    found = rejected({"spec.engine": {"kind": "vllm", "args": ["--max-model-len=512", *args]}})
+    written = " ".join(args)
+    what = f"{managed!r}, which specbench sets ({expected})" if managed else "a flag that specbench manages ("
+    assert found.startswith(f"spec.engine.args[1]: {written!r} contradicts {what}")
 
 
 @pytest.mark.parametrize(
     "args",
     [
-        ["--speculative_config={}"], ["-sc", "{}"], ["-sc={}"], ["--speculative-config.method", "ngram"],
-        ["--spec-method", "ngram"], ["--spec_tokens=2"], ["--spec-model", "a/b"], ["--per-request-spec", "summary"],
-        ["--config", "mine.yaml"], ["--disable-log-stats"], ["--port=1"], ["--host", "x"],
+        ["--tokenizer-mode", "slow"],
+        ["--enable-log-requests"],
+        ["--max_num_seqs=64"],
+        ["-O3"],
+        ["--load-format=auto"],
+        ["--model-impl", "auto"],
     ],
-    ids=" ".join,
-)  # fmt: skip
-def test_managed_flags_without_a_common_value_are_rejected_too(args: list[str]) -> None:
-    (problem,) = problems({"spec.engine": {"kind": "vllm", "args": args}})
-    assert problem.startswith(f"spec.engine.args[0]: {' '.join(args)!r} contradicts a flag that specbench manages (")
-
-
-@pytest.mark.parametrize(
-    "args",
-    [["--tokenizer-mode", "slow"], ["--enable-log-requests"], ["--max_num_seqs=64"], ["-O3"], ["--model-impl", "auto"]],
     ids=" ".join,
 )
 def test_other_flags_of_the_user_are_forwarded_unchanged(args: list[str]) -> None:
     assert launch_of({"spec.engine": {"kind": "vllm", "args": args}}).args == (*COMMON, *args)
-
-
-def test_rejects_a_flag_repeated_in_another_spelling() -> None:
-    engine = {"kind": "vllm", "args": ["--max_num_seqs=64"]}
-    (problem,) = problems({"spec.engine": engine, **drafting(method="ngram", args=["--max-num-seqs", "8"])})
-    assert problem.startswith(
-        "spec.drafters[0].args[0]: '--max-num-seqs 8' and '--max_num_seqs=64' of spec.engine.args[0]"
-    )
-
-
-@pytest.mark.parametrize(
-    ("shared", "own"),
-    [
-        ("--compilation-config.mode=1", "-cc.mode=2"),
-        ("--compilation-config.mode=1", '-cc={"mode":2}'),
-        ('-cc={"mode":2}', "--compilation_config.mode=1"),
-    ],
-)
-def test_rejects_a_nested_key_set_twice_in_any_spelling(shared: str, own: str) -> None:
-    (problem,) = problems({"spec.engine": {"kind": "vllm", "args": [shared]}, **drafting(method="ngram", args=[own])})
-    assert f"{own!r} and {shared!r} of spec.engine.args[0] set the same flag" in problem
-
-
-def test_two_keys_of_one_json_flag_are_accepted() -> None:
-    engine = {"kind": "vllm", "args": ["-cc.mode=1", "-cc.cudagraph_mode=NONE"]}
-    assert launch_of({"spec.engine": engine}).args == (*COMMON, "-cc.mode=1", "-cc.cudagraph_mode=NONE")
-
-
-@given(st.sampled_from(["--enable-prefix-caching", "--generation-config", "--stream-interval"]), st.data())
-def test_underscores_and_negations_never_hide_a_managed_flag(flag: str, data: st.DataObject) -> None:
-    written = "".join(data.draw(st.sampled_from("-_")) if letter == "-" else letter for letter in flag[2:])
-    assert spelled(f"--{written}") == flag
-    assert spelled(f"--no-{written}") == flag
 
 
 MADE_UP = "makes acceptance up, so that the text is not the model's (remove it; use engine.kind simulator"
@@ -371,6 +331,10 @@ PRUNED = "vLLM reads a pruned vocabulary from the head itself (remove it, or use
             {"method": "custom", "algorithm": "medusa"}, "algorithm",
             "vLLM 0.33.0 has no drafting method 'medusa' (use one of ngram_gpu, custom_class,",
         ),
+        (
+            {"method": "custom", "algorithm": "extract_hidden_states"}, "algorithm",
+            "vLLM 0.33.0 has no drafting method 'extract_hidden_states'",
+        ),
         ({"method": "custom", "algorithm": "custom_class"}, "model", "custom_class needs a class (set model to it"),
         (
             {"method": "ngram", "speculativeConfig": {"num-speculative-tokens": 5}},
@@ -398,22 +362,31 @@ PRUNED = "vLLM reads a pruned vocabulary from the head itself (remove it, or use
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )  # fmt: skip
 def test_settings_that_vllm_rejects_or_ignores_are_rejected(fields: dict[str, Any], path: str, expected: str) -> None:
-    (problem,) = problems(drafting(**fields))
-    assert problem.startswith(f"spec.drafters[0].{path}: {expected}")
+    assert rejected(drafting(**fields)).startswith(f"spec.drafters[0].{path}: {expected}")
 
 
-@pytest.mark.parametrize("uri", ["hf://acme/tiny", "https://example.org/tiny"])
-def test_a_target_that_vllm_cannot_load_is_rejected(uri: str) -> None:
-    (problem,) = problems({"spec.model": {"name": "a/b", "uri": uri}})
-    assert problem.startswith("spec.model.uri: vLLM loads models from an object store (s3://…) or the hub, not from")
-    assert problem.endswith("(use spec.model.path or pvc, or only the name on the hub)")
-
-
-def test_a_model_in_an_object_store_sets_the_load_format() -> None:
-    engine = {"kind": "vllm", "args": ["--load-format=auto"]}
-    assert launch_of({"spec.engine": engine}).args[-1] == "--load-format=auto"
-    (problem,) = problems({"spec.model": {"name": "a/b", "uri": "s3://b/m"}, "spec.engine": engine})
-    assert "'--load-format=auto' contradicts '--load-format runai_streamer'" in problem
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        *(
+            (
+                {"spec.model": {"name": "a/b", "uri": uri}},
+                "spec.model.uri: vLLM loads models from an object store (s3://…) or the hub, not from",
+            )
+            for uri in ("hf://acme/tiny", "https://example.org/tiny")
+        ),
+        (
+            {"spec.model": {"name": "acme/tiny-eagle3"}, **drafting(method="mtp")},
+            "spec.model: vLLM uses method eagle3 for a model whose name contains 'eagle3'",
+        ),
+        (
+            {"spec.model": {"name": "a/b", "uri": "s3://b/m"}, "spec.engine.args": ["--load-format=auto"]},
+            "spec.engine.args[0]: '--load-format=auto' contradicts '--load-format runai_streamer'",
+        ),
+    ],
+)
+def test_a_target_that_vllm_cannot_load_is_rejected(edits: dict[str, Any], expected: str) -> None:
+    assert rejected(edits).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -431,77 +404,37 @@ def test_medusa_is_supported_only_by_releases_that_have_it(engine: dict[str, str
     if reason is None:
         assert config_of(edits)["method"] == "medusa"
     else:
-        expected = (
-            f"spec.drafters[0].method: vllm does not support medusa: {reason} (use eagle3, or engine.version 0.32.0)"
-        )
-        assert problems(edits) == [expected]
+        expected = f"vllm does not support medusa: {reason} (use eagle3, or engine.version 0.32.0)"
+        assert rejected(edits) == f"spec.drafters[0].method: {expected}"
 
 
-@pytest.mark.parametrize(("version", "rejected"), [("0.28.0", True), ("0.29.0", False), ("nightly", False)])
-def test_releases_without_acceptance_per_request_are_rejected_on_drafting_arms(version: str, rejected: bool) -> None:
-    edits = {"spec.engine": {"kind": "vllm", "version": version}}
-    assert launch_of({**edits, "spec.drafters": []}).args == COMMON
-    if rejected:
-        expected = f"spec.engine.version: vLLM {version} does not report acceptance per request (use 0.29.0 or later)"
-        assert problems(edits) == [expected]
-    else:
-        assert launch_of(edits, "ngram").args
+def test_releases_without_acceptance_per_request_are_rejected_on_drafting_arms() -> None:
+    old = {"spec.engine": {"kind": "vllm", "version": "0.28.0"}}
+    assert launch_of({**old, "spec.drafters": []}).args == COMMON
+    assert rejected(old).startswith("spec.engine.version: vLLM 0.28.0 does not report acceptance per request")
 
 
-def test_another_release_accepts_an_unlisted_custom_algorithm() -> None:
-    edits = {"spec.engine": {"kind": "vllm", "version": "0.34.0"}, **drafting(method="custom", algorithm="new_thing")}
+@pytest.mark.parametrize("version", ["0.29.0", "nightly", "0.34.0"])
+def test_later_releases_may_have_further_algorithms(version: str) -> None:
+    edits = {"spec.engine": {"kind": "vllm", "version": version}, **drafting(method="custom", algorithm="new_thing")}
     assert config_of(edits)["method"] == "new_thing"
 
 
-def test_extract_hidden_states_is_not_a_drafting_algorithm() -> None:
-    assert "extract_hidden_states" not in VLLM_ALGORITHMS
-
-
-def test_each_support_cell_has_the_expected_evidence() -> None:
-    assert {
-        method: cell.evidence.grade
-        for method, cell in VLLM_CELLS.items()
-        if cell.evidence.grade is not SupportEvidence.PARSER
-    } == {
-        Method.NONE: SupportEvidence.RUN,
-        Method.NGRAM: SupportEvidence.RUN,
-        Method.DRAFT_MODEL: SupportEvidence.RUN,
-        Method.MEDUSA: SupportEvidence.SOURCE,
-        Method.LOOKAHEAD: SupportEvidence.SOURCE,
-    }
-    assert SUPPORT_BY_ENGINE[EngineKind.VLLM] is VLLM_CELLS
-
-
-PINNED = {"spec.model": {"name": "acme/tiny", "revision": "v9"}}
-
-
 @pytest.mark.parametrize(
-    ("fields", "revision"),
+    ("model", "fields", "revision"),
     [
-        ({"method": "mtp"}, "v9"),
-        ({"method": "dspark"}, "v9"),
-        ({"method": "custom", "algorithm": "deepseek_mtp"}, "v9"),
-        ({"method": "mtp", "model": "acme/heads"}, None),
-        ({"method": "mtp", "model": "acme/heads", "revision": "v2"}, "v2"),
-        ({"method": "eagle3", "model": "acme/heads"}, None),
-        ({"method": "ngram"}, None),
+        ({}, {"method": "mtp"}, "v9"),
+        ({}, {"method": "dspark"}, "v9"),
+        ({}, {"method": "custom", "algorithm": "deepseek_mtp"}, "v9"),
+        ({}, {"method": "mtp", "model": "acme/heads"}, None),
+        ({}, {"method": "mtp", "model": "acme/heads", "revision": "v2"}, "v2"),
+        ({}, {"method": "eagle3", "model": "acme/heads"}, None),
+        ({}, {"method": "ngram"}, None),
+        ({"path": "/models/tiny"}, {"method": "mtp"}, None),
     ],
 )
-def test_heads_of_the_target_are_loaded_at_its_revision(fields: dict[str, Any], revision: str | None) -> None:
-    assert config_of({**PINNED, **drafting(**fields)}).get("revision") == revision
-
-
-def test_heads_of_a_target_on_disk_have_no_revision() -> None:
-    model = {"spec.model": {"name": "acme/tiny", "path": "/models/tiny", "revision": "v9"}}
-    assert "revision" not in config_of({**model, **drafting(method="mtp")})
-
-
-def test_a_target_whose_name_hides_mtp_is_rejected() -> None:
-    (problem,) = problems({"spec.model": {"name": "acme/tiny-eagle3"}, **drafting(method="mtp")})
-    assert problem.startswith("spec.model: vLLM uses method eagle3 for a model whose name contains 'eagle3'")
-
-
-@pytest.mark.parametrize("given", ["promptLookupMin", "promptLookupMax"])
-def test_one_lookup_length_is_rendered_as_both_because_vllm_looks_up_exactly_that(given: str) -> None:
-    found = config_of(drafting(method="ngram", **{given: 4}))
-    assert (found["prompt_lookup_min"], found["prompt_lookup_max"]) == (4, 4)
+def test_heads_of_the_target_are_loaded_at_its_revision(
+    model: dict[str, str], fields: dict[str, Any], revision: str | None
+) -> None:
+    pinned = {"spec.model": {"name": "acme/tiny", "revision": "v9", **model}}
+    assert config_of({**pinned, **drafting(**fields)}).get("revision") == revision

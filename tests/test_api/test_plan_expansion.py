@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
-from specbench_api.plan.canonical import canonical_run, differing_fields
+from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.estimate import PlanEstimate, estimate
 from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out
 from specbench_api.plan.plan import Plan
@@ -76,17 +76,13 @@ def test_every_point_is_planned_exactly_once(run: SpecBenchRun) -> None:
 
 
 @given(runs())
-def test_a_group_has_one_arm_and_adjacent_groups_have_different_arms(run: SpecBenchRun) -> None:
+def test_a_group_has_one_arm_and_measures_repeats_and_loads_in_order(run: SpecBenchRun) -> None:
+    names = [workload.name for workload in run.spec.workloads]
     plan = expand(run)
     assert [group.index for group in plan.groups] == list(range(len(plan.groups)))
-    assert all({point.arm for point in group.points} == {group.arm} for group in plan.groups)
     assert all(before.arm != after.arm for before, after in pairwise(plan.groups))
-
-
-@given(runs())
-def test_a_launch_orders_repeats_and_loads_ascending(run: SpecBenchRun) -> None:
-    names = [workload.name for workload in run.spec.workloads]
-    for group in expand(run).groups:
+    for group in plan.groups:
+        assert {point.arm for point in group.points} == {group.arm}
         order = [(point.repeat, names.index(point.workload), point.level.order) for point in group.points]
         assert order == sorted(order)
 
@@ -141,9 +137,6 @@ def test_the_cache_of_a_running_endpoint_is_as_served_and_never_emptied() -> Non
     assert disabled.prompt_cache is PromptCache.DISABLED
 
 
-OTHER_WORKLOAD = {"name": "b", "dataset": {"source": "jsonl", "uri": "b.jsonl"}}
-
-
 def soak(**load: Any) -> dict[str, Any]:
     return {
         "spec.load": {"concurrency": [8], "order": "Soak", "durationSeconds": 300, "repeats": 100, **load},
@@ -172,25 +165,6 @@ def test_a_soak_test_of_endpoints_stays_at_each_of_them() -> None:
     assert [(group.arm, len(group.points)) for group in plan.groups] == [("none", 100), ("eagle3", 100)]
 
 
-@pytest.mark.parametrize(
-    ("edits", "expected"),
-    [
-        (soak(concurrency=[1, 8]), "give a single concurrency or rate"),
-        (soak(durationSeconds=None, requests=5), "the length of a window as load.durationSeconds"),
-        (soak(order="Interleaved", repeats=3, stop="WhenDecayed"), "load.stop ends a soak test early"),
-        (soak(order="Interleaved"), "load.repeats above 32 needs load.order: Soak"),
-        (soak() | {"spec.activeDeadlineSeconds": 30_000}, "ended after 30000 s, but its windows take 30000 s"),
-        (
-            soak() | {"spec.workloads[1]": {"name": "b", "dataset": {"source": "jsonl", "uri": "b.jsonl"}}},
-            "one load up",
-        ),
-    ],
-)
-def test_a_soak_test_that_cannot_run_is_rejected(edits: dict[str, Any], expected: str) -> None:
-    with pytest.raises(InvalidSpec, match=expected):
-        expand(run_of(edits))
-
-
 def test_the_baseline_comes_first_and_can_be_skipped() -> None:
     with_baseline, without = expand(run_of()), expand(run_of({"spec.baseline": "Skip"}))
     assert [(arm.name, arm.is_baseline) for arm in with_baseline.arms] == [("none", True), ("ngram", False)]
@@ -204,12 +178,6 @@ def test_every_arm_is_launched_with_slots_for_the_highest_concurrency() -> None:
     assert expand(run_of({"spec.load": {"concurrency": [2, 16], "slots": 32}})).slots == 32
     assert expand(run_of({"spec.load": {"rate": [2], "slots": 32}})).slots == 32
     assert [order.drafter.name if order.drafter else None for order in orders] == [None, "ngram"]
-
-
-def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
-    plan = expand(run_of())
-    assert plan.arm("none").drafter is None
-    assert plan.workload("chat").dataset.uri == "prompts.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -283,6 +251,16 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
             "'again' differs from 'chat' only in its name",
         ),
         (
+            {**endpoint_edits("b", "none"), "spec.engine.endpoints[1].url": "http://engine-b:8001"},
+            "spec.engine.endpoints[1]",
+            "'none' differs from 'b' only in its name",
+        ),
+        (
+            {**endpoint_edits("b"), "spec.workloads[0].extraBody": {"seed": 1}},
+            "spec.workloads[0].extraBody.seed",
+            "is set by specbench itself",
+        ),
+        (
             {"spec.engine": {"kind": "simulator", "args": ["--port=1"]}},
             "spec.engine.args[0]",
             "contradicts a flag that specbench manages",
@@ -294,27 +272,6 @@ def test_problems_beyond_the_schema_are_rejected_in_planning(edits: dict[str, An
         expand(run_of(edits))
     assert [problem.path for problem in rejected.value.problems] == [path]
     assert expected in str(rejected.value)
-
-
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ({"jsonSchema": {"type": "text"}}, r"answers\.jsonSchema: .*not a valid JSON Schema: type: 'text' is not"),
-        ({"jsonSchema": {"properties": {"a": {"pattern": "("}}}}, r"not a valid JSON Schema: properties\.a\.pattern"),
-        ({"jsonSchema": {"$ref": "https://example.com/schema"}}, "leads to nothing in this schema: refer to a def"),
-        ({"jsonSchema": {"items": {"$ref": "#/$defs/none"}}}, "leads to nothing in this schema"),
-        ({"jsonSchema": {"$schema": 3}}, "not a valid JSON Schema"),
-        ({"tools": [{"name": "now"}]}, r"answers\.tools: .*\[0\] is no tool: give"),
-        ({"tools": [*TOOLS["tools"], *TOOLS["tools"]]}, r"\[1\]\.function\.name is 'now': give each tool a name"),
-        (
-            {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": 3}}}]},
-            r"\[0\]\.function\.parameters is not a valid JSON Schema: type: 3",
-        ),
-    ],
-)
-def test_schemas_and_tools_that_are_not_valid_are_rejected(answers: dict[str, Any], expected: str) -> None:
-    with pytest.raises(InvalidSpec, match=expected):
-        run_of({"spec.workloads[0].answers": answers})
 
 
 def test_the_order_of_keys_in_a_schema_does_not_count() -> None:
@@ -360,6 +317,9 @@ def test_endpoints_take_turns_and_differ_in_nothing_but_their_address() -> None:
     renamed = {**engine, "endpoints": [{**endpoints[0], "name": "other"}, endpoints[1]]}
     other = lay_out(run_of({"spec.engine": renamed, "spec.drafters": [], "spec.load.repeats": 4}))
     assert [point.hash for point in plan.points] == [point.hash for point in other.points]
+    key = {"spec.engine": {**engine, "apiKeySecretRef": {"name": "key"}}, "spec.drafters": [], "spec.load.repeats": 4}
+    assert lay_out(run_of(key)) == plan, "neither the plan nor the hashes contain the Secret"
+    assert expand(run_of(key)) == plan
 
 
 def test_an_endpoint_has_its_own_dialect_or_that_of_the_engine() -> None:
@@ -367,27 +327,6 @@ def test_an_endpoint_has_its_own_dialect_or_that_of_the_engine() -> None:
     engine = {"kind": "external", "dialect": "vllm", "endpoints": endpoints}
     plan = lay_out(run_of({"spec.engine": engine, "spec.drafters": []}))
     assert [plan.engine_of(arm).dialect for arm in plan.arms] == ["sglang", "vllm"]
-
-
-def test_drafters_of_endpoints_are_rejected() -> None:
-    with pytest.raises(InvalidSpec, match="a running endpoint has its own"):
-        run_of({"spec.engine": {"kind": "external", "endpoints": [{"name": "a", "url": "http://a:1"}]}})
-
-
-def test_running_servers_are_measured_in_turns() -> None:
-    edits: dict[str, Any] = {**endpoint_edits("b", "none"), "spec.load": {"concurrency": [1], "repeats": 2}}
-    plan = expand(run_of(edits))
-    assert [group.arm for group in plan.groups] == ["none", "b", "b", "none"]
-    assert lay_out(run_of(edits)) == plan
-    key = {**edits, "spec.engine.apiKeySecretRef": {"name": "key"}}
-    assert expand(run_of(key)) == plan, "neither the plan nor the hashes contain the Secret"
-    assert canonical_run(run_of(key).spec) == canonical_run(run_of(edits).spec)
-    edits["spec.engine"]["endpoints"][1]["url"] = edits["spec.engine"]["endpoints"][0]["url"]
-    with pytest.raises(InvalidSpec, match=r"spec\.engine\.endpoints\[1\]: 'none' differs from 'b' only in its name"):
-        expand(run_of(edits))
-    del edits["spec.engine"]["endpoints"][1]
-    with pytest.raises(InvalidSpec, match=r"extraBody\.seed: is set by specbench itself"):
-        lay_out(run_of({**edits, "spec.workloads[0].extraBody": {"seed": 1}}))
 
 
 def drafters(count: int) -> list[dict[str, Any]]:
@@ -403,25 +342,65 @@ def workloads(count: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("edits", "expected"),
     [
+        (soak(concurrency=[1, 8]), "give a single concurrency or rate"),
+        (soak(durationSeconds=None, requests=5), "the length of a window as load.durationSeconds"),
+        (soak(order="Interleaved", repeats=3, stop="WhenDecayed"), "load.stop ends a soak test early"),
+        (soak(order="Interleaved"), "load.repeats above 32 needs load.order: Soak"),
+        (soak() | {"spec.activeDeadlineSeconds": 30_000}, "ended after 30000 s, but its windows take 30000 s"),
+        (
+            soak() | {"spec.workloads[1]": {"name": "b", "dataset": {"source": "jsonl", "uri": "b.jsonl"}}},
+            "one load up",
+        ),
+        *(
+            ({"spec.workloads[0].answers": answers}, expected)
+            for answers, expected in (
+                (
+                    {"jsonSchema": {"type": "text"}},
+                    r"answers\.jsonSchema: .*not a valid JSON Schema: type: 'text' is not",
+                ),
+                (
+                    {"jsonSchema": {"properties": {"a": {"pattern": "("}}}},
+                    r"not a valid JSON Schema: properties\.a\.pattern",
+                ),
+                (
+                    {"jsonSchema": {"$ref": "https://example.com/schema"}},
+                    "leads to nothing in this schema: refer to a def",
+                ),
+                ({"jsonSchema": {"items": {"$ref": "#/$defs/none"}}}, "leads to nothing in this schema"),
+                ({"jsonSchema": {"$schema": 3}}, "not a valid JSON Schema"),
+                ({"tools": [{"name": "now"}]}, r"answers\.tools: .*\[0\] is no tool: give"),
+                (
+                    {"tools": [*TOOLS["tools"], *TOOLS["tools"]]},
+                    r"\[1\]\.function\.name is 'now': give each tool a name",
+                ),
+                (
+                    {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": 3}}}]},
+                    r"\[0\]\.function\.parameters is not a valid JSON Schema: type: 3",
+                ),
+            )
+        ),
+        (
+            {"spec.engine": {"kind": "external", "endpoints": [{"name": "a", "url": "http://a:1"}]}},
+            "a running endpoint has its own",
+        ),
         (
             {"spec.workloads": workloads(8), "spec.load": {"concurrency": list(range(1, 17)), "repeats": 17}},
-            "4352 points exceed the maximum of one run (4096)",
+            r"4352 points exceed the maximum of one run \(4096\)",
         ),
         (
             {"spec.drafters": drafters(4), "spec.workloads": workloads(13)}
             | {"spec.load": {"concurrency": list(range(1, 17)), "repeats": 1}},
-            "1040 combinations of arm, workload and load exceed the maximum of one run (1024)",
+            r"1040 combinations of arm, workload and load exceed the maximum of one run \(1024\)",
         ),
         (
             {"spec.drafters": drafters(16), "spec.load.repeats": 32},
-            "513 engine launches exceed the maximum of one run (512) (use fewer repeats, or load.order: Sequential)",
+            r"513 engine launches exceed the maximum of one run \(512\) \(use fewer repeats",
         ),
     ],
 )
-def test_a_run_too_large_for_its_status_is_rejected_with_the_count(edits: dict[str, Any], expected: str) -> None:
-    with pytest.raises(InvalidSpec) as rejected:
+def test_a_run_that_cannot_be_planned_is_rejected(edits: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidSpec, match=expected):
         expand(run_of(edits))
-    assert expected in str(rejected.value)
 
 
 def test_a_run_of_the_maximum_size_fits_its_status() -> None:
@@ -431,11 +410,6 @@ def test_a_run_of_the_maximum_size_fits_its_status() -> None:
 
 
 TURNS = {"chat": [1, 1, 2]}
-
-
-def estimated(load: dict[str, Any]) -> PlanEstimate:
-    """The estimate for two arms with two repeats, and three prompts with four turns in total."""
-    return estimate(expand(run_of({"spec.load": {"repeats": 2, **load}})), TURNS)
 
 
 def test_the_estimate_is_none_where_turns_or_durations_are_unknown() -> None:
@@ -458,7 +432,8 @@ def test_the_estimate_is_none_where_turns_or_durations_are_unknown() -> None:
 def test_durations_that_depend_on_the_engine_are_not_estimated(
     load: dict[str, Any], requests: int | None, seconds: float | None
 ) -> None:
-    found = estimated(load)
+    """Of two arms with two repeats, and three prompts with four turns in total."""
+    found = estimate(expand(run_of({"spec.load": {"repeats": 2, **load}})), TURNS)
     assert (found.requests, found.load_seconds) == (requests, seconds)
 
 

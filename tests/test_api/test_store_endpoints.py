@@ -155,11 +155,6 @@ SUMMARY = json.loads(summary_of(expand(parse_run(operator_run())), 2).to_json())
 COUNT = 50_000
 
 
-def test_a_valid_document_is_parsed_as_from_json() -> None:
-    data = json.dumps(SUMMARY).encode()
-    assert RunSummary.from_untrusted_json(data) == RunSummary.from_json(data)
-
-
 @pytest.mark.parametrize(
     "document",
     [
@@ -183,15 +178,19 @@ def test_a_document_with_many_errors_is_refused_with_little_memory(document: Any
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-def test_a_number_that_is_not_finite_is_refused(number: str) -> None:
-    """The API server would refuse a status with it, again and again."""
-    text = json.dumps({**SUMMARY, "cells": [{**SUMMARY["cells"][0], "speedup": {"value": 12345}}]})
-    with pytest.raises(ValueError, match=r"."):
-        RunSummary.from_untrusted_json(text.replace("12345", number).encode())
+DOCUMENT = json.dumps(SUMMARY)
 
 
-@pytest.mark.parametrize("data", [b"[" * 1_000_000, b'{"a":' * 100_000, b"", b"\xff", b"[" + b"1," * 2_000_000 + b"1]"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        # The API server would refuse a status with a number that is not finite, again and again.
+        *(DOCUMENT.replace("12.5", number).encode() for number in ("NaN", "Infinity", "-Infinity", "1e999")),
+        b"[" * 1_000_000, b'{"a":' * 100_000, b"", b"\xff", b"[" + b"1," * 2_000_000 + b"1]",
+    ],
+    ids=lambda data: repr(data[-20:]),
+)  # fmt: skip
 def test_a_deep_invalid_or_long_document_is_refused(data: bytes) -> None:
+    assert RunSummary.from_untrusted_json(DOCUMENT.encode()) == RunSummary.from_json(DOCUMENT)
     with pytest.raises(ValueError, match=r"."):
         RunSummary.from_untrusted_json(data)

@@ -16,7 +16,10 @@ from specbench_testing.resources import run_of
 T = "spec.placement.template"
 C = f"{T}.spec.containers[0]"
 SCRATCH = {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}
-ENV_A = {"spec.engine.env": [{"name": "A", "value": "1"}]}
+
+
+(QUIET,) = QUIET_HEALTH
+"""A variable that the launcher of SGLang sets."""
 
 
 def labelled(key: str) -> dict[str, Any]:
@@ -50,11 +53,6 @@ def problems(template: dict[str, Any], **edits: Any) -> list[tuple[str, str]]:
     except InvalidSpec as error:
         return [(problem.path, str(problem)) for problem in error.problems]
     return []
-
-
-def test_a_placement_annotation_of_a_queueing_system_is_accepted() -> None:
-    """Kueue reads it from the pods; a label of the same domain would hand the pods over to it."""
-    assert problems(annotated("kueue.x-k8s.io/podset-preferred-topology")) == []
 
 
 CONFLICTS: list[tuple[dict[str, Any], str, str]] = [
@@ -128,20 +126,6 @@ def test_a_conflict_is_refused_with_path_and_remedy(template: dict[str, Any], pa
     assert remedy in message
 
 
-def test_a_variable_of_the_engines_own_environment_is_refused() -> None:
-    assert problems(variable("A")) == []
-    ((path, message),) = problems(variable("A"), **ENV_A)
-    assert (path, "spec.engine.env" in message) == (f"{C}.env[0].name", True)
-
-
-def test_a_variable_that_the_launcher_sets_is_refused() -> None:
-    sglang = {"spec.engine": {"kind": "sglang", "version": "0.5.23"}, "spec.drafters": []}
-    (name,) = QUIET_HEALTH
-    assert problems(variable(name)) == []
-    ((path, _),) = problems(variable(name), **sglang)
-    assert path == f"{C}.env[0].name"
-
-
 @pytest.mark.parametrize(
     "template",
     [
@@ -149,6 +133,10 @@ def test_a_variable_that_the_launcher_sets_is_refused() -> None:
         labelled("sidecar.istio.io/inject"),
         annotated("k8s.v1.cni.cncf.io/networks"),
         annotated("notkubernetes.io/x"),
+        # Kueue reads it from the pods; a label of the same domain would hand the pods over to it.
+        annotated("kueue.x-k8s.io/podset-preferred-topology"),
+        variable("A"),
+        variable(QUIET),
         mounted("/mnt/data"),
         mounted("/tmpx"),
         resources({"cpu": "1", "memory": "1Gi"}, cpu="1500m", memory="1Gi", rdma__hca=1),
@@ -159,6 +147,17 @@ def test_a_variable_that_the_launcher_sets_is_refused() -> None:
 )
 def test_what_does_not_conflict_is_accepted(template: dict[str, Any]) -> None:
     assert problems(template) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        ("A", {"spec.engine.env": [{"name": "A", "value": "1"}]}),
+        (QUIET, {"spec.engine": {"kind": "sglang", "version": "0.5.23"}, "spec.drafters": []}),
+    ],
+)
+def test_a_variable_that_the_engine_has_already_is_refused(name: str, engine: dict[str, Any]) -> None:
+    assert [path for path, _ in problems(variable(name), **engine)] == [f"{C}.env[0].name"]
 
 
 def test_the_clients_template_and_resources_are_checked_too() -> None:

@@ -21,11 +21,6 @@ def test_the_message_always_fits_and_stays_json(message: str) -> None:
     assert message.startswith(read.message)
 
 
-def test_a_message_that_fits_is_not_truncated() -> None:
-    text = "the engine refused the first completion: model not found"
-    assert Termination.from_json(Termination(code=4, reason="R", message=text).to_message()).message == text
-
-
 def test_a_long_message_uses_most_of_the_limit() -> None:
     line = Termination(code=4, reason="FirstRequestFailed", message="x" * 10_000).to_message()
     assert len(line.encode()) > KUBELET_CUTS_AT_BYTES * 0.9

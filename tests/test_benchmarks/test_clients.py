@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from client_bench.cases import CASES, Case
+from client_bench.cases import Case
 from client_bench.clients.client import BenchmarkJob, Client, ObservedRequest
 from client_bench.clients.registry import CLIENTS
 
@@ -81,11 +81,3 @@ def test_guidellm_output_has_no_chunk_times(job: BenchmarkJob) -> None:
     (job.folder / "guidellm.json").write_text(json.dumps(output))
 
     assert CLIENTS["guidellm"].read(job) == [ObservedRequest(4, None, 20_500_000)]
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_shortened_case_has_the_same_load_and_fewer_requests(case: Case) -> None:
-    short = case.shortened()
-    assert (short.streams, short.pace) == (case.streams, case.pace)
-    assert short.requests <= 2 * case.streams
-    assert short.requests <= case.requests

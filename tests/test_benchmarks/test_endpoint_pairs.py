@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.summary import SpeedupConclusion
-from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.metrics.rows import distinct_texts
-from specbench_client.metrics.tidy_frame import flags
-from virtual_time.endpoints import ABAB, ABBA, ENDPOINT, PAIRS, STEADY, MeasuredRepeats, Outcome, measured_repeats
+from virtual_time.endpoints import ABAB, ABBA, PAIRS, STEADY, MeasuredRepeats, Outcome, measured_repeats
 from virtual_time.endpoints import until_sure as run_until_sure
 
 pytestmark = pytest.mark.draws
@@ -23,17 +20,6 @@ def last(name: str, **changes: object) -> MeasuredRepeats:
     """Measure a pair on machines that get 20 % slower during its four repeats."""
     *_, measured = measured_repeats(replace(PAIRS[name].drifting(DRIFT, 4), **changes))  # type: ignore[arg-type]
     return measured
-
-
-def test_repeats_continue_through_the_prompts_and_both_servers_get_the_same() -> None:
-    measured = last("equal", noise=STEADY)
-    asked = {
-        arm: [frozenset(distinct_texts(rows.among(~flags(rows, "filler")), "prompt_id")) for rows in each]
-        for arm, each in measured.rows.items()
-    }
-    assert asked[ENDPOINT][0] == asked[BASELINE_NAME][0]
-    for arm in asked.values():
-        assert sum(map(len, arm)) == len(frozenset.union(*arm)) == 32
 
 
 def test_a_drift_cancels_in_abba_and_not_if_the_baseline_is_always_first() -> None:
@@ -66,9 +52,8 @@ def test_intervals_under_a_drift_contain_the_truth() -> None:
     assert np.mean([end.width for end in ends]) < 0.12
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_faster_server_is_recognised_and_the_test_ends(seed: int) -> None:
-    pair = replace(PAIRS["10 % faster"].drifting(DRIFT, 8), repeats=16, stops=True, seed=seed)
+def test_a_faster_server_is_recognised_and_the_test_ends() -> None:
+    pair = replace(PAIRS["10 % faster"].drifting(DRIFT, 8), repeats=16, stops=True)
     end = run_until_sure(pair)["sequence"]
     assert end.claimed is SpeedupConclusion.FASTER
     assert end.holds(1.1)

@@ -18,11 +18,10 @@ def true_request(number: int = 0, chunks: int = 5, *, complete: bool = True) -> 
     return TrueRequest(number, f"id-{number}", 100 * MS, times, complete=complete)
 
 
-def observation(true: TrueRequest, late_ns: int = 0, *, absolute: bool = True) -> ObservedRequest:
+def observation(true: TrueRequest, late_ns: int = 0) -> ObservedRequest:
     """A client's observation of the request, with all times late by `late_ns`."""
-    shift = late_ns if absolute else -true.chunk_ns[0]
-    chunks = [one + shift for one in true.chunk_ns]
-    return ObservedRequest(true.number, None, true.ttft_ns + late_ns, chunks, absolute=absolute)
+    chunks = [one + late_ns for one in true.chunk_ns]
+    return ObservedRequest(true.number, None, true.ttft_ns + late_ns, chunks, absolute=True)
 
 
 @given(late_ns=st.integers(-50 * MS, 50 * MS))
@@ -38,24 +37,14 @@ def test_a_constant_delay_is_the_error_of_ttft_and_chunks(late_ns: int) -> None:
     assert found.absolute
 
 
-def test_without_a_common_clock_a_constant_delay_affects_only_ttft() -> None:
-    true = true_request()
+def test_without_a_common_clock_the_first_chunk_is_the_reference_and_has_no_error() -> None:
+    true = true_request(chunks=2)
 
-    found = compare_with_truth([true], [observation(true, 7 * MS, absolute=False)])
+    found = compare_with_truth([true], [ObservedRequest(0, None, true.ttft_ns + 7 * MS, [0, 25 * MS])])
 
     assert found.ttft is not None
     assert found.chunk is not None
-    assert (found.ttft.p50_ms, found.chunk.p99_ms, found.absolute) == (7.0, 0.0, False)
-
-
-def test_without_a_common_clock_the_first_chunk_is_the_reference_and_has_no_error() -> None:
-    true = true_request(chunks=2)
-    observed = ObservedRequest(0, None, true.ttft_ns, [0, 25 * MS])
-
-    found = compare_with_truth([true], [observed])
-
-    assert found.chunk is not None
-    assert found.chunk.p50_ms == 5.0
+    assert (found.ttft.p50_ms, found.chunk.p50_ms, found.absolute) == (7.0, 5.0, False)
 
 
 def test_ttft_percentiles_are_over_requests_and_chunk_percentiles_over_chunks() -> None:
@@ -121,7 +110,7 @@ def test_the_run_ends_with_the_later_of_the_last_sent_and_the_last_observed_chun
     assert compare_with_truth([true], [observation(true)]).began_ns == true.received_ns
 
 
-def test_the_step_time_is_the_median_gap_between_sent_chunks() -> None:
-    assert compare_with_truth([true_request()], [observation(true_request())]).step_p50_ms == 20.0
-    single = true_request(chunks=1)
-    assert compare_with_truth([single], [observation(single)]).step_p50_ms is None
+@pytest.mark.parametrize(("chunks", "step_ms"), [(5, 20.0), (1, None)])
+def test_the_step_time_is_the_median_gap_between_sent_chunks(chunks: int, step_ms: float | None) -> None:
+    true = true_request(chunks=chunks)
+    assert compare_with_truth([true], [observation(true)]).step_p50_ms == step_ms

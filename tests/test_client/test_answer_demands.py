@@ -34,8 +34,9 @@ from specbench_client.simulator import (
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.expected_answers import extract_answer
 from specbench_client.workload.prompts import load_workload
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.closing_servers import ClosingTestServer
-from specbench_testing.conversation_turns import Row, context, row
+from specbench_testing.conversation_turns import context, row
 from specbench_testing.load_loops import LoopDriver
 
 PERSON: dict[str, Any] = {
@@ -188,14 +189,14 @@ def test_answers_are_compared_with_the_expected_one() -> None:
 ALL = pytest.mark.parametrize("name", SIMULATED_DIALECTS)
 NGRAM = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.NGRAM, 6))
 QUESTIONS = [
-    Row(f"q{number}", turns=row("q", f"A has {number} eggs and sells 3. How many?").turns, expected=f"{number + 3}")
+    Prompt(f"q{number}", None, row("q", f"A has {number} eggs and sells 3. How many?").turns, expected=f"{number + 3}")
     for number in range(20)
 ]
 
 
 async def measured(
     folder: Path, name: DialectName, answers: dict[str, Any], *faults: str, stream: bool = True, tokens: int = 400,
-    rows: Sequence[Row] = QUESTIONS, cache: int = 0, **extra: Any,
+    rows: Sequence[Prompt] = QUESTIONS, cache: int = 0, **extra: Any,
 ) -> tuple[list[Record], dict[str, list[str]]]:  # fmt: skip
     """The records of a load, and the faults of each answer as the simulator reports them."""
     config, truth = replace(NGRAM, faults=parse_faults(faults), prefix_cache_tokens=cache), folder / "truth.jsonl"

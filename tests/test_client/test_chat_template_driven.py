@@ -82,16 +82,6 @@ async def test_engine_counts_the_token_ids_the_client_rendered(tmp_path: Path) -
     assert manifest.observed.tokenizer_sha256 == template.tokenizer_sha256
 
 
-@pytest.mark.process
-async def test_changed_chat_template_is_rejected_for_a_started_run(tmp_path: Path) -> None:
-    plan = plan_with(tmp_path, {"spec.load": {"concurrency": [1], "repeats": 2, "warmupRequests": 0}}, turns=1)
-    await drive(plan, 0, tmp_path)
-    file = tmp_path / "tokenizer" / "chat_template.jinja"
-    file.write_text(file.read_text() + " ")
-    with pytest.raises(BadInput, match=r"the chat template changed from '[0-9a-f]{64}'"):
-        await drive(plan, 1, tmp_path)
-
-
 def test_rendered_prompts_keep_the_fingerprint_of_the_dataset(tmp_path: Path) -> None:
     plan = plan_with(tmp_path)
     template = plan.workloads[0].model_copy(update={"chat_template": None})
@@ -117,13 +107,6 @@ def test_second_turns_are_rejected_if_the_endpoint_drops_reasoning_markers(tmp_p
     assert load_workload_prompts(one, ["chat"], tmp_path)
     with pytest.raises(BadInput, match=r"workload 'chat': the model marks its reasoning with special tokens \(<\|m"):
         load_workload_prompts(two, ["chat"], tmp_path)
-
-
-def test_unreadable_template_is_reported_with_its_workload(tmp_path: Path) -> None:
-    plan = plan_with(tmp_path)
-    (tmp_path / "tokenizer" / "tokenizer.json").unlink()
-    with pytest.raises(BadInput, match=r"workload 'chat': chatTemplate.tokenizer: .* has no tokenizer.json"):
-        load_workload_prompts(plan, ["chat"], tmp_path)
 
 
 def test_requests_of_a_session_at_once_need_declared_slots(tmp_path: Path) -> None:

@@ -101,22 +101,6 @@ def test_request_has_token_ids_and_keeps_special_tokens(template: AppliedTemplat
         assert body["skip_special_tokens"] is False
 
 
-async def test_reasoning_channels_are_left_out_of_the_rendered_history(template: AppliedTemplate) -> None:
-    class HarmonyEndpoint(FakeEndpoint):
-        def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
-            result = yield from super().read_result(turn, unread)
-            reply = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Two."
-            return replace(result, reply_text=reply)
-
-    endpoint = HarmonyEndpoint()
-    endpoint.driver.template = template
-    await endpoint.driver.closed([row("p0", "one", "two")], 1)
-    second = max(endpoint.taken, key=lambda turn: turn.turn)
-    text = template.text(second.messages)
-    assert "<|start|>assistant<|channel|>final<|message|>Two.<|end|>" in text
-    assert "analysis" not in text
-
-
 def test_engine_has_a_common_template_only_if_all_workloads_share_it() -> None:
     assert common_template({}) is None
     assert common_template({"a": WORDS, "b": WORDS}) is WORDS

@@ -90,14 +90,3 @@ def test_missing_special_token_can_be_set_or_declared_absent(tmp_path: Path) -> 
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": None}))
     assert loaded(folder).text(MESSAGES).startswith("<|head|>")
-
-
-def test_conversation_with_tools_uses_the_tool_use_template(tmp_path: Path) -> None:
-    folder = tokenizer_folder(tmp_path, "dated")
-    (folder / "additional_chat_templates").mkdir()
-    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("TOOLS {{ tools | tojson }}")
-    tools = [{"name": "f"}]
-
-    assert loaded(folder, kwargs={"tools": tools}).text(MESSAGES) == 'TOOLS [{"name": "f"}]'
-    assert loaded(folder, kwargs={"tools": tools}, name="default").text(MESSAGES).startswith("<bos>")
-    assert loaded(folder).text(MESSAGES).startswith("<bos>")

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code
-from specbench_testing.specs import prompts_file, simulated_campaign
-
-
-def campaign_file(folder: Path, **spec: Any) -> str:
-    prompts_file(folder)
-    path = folder / "campaign.yaml"
-    path.write_text(yaml.safe_dump(simulated_campaign(**spec)))
-    return str(path)
+from specbench_testing.specs import simulated_campaign, write_campaign
 
 
 def test_plan_lists_the_runs_of_the_expansion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(["plan", campaign_file(tmp_path)]) == Exit.OK
+    assert exit_code(["plan", write_campaign(tmp_path)]) == Exit.OK
     printed = capsys.readouterr().out
     for run in expand_campaign(parse_campaign(simulated_campaign())).runs:
         assert f"  {run.name}  dialect={run.cell['dialect']} temperature={run.cell['temperature']}" in printed
@@ -34,7 +25,7 @@ def test_plan_lists_the_runs_of_the_expansion(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_json_contains_every_run_as_it_will_be_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(["plan", campaign_file(tmp_path), "--output", "json"]) == Exit.OK
+    assert exit_code(["plan", write_campaign(tmp_path), "--output", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     expected_runs = expand_campaign(parse_campaign(simulated_campaign())).runs
     assert [row["resource"] for row in document["runs"]] == [run.resource for run in expected_runs]
@@ -51,7 +42,7 @@ def test_hours_of_a_campaign_are_those_of_its_runs_and_compared_with_the_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = ["--set", "spec.template.spec.placement.gpus=2", "--assume", "launchSeconds=600,pointSeconds=60"]
-    file = campaign_file(tmp_path, budget={"gpuHours": 1})
+    file = write_campaign(tmp_path, budget={"gpuHours": 1})
     assert exit_code(["plan", file, *settings]) == Exit.OK
     printed = capsys.readouterr()
     assert "estimate of what remains: 1.1 engine hours, 2.2 GPU-hours\n  6 points from --assume point" in printed.out
@@ -79,21 +70,21 @@ def test_hours_of_a_campaign_are_those_of_its_runs_and_compared_with_the_budget(
 def test_duration_of_a_rate_follows_from_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load = {"rate": [0.5], "slots": 2, "repeats": 1}
     settings = ["--set", f"spec.template.spec.load={json.dumps(load)}", "--assume", "launchSeconds=300"]
-    assert exit_code(["plan", campaign_file(tmp_path), *settings, "-o", "json"]) == Exit.OK
+    assert exit_code(["plan", write_campaign(tmp_path), *settings, "-o", "json"]) == Exit.OK
     estimate = json.loads(capsys.readouterr().out)["estimate"]
     assert (estimate["pointsByBasis"], estimate["gpuHours"]) == ({"Load": 6}, 0)
     assert estimate["engineHours"] == pytest.approx(6 * (300 + 16) / 3600)
 
 
 def test_invalid_run_is_reported_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["validate", campaign_file(tmp_path), "--set", "spec.axes[0].values=[vllm, vlllm]", "-o", "json"]
+    arguments = ["validate", write_campaign(tmp_path), "--set", "spec.axes[0].values=[vllm, vlllm]", "-o", "json"]
     assert exit_code(arguments) == Exit.BAD_INPUT
     (message,) = json.loads(capsys.readouterr().out)["error"]["messages"]
     assert message.startswith("[dialect=vlllm temperature=0; dialect=vlllm temperature=1] spec.engine.dialect: ")
 
 
 def test_valid_campaign_is_counted_with_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = campaign_file(tmp_path, exclude=[{"dialect": "openai"}])
+    file = write_campaign(tmp_path, exclude=[{"dialect": "openai"}])
     assert exit_code(["validate", file]) == Exit.OK
     printed = capsys.readouterr()
     assert printed.out == f"{file}: valid: 4 runs, 8 launches, 8 points\n"
@@ -110,5 +101,5 @@ def test_valid_campaign_is_counted_with_its_warnings(tmp_path: Path, capsys: pyt
 
 def test_missing_prompts_are_reported_once_for_all_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     setting = "spec.template.spec.workloads[0].dataset.uri=gone.jsonl"
-    assert exit_code(["plan", campaign_file(tmp_path), "--set", setting]) == Exit.OK
+    assert exit_code(["plan", write_campaign(tmp_path), "--set", setting]) == Exit.OK
     assert capsys.readouterr().err.count("gone.jsonl does not exist") == 1

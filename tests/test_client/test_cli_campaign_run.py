@@ -9,27 +9,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.spec.parsing import parse_campaign
-from specbench_testing.specs import prompts_file, simulated_campaign
+from specbench_testing.specs import simulated_campaign, write_campaign
 
 pytestmark = pytest.mark.process
 
 LOOK_S = 0.02
 SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 CRASH = {"path": "drafters[0].args", "name": "drafter", "values": [["--fault=crash-after=3"], ["--acceptance=0.7"]]}
-
-
-def campaign_file(folder: Path, **spec: Any) -> str:
-    prompts_file(folder)
-    path = folder / "campaign.yaml"
-    path.write_text(yaml.safe_dump(simulated_campaign(**spec)))
-    return str(path)
 
 
 def specbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -45,33 +36,34 @@ def manifests(folder: Path) -> dict[Path, int]:
 
 
 def test_every_run_is_measured_once_and_stored_under_its_own_name(tmp_path: Path) -> None:
-    file = campaign_file(tmp_path)
+    axes = [{"path": "engine.dialect", "values": ["vllm", "sglang"]}]
+    file = write_campaign(tmp_path, axes=axes, exclude=[])
     done = specbench("run", file, "--results", "out", "--output", "json", cwd=tmp_path)
     assert done.returncode in (0, 3), done.stderr
     document = json.loads(done.stdout)
-    expected_runs = expand_campaign(parse_campaign(simulated_campaign())).runs
+    expected_runs = expand_campaign(parse_campaign(simulated_campaign(axes=axes, exclude=[]))).runs
     assert [row["name"] for row in document["runs"]] == [run.name for run in expected_runs]
     assert sorted(path.name for path in (tmp_path / "out/runs/local").iterdir()) == sorted(
         run.name for run in expected_runs
     )
     assert max(row["exit"] for row in document["runs"]) == document["exit"] == done.returncode
-    assert [row["summary"]["pointsMeasured"] for row in document["runs"]] == [2, 2, 2]
+    assert [row["summary"]["pointsMeasured"] for row in document["runs"]] == [2, 2]
     assert document["notBegun"] == []
     before = manifests(tmp_path)
     again = specbench("run", file, "--results", "out", cwd=tmp_path)
     assert manifests(tmp_path) == before
-    assert "small (simulated, not a measurement): 3 of 3 runs" in again.stdout
-    assert "dialect=sglang temperature=0" in again.stdout
+    assert "small (simulated, not a measurement): 2 of 2 runs" in again.stdout
+    assert "dialect=sglang" in again.stdout
     assert "report.html" in again.stdout
     planned = specbench("plan", file, "--results", "out", cwd=tmp_path)
-    assert "6 points (6 measured already)" in planned.stdout
+    assert "4 points (4 measured already)" in planned.stdout
 
 
 @pytest.mark.parametrize(("policy", "started"), [({}, 2), ({"failurePolicy": "Stop"}, 1)], ids=["Continue", "Stop"])
 def test_failed_engine_sets_the_exit_code_and_policy_stop_ends_the_campaign(
     tmp_path: Path, policy: dict[str, str], started: int
 ) -> None:
-    file = campaign_file(tmp_path, axes=[CRASH], exclude=[], **policy)
+    file = write_campaign(tmp_path, axes=[CRASH], exclude=[], **policy)
     done = specbench("run", file, "--results", "out", "--output", "json", cwd=tmp_path)
     assert done.returncode == 4, done.stderr
     document = json.loads(done.stdout)
@@ -83,7 +75,7 @@ def test_failed_engine_sets_the_exit_code_and_policy_stop_ends_the_campaign(
 
 def test_invalid_inputs_are_rejected_before_anything_starts(tmp_path: Path) -> None:
     uris = {"path": "workloads[0].dataset.uri", "values": ["prompts.jsonl", "gone.jsonl"]}
-    done = specbench("run", campaign_file(tmp_path, axes=[uris], exclude=[]), "--results", "out", cwd=tmp_path)
+    done = specbench("run", write_campaign(tmp_path, axes=[uris], exclude=[]), "--results", "out", cwd=tmp_path)
     assert done.returncode == 2
     assert "gone.jsonl" in done.stderr
     assert "run 1/" not in done.stderr
@@ -92,7 +84,7 @@ def test_invalid_inputs_are_rejected_before_anything_starts(tmp_path: Path) -> N
 
 def test_interrupted_campaign_continues(tmp_path: Path) -> None:
     slow = {"path": "engine.args", "name": "scale", "values": [["--time-scale=0.05"], ["--time-scale=2.0"]]}
-    file = campaign_file(tmp_path, axes=[slow], exclude=[])
+    file = write_campaign(tmp_path, axes=[slow], exclude=[])
     arguments = [SPECBENCH, "run", file, "--results", "out"]
 
     def await_points(count: int) -> None:

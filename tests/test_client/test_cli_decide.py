@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -112,21 +111,3 @@ def test_invalid_price_list_is_rejected_with_its_name(
     assert code == Exit.BAD_INPUT
     assert "prices.yaml" in err
     assert message in err
-
-
-def test_run_without_a_summary_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_results(WORLD, tmp_path / "out", UID, points=1)
-    code, _, err = run(capsys, "decide", str(tmp_path / "out"))
-    assert code == Exit.BAD_INPUT
-    assert "no summary yet" in err
-
-
-def test_truncated_summary_is_reported_with_the_recompute_command(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(results, tmp_path / "out")
-    (summary,) = (tmp_path / "out").glob("runs/*/*/*/summary.json")
-    summary.write_bytes(summary.read_bytes()[:1000])
-    code, _, err = run(capsys, "decide", str(tmp_path / "out"))
-    assert code == Exit.RESULTS_NOT_STORED
-    assert f"specbench report {summary.parent} --recompute" in " ".join(err.split())

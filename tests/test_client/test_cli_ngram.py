@@ -145,8 +145,3 @@ def test_cost_model_file_is_read_and_an_invalid_field_is_reported(
     file.write_text(text.replace("ngram", "eagle3"))
     assert exit_code(["analyze", "ngram", write(ROWS), "--step-cost", str(file)]) == Exit.BAD_INPUT
     assert "has no drafter 'ngram'" in capsys.readouterr().err
-
-
-def test_missing_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(["analyze", "ngram", "nowhere.jsonl"]) == Exit.BAD_INPUT
-    assert "nowhere.jsonl: no such file or folder" in capsys.readouterr().err

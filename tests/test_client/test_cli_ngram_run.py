@@ -71,43 +71,19 @@ def test_texts_of_a_run_are_replayed_over_its_prompts(
     tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = store_run(tmp_path, prompts, with_texts)
-    arguments = [
-        "analyze",
-        "ngram",
-        where,
-        "--prompts",
-        str(prompts),
-        "--tokenizer",
-        "o200k_base",
-        "-o",
-        "json",
-        "-k",
-        "3",
-    ]
-    assert exit_code(arguments) == Exit.OK
+    options = ["--prompts", str(prompts), "--tokenizer", "o200k_base", "-o", "json", "-k", "3"]
+    assert exit_code(["analyze", "ngram", where, *options]) == Exit.OK
     report = NgramReport.from_json(capsys.readouterr().out)
     assert report.answers == 8
     assert report.left_out == {"a later turn: its prompt contains earlier answers": 8}
     assert "8 of 8 answers have as many as the engine counted" in report.token_ids
     assert report.source.endswith("arm none")
     assert (report.settings[0].overall.acceptance_length.value or 0) > 2.5
-
-
-def test_speedups_are_grouped_by_overlap(tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = store_run(tmp_path, prompts, with_texts)
-    arguments = ["analyze", "ngram", where, "--prompts", str(prompts), "--tokenizer", "o200k_base", "-k", "3"]
-    assert exit_code([*arguments, "-o", "json"]) == Exit.OK
-    report = NgramReport.from_json(capsys.readouterr().out)
     copied = [each for each in report.by_overlap if each.by == "copied_share"]
     assert [(each.low, each.high, each.answers) for each in copied] == [(0.8, 1.0, 8)], "every answer is a copy"
-    assert list(copied[0].acceptance_lengths) == ["k=3 n=3-7"]
     assert copied[0].acceptance_lengths["k=3 n=3-7"].value == report.settings[0].overall.acceptance_length.value
-    measured = copied[0].speedups["long"]
-    assert (measured.value or 0) > 0
-    assert measured.interval is None, "two repeats are too few for an interval"
-    assert sum(each.answers for each in report.by_overlap if each.by == "bleu4") == 8
-    assert exit_code(arguments) == Exit.OK
-    assert "By overlap: n-gram replayed; speed-ups as measured" in capsys.readouterr().out
+    assert (copied[0].speedups["long"].value or 0) > 0
+    assert copied[0].speedups["long"].interval is None, "two repeats are too few for an interval"
 
 
 def test_token_ids_from_the_engine_need_no_tokenizer(

@@ -24,17 +24,6 @@ def plan_exit_code(folder: Path, load: dict[str, Any], *arguments: str) -> int:
     return exit_code(["plan", str(write_run(folder, simulated_run(load=load))), *arguments])
 
 
-def test_every_point_is_listed_with_its_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan_exit_code(tmp_path, OPEN) == Exit.OK
-    printed = capsys.readouterr().out
-    assert [line.split("  ")[-2] for line in printed.splitlines() if line.endswith("repeat 0")] == [
-        "at 1/s",
-        "at 2.5/s",
-    ] * 2
-    assert "2 launches, 4 points (0 measured already)" in printed
-    assert "240 s of load" in printed
-
-
 @pytest.mark.parametrize(
     ("load", "requests", "seconds"),
     [
@@ -81,23 +70,6 @@ def planned_estimate(capsys: pytest.CaptureFixture[str], file: Path, *arguments:
 
 
 LAUNCH, DURATIONS = ("--assume", "launchSeconds=300"), ("--assume", "launchSeconds=300,pointSeconds=60")
-
-
-def test_hours_are_printed_if_every_duration_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2}))
-    limit = "limit on a cluster: 16 GPU-hours, if each launch runs once to its activeDeadlineSeconds\n"
-    assert exit_code(["plan", str(file), *LAUNCH]) == Exit.OK
-    printed = capsys.readouterr().out
-    assert "estimate of what remains: 0.23 engine hours, 0.47 GPU-hours\n  4 points from the load's own dur" in printed
-    assert limit in printed
-    size = planned_estimate(capsys, file, *LAUNCH)
-    assert size["engineHours"] == pytest.approx((2 * 300 + 4 * 60) / 3600)
-    assert size["gpuHours"] == pytest.approx(2 * size["engineHours"])
-    assert size["pointsByBasis"] == {"Load": 4}
-    assert exit_code(["plan", str(file)]) == Exit.OK
-    assert "hours: not known without durations: give --results" in capsys.readouterr().out
-    unknown = planned_estimate(capsys, file)
-    assert (unknown["engineHours"], unknown["gpuHours"], unknown["limitGpuHours"]) == (None, None, 16)
 
 
 @pytest.mark.parametrize(
@@ -172,52 +144,6 @@ def test_unusable_assumptions_are_rejected(
     assert message in capsys.readouterr().err
 
 
-def test_empty_results_location_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan_exit_code(tmp_path, ENDLESS, "--results", "") == Exit.BAD_INPUT
-    assert "the location of the results is empty" in capsys.readouterr().err
-
-
-def test_unknown_properties_of_the_load_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan_exit_code(tmp_path, ENDLESS) == Exit.OK
-    printed = capsys.readouterr().out
-    assert "2 points (0 measured already), 120 s of load" in printed
-
-
-TENSORRT = {"engine": {"kind": "tensorrt-llm"}, "drafters": [{"name": "ngram", "method": "ngram"}]}
-
-
-def test_configuration_files_are_printed_below_their_arguments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = str(write_run(tmp_path, simulated_run(**TENSORRT)))
-    assert exit_code(["plan", file]) == Exit.OK
-    printed = capsys.readouterr()
-    lines = printed.out[: printed.out.index("Launches, in order")].splitlines()
-    named = [line for line in lines if line.strip() == "/etc/specbench/engine/config.yaml:"]
-    assert len(named) == 2
-    assert [line.strip() for line in lines if "decoding_type" in line] == ["decoding_type: NGram"]
-    assert "trtllm-serve simulated --tp_size 1" in printed.out
-    assert "no program trtllm-serve on PATH" in printed.err
-
-
-def test_json_contains_the_configuration_files_by_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(["plan", str(write_run(tmp_path, simulated_run(**TENSORRT))), "--output", "json"]) == Exit.OK
-    configs = json.loads(capsys.readouterr().out)["configs"]
-    assert {arm: list(files) for arm, files in configs.items()} == {"none": ["config.yaml"], "ngram": ["config.yaml"]}
-    assert "decoding_type: NGram" in configs["ngram"]["config.yaml"]
-
-
-def test_reserved_body_field_is_rejected_with_the_field_to_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = simulated_run()
-    run["spec"]["workloads"][0]["extraBody"] = {"top_k": 20, "max_tokens": 5}
-    assert exit_code(["validate", str(write_run(tmp_path, run))]) == Exit.BAD_INPUT
-    assert capsys.readouterr().err == (
-        "error: spec.workloads[0].extraBody.max_tokens: is set by specbench itself (set output.maxTokens)\n"
-    )
-
-
 def client_template_run(folder: Path, **declared: Any) -> str:
     """Write a run whose chat template the client applies."""
     run = simulated_run()
@@ -269,23 +195,6 @@ def test_requests_of_sessions_that_may_be_open_at_once_are_printed(
     assert ("the session 't' has up to 2 requests in flight at once" in printed.err) is ("slots" not in load)
 
 
-def test_prompts_without_sessions_have_no_number_of_open_requests(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert plan_exit_code(tmp_path, ENDLESS) == Exit.OK
-    assert "open at once" not in capsys.readouterr().out
-
-
-def test_sessions_with_longer_answers_than_the_workload_are_rejected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = simulated_run()
-    lengths = {"turns": 2, "turnTokens": 16, "answerTokens": 49}
-    run["spec"]["workloads"][0]["dataset"] = {"source": "sessions", "count": 2, "sessions": lengths}
-    assert exit_code(["plan", str(write_run(tmp_path, run))]) == Exit.BAD_INPUT
-    assert "spec.workloads[0]: sessions.answerTokens is larger than output.maxTokens" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["plan", "validate"])
 def test_a_soak_test_with_too_few_windows_for_changes_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
@@ -296,3 +205,29 @@ def test_a_soak_test_with_too_few_windows_for_changes_is_a_warning(
         assert exit_code([command, str(file)]) == Exit.OK
         message = f"warning: spec.load.repeats: {windows} windows are too few to see a change over time"
         assert (message in capsys.readouterr().err) is warned
+
+
+def test_launches_and_points_are_listed_with_load_files_and_hours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensorrt = {"engine": {"kind": "tensorrt-llm"}, "drafters": [{"name": "ngram", "method": "ngram"}]}
+    file = str(write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2}, **tensorrt)))
+    assert exit_code(["plan", file, *LAUNCH]) == Exit.OK
+    printed = capsys.readouterr()
+    lines = [line.strip() for line in printed.out.splitlines()]
+    points = [line.split("  ")[-2] for line in lines if line.endswith("repeat 0")]
+    assert points == ["at 1/s", "at 2.5/s"] * 2
+    assert "2 launches, 4 points (0 measured already)" in printed.out
+    assert "240 s of load" in printed.out
+    assert lines.count("/etc/specbench/engine/config.yaml:") == 2
+    assert lines.count("decoding_type: NGram") == 1
+    assert "estimate of what remains: 0.23 engine hours, 0.47 GPU-hours\n  4 points" in printed.out
+    assert "no program trtllm-serve on PATH" in printed.err
+    assert exit_code(["plan", file, "--output", "json"]) == Exit.OK
+    document = json.loads(capsys.readouterr().out)
+    assert {arm: list(files) for arm, files in document["configs"].items()} == {
+        "none": ["config.yaml"],
+        "ngram": ["config.yaml"],
+    }
+    unknown = document["estimate"]
+    assert (unknown["engineHours"], unknown["gpuHours"], unknown["limitGpuHours"]) == (None, None, 16)

@@ -60,14 +60,6 @@ def test_a_window_of_a_soak_test_is_shown_with_the_change_until_now() -> None:
     assert "AL 2.00 (-6.7% since the first window)" in point.fields["note"]
 
 
-def test_group_before_its_first_point_is_shown_by_its_arm() -> None:
-    world = SyntheticRun()
-    with LiveProgress(world.plan, 0) as live:
-        live.progress(ProgressTracker(world.plan.groups[0], 0, lambda: 0).current())
-        _, point = live._bars.tasks
-    assert point.description == "none starting"
-
-
 def tracker_in_warmup(world: SyntheticRun, requests: int) -> ProgressTracker:
     """Return a tracker in the warm-up of its first point, after this many of 16 requests."""
     tracker = ProgressTracker(world.plan.groups[0], 0, lambda: 0)
@@ -93,13 +85,6 @@ def test_warm_up_and_load_are_shown_with_their_own_counts() -> None:
         assert (point.completed, point.total) == (1, 24)
 
 
-def test_point_without_a_warm_up_has_no_warm_up_count() -> None:
-    world = SyntheticRun()
-    tracker = tracker_in_warmup(world, 5)
-    tracker.start_point(world.plan.groups[0].points[0], 24)
-    assert (tracker.current().warmup_done, tracker.current().warmup_most) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("endpoints", "lines"),
     [
@@ -123,25 +108,6 @@ def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
         for _ in range(2):
             live.progress(tracker.current())
     assert capsys.readouterr().err.splitlines() == lines
-
-
-def test_count_is_not_wrapped_on_a_narrow_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "80")
-    world = SyntheticRun()
-    tracker = ProgressTracker(world.plan.groups[0], 0, iter(range(0, 10**12, 10**9)).__next__)
-    tracker.start_point(world.plan.groups[0].points[0], 1024)
-    tracker.start_load()
-    for _ in range(1000):
-        tracker.add(record())
-    with LiveProgress(world.plan, 0) as live:
-        live.progress(tracker.current())
-        live._bars.refresh()
-    shown = capsys.readouterr().err
-    assert "tok/s" in shown
-    assert "1000/1024" in shown
 
 
 def test_messages_of_engines_are_not_parsed_as_markup(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
@@ -25,6 +26,27 @@ EARLIER, LATER = "0190a000-0000-7000-8000-000000000000", "0190b000-0000-7000-800
 WORLD = SyntheticRun(prompts=8, concurrency=(1, 2), repeats=2)
 
 
+@pytest.fixture(scope="module")
+def summary() -> RunSummary:
+    return run_of_world(WORLD)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a run of which every point is measured; only its report is written."""
+    folder = tmp_path_factory.mktemp("finished") / "out"
+    store_results(WORLD, folder, EARLIER)
+    return folder
+
+
+def shown(
+    capsys: pytest.CaptureFixture[str], summary: RunSummary, plan: Plan = WORLD.plan, *, show_all: bool = False
+) -> str:
+    """Return what the terminal shows of a summary."""
+    print_run_summary(plan, summary, "text", "results", show_all=show_all)
+    return capsys.readouterr().out
+
+
 def test_several_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store_results(WORLD, tmp_path / "out", EARLIER)
     store_results(WORLD, tmp_path / "out", LATER, points=1)
@@ -38,11 +60,6 @@ def test_several_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.Cap
     rows = [line for line in printed.splitlines() if " points  " in line]
     assert [row.split()[0][:10] for row in rows] == ["2024-07-14", "2024-07-11"]
     assert ["1 of 8 points  no summary yet" in rows[0], "8 of 8 points" in rows[1]] == [True, True]
-
-
-def test_latest_run_is_the_newest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for uid in (LATER, EARLIER):
-        store_results(WORLD, tmp_path / "out", uid, points=1)
     assert exit_code(["report", str(tmp_path / "out"), "--latest", "--output", "json"]) == Exit.OK
     assert f'"uid": "{LATER}"' in capsys.readouterr().out
 
@@ -60,16 +77,15 @@ def test_recomputing_reports_that_findings_of_points_are_unchanged(
     assert {file: file.read_bytes() for file in points} == points
 
 
-def test_parquet_contains_all_records_with_arm_workload_load_and_repeat(tmp_path: Path) -> None:
-    plan = store_results(WORLD, tmp_path / "out", EARLIER)
+def test_parquet_contains_all_records_with_arm_workload_load_and_repeat(finished: Path, tmp_path: Path) -> None:
     file = tmp_path / "records.parquet"
-    assert exit_code(["report", str(tmp_path / "out"), "--output", "parquet", "--to", str(file)]) == Exit.OK
+    assert exit_code(["report", str(finished), "--output", "parquet", "--to", str(file)]) == Exit.OK
     records = pd.read_parquet(file)
     assert list(records.columns[:5]) == ["arm", "workload", "load", "repeat", "request_id"]
     assert list(records.columns).count("repeat") == 1
-    expected = {(point.arm, point.workload, point.level.label, point.repeat) for point in plan.points}
+    expected = {(point.arm, point.workload, point.level.label, point.repeat) for point in WORLD.plan.points}
     assert set(records[["arm", "workload", "load", "repeat"]].itertuples(index=False, name=None)) == expected
-    stored = [pd.read_parquet(part) for part in (tmp_path / "out").rglob("part-*.parquet")]
+    stored = [pd.read_parquet(part) for part in finished.rglob("part-*.parquet")]
     assert len(records) == sum(map(len, stored))
 
 
@@ -84,8 +100,7 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
     failed = next(group for group in groups if group.check == "RequestsFailed")
     repeats = len([point for point in WORLD.plan.points if point.arm == "ngram"])
     assert failed.more == f" (and in {repeats - 1} more points)"
-    print_run_summary(WORLD.plan, summary, "text", "results", show_all=True)
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(shown(capsys, summary, show_all=True).split())
     assert printed.startswith(" ".join(summary.headline.split()))
     for group in groups:
         assert " ".join(group.text.split()) in printed
@@ -97,43 +112,38 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
     )
 
 
-def test_missing_points_are_not_followed_by_advice_to_measure_everything_again() -> None:
+def test_missing_points_are_not_followed_by_advice_to_measure_everything_again(summary: RunSummary) -> None:
     lost = Finding(check=MISSING_POINTS.name, severity=Severity.WARNING, message="1 of 8 points have no result")
-    summary = run_of_world(WORLD).model_copy(update={"findings": [lost], "trustworthy": False})
-    advice = next_step(WORLD.plan, summary, group_findings(WORLD.plan, summary.findings), "results")
+    lacking = summary.model_copy(update={"findings": [lost], "trustworthy": False})
+    advice = next_step(WORLD.plan, lacking, group_findings(WORLD.plan, [lost]), "results")
     assert advice == continue_run(WORLD.plan)
 
 
 def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_three_others(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], summary: RunSummary
 ) -> None:
-    summary = run_of_world(WORLD)
-    bad = [Finding(check=f"Bad{number}", severity=Severity.INVALID, message="broken") for number in range(5)]
-    doubts = [Finding(check=f"Doubt{number}", severity=Severity.WARNING, message="odd") for number in range(5)]
-    faults = [Finding(check=f"Fault{number}", severity=Severity.FAULT, message="lost") for number in range(5)]
-    notes = [Finding(check=f"Note{number}", severity=Severity.INFO, message="so") for number in range(5)]
-    with_findings = summary.model_copy(update={"findings": [*bad, *faults, *doubts, *notes], "trustworthy": False})
-    print_run_summary(WORLD.plan, with_findings, "text", "results")
-    printed = capsys.readouterr().out
-    for name in ("Bad", "Doubt", "Fault"):
-        assert [printed.count(f"{name}{number}: ") for number in range(5)] == [1] * 5
-    assert [printed.count(f"Note{number}: ") for number in range(5)] == [1, 1, 1, 0, 0]
+    found = [Finding(check=f"{each}{number}", severity=each, message="m") for each in Severity for number in range(5)]
+    printed = shown(capsys, summary.model_copy(update={"findings": found, "trustworthy": False}))
+    for severity in Severity:
+        all_of_them = severity is not Severity.INFO
+        counts = [printed.count(f"{severity}{number}: ") for number in range(5)]
+        assert counts == [1, 1, 1, all_of_them, all_of_them]
     assert "more notes: specbench report results --all" in printed
     assert printed.count("Next: ") == 1
 
 
-def test_the_remedy_of_a_check_with_two_severities_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_remedy_of_a_check_with_two_severities_is_printed_once(
+    capsys: pytest.CaptureFixture[str], summary: RunSummary
+) -> None:
     found = [Finding(check="ChunksCoalesced", severity=each, message="late") for each in Severity]
-    print_run_summary(WORLD.plan, run_of_world(WORLD).model_copy(update={"findings": found}), "text", "results")
-    printed = capsys.readouterr().out
+    printed = shown(capsys, summary.model_copy(update={"findings": found}))
     assert (printed.count("ChunksCoalesced: late"), printed.count("What to do: ")) == (4, 1)
 
 
 def test_next_step_after_a_failed_engine_is_to_correct_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
     only_baseline = Corruptions(measured=lambda point: point.arm == "none")
     summary = run_of_world(WORLD, only_baseline).model_copy(update={"failures": {"ngram": "HTTP 404: no such model"}})
-    print_run_summary(WORLD.plan, summary, "text", "results")
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(shown(capsys, summary).split())
     assert "Next: Correct why ngram failed, as stated above." in printed
     assert "Run again" not in printed
 
@@ -156,34 +166,14 @@ def test_findings_name_settings_as_the_user_typed_them() -> None:
     assert "raise output.maxTokens or" in group.remedy
 
 
-def test_trust_is_stated_below_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
-    summary = run_of_world(WORLD)
-    for trustworthy, simulated in ((True, False), (False, False), (True, True)):
-        stated = summary.model_copy(update={"trustworthy": trustworthy, "simulated": simulated})
-        print_run_summary(WORLD.plan, stated, "text", "results")
-        second = capsys.readouterr().out.splitlines()[1]
-        assert second.startswith("Trustworthy: no check ") == (trustworthy and not simulated)
-
-
-def test_paths_are_short_where_they_are_unambiguous(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("trustworthy", "simulated"), [(True, False), (False, False), (True, True)])
+def test_trust_is_stated_below_the_headline(
+    capsys: pytest.CaptureFixture[str], summary: RunSummary, *, trustworthy: bool, simulated: bool
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    notes = [Finding(check=f"Note{number}", severity=Severity.INFO, message="so") for number in range(4)]
-    summary = run_of_world(WORLD).model_copy(update={"findings": notes})
-    for uid in (EARLIER, LATER):
-        plan = store_results(WORLD, tmp_path / "my results", uid, points=0)
-        print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{uid}")
-        printed = capsys.readouterr().out
-        assert ": specbench report 'my results' --latest --all" in printed
-        assert f"\nReport: my results/runs/local/demo/{uid}/report.html" in printed
-        assert str(tmp_path) not in printed
-    plan = plan.model_copy(update={"uid": EARLIER})
-    print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{EARLIER}")
-    assert f"specbench report 'my results/runs/local/demo/{EARLIER}' --all" in capsys.readouterr().out
-    monkeypatch.chdir(tmp_path / "my results" / "runs")
-    print_run_summary(plan, summary, "text", f"{tmp_path}/my results/runs/local/demo/{EARLIER}")
-    assert f"specbench report local/demo/{EARLIER} --all" in capsys.readouterr().out
+    second = shown(
+        capsys, summary.model_copy(update={"trustworthy": trustworthy, "simulated": simulated})
+    ).splitlines()[1]
+    assert second.startswith("Trustworthy: no check ") == (trustworthy and not simulated)
 
 
 def test_report_of_an_interrupted_run_is_preliminary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,16 +220,6 @@ def test_report_of_a_run_in_progress_names_its_process(
     assert "In progress" not in capsys.readouterr().out
 
 
-def test_report_of_an_unfinished_run_of_a_cluster_asks_the_cluster(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store_results(WORLD, tmp_path / "out", "3f2c0000-0000-4000-8000-000000000000", points=5)
-    exit_code(["report", str(tmp_path / "out")])
-    printed = " ".join(capsys.readouterr().out.split())
-    assert printed.startswith("Not finished: 5 of 8 points are measured.")
-    assert "Next: `kubectl get sbr demo --namespace local` shows whether the run is in progress." in printed
-
-
 def test_consequential_findings_come_last() -> None:
     checks = [("BaselineInvalid", "Invalid"), ("ClientSaturated", "Invalid"), ("Chunky", "Warning")]
     found = [Finding(check=check, severity=Severity(severity), message="m") for check, severity in checks]
@@ -250,66 +230,92 @@ def test_consequential_findings_come_last() -> None:
     ]
 
 
-def test_unmeasured_run_shows_no_empty_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_results(WORLD, tmp_path / "out", EARLIER, points=0)
-    assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
-    printed = capsys.readouterr().out
-    assert printed.startswith("Interrupted: 0 of 8 points are measured. ")
-    assert "Speed-up" not in printed
-
-
 @pytest.mark.parametrize(
     ("file", "beginning"),
     [("a.html", b"<!doctype html>"), ("a.md", b"# "), ("a.txt", b"# "), ("a.json", b"{"), ("a.parquet", b"PAR1")],
 )
-def test_suffix_of_the_file_selects_the_format(tmp_path: Path, file: str, beginning: bytes) -> None:
-    store_results(WORLD, tmp_path / "out", EARLIER, points=1)
-    assert exit_code(["report", str(tmp_path / "out"), "--to", str(tmp_path / file)]) == Exit.OK
+def test_suffix_of_the_file_selects_the_format(finished: Path, tmp_path: Path, file: str, beginning: bytes) -> None:
+    assert exit_code(["report", str(finished), "--to", str(tmp_path / file)]) == Exit.OK
     assert (tmp_path / file).read_bytes().lower().startswith(beginning.lower())
 
 
-@pytest.mark.parametrize(
-    ("output", "file", "suggested"),
-    [("parquet", "rec.csv", "csv"), ("text", "a.html", "html"), ("html", "a.md", "markdown")],
-)
-def test_format_that_contradicts_the_suffix_is_rejected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str, file: str, suggested: str
+def test_unknown_acceptance_of_a_measured_server_is_explained(
+    capsys: pytest.CaptureFixture[str], summary: RunSummary
 ) -> None:
-    store_results(WORLD, tmp_path / "out", EARLIER, points=1)
-    to = tmp_path / file
-    assert exit_code(["report", str(tmp_path / "out"), "--output", output, "--to", str(to)]) == Exit.BAD_INPUT
-    assert f"leave out --output, or give --output {suggested}" in capsys.readouterr().err
-    assert not to.exists()
-
-
-def test_a_suffix_without_a_format_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_results(WORLD, tmp_path / "out", EARLIER, points=1)
-    assert exit_code(["report", str(tmp_path / "out"), "--to", str(tmp_path / "a.svg")]) == Exit.BAD_INPUT
-    assert "a.svg: no format has this suffix: give one of ." in capsys.readouterr().err
-    assert not (tmp_path / "a.svg").exists()
-
-
-def test_unknown_acceptance_of_a_measured_server_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    summary = run_of_world(WORLD)
     bare = [cell.model_copy(update={"figures": {}}) for cell in summary.cells]
     unknown = summary.model_copy(update={"cells": bare})
     external = WORLD.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL, "dialect": None})
     measured = WORLD.plan.model_copy(update={"engine": external})
-    print_run_summary(measured, unknown, "text", "results")
-    printed = capsys.readouterr().out
+    printed = shown(capsys, unknown, measured)
     assert "acceptance length (AL) and acceptance rate are unknown" in printed
     assert "measure again with its --dialect (vllm," in printed
-    print_run_summary(measured, summary, "text", "results")
-    print_run_summary(WORLD.plan, unknown, "text", "results")
-    assert "are unknown" not in capsys.readouterr().out
+    assert "are unknown" not in shown(capsys, summary, measured) + shown(capsys, unknown)
 
 
-def test_percentiles_select_the_latencies_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store_results(WORLD, tmp_path / "out", EARLIER)
-    where = str(tmp_path / "out")
+def test_percentiles_select_the_latencies_of_the_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = str(finished)
     exit_code(["report", where, "--output", "markdown", "--percentiles", "mean,90"])
     assert "| TTFT ms mean / p90 |" in capsys.readouterr().out
     assert exit_code(["report", where, "--output", "csv", "--percentiles", "90"]) == Exit.BAD_INPUT
     assert "csv has all of them: leave it out" in capsys.readouterr().err
     assert exit_code(["report", where, "--percentiles", "75"]) == Exit.BAD_INPUT
     assert "give some of mean, 50, 90, 95, 99" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "file", "message"),
+    [
+        (["--output", "parquet"], "rec.csv", "leave out --output, or give --output csv"),
+        (["--output", "text"], "a.html", "leave out --output, or give --output html"),
+        (["--output", "html"], "a.md", "leave out --output, or give --output markdown"),
+        ([], "a.svg", "a.svg: no format has this suffix: give one of ."),
+    ],
+)
+def test_file_of_another_format_is_rejected(
+    finished: Path, capsys: pytest.CaptureFixture[str], options: list[str], file: str, message: str
+) -> None:
+    to = finished.parent / file
+    assert exit_code(["report", str(finished), *options, "--to", str(to)]) == Exit.BAD_INPUT
+    assert message in capsys.readouterr().err
+    assert not to.exists()
+
+
+@pytest.mark.parametrize(
+    ("uid", "points", "start", "next_step"),
+    [
+        (EARLIER, 0, "Interrupted: 0 of 8 points are measured.", "Repeat the same `specbench run` command"),
+        (
+            "3f2c0000-0000-4000-8000-000000000000",
+            5,
+            "Not finished: 5 of 8 points are measured.",
+            "`kubectl get sbr demo --namespace local` shows whether the run is in progress.",
+        ),
+    ],
+    ids=["nothing measured", "cluster"],
+)
+def test_report_of_an_unfinished_run_has_its_next_step(  # noqa: PLR0917 -- the columns of the table
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], uid: str, points: int, start: str, next_step: str
+) -> None:
+    store_results(WORLD, tmp_path / "out", uid, points=points)
+    assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith(start)
+    assert next_step in printed
+    assert ("Speed-up" in printed) == (points > 0)
+
+
+def test_commands_and_paths_are_relative_and_select_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, summary: RunSummary
+) -> None:
+    """`--latest` suffices for the newest run of a folder."""
+    monkeypatch.chdir(tmp_path)
+    notes = [Finding(check=f"Note{number}", severity=Severity.INFO, message="so") for number in range(4)]
+    noted = summary.model_copy(update={"findings": notes})
+    for uid in (EARLIER, LATER):
+        plan = store_results(WORLD, tmp_path / "my results", uid, points=0)
+    for uid, command in ((LATER, "'my results' --latest"), (EARLIER, f"'my results/runs/local/demo/{EARLIER}'")):
+        where = f"{tmp_path}/my results/runs/local/demo/{uid}"
+        print_run_summary(plan.model_copy(update={"uid": uid}), noted, "text", where)
+        printed = capsys.readouterr().out
+        assert f": specbench report {command} --all" in printed
+        assert f"\nReport: my results/runs/local/demo/{uid}/report.html" in printed

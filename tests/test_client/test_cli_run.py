@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
-import signal
+import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -17,7 +16,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench_api.spec.engine import SIMULATED_DIALECTS
+from specbench_api.outcome.termination import Exit
+from specbench_client.cli import exit_code
 from specbench_testing.operator_process import eventually
 from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import measured_rows
@@ -26,9 +26,6 @@ pytestmark = pytest.mark.process
 
 SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 FINISHED = (0, 3)
-STARTUP_S = 15
-"""Startup deadline in seconds, long enough for an engine that starts on a busy machine."""
-LOOK_S = 0.02
 
 
 def specbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -45,22 +42,30 @@ def records(results: Path) -> pd.DataFrame:
     return pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("records/arm=*/*/*.parquet")))
 
 
-def test_run_prints_one_json_document_and_records_every_turn(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run())
-    summary = answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run: its file, its results in `out`, and the printed summary; read-only."""
+    folder = tmp_path_factory.mktemp("finished")
+    file = write_run(folder, simulated_run())
+    done = specbench("run", str(file), "--results", "out", "--output", "json", cwd=folder)
+    answer(done)
+    (folder / "printed.json").write_text(done.stdout)
+    return folder
+
+
+def test_run_prints_one_json_document_and_records_every_turn(finished: Path) -> None:
+    summary = json.loads((finished / "printed.json").read_text())
     assert [(cell["arm"], cell["level"]) for cell in summary["cells"]] == [
         ("none", {"concurrency": 2}),
         ("eagle3", {"concurrency": 2}),
     ]
-    measured = measured_rows(records(tmp_path / "out"))
+    measured = measured_rows(records(finished / "out"))
     assert len(measured) == 2 * (8 + 2)  # two arms; eight prompts, two of them with a second turn
     assert measured.error_class.isna().all()
 
 
-def test_local_run_records_its_provenance(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run())
-    answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
-    (path,) = (tmp_path / "out").rglob("provenance.json")
+def test_local_run_records_its_provenance(finished: Path) -> None:
+    (path,) = (finished / "out").rglob("provenance.json")
     provenance = json.loads(path.read_text())
     assert [launch["arm"] for launch in provenance["launches"].values()] == ["none", "eagle3"]
     for launch in provenance["launches"].values():
@@ -68,246 +73,110 @@ def test_local_run_records_its_provenance(tmp_path: Path) -> None:
         assert facts["node"] == {"value": platform.node(), "source": "this machine's name"}
         assert "simulate" in facts["command"]["value"]
         assert facts["drafter_at_work"]["value"] == (launch["arm"] == "eagle3")
-        assert facts["image_digest"] == {"value": None, "reason": "a process of this machine has no image"}
         assert all(fact["value"] is not None or fact["reason"] for fact in facts.values())
     assert provenance["differences"] == []
 
 
-@pytest.mark.parametrize("dialect", SIMULATED_DIALECTS)
-def test_acceptance_length_equals_the_simulators_truth(dialect: str, tmp_path: Path) -> None:
-    truth_file = tmp_path / "truth.jsonl"
-    drafter = {
-        "name": "eagle3",
-        "method": "eagle3",
-        "model": "e",
-        "args": ["--acceptance=0.7", f"--truth={truth_file}"],
-    }
-    engine = {"kind": "simulator", "dialect": str(dialect), "args": ["--time-scale=0.05", "--output-mean=40"]}
-    file = write_run(tmp_path, simulated_run(drafters=[drafter], engine=engine))
-    answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
-    truth = pd.read_json(truth_file, lines=True).set_index("request_id")
-    measured = records(tmp_path / "out").set_index("request_id")
-    seen = measured[measured.accepted_tokens.notna()]
-    assert len(seen) >= 10
-    expected = truth.loc[seen.index]
-    for column in ("output_tokens", "steps", "accepted_tokens"):
-        assert seen[column].astype(int).tolist() == expected[column].tolist(), column
+def test_report_shows_a_finished_run_in_every_format(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for output, start in {"json": "{", "markdown": "", "csv": "", "html": "<!doctype html>"}.items():
+        assert exit_code(["report", str(finished / "out"), "--output", output]) == Exit.OK
+        printed = capsys.readouterr().out
+        assert printed.startswith(start)
+        assert "eagle3" in printed
 
 
-def test_second_run_measures_nothing_and_prints_the_same(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run())
-    arguments = ("run", str(file), "--results", "out", "--output", "json")
-    first = answer(specbench(*arguments, cwd=tmp_path))
-    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    ended = max(json.loads(path.read_text())["endedWall"] for path in files if path.name == "manifest.json")
-    again = specbench(*arguments, cwd=tmp_path)
+def test_hours_follow_from_measured_durations(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def estimate(*settings: str) -> dict[str, Any]:
+        options = [word for setting in settings for word in ("--set", setting)]
+        results = ["--results", str(finished / "out"), "--output", "json"]
+        assert exit_code(["plan", str(finished / "run.yaml"), *results, *options]) == Exit.OK
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)["estimate"]
+        return found
+
+    done, repeated = estimate(), estimate("spec.load.repeats=3")
+    longer = estimate("spec.load.repeats=3", "spec.load.requests=400")
+    adapted = estimate("spec.load.repeats=3", "spec.model.adapter={name: sql, model: acme/sql}")
+    assert (done["remainingPoints"], done["engineHours"]) == (0, 0)
+    assert repeated["pointsByBasis"] == {"Measured": 6}
+    assert longer["engineHours"] > repeated["engineHours"] > 0
+    assert (adapted["pointsByBasis"], adapted["engineHours"]) == ({"Unknown": 6}, None)
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, which a test may change."""
+    return shutil.copytree(finished, tmp_path / "copy")
+
+
+def test_second_run_measures_nothing_and_prints_the_same(copy: Path) -> None:
+    arguments = ("run", "run.yaml", "--results", "out", "--output", "json")
+    first = json.loads((copy / "printed.json").read_text())
+    files = {path: path.stat().st_mtime_ns for path in (copy / "out").rglob("*") if path.is_file()}
+    again = specbench(*arguments, cwd=copy)
     assert {path: path.stat().st_mtime_ns for path in files} == files
     assert answer(again) == first
-    assert f"nothing was measured: this run was already finished ({ended})" in again.stderr
-    assert "analyzing" not in again.stderr
-    next((tmp_path / "out").rglob("report.html")).unlink()
-    assert {**answer(specbench(*arguments, cwd=tmp_path)), "created": ""} == {**first, "created": ""}
-    assert list((tmp_path / "out").rglob("report.html"))
+    assert "nothing was measured: this run was already finished" in again.stderr
+    next((copy / "out").rglob("report.html")).unlink()
+    assert {**answer(specbench(*arguments, cwd=copy)), "created": ""} == {**first, "created": ""}
+    assert list((copy / "out").rglob("report.html"))
 
 
-def test_slo_added_later_applies_without_measuring_again(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run())
-    arguments = ("run", str(file), "--results", "out", "--output", "json")
-    first = answer(specbench(*arguments, cwd=tmp_path))
-    again = specbench(*arguments, "--set", "spec.slo.e2eMs=600000", cwd=tmp_path)
+def test_slo_added_later_applies_without_measuring_again(copy: Path) -> None:
+    arguments = ("run", "run.yaml", "--results", "out", "--output", "json", "--set", "spec.slo.e2eMs=600000")
+    again = specbench(*arguments, cwd=copy)
     assert "nothing was measured" in again.stderr
-    assert "analyzing the records" in again.stderr, "the analysis of large runs reports progress"
-    second = answer(again)
+    first, second = json.loads((copy / "printed.json").read_text()), answer(again)
     assert (second["uid"], second["slo"]) == (first["uid"], {"e2eMs": 600_000, "percentile": 95})
     assert [cell["goodput"]["sloAttainment"]["value"] for cell in second["cells"]] == [1, 1]
 
 
-def test_changed_spec_is_stored_separately(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run())
-    for tokens in (16, 24):
-        setting = f"spec.workloads[0].output.maxTokens={tokens}"
-        answer(specbench("run", str(file), "--results", "out", "--output", "json", "--set", setting, cwd=tmp_path))
-    assert len(list((tmp_path / "out/runs/local/small").iterdir())) == 2
+def test_changed_spec_is_stored_separately(copy: Path) -> None:
+    setting = "spec.workloads[0].output.maxTokens=16"
+    answer(specbench("run", "run.yaml", "--results", "out", "--output", "json", "--set", setting, cwd=copy))
+    assert len(list((copy / "out/runs/local/small").iterdir())) == 2
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason", "startup_s"),
-    [("crash-after=3", "Crashed", 600), ("oom=3", "OOMKilled", 600), ("never-ready", "NeverReady", STARTUP_S)],
-)
-def test_failed_engine_ends_only_its_arm(tmp_path: Path, fault: str, reason: str, startup_s: int) -> None:
-    drafter = {"name": "bad", "method": "eagle3", "model": "e", "args": [f"--fault={fault}"]}
-    file = write_run(tmp_path, simulated_run(drafters=[drafter], startupDeadlineSeconds=startup_s))
+def test_unreadable_or_unwritable_report_is_explained(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, to = str(copy / "out"), str(copy / "nowhere/a.csv")
+    assert exit_code(["report", out, "--output", "csv", "--to", to]) == Exit.BAD_INPUT
+    assert to in capsys.readouterr().err
+    for name in ("summary.json", "plan.json"):
+        damaged = next((copy / "out").rglob(name))
+        damaged.write_text("{")
+        assert exit_code(["report", out]) == Exit.RESULTS_NOT_STORED
+        assert str(damaged) in capsys.readouterr().err
+
+
+def test_failed_engine_ends_only_its_arm(tmp_path: Path) -> None:
+    drafter = {"name": "bad", "method": "eagle3", "model": "e", "args": ["--fault=oom=3"]}
+    file = write_run(tmp_path, simulated_run(drafters=[drafter]))
     done = specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path)
     assert done.returncode == 4, done.stderr
-    assert reason in done.stderr
+    assert "OOMKilled" in done.stderr
     assert [cell["arm"] for cell in json.loads(done.stdout)["cells"]] == ["none"]
 
 
-def test_interrupted_run_continues(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run(engine={"kind": "simulator", "args": ["--time-scale=0.3"]}))
-    arguments = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
-    with subprocess.Popen(
-        arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        while not list((tmp_path / "out").rglob("manifest.json")):
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
-            time.sleep(LOOK_S)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 130
-    kept = {path: path.read_bytes() for path in (tmp_path / "out").rglob("manifest.json")}
-    assert kept
-    answer(specbench(*arguments[1:], cwd=tmp_path))
-    assert {path: path.read_bytes() for path in kept} == kept
-    assert len(list((tmp_path / "out").rglob("manifest.json"))) == 2
-
-
-def test_concurrent_run_is_rejected_with_the_owner_of_the_lock(tmp_path: Path) -> None:
-    never = {"kind": "simulator", "args": ["--fault=never-ready"]}
-    file = write_run(tmp_path, simulated_run(engine=never, startupDeadlineSeconds=60))
-    arguments = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
-    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as first:
-        while not [lock for lock in (tmp_path / "out").rglob(".*.lock") if lock.read_bytes()]:
-            assert first.poll() is None
-            time.sleep(LOOK_S)
-        second = specbench(*arguments[1:], cwd=tmp_path)
-        first.send_signal(signal.SIGTERM)
-        assert first.wait(120) == 130
-    assert second.returncode == 2, second.stderr
-    assert json.loads(second.stdout)["error"]["reason"] == "AlreadyRunning"
-    assert f"process {first.pid} on " in second.stderr
-    assert not list((tmp_path / "out").rglob("plan.json"))
-
-
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("arguments", "reason"),
     [
-        ("spec.engine.kind=vlllm", "spec.engine.kind"),
-        ("spec.load.concurency=[1]", "did you mean concurrency?"),
-        ("spec.workloads[0].dataset.uri=nowhere.jsonl", "nowhere.jsonl"),
-        ("spec.workloads[0].dataset.categories=[cooking]", "cooking"),
-        ("spec.engine.args=[--drafter=none]", "contradicts"),
-        ("spec.engine.args=[--no-such-flag]", "no-such-flag"),
+        (["--set", "spec.engine.kind=vlllm"], "InvalidSpec"),
+        (["--set", "spec.workloads[0].dataset.uri=nowhere.jsonl"], "DatasetMissing"),
+        (["--set", "spec.workloads[0].dataset.categories=[cooking]"], "BadInput"),
+        (["--set", "spec.engine.args=[--no-such-flag]"], "InvalidSpec"),
+        (["--set", "spec.engine.command=[/nowhere/engine]"], "BadInput"),
+        (["--until-sure"], "BadInput"),
     ],
 )
-def test_bad_input_is_reported_with_its_field(tmp_path: Path, setting: str, words: str) -> None:
-    file = write_run(tmp_path, simulated_run())
-    done = specbench("run", str(file), "--results", "out", "--set", setting, cwd=tmp_path)
-    assert done.returncode in (2, 4), done.stderr
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_plan_prints_one_document_with_every_command_line(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run())
-    done = specbench("plan", str(file), "--output", "json", cwd=tmp_path)
-    plan = json.loads(done.stdout)
-    assert plan["estimate"] == {
-        "launches": 2,
-        "points": 2,
-        "clients": 1,
-        "requests": 20,
-        "outputTokensAtMost": 960,
-        "loadSeconds": None,
-        "engineHours": None,
-        "gpuHours": None,
-        "limitGpuHours": 0,
-        "remainingLaunches": 2,
-        "remainingPoints": 2,
-        "pointsByBasis": {"Unknown": 2},
-    }
-    assert plan["commands"]["eagle3"][1:3] == ["simulate", "--dialect"]
-
-
-def test_hours_follow_from_measured_durations(tmp_path: Path) -> None:
-    spec = simulated_run(load={"concurrency": [2], "requests": 4, "repeats": 2})
-    file = write_run(tmp_path, spec)
-
-    def estimate() -> dict[str, Any]:
-        found: dict[str, Any] = answer(
-            specbench("plan", str(file), "--output", "json", "--results", "out", cwd=tmp_path)
-        )["estimate"]
-        return found
-
-    answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
-    assert (estimate()["remainingPoints"], estimate()["engineHours"]) == (0, 0)
-    spec["spec"]["load"]["repeats"] = 3
-    write_run(tmp_path, spec)
-    learnt = estimate()
-    assert learnt["pointsByBasis"] == {"Measured": 6}
-    spec["spec"]["load"]["requests"] = 400
-    write_run(tmp_path, spec)
-    assert estimate()["engineHours"] > learnt["engineHours"] > 0
-    spec["spec"]["model"]["adapter"] = {"name": "sql", "model": "acme/sql"}
-    write_run(tmp_path, spec)
-    adapted = estimate()
-    assert (adapted["pointsByBasis"], adapted["engineHours"]) == ({"Unknown": 6}, None)
-
-
-def test_report_shows_a_finished_run_in_every_format(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run())
-    answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
-    starts = {"json": "{", "markdown": "", "csv": "", "html": "<!doctype html>"}
-    for output, start in starts.items():
-        done = specbench("report", "out", "--output", output, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(start)
-        assert "eagle3" in done.stdout
-    assert specbench("report", "out", "--output", "png", "--to", "a.png", cwd=tmp_path).returncode == 0
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_unreadable_or_unwritable_report_is_explained(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run(drafters=[]))
-    answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
-    done = specbench("report", "out", "--output", "csv", "--to", "nowhere/a.csv", cwd=tmp_path)
-    assert (done.returncode, "nowhere/a.csv" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
-    for name in ("summary.json", "plan.json"):
-        damaged = next((tmp_path / "out").rglob(name))
-        damaged.write_text("{")
-        done = specbench("report", "out", cwd=tmp_path)
-        assert (done.returncode, str(damaged) in done.stderr, "Traceback" in done.stderr) == (5, True, False)
-
-
-def test_report_of_an_empty_folder_is_rejected_with_a_remedy(tmp_path: Path) -> None:
-    done = specbench("report", str(tmp_path), cwd=tmp_path)
-    assert (done.returncode, "contains no run" in done.stderr) == (2, True)
-
-
-def test_only_a_soak_test_ends_an_arm_early(tmp_path: Path) -> None:
-    done = specbench("run", str(write_run(tmp_path, simulated_run())), "--until-sure", cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert "--until-sure ends a soak test" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "setting", ["spec.workloads[0].dataset.uri=nowhere.jsonl", "spec.engine.command=[/nowhere/engine]"]
-)
-def test_bad_input_starts_nothing_and_stores_nothing(tmp_path: Path, setting: str) -> None:
-    file = write_run(tmp_path, simulated_run())
-    done = specbench("run", str(file), "--results", "out", "--set", setting, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert "launch" not in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [(["spec.engine.kind=vlllm"], "InvalidSpec"), (["spec.workloads[0].dataset.uri=nowhere.jsonl"], "DatasetMissing")],
-)
-def test_json_output_is_one_document_on_failure_too(tmp_path: Path, settings: list[str], reason: str) -> None:
-    file = write_run(tmp_path, simulated_run())
-    chosen = [word for setting in settings for word in ("--set", setting)]
-    done = specbench("run", str(file), "--results", "out", "--output", "json", *chosen, cwd=tmp_path)
-    error = json.loads(done.stdout)["error"]
-    assert (done.returncode, error["exit"], error["reason"]) == (2, 2, reason)
-    assert not (tmp_path / "out").exists()
-
-
-def test_plan_rejects_unreadable_prompts(tmp_path: Path) -> None:
-    file = write_run(tmp_path, simulated_run())
-    setting = "spec.workloads[0].dataset.uri=http://x/y"
-    done = specbench("plan", str(file), "--set", setting, cwd=tmp_path)
-    assert (done.returncode, "http://x/y" in done.stderr) == (2, True)
+def test_bad_input_starts_and_stores_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
+) -> None:
+    """`--until-sure` is for soak tests."""
+    file, out = write_run(tmp_path, simulated_run()), tmp_path / "out"
+    assert exit_code(["run", str(file), "--results", str(out), "--output", "json", *arguments]) == Exit.BAD_INPUT
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["error"]["reason"] == reason
+    assert "launch" not in printed.err
+    assert not out.exists()
 
 
 def has_text(file: Path) -> bool:

@@ -25,31 +25,81 @@ def read_run_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun:
     return read
 
 
+RUN = yaml.safe_dump(resource())
+
+
 def run_file(folder: Path) -> Path:
     path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump(resource()))
+    path.write_text(RUN)
     return path
 
 
-def test_field_of_a_row_is_replaced(tmp_path: Path) -> None:
-    changed = read_run_file(run_file(tmp_path), ("spec.drafters[0].name=other", "spec.load.repeats=2"))
-    assert (changed.spec.drafters[0].name, changed.spec.load.repeats) == ("other", 2)
+@pytest.mark.parametrize(
+    ("setting", "path", "value"),
+    [
+        ("spec.drafters[0].name=other", "spec.drafters.0.name", "other"),
+        ("spec.drafters[name=ngram].numSpeculativeTokens=7", "spec.drafters.0.numSpeculativeTokens", 7),
+        ("spec.engine.args=['--a=b']", "spec.engine.args", ["--a=b"]),
+        (
+            'spec.placement.nodeSelector["nvidia.com/gpu.product"]=H100',
+            "spec.placement.nodeSelector",
+            {"nvidia.com/gpu.product": "H100"},
+        ),
+        ("metadata.name=other", "metadata.name", "other"),
+    ],
+)
+def test_field_is_set(tmp_path: Path, setting: str, path: str, value: Any) -> None:
+    found: Any = read_run_file(run_file(tmp_path), (setting,)).to_dict()
+    for name in path.split("."):
+        found = found[int(name) if name.isdigit() else name]
+    assert found == value
 
 
-@pytest.mark.parametrize("index", ["1", "7", "-1", "x"])
-def test_missing_row_is_rejected(tmp_path: Path, index: str) -> None:
-    with pytest.raises(InvalidSpec, match=r"drafters\[.*is not a field of the file"):
-        read_run_file(run_file(tmp_path), (f"spec.drafters[{index}].name=other",))
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        *(
+            (f"spec.drafters[{index}].name=other", r"drafters\[.*is not a field of the file")
+            for index in ("1", "-1", "x")
+        ),
+        ("spec.drafters.ngram.numSpeculativeTokens=4", r"'ngram' is not the index of a row; rows: 0 \(ngram\)"),
+        ("spec.load.rows[9]=1", r"'9' is not the index of a row; rows: 0, 1 \("),
+        *(
+            (f"spec.load.repeats={value}", r"--set: .*spec\.load\.repeats")
+            for value in ("[1", "2024-99-99", "{a: ", '"', "@x", "!!nothing 1")
+        ),
+        # Another kind would be rejected field by field, and a field beside spec would have no effect.
+        *(
+            (setting, r"--set: .* only fields of spec and metadata can \(--set spec\.load")
+            for setting in ("kind=SpecBenchCampaign", "apiVersion=v2", "status.phase=Failed", "load.repeats=1")
+        ),
+    ],
+)
+def test_unusable_setting_is_rejected(tmp_path: Path, setting: str, message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
+        read_run_file(run_file(tmp_path), ("spec.load.rows=[{}, x]", setting))
 
 
-def test_row_given_by_name_is_rejected_with_the_indexes(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSpec, match=r"'ngram' is not the index of a row; rows: 0 \(ngram\)"):
-        read_run_file(run_file(tmp_path), ("spec.drafters.ngram.numSpeculativeTokens=4",))
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"spec: [1, {", r"broken\.yaml"),
+        (("\ufeff" + RUN).encode("utf-16-le"), r"broken\.yaml: cannot be read: it is UTF-16.*save it as UTF-8"),
+        (("\ufeff" + RUN).encode("utf-16-be"), r"broken\.yaml: cannot be read: it is UTF-16.*save it as UTF-8"),
+        ("# gemütlich".encode("latin-1"), r"broken\.yaml: cannot be read: byte 5 is not UTF-8"),
+    ],
+    ids=["not YAML", "PowerShell", "big endian", "latin-1"],
+)
+def test_unreadable_file_is_rejected(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "broken.yaml").write_bytes(content)
+    with pytest.raises(InvalidSpec, match=message) as caught:
+        read_run_file(tmp_path / "broken.yaml")
+    assert "unicode string" not in str(caught.value)
 
 
-def test_rows_without_a_name_are_listed_by_index(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSpec, match=r"'9' is not the index of a row; rows: 0, 1 \("):
-        read_run_file(run_file(tmp_path), ("spec.load.rows=[{}, x]", "spec.load.rows[9]=1"))
+def test_utf_8_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_bytes(b"\xef\xbb\xbf" + RUN.encode())
+    assert read_run_file(tmp_path / "run.yaml").kind == "SpecBenchRun"
 
 
 @pytest.mark.parametrize(
@@ -72,23 +122,9 @@ def test_problems_that_prevent_further_checks_end_with_a_note(
     assert printed.endswith("note: further checks follow once this is corrected\n") is note
 
 
-def test_invalid_yaml_is_reported_with_the_file_name(tmp_path: Path) -> None:
-    path = tmp_path / "broken.yaml"
-    path.write_text("spec: [1, {")
-    with pytest.raises(InvalidSpec, match=r"broken\.yaml") as caught:
-        read_run_file(path)
-    assert "unicode string" not in str(caught.value)
-
-
 def test_dash_reads_the_run_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(yaml.safe_dump(resource()).encode())))
     assert read_run_file(Path("-")).metadata.name == resource()["metadata"]["name"]
-
-
-@pytest.mark.parametrize("value", ["[1", "2024-99-99", "{a: ", '"', "@x", "!!nothing 1"])
-def test_value_that_is_not_yaml_is_rejected_with_the_setting(tmp_path: Path, value: str) -> None:
-    with pytest.raises(InvalidSpec, match=r"--set: .*spec\.load\.repeats"):
-        read_run_file(run_file(tmp_path), (f"spec.load.repeats={value}",))
 
 
 def test_setting_changes_a_campaigns_template(tmp_path: Path) -> None:
@@ -99,51 +135,3 @@ def test_setting_changes_a_campaigns_template(tmp_path: Path) -> None:
     assert isinstance(read, SpecBenchCampaign)
     assert (read.spec.template.spec.load.repeats, read.spec.axes[0].values) == (1, ["vllm"])
     assert read.spec.budget.gpu_hours == 2
-
-
-def test_row_may_be_selected_by_name(tmp_path: Path) -> None:
-    settings = ("spec.drafters[name=ngram].numSpeculativeTokens=7", "spec.engine.args=['--a=b']")
-    read = read_run_file(run_file(tmp_path), settings)
-    assert (read.spec.drafters[0].num_speculative_tokens, read.spec.engine.args) == (7, ["--a=b"])
-
-
-def test_key_with_dots_is_quoted(tmp_path: Path) -> None:
-    setting = 'spec.placement.nodeSelector["nvidia.com/gpu.product"]=H100'
-    assert read_run_file(run_file(tmp_path), (setting,)).spec.placement.node_selector == {
-        "nvidia.com/gpu.product": "H100"
-    }
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_file_is_reported_with_a_remedy(tmp_path: Path, encoding: str) -> None:
-    """PowerShell writes such files; kubectl rejects them too."""
-    path = tmp_path / "run.yaml"
-    path.write_bytes(("\ufeff" + yaml.safe_dump(resource())).encode(encoding))
-    with pytest.raises(InvalidSpec, match=r"run\.yaml: cannot be read: it is UTF-16.*save it as UTF-8"):
-        read_run_file(path)
-
-
-def test_file_in_another_encoding_is_reported_with_the_position(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_bytes("# gemütlich".encode("latin-1"))
-    with pytest.raises(InvalidSpec, match=r"run\.yaml: cannot be read: byte 5 is not UTF-8"):
-        read_run_file(path)
-
-
-def test_utf_8_byte_order_mark_is_ignored(tmp_path: Path) -> None:
-    path = run_file(tmp_path)
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert read_run_file(path).kind == "SpecBenchRun"
-
-
-@pytest.mark.parametrize(
-    "setting", ["kind=SpecBenchCampaign", "apiVersion=v2", "status.phase=Failed", "load.repeats=1"]
-)
-def test_only_spec_and_metadata_can_be_set(tmp_path: Path, setting: str) -> None:
-    """Another kind would be rejected field by field, and a field beside spec would have no effect."""
-    with pytest.raises(InvalidSpec, match=r"--set: .* only fields of spec and metadata can \(--set spec\.load"):
-        read_run_file(run_file(tmp_path), (setting,))
-
-
-def test_name_may_be_set(tmp_path: Path) -> None:
-    assert read_run_file(run_file(tmp_path), ("metadata.name=other",)).metadata.name == "other"

@@ -8,13 +8,10 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from specbench_client.cli import cli
 from specbench_client.cli.output import PIPED_WIDTH, ResultConsole, result_console
 from specbench_client.report.text.text_table import TextTable
 
@@ -38,10 +35,6 @@ def console(width: int) -> tuple[ResultConsole, io.BytesIO]:
     return ResultConsole(file=file, width=width, force_terminal=True, highlight=False, markup=False), shown
 
 
-def test_version_is_the_packages() -> None:
-    assert CliRunner().invoke(cli, ["--version"]).output == f"specbench, version {version('specbench')}\n"
-
-
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [["dataset", "list"], ["--help"], ["analyze", "oracle", "--help"]])
 def test_ascii_stdout_gets_no_traceback(arguments: list[str]) -> None:
@@ -63,14 +56,6 @@ def test_json_on_an_ascii_stdout_loses_nothing(tmp_path: Path) -> None:
     assert "größe-𝄞.yaml" in json.loads(done.stdout)["error"]["messages"][0]
 
 
-def test_no_color_variable_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    made = result_console()
-    assert made.is_terminal
-    assert made.no_color
-
-
 def test_narrow_terminal_drops_numeric_columns_from_the_right() -> None:
     terminal, shown = console(54)
     terminal.print_table(TABLE)
@@ -80,13 +65,6 @@ def test_narrow_terminal_drops_numeric_columns_from_the_right() -> None:
     assert "2,345.6" not in text
     assert "Not shown in 54 columns: tok/s, TTFT ms p50/p99." in " ".join(text.split())
     assert max(map(len, ESCAPES.sub("", text).splitlines())) <= 54
-
-
-def test_wide_terminal_shows_every_column() -> None:
-    terminal, shown = console(120)
-    terminal.print_table(TABLE)
-    assert "2,345.6" in shown.getvalue().decode()
-    assert "Not shown" not in shown.getvalue().decode()
 
 
 def test_text_columns_are_never_dropped() -> None:

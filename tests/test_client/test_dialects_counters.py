@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -150,10 +151,15 @@ def test_counter_missing_on_one_side_is_missing_in_the_difference() -> None:
     ) == CounterDeltas(output_tokens=2, output_tokens_total=3)
 
 
-def test_decreasing_counter_is_a_restart() -> None:
-    assert counter_difference(SOME, replace(SOME, output_tokens=99)).restarted
-
-
-def test_different_process_start_time_is_a_restart() -> None:
-    assert counter_difference(SOME, replace(SOME, output_tokens=999, started_s=8.5)).restarted
-    assert not counter_difference(SOME, replace(SOME, started_s=None)).restarted
+@pytest.mark.parametrize(
+    ("changed", "restarted"),
+    [
+        ({"output_tokens": 99}, True),
+        ({"output_tokens": 999, "started_s": 8.5}, True),
+        ({"output_tokens": 999}, False),
+        ({"started_s": None}, False),
+    ],
+    ids=str,
+)
+def test_lower_counts_or_another_start_time_are_a_restart(changed: dict[str, Any], restarted: bool) -> None:
+    assert counter_difference(SOME, replace(SOME, **changed)).restarted is restarted

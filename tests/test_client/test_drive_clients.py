@@ -111,16 +111,6 @@ async def test_all_clients_end_together_when_an_arm_has_decayed(
     assert list(store.keys("ended/")) == [ended_key(0, 1)]
 
 
-async def test_a_client_with_fewer_streams_gets_fewer_conversations(tmp_path: Path, store: FolderStore) -> None:
-    plan = plan_with(tmp_path, {**CLOSED, "concurrency": [5], "clients": 3}, count=30)
-
-    await drive(tmp_path, plan, store)
-
-    records = measured_rows(records_of(plan, store, [plan.groups[0].points[0].hash]))
-    sent_by = Counter(request.partition("-c")[2].partition("-")[0] or "0" for request in records.request_id)
-    assert sent_by == {"0": 12, "1": 12, "2": 6}
-
-
 async def test_two_clients_send_exactly_the_schedule_of_one(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_with(tmp_path, OPEN)
     (point,) = plan.groups[0].points

@@ -13,7 +13,6 @@ from specbench_api.plan.plan import Plan
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
-from specbench_client.errors import BadInput
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.store.folder import FolderStore
@@ -140,26 +139,3 @@ async def test_host_facts_are_stored_with_the_launch_and_the_image_in_manifests(
     assert seen_of(store).facts[FactName.DRIVER] == Fact.unknown("not set by the test")
     manifest = Manifest.from_json(store.get(manifest_key(plan.groups[0].points[0].hash)) or b"")
     assert manifest.observed.image_digest == "sha256:a"
-
-
-async def test_different_image_from_the_measured_one_is_rejected(tmp_path: Path, store: FolderStore) -> None:
-    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
-    await drive(tmp_path, plan, store, place=host_facts("gpu-1", "sha256:a"))
-
-    with pytest.raises(BadInput, match=r"the engine's image changed from 'sha256:a' to 'sha256:b'") as caught:
-        await drive(tmp_path, plan, store, group=1, place=host_facts("gpu-1", "sha256:b"))
-
-    assert caught.value.reason == "ObservedChanged"
-    assert store.get(launch_key("1-1-a")) is None, "a rejected launch stores no record"
-
-
-@pytest.mark.parametrize("later", [host_facts("gpu-2", "sha256:a"), HostFacts()], ids=["another node", "nothing seen"])
-async def test_different_node_or_missing_host_facts_are_accepted(
-    later: HostFacts, tmp_path: Path, store: FolderStore
-) -> None:
-    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
-    await drive(tmp_path, plan, store, place=host_facts("gpu-1", "sha256:a"))
-
-    await drive(tmp_path, plan, store, group=1, place=later)
-
-    assert seen_of(store, 1).value(FactName.NODE) == later.value(FactName.NODE)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specbench_api.plan.expansion import expand
 from specbench_client.chat import ChatMessage
-from specbench_client.drive.prompts import WorkloadPrompts, reject_too_long_prompts
+from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts, reject_too_long_prompts
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_lengths import EncodingMissing
 from specbench_client.workload.prompts import Prompts
@@ -99,3 +101,18 @@ def test_client_side_token_counts_are_used_if_available() -> None:
     reject_too_long_prompts(plan, {"chat": WorkloadPrompts(rows, None, {"q1": 899, "q2": 900})}, never)
     with pytest.raises(BadInput, match=r"1 of 2 prompts .*: q2; the longest has 901 \(the model's own tokens\)"):
         reject_too_long_prompts(plan, {"chat": WorkloadPrompts(rows, None, {"q1": 899, "q2": 901})}, never)
+
+
+def test_longer_recorded_answers_than_the_workload_allows_are_rejected(tmp_path: Path) -> None:
+    rows = [{"timestamp": 0, "input_length": 9, "output_length": length, "hash_ids": [1]} for length in (20, 31, 31)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trace = {"spec.workloads[0].dataset": {"source": "mooncake", "uri": "t.jsonl"}}
+    plan, fitting = (
+        expand(run_of({**trace, "spec.workloads[0].output": {"maxTokens": tokens}})) for tokens in (30, 31)
+    )
+    assert load_workload_prompts(fitting, ["chat"], tmp_path)
+    message = (
+        "2 of 3 answers are to be longer than output.maxTokens 30, the first in line-2: set output.maxTokens to 31"
+    )
+    with pytest.raises(BadInput, match=message):
+        load_workload_prompts(plan, ["chat"], tmp_path)

@@ -16,8 +16,6 @@ from specbench_client.errors import NotDurable
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.locations import open_store
 from specbench_client.store.records import PartLimits
-from specbench_client.store.s3 import S3Store
-from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.ports import free_port
 from specbench_testing.s3 import S3Access, S3Server
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
@@ -33,21 +31,6 @@ def options_in(tmp_path: Path) -> DriveOptions:
 async def until(event: asyncio.Event) -> None:
     async with asyncio.timeout(120):
         await event.wait()
-
-
-async def test_group_is_measured_into_s3_and_concluded_from_there(s3_store: S3Store, tmp_path: Path) -> None:
-    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=12))
-
-    for group in plan.groups:
-        async with simulator(tmp_path / f"truth-{group.index}.jsonl") as engine:
-            await drive_group(plan, group, engine.url, s3_store, options_in(tmp_path))
-
-    assert len(s3_store.keys("points/")) > 12, "there are many parts"
-    summary = await asyncio.to_thread(conclude, plan, s3_store)
-    assert summary.missing == []
-    records = records_of(plan, s3_store)
-    assert len(measured_rows(records)) == 24, "none of them is lost when they are compacted"
-    assert s3_store.get("report.html") is not None
 
 
 async def test_temporary_s3_outage_loses_nothing(

@@ -293,14 +293,9 @@ async def failure_of(url: str, headers: Mapping[str, str] | None = None, **optio
     return str(caught.value)
 
 
-async def test_closed_port() -> None:
-    url = f"http://localhost:{free_port()}"
+@pytest.mark.parametrize("url", [f"http://localhost:{free_port()}", "http://engine.invalid:8000"])
+async def test_unreachable_server(url: str) -> None:
     assert (await failure_of(url)).endswith(f"start the engine, or correct the host and port of {url}")
-
-
-async def test_unknown_host() -> None:
-    message = await failure_of("http://engine.invalid:8000")
-    assert message.endswith("start the engine, or correct the host and port of http://engine.invalid:8000")
 
 
 async def test_https_to_a_port_that_speaks_http() -> None:
@@ -369,32 +364,24 @@ async def test_wrong_path_is_answered_with_the_address_that_serves_models() -> N
     assert message == f"GET {url}/api/v1/models: HTTP 404: Not Found: give {url}, which serves Qwen/Qwen3-8B"
 
 
-async def test_server_without_a_list_of_models() -> None:
-    async with serving({}) as url:
-        assert (await failure_of(url)).endswith("or --model and --dialect for a server that does not list its models")
-
-
 HTML = "<!doctype html>\n<html><head><title>\nWelcome to nginx!\x1b</title></head></html>"
+PROXY = "give the address of the engine itself, with its port and, behind a proxy, its path"
 
 
-@pytest.mark.parametrize("status", [200, 502, 503])
-async def test_html_of_a_proxy(status: int) -> None:
-    async with serving({"/v1/models": (status, HTML)}) as url:
-        message = await failure_of(url)
-    assert r"the answer is an HTML page (Welcome to nginx!\x1b), of a proxy" in message
-    assert message.endswith("give the address of the engine itself, with its port and, behind a proxy, its path")
-
-
-@pytest.mark.parametrize("body", ["ok", "[]", '{"status": "ok"}'])
-async def test_other_answers_are_no_list_of_models(body: str) -> None:
-    async with serving({"/v1/models": body}) as url:
-        assert (await failure_of(url)).endswith("with its port and, behind a proxy, its path")
-
-
-async def test_redirect_is_answered_with_its_target() -> None:
-    async with serving({"/v1/models": (308, "")}, Location="https://engine.example/v1/models") as url:
-        message = await failure_of(url)
-    assert message.endswith("give https://engine.example if that is the engine")
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [
+        ((404, "{}"), "or --model and --dialect for a server that does not list its models"),
+        ((200, HTML), rf"HTML page (Welcome to nginx!\x1b), of a proxy, a login or a web interface: {PROXY}"),
+        ((502, HTML), PROXY),
+        ((503, HTML), PROXY),
+        *((body, PROXY) for body in ("ok", "[]", '{"status": "ok"}')),
+        ((308, ""), "give https://engine.example if that is the engine"),
+    ],
+)
+async def test_answer_that_is_no_list_of_models(answer: Any, end: str) -> None:
+    async with serving({"/v1/models": answer}, Location="https://engine.example/v1/models") as url:
+        assert (await failure_of(url)).endswith(end)
 
 
 async def test_engine_that_is_loading_is_awaited() -> None:

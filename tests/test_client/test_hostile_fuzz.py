@@ -54,7 +54,7 @@ async def test_hostile_completion_becomes_a_record(block: int, server_tls: ssl.S
     seeds = range(first, first + count)
     escaped, before_kib = EscapedErrors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     asyncio.get_running_loop().set_exception_handler(escaped.handle)
-    scripts = [hostile_answer(seed, streamed=True).script for seed in seeds]
+    scripts = [hostile_answer(seed, streamed=True) for seed in seeds]
     async with (
         serve_scripts(*scripts, tls=server_tls) as (url, _),
         KernelTransport(idle_timeout_s=IDLE_TIMEOUT_S) as transport,
@@ -88,7 +88,7 @@ async def test_hostile_control_answer_becomes_a_value_or_an_engine_failure(block
     asyncio.get_running_loop().set_exception_handler(escaped.handle)
     for seed in seeds:
         async with (
-            serve_scripts(hostile_answer(seed, streamed=False).script) as (url, _),
+            serve_scripts(hostile_answer(seed, streamed=False)) as (url, _),
             ControlClient(url, timeout_s=IDLE_TIMEOUT_S) as control,
         ):
             await query_all_pages(control, DIALECTS[KINDS[seed % len(KINDS)]], url, seed)

@@ -65,16 +65,6 @@ def termination_message(tmp_path: Path) -> dict[str, Any]:
     return message
 
 
-def test_help_shows_examples_and_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run_program(["--help"]) == 0
-    assert run_program(["drive", "--help"]) == 0
-
-    printed = capsys.readouterr().out
-    assert "specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint" in printed
-    assert "AWS_ENDPOINT_URL_S3" in printed
-    assert "5 results not stored" in printed
-
-
 @pytest.mark.parametrize(
     ("changed", "reason", "message"),
     [

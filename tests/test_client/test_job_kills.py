@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.layout import OVERVIEW, SUMMARY, manifest_key, run_root
+from specbench_api.outcome.layout import manifest_key, run_root
 from specbench_api.plan.plan import Plan
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.locations import open_store
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.write_results import conclude
-from specbench_testing.local_results import store_results
 from specbench_testing.s3 import S3Access
 from specbench_testing.simulated_groups import RunningSimulator, plan_of, records_of, simulator, write_prompts
-from specbench_testing.synthetic_records import SyntheticRun, measured_rows
+from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
 
@@ -122,56 +121,6 @@ async def test_killed_client_continues_at_the_interrupted_point(
     assert job.ended() == {"code": 0, "reason": "Measured", "message": message}
 
 
-async def test_killed_client_of_a_soak_test_continues_with_the_interrupted_window(tmp_path: Path) -> None:
-    load = {"concurrency": [2], "order": "Soak", "durationSeconds": 2, "repeats": 3, "warmupRequests": 0}
-    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=PROMPTS), {"spec.load": load})
-    job = Job(plan, tmp_path, str(tmp_path / "results"))
-    first, second, third = [point.hash for point in plan.groups[0].points]
-
-    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        process = await job.start(engine)
-        await await_point(plan, 1, engine)
-        process.send_signal(signal.SIGKILL)
-        assert await finish(process) == -signal.SIGKILL
-        kept = job.store.get(manifest_key(first))
-        assert (kept is not None, job.store.get(manifest_key(second))) == (True, None)
-        assert await finish(await job.start(engine)) == 0
-
-    assert job.store.get(manifest_key(first)) == kept
-    assert job.ended()["message"] == "group 0: 2 points measured, 1 were already measured"
-    assert all(len(records_of(plan, job.store, [window])) > 0 for window in (first, second, third))
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_interrupted_client_reports_it_and_continues_when_restarted(
-    number: signal.Signals, plan: Plan, tmp_path: Path
-) -> None:
-    job = Job(plan, tmp_path, str(tmp_path / "results"))
-
-    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        process = await job.start(engine)
-        await await_point(plan, 1, engine)
-        process.send_signal(number)
-        assert await finish(process) == 130
-        assert (job.ended()["code"], job.ended()["reason"], job.stored_points()) == (130, "Interrupted", 1)
-
-        assert await finish(await job.start(engine)) == 0
-
-        assert_everything_was_measured_once(job, engine)
-
-
-async def test_lost_engine_exits_with_4_and_keeps_finished_points(plan: Plan, tmp_path: Path) -> None:
-    job = Job(plan, tmp_path, str(tmp_path / "results"))
-
-    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        process = await job.start(engine)
-        await await_point(plan, 1, engine)
-        await engine.stop()
-        assert await finish(process) == 4
-
-    assert (job.ended()["code"], job.ended()["reason"], job.stored_points()) == (4, "EngineLost", 1)
-
-
 @pytest.mark.long
 async def test_client_killed_ten_times_still_measures_everything_once(plan: Plan, tmp_path: Path) -> None:
     job = Job(plan, tmp_path, str(tmp_path / "results"))
@@ -230,40 +179,4 @@ async def test_clients_of_one_load_end_together_and_measure_everything_once(
     assert conclude(plan, job.store).points_measured == 2
 
 
-STUCK_REPORT = (
-    "import signal; from specbench_client.job import main\n"
-    "from specbench_client.stored_runs import write_results as w\n"
-    "def stuck(*_): print('rendering', flush=True); signal.pause()\n"
-    "w.render_html = stuck; main()"
-)
 """The client, whose analysis waits for a signal."""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_report_job_that_ends_during_its_analysis_finishes_it_when_restarted(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    plan = store_results(SyntheticRun(prompts=4, repeats=1), tmp_path / "results", "a")
-    job = Job(plan, tmp_path, str(tmp_path / "results"))
-    (tmp_path / "plan.json").write_text(plan.to_json())
-    arguments = ["report", "--plan", "plan.json", "--results", "results", "--termination-log", "ended"]
-
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", STUCK_REPORT, *arguments, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(120):
-        assert process.stdout is not None
-        assert await process.stdout.readline() == b"rendering\n"
-        process.send_signal(number)
-        code = await process.wait()
-    assert code == (130 if number == signal.SIGTERM else -number)
-    assert job.store.get(SUMMARY) is None
-    if number == signal.SIGTERM:
-        assert job.ended()["reason"] == "Interrupted"
-
-    again = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "specbench_client.job", *arguments, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
-    )
-    assert await finish(again) == 0
-    assert job.ended()["reason"] == "Reported"
-    assert job.store.get(OVERVIEW) is not None

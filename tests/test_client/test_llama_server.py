@@ -124,12 +124,6 @@ def test_missing_extra_is_reported_with_the_install_command(
     assert capsys.readouterr().err == f"llama_server: llama.cpp's server is an extra: {remedy}\n"
 
 
-def test_help_lists_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    assert llama_server.main(["--help"]) == 0
-    text = capsys.readouterr().out
-    assert [name for name in llama_server.FLAGS_BY_NAME if name not in text] == []
-
-
 def fake_library() -> Any:
     """Return the structure of the wheel's parameters, to check defaults of llama-server that the wheel lacks."""
     kinds = SimpleNamespace(COMMON_SPECULATIVE_TYPE_NONE="none", COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K4V="k4v")
@@ -283,15 +277,6 @@ async def test_drawn_drafts_are_accepted_more_often_at_temperature_1(models: dic
         ends = [answer[-1]["timings"] for answer in answers]
         rates[how] = sum(end["draft_n_accepted"] for end in ends) / sum(end["draft_n"] for end in ends)
     assert rates["probabilistic"] > rates["greedy"] + 0.1
-
-
-@pytest.mark.engine
-async def test_parallel_streams_are_counted(models: dict[str, str]) -> None:
-    async with serving("-m", models["target"]) as (_, session):
-        answers = await asyncio.gather(*(streamed(session, ignore_eos=True, max_tokens=16) for _ in range(3)))
-        async with session.get("/metrics") as metrics:
-            assert "llamacpp:tokens_predicted_total 48\n" in await metrics.text()
-    assert [answer[-1]["usage"]["completion_tokens"] for answer in answers] == [16, 16, 16]
 
 
 @pytest.mark.engine

@@ -12,7 +12,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.load import closed_loop
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_testing.conversation_turns import row
-from specbench_testing.fake_endpoint import FakeEndpoint, rows
+from specbench_testing.fake_endpoint import Exchange, FakeEndpoint, rows
 
 
 async def test_every_conversation_is_sent_once_and_recorded() -> None:
@@ -26,10 +26,9 @@ async def test_every_conversation_is_sent_once_and_recorded() -> None:
 
 
 async def test_requests_in_flight_reach_but_never_exceed_the_streams() -> None:
-    endpoint, in_flight, most = FakeEndpoint(), 0, 0
-    exchange = endpoint.exchange
+    in_flight, most = 0, 0
 
-    async def counted(request: HttpRequest) -> UnparsedExchange:
+    async def counted(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
         nonlocal in_flight, most
         in_flight += 1
         most = max(most, in_flight)
@@ -37,7 +36,7 @@ async def test_requests_in_flight_reach_but_never_exceed_the_streams() -> None:
         in_flight -= 1
         return pending_response
 
-    endpoint.exchange = counted  # type: ignore[method-assign]
+    endpoint = FakeEndpoint(counted)
     await endpoint.driver.closed(rows(20), 4)
     assert most == 4
 
@@ -54,18 +53,16 @@ async def test_next_request_is_prepared_before_its_stream_is_free() -> None:
     endpoint = FakeEndpoint()
     await endpoint.driver.closed(rows(6), 1)
     assert [turn.conversation_id for turn in endpoint.prepared] == [f"p{index}#0" for index in range(6)]
-    endpoint = FakeEndpoint()
-    exchange = endpoint.exchange
     ahead = []
 
-    async def watched(request: HttpRequest) -> UnparsedExchange:
+    async def watched(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
         pending_response = await exchange(request)
         for _ in range(10):
             await asyncio.sleep(0)
         ahead.append(len(endpoint.prepared) - len(endpoint.sent))
         return pending_response
 
-    endpoint.exchange = watched  # type: ignore[method-assign]
+    endpoint = FakeEndpoint(watched)
     await endpoint.driver.closed(rows(6), 1)
     assert all(ahead[:-1])
 
@@ -84,16 +81,15 @@ async def test_later_turns_contain_the_models_replies() -> None:
 
 
 async def test_request_is_intended_for_the_time_its_stream_became_free() -> None:
-    endpoint, ends = FakeEndpoint(), []
-    exchange = endpoint.exchange
+    ends = []
 
-    async def slow(request: HttpRequest) -> UnparsedExchange:
+    async def slow(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
         pending_response = await exchange(request)
         ends.append(pending_response.ended_ns)
         endpoint.clock()  # time that the client spends between two requests
         return pending_response
 
-    endpoint.exchange = slow  # type: ignore[method-assign]
+    endpoint = FakeEndpoint(slow)
     timeline = await endpoint.driver.closed([row("a", "1", "2"), *rows(2)], 1)
     assert sorted(turn.intended_ns for turn in endpoint.taken) == [timeline.started_ns, *ends[:-1]]
 
@@ -148,12 +144,6 @@ async def test_warm_up_requests_are_always_in_phase_warmup() -> None:
     assert set(endpoint.phases().values()) == {"warmup"}
 
 
-async def test_loop_without_conversations_ends_at_once() -> None:
-    endpoint = FakeEndpoint()
-    await endpoint.driver.closed(rows(1), 2, count=0)
-    assert endpoint.driver.records == []
-
-
 async def test_no_conversation_starts_after_the_duration_and_started_ones_finish() -> None:
     endpoint = FakeEndpoint()
     timeline = await endpoint.driver.closed([row("a", "1", "2", "3")], 2, count=1000, duration_s=20e-9)
@@ -163,24 +153,21 @@ async def test_no_conversation_starts_after_the_duration_and_started_ones_finish
 
 
 async def test_closed_conversation_counter_ends_the_loop_after_open_conversations() -> None:
-    endpoint = FakeEndpoint()
-    exchange = endpoint.exchange
 
-    async def closing(request: HttpRequest) -> UnparsedExchange:
+    async def closing(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
         if len(endpoint.sent) == 4:
             endpoint.driver.shared.conversation_counter.close()
         return await exchange(request)
 
-    endpoint.exchange = closing  # type: ignore[method-assign]
+    endpoint = FakeEndpoint(closing)
     await endpoint.driver.closed(rows(3), 1, count=100_000)
     assert len(endpoint.driver.records) == 5
 
 
 async def test_cancelling_keeps_records_and_abandons_open_requests() -> None:
-    endpoint, abandoned, stuck = FakeEndpoint(), [], asyncio.Event()
-    exchange = endpoint.exchange
+    abandoned, stuck = [], asyncio.Event()
 
-    async def hanging(request: HttpRequest) -> UnparsedExchange:
+    async def hanging(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
         if request.url in ("p0#0", "p1#0", "p2#0"):
             return await exchange(request)
         if request.url == "p4#0":
@@ -191,7 +178,7 @@ async def test_cancelling_keeps_records_and_abandons_open_requests() -> None:
             abandoned.append(request.url)
             raise
 
-    endpoint.exchange = hanging  # type: ignore[method-assign]
+    endpoint = FakeEndpoint(hanging)
     task = asyncio.create_task(endpoint.driver.closed(rows(9), 2))
     await stuck.wait()
     task.cancel()
@@ -203,14 +190,13 @@ async def test_cancelling_keeps_records_and_abandons_open_requests() -> None:
 
 
 async def test_internal_error_is_raised_and_ends_all_streams() -> None:
-    endpoint = FakeEndpoint()
 
-    async def broken(request: HttpRequest) -> UnparsedExchange:
+    async def broken(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
         if request.url == "p1#0":
             raise ZeroDivisionError
         return await asyncio.Future()
 
-    endpoint.exchange = broken  # type: ignore[method-assign]
+    endpoint = FakeEndpoint(broken)
     with pytest.raises(ZeroDivisionError):
         await endpoint.driver.closed(rows(5), 3)
     assert not [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]

@@ -9,8 +9,9 @@ import pytest
 from specbench_client.chat import ChatMessage
 from specbench_client.load.conversations import FillerPlan, filler_conversation, is_filler
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
-from specbench_testing.conversation_turns import Row, row
-from specbench_testing.fake_endpoint import FakeEndpoint, rows
+from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.conversation_turns import row
+from specbench_testing.fake_endpoint import Exchange, FakeEndpoint, rows
 
 FILL = FillerPlan((row("a", "one two three", "more"), row("b", "four five")), streams=3, measured=4)
 
@@ -54,12 +55,11 @@ async def test_every_measured_conversation_is_steady_for_any_number_of_them(prom
 
 
 async def test_no_stream_is_idle_while_a_measured_conversation_is_open() -> None:
-    endpoint, streams = FakeEndpoint(), 4
+    streams = 4
     in_flight: list[str] = []
     seen: list[int] = []
-    exchange = endpoint.exchange
 
-    async def watched(request: HttpRequest) -> UnparsedExchange:
+    async def watched(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
         in_flight.append(request.url)
         await asyncio.sleep(0)
         if not is_filler(request.url):
@@ -68,7 +68,7 @@ async def test_no_stream_is_idle_while_a_measured_conversation_is_open() -> None
         in_flight.remove(request.url)
         return pending_response
 
-    endpoint.exchange = watched  # type: ignore[method-assign]
+    endpoint = FakeEndpoint(watched)
     await endpoint.driver.closed(rows(9), streams, filled=True)
     assert set(seen) == {streams}
 
@@ -81,6 +81,6 @@ async def test_failed_measured_conversations_also_end_the_fillers() -> None:
 
 
 def test_filler_of_token_ids_has_the_same_length_and_another_start() -> None:
-    prompt = Row("t", None, ((ChatMessage("user", "", (1, 2, 3, 4)),),))
+    prompt = Prompt("t", None, ((ChatMessage("user", "", (1, 2, 3, 4)),),))
     found = [filler_conversation(FillerPlan((prompt,), 2, 1), 0, lap).turns[0][0].token_ids for lap in range(2)]
     assert found == [(4, 3, 2, 1), (2, 1, 4, 3)]

@@ -19,7 +19,8 @@ from specbench_client.load.request import Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
-from specbench_testing.conversation_turns import Row, failure, result_of, row
+from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.conversation_turns import failure, result_of, row
 from specbench_testing.load_loops import LoopDriver
 
 MS = 1_000_000
@@ -67,7 +68,7 @@ class Engine:
         return result_of(turn, pending_response.ended_ns, reply, pending_response.error_class)
 
 
-def rows(number: int) -> list[Row]:
+def rows(number: int) -> list[Prompt]:
     return [row(f"p{index}") for index in range(number)]
 
 
@@ -197,15 +198,6 @@ async def test_failed_request_of_a_recorded_session_stops_no_other_and_a_refused
     assert outcomes == [(0, "reset"), (1, None), (2, None), (3, "refused"), (4, None)]
     last = next(turn for turn in engine.taken if turn.turn == 4)
     assert last.intended_ns >= engine.ended_ns["s#0/3"] + REFUSED_PAUSE_NS
-
-
-async def test_failed_turn_ends_only_its_conversation() -> None:
-    engine = Engine()
-    engine.free.set()
-    engine.failing = {"a#0/0": ErrorClass.RESET}
-    await engine.driver.open([row("a", "1", "2"), row("b")], [0, 0])
-    outcomes = sorted((record.prompt_id, record.turn, record.error_class) for record in engine.driver.records)
-    assert outcomes == [("a", 0, "reset"), ("a", 1, "skipped_after_error"), ("b", 0, None)]
 
 
 async def test_steady_state_ends_at_the_last_scheduled_start() -> None:

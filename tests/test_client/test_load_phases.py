@@ -86,10 +86,6 @@ def test_requests_before_the_steady_state_are_ramp_and_after_it_drain(
     assert SteadyBounds(10, 20).phase(opened, ended) == expected_phase
 
 
-def test_requests_are_ramp_when_the_steady_state_was_never_reached() -> None:
-    assert SteadyBounds(None, 20).phase(15, 25) == "ramp"
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 def test_open_loop_is_steady_after_one_turnover(workers: int) -> None:
     """At constant rate and residence time R, this is after 2 R, independent of the number of workers."""
@@ -108,12 +104,6 @@ def test_open_loop_is_steady_after_one_turnover(workers: int) -> None:
     steady_start_ns, steady_end_ns, _ = phases[0].steady_bounds
     assert steady_start_ns == pytest.approx(2 * residence, abs=2 * gap)
     assert steady_end_ns == gap * (count - 1)
-
-
-def test_last_scheduled_start_counts_from_the_start_of_the_load() -> None:
-    phases = OpenLoopPhases(worker_table(1), 0, None, 7)
-    phases.started(100)
-    assert phases.steady_bounds.steady_end_ns == 107
 
 
 def test_recorder_returns_the_phase_when_a_request_ends() -> None:
@@ -154,10 +144,6 @@ def test_mean_in_flight_covers_only_the_steady_state(workers: int) -> None:
     assert seen.mean_in_flight == (2 * 2 + 1 * 1 + 2 * 3) / 6
     assert seen.steady_share == 0.6
     assert seen.duration_s == 10
-
-
-def test_steady_state_lasts_to_the_end_without_an_idle_stream() -> None:
-    assert timeline((0, 10), (0, 5)).mean_in_flight == 1.5
 
 
 def test_load_that_was_never_steady_has_no_figures() -> None:

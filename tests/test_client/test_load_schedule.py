@@ -173,21 +173,26 @@ def test_short_trace_is_repeated_one_mean_gap_after_its_end() -> None:
     assert len(replay(2.0, ScheduleLength(duration_s=100))) == 200
 
 
-def test_trace_of_one_instant_is_one_burst_and_is_not_repeated() -> None:
-    burst = np.array([5.0, 5.0])
-    assert replay(None, ScheduleLength(count=2), burst) == [0, 0]
-    with pytest.raises(BadInput, match="cannot be repeated"):
-        replay(None, ScheduleLength(count=3), burst)
+def test_trace_of_one_instant_is_one_burst() -> None:
+    assert replay(None, ScheduleLength(count=2), np.array([5.0, 5.0])) == [0, 0]
 
 
-def test_trace_in_milliseconds_is_rejected() -> None:
-    with pytest.raises(BadInput, match="not milliseconds"):
-        replay(None, ScheduleLength(count=100), np.arange(100) * 60_000.0)
-
-
-def test_trace_with_too_many_arrivals_is_rejected() -> None:
-    with pytest.raises(BadInput, match="more than 2,000,000 conversations would begin"):
-        replay(None, ScheduleLength(duration_s=86_400), np.arange(50_000) * 1e-6)
+@pytest.mark.parametrize(
+    ("trace", "length", "message"),
+    [
+        (np.array([5.0, 5.0]), ScheduleLength(count=3), "cannot be repeated"),
+        (np.arange(100) * 60_000.0, ScheduleLength(count=100), "not milliseconds"),
+        (
+            np.arange(50_000) * 1e-6,
+            ScheduleLength(duration_s=86_400),
+            "more than 2,000,000 conversations would begin",
+        ),
+    ],
+    ids=["one instant", "milliseconds", "too many"],
+)
+def test_trace_without_a_usable_schedule_is_rejected(trace: np.ndarray, length: ScheduleLength, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        replay(None, length, trace)
 
 
 def test_rate_that_would_take_too_long_is_rejected() -> None:

@@ -95,12 +95,13 @@ def test_several_chunks_of_one_step_are_not_steps(gap_ns: int, known: bool) -> N
     assert warm_up(3.0)[1] > 16
 
 
-def test_one_slow_answer_is_not_a_trend() -> None:
-    assert is_steady([20, 20, 20, 20, 20, 90, 20, 20], 4)
-
-
-def test_fewer_than_two_windows_are_not_steady() -> None:
-    assert not is_steady([20.0] * 7, 4)
+@pytest.mark.parametrize(
+    ("steps", "steady"),
+    [([20, 20, 20, 20, 20, 90, 20, 20], True), ([20.0] * 7, False)],
+    ids=["one slow answer", "fewer than two windows"],
+)
+def test_steps_are_steady_over_two_windows(steps: list[float], steady: bool) -> None:
+    assert is_steady(steps, 4) is steady
 
 
 @given(st.lists(st.floats(0.1, 1e4), min_size=2, max_size=40), st.integers(1, 20), st.floats(0.1, 10))

@@ -222,16 +222,6 @@ class TestInterruption:
             signal.signal(signal.SIGINT, earlier)
         assert log == ["ended"]
 
-    def test_handlers_of_the_main_thread_are_restored(self) -> None:
-        earlier = signal.signal(signal.SIGTERM, lambda *_: None)
-        own = signal.getsignal(signal.SIGTERM)
-        try:
-            with pytest.raises(specbench.Interrupted):
-                run_until_interrupted(self.until_cancelled([], signalled=True))
-            assert signal.getsignal(signal.SIGTERM) is own
-        finally:
-            signal.signal(signal.SIGTERM, earlier)
-
     def test_another_thread_installs_no_handler(self) -> None:
         found: list[str] = []
         before = signal.getsignal(signal.SIGTERM)

@@ -58,7 +58,6 @@ def post_chat(connection: http.client.HTTPConnection) -> int:
 
 
 def test_simulator_serves_until_sigterm(tmp_path: Path) -> None:
-    """Port 0 selects a free port and writes it to the port file; the truth file is flushed; SIGTERM exits with 0."""
     with running_simulator(tmp_path, "--drafter", "ngram", "-k", "3") as (process, connection):
         assert post_chat(connection) == 200
         assert json.loads((tmp_path / "truth.jsonl").read_text())["model"] == "simulated"
@@ -67,7 +66,6 @@ def test_simulator_serves_until_sigterm(tmp_path: Path) -> None:
 
 
 def test_sigterm_does_not_wait_for_a_stalled_stream(tmp_path: Path) -> None:
-    """An endless stream is closed after the grace period."""
     with running_simulator(tmp_path, "--fault", "stall=0") as (process, connection):
         connection.request("POST", "/v1/chat/completions", BODY.replace("{", '{"stream": true, ', 1))
         assert connection.getresponse().status == 200
@@ -76,7 +74,6 @@ def test_sigterm_does_not_wait_for_a_stalled_stream(tmp_path: Path) -> None:
 
 
 def test_crash_exits_with_1_and_keeps_the_truth_file(tmp_path: Path) -> None:
-    """The answer before the crash and its truth line are complete."""
     with running_simulator(tmp_path, "--fault", "crash-after=1") as (process, connection):
         assert post_chat(connection) == 200
         assert process.wait(timeout=120) == 1
@@ -84,7 +81,6 @@ def test_crash_exits_with_1_and_keeps_the_truth_file(tmp_path: Path) -> None:
 
 
 def test_oom_is_a_sigkill(tmp_path: Path) -> None:
-    """The connection is closed during the client's request."""
     with running_simulator(tmp_path, "--fault", "oom") as (process, connection):
         with pytest.raises(ConnectionError):
             post_chat(connection)
@@ -106,14 +102,12 @@ def test_oom_is_a_sigkill(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_option_exits_with_2_and_a_message(arguments: list[str], word: str) -> None:
-    """Nothing is started."""
     result = CliRunner().invoke(simulate, arguments)
     assert result.exit_code == 2
     assert word in result.stderr
 
 
 def test_help_has_an_example_and_lists_every_fault() -> None:
-    """The help text alone is sufficient to start the simulator."""
     text = CliRunner().invoke(simulate, ["--help"]).output
     assert "specbench simulate --port 8000" in text
     assert [fault for fault in FAULTS if f"  {fault}" not in text] == []

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from click.testing import CliRunner
 
-from specbench_client.cli.simulate import simulate
 from specbench_client.simulator import ConfigError, follow_leader
 from specbench_testing.ports import free_port
 
@@ -49,9 +47,3 @@ def test_follower_waits_joins_and_ends_with_its_leader() -> None:
 def test_invalid_leader_address_is_rejected_with_an_example(address: str) -> None:
     with pytest.raises(ConfigError, match=r"give one such as http://127\.0\.0\.1:8000"):
         follow_leader(address, lambda _line: None)
-
-
-def test_simulate_command_rejects_an_invalid_leader_address() -> None:
-    done = CliRunner().invoke(simulate, ["--follow", "nowhere"])
-    assert done.exit_code == 2
-    assert "give one such as" in done.output

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientResponse
-from aiohttp.test_utils import TestClient
 
-from specbench_api.spec.engine import SIMULATED_DIALECTS
 from specbench_client.simulator import (
     AcceptanceProbabilities,
-    ConfigError,
     PromptCategories,
-    SimulatedEngine,
     SimulatedMethod,
     SimulatorConfig,
-    SimulatorServer,
     TruthFile,
-    choose_dialect,
     make_drafter,
 )
-from specbench_testing.closing_servers import ClosingTestServer
+from specbench_testing.simulator_client import (
+    CHAT,
+    COMPLETION,
+    accepted_response,
+    get_page,
+    key_structure,
+    samples,
+    serve_dialect,
+)
 
 # Shapes of vLLM 0.32's chunks, copied from a real engine: keys in order, nested keys after their parent.
 ROLE_CHUNK = (
@@ -40,105 +39,29 @@ SPECULATION = (
     "num_accepted_draft_tokens num_draft_tokens num_spec_tokens per_step_accepted per_step_drafted}"
 )
 USAGE_CHUNK = f"id object created model choices {USAGE} system_fingerprint metrics{{{TIMING} {SPECULATION}}}"
-BASELINE_USAGE_CHUNK = f"id object created model choices {USAGE} system_fingerprint metrics{{{TIMING}}}"
 
 EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
 STREAM = {**HELLO, "stream": True, "stream_options": {"include_usage": True}}
 
-Client = TestClient[Any, Any]
 
-
-@asynccontextmanager
-async def serving(
-    config: SimulatorConfig, truth: Path | None = None, known: PromptCategories | None = None
-) -> AsyncIterator[Client]:
-    server = SimulatorServer(
-        SimulatedEngine(config, known), choose_dialect("vllm", config), TruthFile(truth) if truth else None
-    )
-    async with TestClient(ClosingTestServer(server.application())) as client:
-        yield client
-
-
-def shape(value: Any) -> str:
-    """Return the keys of a JSON value in the notation above."""
-    if isinstance(value, dict):
-        return " ".join(key + _inside(one) for key, one in value.items())
-    return shape(value[0]) if isinstance(value, list) and value and isinstance(value[0], dict) else ""
-
-
-def _inside(value: Any) -> str:
-    inner = shape(value)
-    return "" if not inner else f"[{inner}]" if isinstance(value, list) else f"{{{inner}}}"
-
-
-async def events(response: ClientResponse) -> list[dict[str, Any]]:
-    """Return a stream's events; the last must be [DONE]."""
-    *data, done, rest = (await response.text()).split("\n\n")
-    assert (done, rest) == ("data: [DONE]", "")
-    return [json.loads(one.removeprefix("data: ")) for one in data]
-
-
-async def post_json(client: Client, body: dict[str, Any], path: str = "/v1/chat/completions") -> Any:
-    async with client.post(path, json=body) as response:
-        assert response.status == 200
-        return await (events(response) if body.get("stream") else response.json())
-
-
-async def samples(client: Client) -> dict[str, float]:
-    async with client.get("/metrics") as response:
-        lines = (await response.text()).splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
-
-
-def text_of(chunks: list[dict[str, Any]]) -> str:
-    return "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks if chunk["choices"])
-
-
-async def test_streamed_chunks_have_vllms_shape() -> None:
-    """A role chunk, one chunk per step, the finish reason on the last, then usage with the request's statistics."""
-    async with serving(EAGLE) as client:
-        first, *middle, last, usage = await post_json(client, STREAM)
-    assert shape(first) == ROLE_CHUNK
-    assert {shape(chunk) for chunk in middle} == {TEXT_CHUNK}
-    assert shape(last) == LAST_CHUNK
-    assert shape(usage) == USAGE_CHUNK
+async def test_streamed_chunks_have_vllms_key_structure() -> None:
+    async with serve_dialect("vllm", EAGLE) as client:
+        first, *middle, last, usage = await accepted_response(client, STREAM)
+    assert key_structure(first) == ROLE_CHUNK
+    assert {key_structure(chunk) for chunk in middle} == {TEXT_CHUNK}
+    assert key_structure(last) == LAST_CHUNK
+    assert key_structure(usage) == USAGE_CHUNK
     assert {chunk["object"] for chunk in (first, *middle, last, usage)} == {"chat.completion.chunk"}
     assert usage["choices"] == []
 
 
-async def test_baseline_reports_nothing_about_speculation() -> None:
-    """There is no speculation block in the usage chunk, there are no counters, and each chunk has one token."""
-    async with serving(BASELINE) as client:
-        _, *chunks, usage = await post_json(client, STREAM)
-        counters = await samples(client)
-    assert shape(usage) == BASELINE_USAGE_CHUNK
-    assert all(len(text_of([chunk]).split()) == 1 for chunk in chunks)
-    assert not any("spec_decode" in name for name in counters)
-
-
-async def test_chunk_sizes_match_the_reported_steps() -> None:
-    """Each chunk after the first holds accepted + 1 tokens, except the truncated last one; usage counts sent tokens."""
-    async with serving(EAGLE) as client:
-        _, first, *chunks, usage = await post_json(client, {**STREAM, "max_tokens": 30, "ignore_eos": True})
-    block = usage["metrics"]["speculative_decoding"]
-    sizes = [len(text_of([chunk]).split()) for chunk in chunks]
-    assert len(text_of([first]).split()) == 1
-    assert sizes[:-1] == [accepted + 1 for accepted in block["per_step_accepted"]][:-1]
-    assert sizes[-1] <= block["per_step_accepted"][-1] + 1
-    assert usage["usage"]["completion_tokens"] == 1 + sum(sizes) == 30
-    assert block["per_step_drafted"] == [3] * len(sizes)
-    assert block["mean_acceptance_length"] == pytest.approx(1 + block["num_accepted_draft_tokens"] / len(sizes))
-    assert sum(j * n for j, n in enumerate(block["acceptance_histogram"])) == block["num_accepted_draft_tokens"]
-
-
 async def test_usage_is_sent_only_if_requested() -> None:
-    """Without include_usage there is no usage chunk; continuous usage is cumulative and on every chunk."""
-    async with serving(EAGLE) as client:
-        plain = await post_json(client, {**HELLO, "stream": True})
+    async with serve_dialect("vllm", EAGLE) as client:
+        plain = await accepted_response(client, {**HELLO, "stream": True})
         options = {"include_usage": True, "continuous_usage_stats": True}
-        *running, last = await post_json(client, {**STREAM, "stream_options": options})
+        *running, last = await accepted_response(client, {**STREAM, "stream_options": options})
     assert not any("usage" in chunk for chunk in plain)
     counts = [chunk["usage"]["completion_tokens"] for chunk in running]
     assert counts[:2] == [0, 1]
@@ -152,39 +75,24 @@ async def test_usage_is_sent_only_if_requested() -> None:
     ]
 
 
-async def test_greedy_text_is_the_same_for_every_drafter_and_stream_setting() -> None:
-    """Speculation changes when tokens arrive, not which."""
-    texts = []
-    for method, depth in (
-        (SimulatedMethod.NONE, 0),
-        (SimulatedMethod.NGRAM, 4),
-        (SimulatedMethod.SUFFIX, 8),
-        (SimulatedMethod.DRAFT_MODEL, 3),
-    ):
-        async with serving(SimulatorConfig(time_scale=0, drafter=make_drafter(method, depth))) as client:
-            texts.append(text_of(await post_json(client, STREAM)))
-            texts.append((await post_json(client, HELLO))["choices"][0]["message"]["content"])
-    assert len(set(texts)) == 1
-
-
 async def test_sampled_text_depends_on_the_request_seed() -> None:
-    """Above temperature 0 the seed determines the text; without a seed all answers differ."""
     warm = {**HELLO, "temperature": 0.8, "max_tokens": 20, "ignore_eos": True}
-    async with serving(BASELINE) as client:
+    async with serve_dialect("vllm", BASELINE) as client:
         bodies = [{**warm, "seed": 1}, {**warm, "seed": 1}, {**warm, "seed": 2}, warm, warm]
-        one, again, *others = [(await post_json(client, body))["choices"][0]["message"]["content"] for body in bodies]
+        one, again, *others = [
+            (await accepted_response(client, body))["choices"][0]["message"]["content"] for body in bodies
+        ]
     assert one == again
     assert len({one, *others}) == 4
 
 
 async def test_completions_endpoint_has_its_own_format() -> None:
-    """It sends text instead of deltas, no role chunk, and 16 tokens by default; prompts are text or token ids."""
     body = {"temperature": 0, "prompt": "Once upon a time", "ignore_eos": True}
     usage = {"stream": True, "stream_options": {"include_usage": True}}
-    async with serving(EAGLE) as client:
-        whole = await post_json(client, body, "/v1/completions")
-        *chunks, last = await post_json(client, {**body, **usage}, "/v1/completions")
-        ids = await post_json(client, {**body, "prompt": [5, 6, 7], "return_token_ids": True}, "/v1/completions")
+    async with serve_dialect("vllm", EAGLE) as client:
+        whole = await accepted_response(client, body, COMPLETION)
+        *chunks, last = await accepted_response(client, {**body, **usage}, COMPLETION)
+        ids = await accepted_response(client, {**body, "prompt": [5, 6, 7], "return_token_ids": True}, COMPLETION)
     assert whole["object"] == chunks[0]["object"] == "text_completion"
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]
     assert whole["usage"]["completion_tokens"] == last["usage"]["completion_tokens"] == 16
@@ -193,10 +101,9 @@ async def test_completions_endpoint_has_its_own_format() -> None:
 
 
 async def test_counters_are_the_sums_over_requests() -> None:
-    """The Prometheus totals, including accepted tokens by position, equal the sums over requests."""
-    async with serving(EAGLE) as client:
+    async with serve_dialect("vllm", EAGLE) as client:
         bodies = [{**HELLO, "messages": [{"role": "user", "content": f"number {i}"}]} for i in range(4)]
-        answers = [await post_json(client, body) for body in bodies]
+        answers = [await accepted_response(client, body) for body in bodies]
         found = await samples(client)
     labels = '{engine="0",model_name="simulated"}'
     blocks = [answer["metrics"]["speculative_decoding"] for answer in answers]
@@ -221,52 +128,40 @@ async def test_counters_are_the_sums_over_requests() -> None:
 
 
 async def test_every_response_is_marked_as_simulated() -> None:
-    """In header, model and fingerprint; the request id is returned."""
-    async with serving(EAGLE) as client:
-        async with client.post("/v1/chat/completions", json=STREAM, headers={"X-Request-Id": "mine"}) as response:
-            chunks = await events(response)
-            headers = response.headers
-        async with client.get("/v1/models") as response:
-            models = await response.json()
-            assert response.headers["X-Specbench-Simulated"] == "true"
+    async with serve_dialect("vllm", EAGLE) as client:
+        async with client.post(CHAT, json=HELLO, headers={"X-Request-Id": "mine"}) as response:
+            answer, headers = await response.json(), response.headers
+        models = await get_page(client, "/v1/models")
     assert (headers["X-Specbench-Simulated"], headers["X-Request-Id"]) == ("true", "mine")
-    assert {(chunk["id"], chunk["model"]) for chunk in chunks} == {("chatcmpl-mine", "simulated")}
-    assert chunks[-1]["system_fingerprint"].startswith("simulated-")
+    assert (answer["id"], answer["model"]) == ("chatcmpl-mine", "simulated")
+    assert answer["system_fingerprint"].startswith("simulated-")
     assert models["data"][0]["id"] == "simulated"
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status", "word"),
     [
-        ("/v1/chat/completions", {**HELLO, "model": "gpt-9"}, 404, "does not exist"),
-        ("/v1/chat/completions", {"model": "simulated"}, 400, "messages"),
-        ("/v1/chat/completions", {**HELLO, "max_tokens": 0}, 400, "max_tokens"),
-        ("/v1/chat/completions", {**HELLO, "max_tokens": 40_000}, 400, "maximum context length"),
-        ("/v1/chat/completions", {**HELLO, "n": 2}, 400, "n=2"),
-        ("/v1/chat/completions", {**HELLO, "stream_options": {}}, 400, "stream=True"),
-        ("/v1/completions", {"prompt": ""}, 400, "prompt"),
-        ("/v1/completions", {"prompt": ["a", "b"]}, 400, "one prompt"),
-        ("/v1/completions", "no object", 400, "body"),
+        (CHAT, {**HELLO, "model": "gpt-9"}, 404, "does not exist"),
+        (CHAT, {"model": "simulated"}, 400, "messages"),
+        (CHAT, {**HELLO, "max_tokens": 0}, 400, "max_tokens"),
+        (CHAT, {**HELLO, "max_tokens": 40_000}, 400, "maximum context length"),
+        (CHAT, {**HELLO, "n": 2}, 400, "n=2"),
+        (CHAT, {**HELLO, "stream_options": {}}, 400, "stream=True"),
+        (COMPLETION, {"prompt": ""}, 400, "prompt"),
+        (COMPLETION, {"prompt": ["a", "b"]}, 400, "one prompt"),
+        (COMPLETION, "no object", 400, "body"),
         ("/v2/completions", {}, 404, "Not Found"),
     ],
 )
 async def test_bad_requests_get_vllms_error_object(path: str, body: Any, status: int, word: str) -> None:
-    """The response has the status and an error with message, type, param and code."""
-    async with serving(BASELINE) as client, client.post(path, json=body) as response:
+    async with serve_dialect("vllm", BASELINE) as client, client.post(path, json=body) as response:
         error = (await response.json())["error"]
     assert (response.status, error["code"]) == (status, status)
     assert list(error) == ["message", "type", "param", "code"]
     assert word in error["message"]
 
 
-async def test_body_that_is_not_json_is_rejected() -> None:
-    """The error is a JSON decode error."""
-    async with serving(BASELINE) as client, client.post("/v1/completions", data=b"{") as response:
-        assert (response.status, "JSON decode error" in await response.text()) == (400, True)
-
-
 async def test_truth_file_contains_what_was_delivered(tmp_path: Path) -> None:
-    """One exact line per request, with the reported counts beside the true ones and ordered times per chunk."""
     file = tmp_path / "truth.jsonl"
     known = PromptCategories({"Say hello": "greeting"})
     config = SimulatorConfig(
@@ -278,9 +173,9 @@ async def test_truth_file_contains_what_was_delivered(tmp_path: Path) -> None:
         {**STREAM, "max_tokens": 23, "ignore_eos": True},
         {**HELLO, "messages": [{"role": "user", "content": "Other"}]},
     ]
-    async with serving(config, file, known) as client:
-        usage = (await post_json(client, bodies[0]))[-1]
-        other = await post_json(client, bodies[1])
+    async with serve_dialect("vllm", config, TruthFile(file), known) as client:
+        usage = (await accepted_response(client, bodies[0]))[-1]
+        other = await accepted_response(client, bodies[1])
         greeting, unknown = [json.loads(line) for line in file.read_text().splitlines()]
     block = usage["metrics"]["speculative_decoding"]
     assert greeting["output_tokens"] == 23 == 1 + sum(accepted + 1 for accepted in greeting["step_accepted"])
@@ -297,31 +192,17 @@ async def test_truth_file_contains_what_was_delivered(tmp_path: Path) -> None:
 
 
 async def test_disconnected_request_is_aborted(tmp_path: Path) -> None:
-    """It stops running, is counted as aborted, and its truth line contains only what was sent."""
     file = tmp_path / "truth.jsonl"
     config = SimulatorConfig(max_num_seqs=1)
     aborted = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="simulated"}'
-    async with serving(config, file) as client:
-        async with client.post(
-            "/v1/chat/completions", json={**STREAM, "max_tokens": 30_000, "ignore_eos": True}
-        ) as response:
+    async with serve_dialect("vllm", config, TruthFile(file)) as client:
+        async with client.post(CHAT, json={**STREAM, "max_tokens": 30_000, "ignore_eos": True}) as response:
             await response.content.readuntil(b"token_ids")
             response.close()
         # The only slot is taken, so this answer arrives after the disconnected request is removed.
-        await post_json(client, {**HELLO, "max_tokens": 1})
+        await accepted_response(client, {**HELLO, "max_tokens": 1})
         assert (await samples(client))[aborted] == 1
         first, second = [json.loads(line) for line in file.read_text().splitlines()]
     assert first["finish_reason"] == "abort"
     assert first["output_tokens"] == 1 + sum(accepted + 1 for accepted in first["step_accepted"])
     assert second["output_tokens"] == 1
-
-
-def test_unknown_dialect_is_rejected_with_the_available_ones() -> None:
-    """The available ones are those a spec may request."""
-    with pytest.raises(ConfigError, match="give one of vllm, sglang, tensorrt-llm"):
-        choose_dialect("tgi", BASELINE)
-    assert [type(choose_dialect(str(name), BASELINE)).__name__ for name in SIMULATED_DIALECTS] == [
-        "VllmServerDialect",
-        "SglangServerDialect",
-        "TensorrtLlmServerDialect",
-    ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -51,22 +53,14 @@ def all_steps(output_tokens: int, how: SimulatedDrafter, probability: float, see
 def test_every_output_token_comes_from_the_prefill_or_a_step(
     n: int, how: SimulatedDrafter, probability: float, seed: int
 ) -> None:
-    """The truth file's identity: output = 1 + the sum of (delivered accepted + 1)."""
     prefill, *steps = all_steps(n, how, probability, seed)
     assert prefill == StepOutcome(tokens=1, prefill=True)
     assert n == 1 + sum(step.delivered_accepted + 1 for step in steps)
     assert all(step.delivered_accepted <= step.accepted <= step.drafted <= how.num_speculative_tokens for step in steps)
-
-
-@given(st.integers(1, 300), DRAFTERS, st.floats(0, 1), st.integers())
-def test_only_the_last_step_is_truncated(n: int, how: SimulatedDrafter, probability: float, seed: int) -> None:
-    """vLLM counts too many accepted tokens only in the last step, at most that step's drafts."""
-    for step in all_steps(n, how, probability, seed)[1:-1]:
-        assert step.delivered_accepted == step.accepted
+    assert all(step.delivered_accepted == step.accepted for step in steps[:-1]), "only the last step is truncated"
 
 
 def test_accepted_drafts_are_counted_before_truncation() -> None:
-    """A drafter that is always right exceeds the answer length in its last step."""
     steps = all_steps(7, make_drafter(SimulatedMethod.MTP, 4), 1.0, seed=0)
     assert [(step.tokens, step.accepted) for step in steps] == [(1, 0), (5, 4), (1, 4)]
 
@@ -83,14 +77,12 @@ def test_acceptance_by_position_matches_the_configuration() -> None:
 
 
 def test_lookup_drafter_has_steps_without_drafts() -> None:
-    """The share of steps with drafts is within four standard errors of the match probability."""
     steps = all_steps(20_000, make_drafter(SimulatedMethod.NGRAM, 4, 0.3), 0.5, seed=3)[1:]
     share = sum(step.drafted > 0 for step in steps) / len(steps)
     assert abs(share - 0.3) < 4 * math.sqrt(0.21 / len(steps))
 
 
 def test_suffix_drafts_vary_in_length() -> None:
-    """Suffix decoding proposes 1 to k tokens, depending on the length of the match."""
     drafted = {step.drafted for step in all_steps(2_000, make_drafter(SimulatedMethod.SUFFIX, 4), 0.5, seed=3)[1:]}
     assert drafted == {0, 1, 2, 3, 4}
 
@@ -106,23 +98,7 @@ def batch(
     return ContinuousBatch(max_num_seqs, cost or SimulatedStepCost(), (faults or Faults()).slowdown)
 
 
-def second_step_ms(streams: int, depth: int = 0) -> float:
-    several = batch()
-    for _ in range(streams):
-        several.add(sequence(depth=depth))
-    several.step()
-    return several.step().duration_ms
-
-
-def test_step_takes_longer_with_concurrency_and_with_drafts() -> None:
-    """A larger batch verifies more tokens, and drafts multiply them."""
-    alone, eight, drafting = second_step_ms(1), second_step_ms(8), second_step_ms(8, depth=4)
-    assert alone < eight < drafting
-    assert alone == pytest.approx(5.0, abs=0.2)
-
-
 def test_step_cost_is_the_documented_sum() -> None:
-    """It is the base plus every term with its own coefficient."""
     cost = SimulatedStepCost(1, 10, 100, 1000, 10_000)
     load = StepLoad(batch_tokens=2, kv_tokens=3, draft_depth=4, prefill_tokens=5)
     assert cost.milliseconds(load) == 1 + 20 + 300 + 4000 + 50_000
@@ -146,7 +122,6 @@ def test_waiting_requests_are_admitted_in_order_when_others_finish() -> None:
 
 
 def test_dropped_request_is_not_served() -> None:
-    """A request can be dropped while it waits, while it runs, and after it is gone."""
     several = batch(max_num_seqs=1)
     one, two = sequence(), sequence()
     several.add(one)
@@ -158,7 +133,6 @@ def test_dropped_request_is_not_served() -> None:
 
 
 def test_prefill_costs_only_uncached_tokens() -> None:
-    """The admitting step pays for the prompt tokens it computes and decodes nothing for the new request."""
     several = batch(SimulatedStepCost(0, 1, 0, 0, 1))
     several.add(ScheduledRequest(100, 10, DraftVerifyProcess(5, SimulatedDrafter(), (), Random(0))))
     first = several.step()
@@ -167,7 +141,6 @@ def test_prefill_costs_only_uncached_tokens() -> None:
 
 
 def test_throttling_slows_later_steps() -> None:
-    """The same load takes increasingly long, up to the limit."""
     several = batch(SimulatedStepCost(1000, 0, 0, 0, 0), parse_faults(("throttle=0.5",)))
     several.add(sequence())
     durations = [several.step().duration_ms for _ in range(20)]
@@ -180,7 +153,6 @@ TEXT_REQUEST = TextRequest(model="simulated", prompt="What is a step?", max_toke
 
 @given(st.text(), st.integers(0, 5))
 def test_text_depends_only_on_prompt_and_seed(prompt: str, seed: int) -> None:
-    """The same request gives the same words, and each word is one token."""
     request = TextRequest(model="simulated", prompt=prompt, max_tokens=400)
     answer = generate_text(request, seed=seed, mean_tokens=20)
     assert answer == generate_text(request, seed=seed, mean_tokens=20)
@@ -188,7 +160,6 @@ def test_text_depends_only_on_prompt_and_seed(prompt: str, seed: int) -> None:
 
 
 def test_prompt_seed_model_and_sample_change_the_text() -> None:
-    """Each part of the identity changes the text."""
     variants = [
         generate_text(
             TextRequest(model=model, prompt=prompt, max_tokens=400, ignore_eos=True, sample=sample),
@@ -207,7 +178,6 @@ def test_prompt_seed_model_and_sample_change_the_text() -> None:
 
 
 def test_answer_ends_naturally_or_at_its_limit() -> None:
-    """A lower limit truncates the same text; ignore_eos continues beyond its end; min_tokens is respected."""
     natural = generate_text(TEXT_REQUEST, seed=0, mean_tokens=20)
     assert natural.finish_reason == "stop"
     count = len(natural.words)
@@ -220,19 +190,16 @@ def test_answer_ends_naturally_or_at_its_limit() -> None:
 
 
 def test_natural_lengths_have_the_configured_mean() -> None:
-    """The mean over prompts is within four standard errors of the configured one."""
     lengths = [len(generate_text(TextRequest("m", str(i), 10_000), seed=0, mean_tokens=60).words) for i in range(500)]
     assert abs(sum(lengths) / 500 - 60) < 4 * 30 / math.sqrt(500)
 
 
 def test_each_word_is_one_token() -> None:
-    """The vocabulary has no duplicates; prompts count words and have at least one token."""
     assert len(set(VOCABULARY)) == len(VOCABULARY)
     assert (split_tokens("one two  three\nfour"), split_tokens("")) == (("one", "two", "three", "four"), ("",))
 
 
 def test_acceptance_is_parsed_by_category_and_position() -> None:
-    """The last position repeats, and unknown categories use the default."""
     acceptance = parse_acceptance("default=0.7, coding=0.8/0.6")
     assert acceptance.positions("coding", 4) == (0.8, 0.6, 0.6, 0.6)
     assert acceptance.positions("poetry", 2) == (0.7, 0.7)
@@ -241,54 +208,11 @@ def test_acceptance_is_parsed_by_category_and_position() -> None:
 
 @pytest.mark.parametrize("text", ["", "1.5", "x", "coding=0.5", "0.5,0.6", "default=0.5,=0.3", "0.5/"])
 def test_impossible_acceptance_is_rejected(text: str) -> None:
-    """The error names the acceptance option."""
     with pytest.raises(ConfigError, match="acceptance"):
         parse_acceptance(text)
 
 
-@pytest.mark.parametrize(
-    ("method", "depth", "match"),
-    [
-        (SimulatedMethod.NGRAM, 0, None),
-        (SimulatedMethod.NONE, 2, None),
-        (SimulatedMethod.MTP, 65, None),
-        (SimulatedMethod.NGRAM, 2, 1.5),
-    ],
-)
-def test_impossible_drafters_are_rejected(method: SimulatedMethod, depth: int, match: float | None) -> None:
-    """A drafter needs drafts, and drafts need a drafter."""
-    with pytest.raises(ConfigError):
-        make_drafter(method, depth, match)
-
-
-@pytest.mark.parametrize("text", ["nonsense", "truncate=2", "miscount=x", "never-ready=3", "stall=-1"])
-def test_impossible_faults_are_rejected(text: str) -> None:
-    """A fault without effect would make its test meaningless."""
-    with pytest.raises(ConfigError, match="fault"):
-        parse_faults((text,))
-
-
-def test_fault_given_twice_is_rejected() -> None:
-    """Two values for one fault are an error."""
-    with pytest.raises(ConfigError, match="twice"):
-        parse_faults(("stall", "stall=4"))
-
-
-@pytest.mark.parametrize("wrong", [{"max_num_seqs": 0}, {"time_scale": -1.0}, {"output_mean_tokens": 0.0}])
-def test_impossible_simulator_settings_are_rejected(wrong: dict[str, float]) -> None:
-    """The error is raised at the start, not at a request."""
-    with pytest.raises(ConfigError):
-        SimulatorConfig(**wrong)  # type: ignore[arg-type]
-
-
-def test_negative_costs_are_rejected() -> None:
-    """A step cannot take negative time."""
-    with pytest.raises(ConfigError, match="per_kv_ms"):
-        SimulatedStepCost(per_kv_ms=-1)
-
-
 def test_category_is_found_by_prompt_turns_or_messages(tmp_path: Path) -> None:
-    """The latest known turn determines the category; unknown text has the default."""
     file = tmp_path / "prompts.jsonl"
     file.write_text(
         '{"id": 1, "category": "coding", "prompt": "sort"}\n\n'
@@ -309,7 +233,6 @@ def test_category_is_found_by_prompt_turns_or_messages(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"id": 1}'])
 def test_bad_line_of_a_prompt_file_is_named(tmp_path: Path, line: str) -> None:
-    """The message contains the line number."""
     file = tmp_path / "prompts.jsonl"
     file.write_text(f'{{"prompt": "x"}}\n{line}\n')
     with pytest.raises(ConfigError, match="line 2"):
@@ -319,7 +242,6 @@ def test_bad_line_of_a_prompt_file_is_named(tmp_path: Path, line: str) -> None:
 @settings(max_examples=20)
 @given(st.integers(1, 12), st.integers(0, 3))
 def test_batch_serves_every_request_to_its_end(streams: int, depth: int) -> None:
-    """In any order, each request gets exactly its tokens."""
     several = batch(max_num_seqs=3)
     requests = [sequence(tokens=5 + index, depth=depth) for index in range(streams)]
     for each in requests:
@@ -328,3 +250,26 @@ def test_batch_serves_every_request_to_its_end(streams: int, depth: int) -> None
         several.step()
         several.retire()
     assert [each.generation.produced for each in requests] == [5 + index for index in range(streams)]
+
+
+IMPOSSIBLE: dict[str, Callable[[], object]] = {
+    "n-gram without drafts": partial(make_drafter, SimulatedMethod.NGRAM, 0),
+    "drafts without a drafter": partial(make_drafter, SimulatedMethod.NONE, 2),
+    "too many drafts": partial(make_drafter, SimulatedMethod.MTP, 65),
+    "probability above 1": partial(make_drafter, SimulatedMethod.NGRAM, 2, 1.5),
+    **{
+        text: partial(parse_faults, (text,))
+        for text in ("nonsense", "truncate=2", "miscount=x", "never-ready=3", "stall=-1")
+    },
+    "fault given twice": partial(parse_faults, ("stall", "stall=4")),
+    "no sequences": partial(SimulatorConfig, max_num_seqs=0),
+    "negative time": partial(SimulatorConfig, time_scale=-1.0),
+    "no output": partial(SimulatorConfig, output_mean_tokens=0.0),
+    "negative cost": partial(SimulatedStepCost, per_kv_ms=-1),
+}
+
+
+@pytest.mark.parametrize("make", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_settings_are_rejected_at_the_start(make: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError):
+        make()

@@ -136,14 +136,6 @@ def test_a_kill_at_any_write_loses_and_repeats_no_record(tmp_path: Path, after: 
     pytest.fail("compaction did not end")
 
 
-def test_compaction_is_repeatable(tmp_path: Path) -> None:
-    plan, store = measured(tmp_path / "run")
-    compact(plan, store)
-    before = contents(store)
-    compact(plan, store)
-    assert contents(store) == before
-
-
 def test_a_reader_continues_in_the_compacted_files_when_its_parts_are_removed(tmp_path: Path) -> None:
     plan, store = measured(tmp_path / "run")
     points, point = PointStore(store, Path()), plan.points[0]

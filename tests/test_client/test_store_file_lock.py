@@ -118,15 +118,6 @@ def test_folder_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:
             exclusive_lock(folder / "out" / "a.lock", "me").__enter__()
 
 
-def test_unwritable_folder_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(NotDurable) as caught:
-        exclusive_lock(tmp_path / "file" / "a.lock", "me").__enter__()
-
-    assert caught.value.reason == "NotWritable"
-
-
 def test_plan_runs_once_at_a_time_in_one_folder(tmp_path: Path) -> None:
     results, other = FolderStore(tmp_path / "a"), SyntheticRun(drafts=4).plan
     with (
@@ -145,8 +136,10 @@ def test_lock_has_no_effect_in_s3(s3_store: S3Store) -> None:
         assert s3_store.keys() == []
 
 
-def test_folder_that_cannot_be_created_is_named() -> None:
-    with pytest.raises(
-        NotDurable, match=r"^/proc/nowhere/x: the folder cannot be created \(.+\): choose another folder$"
-    ):
-        exclusive_lock(Path("/proc/nowhere/x/a.lock"), "me").__enter__()
+def test_unwritable_folder_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(NotDurable) as caught:
+        exclusive_lock(tmp_path / "file" / "a.lock", "me").__enter__()
+
+    assert caught.value.reason == "NotWritable"

@@ -19,10 +19,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return FolderStore(tmp_path / "results") if request.param == "folder" else request.getfixturevalue("s3_store")
 
 
-def test_get_returns_what_was_put(store: Store) -> None:
-    store.put("a/b.json", b"{}")
-
-    assert store.get("a/b.json") == b"{}"
+@pytest.mark.parametrize("data", [b"{}", b"", BIG], ids=["small", "empty", "large"])
+def test_object_is_created_once_and_read_as_it_was_put(store: Store, data: bytes) -> None:
+    """The same content may be put again; another is a conflict, and changes nothing."""
+    store.put("a/b.json", data)
+    store.put("a/b.json", data)
+    with pytest.raises(NotDurable, match="already exists with other content") as caught:
+        store.put("a/b.json", data[::-1] + b"x")
+    assert caught.value.reason == "Conflict"
+    assert store.get("a/b.json") == data
 
 
 def test_get_of_a_missing_object_returns_none(store: Store) -> None:
@@ -33,29 +38,6 @@ def test_get_of_a_missing_object_returns_none(store: Store) -> None:
     assert store.get("a/b.json/c") is None
 
 
-def test_empty_object_is_an_object(store: Store) -> None:
-    store.put("empty", b"")
-
-    assert store.get("empty") == b""
-
-
-def test_same_content_may_be_put_again(store: Store) -> None:
-    store.put("plan.json", b"same")
-    store.put("plan.json", b"same")
-
-    assert store.get("plan.json") == b"same"
-
-
-def test_different_content_is_a_conflict_and_changes_nothing(store: Store) -> None:
-    store.put("plan.json", b"first")
-
-    with pytest.raises(NotDurable, match="already exists with other content") as caught:
-        store.put("plan.json", b"second")
-
-    assert caught.value.reason == "Conflict"
-    assert store.get("plan.json") == b"first"
-
-
 def test_removed_object_does_not_exist_and_may_be_removed_again(store: Store) -> None:
     store.put("a/b.parquet", b"1")
     store.put("a/c.parquet", b"2")
@@ -64,23 +46,6 @@ def test_removed_object_does_not_exist_and_may_be_removed_again(store: Store) ->
         store.remove(key)
 
     assert store.keys("") == ["a/c.parquet"]
-
-
-def test_large_object_is_stored_completely(store: Store) -> None:
-    store.put("big.parquet", BIG)
-
-    assert store.get("big.parquet") == BIG
-
-
-def test_large_object_is_created_only_once(store: Store) -> None:
-    store.put("big.parquet", BIG)
-    store.put("big.parquet", BIG)
-
-    with pytest.raises(NotDurable) as caught:
-        store.put("big.parquet", BIG[::-1])
-
-    assert caught.value.reason == "Conflict"
-    assert store.get("big.parquet") == BIG
 
 
 def test_exactly_one_of_many_concurrent_writers_wins(store: Store) -> None:

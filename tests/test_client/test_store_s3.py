@@ -30,6 +30,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "get": lambda store: store.get("plan.json"),
     "keys": lambda store: store.keys("points/"),
 }
+UNREACHABLE = f"http://127.0.0.1:{free_port()}"
 operations = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 
 
@@ -45,27 +46,28 @@ def failure_of(store: Store, operation: Callable[[Store], object]) -> NotDurable
 
 
 @operations
-def test_missing_bucket_is_named(
-    operation: Callable[[Store], object], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("wrong", "reason", "words"),
+    [
+        ({"bucket": "no-such-bucket"}, "BucketMissing", "'no-such-bucket' does not exist"),
+        ({"key": "WRONG"}, "CredentialsRefused", "check the access key"),
+        ({"secret": "WRONG"}, "CredentialsRefused", "check the access key"),
+        ({"endpoint": UNREACHABLE}, "S3Away", UNREACHABLE),
+    ],
+    ids=["bucket", "key", "secret", "endpoint"],
+)
+def test_wrong_access_is_reported(  # noqa: PLR0917 -- the columns of the table
+    wrong: dict[str, str],
+    reason: str,
+    words: str,
+    operation: Callable[[Store], object],
+    s3_access: S3Access,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failure = failure_of(store_of(replace(s3_access, bucket="no-such-bucket"), monkeypatch), operation)
+    failure = failure_of(store_of(replace(s3_access, **wrong), monkeypatch), operation)
 
-    assert failure.reason == "BucketMissing"
-    assert "'no-such-bucket' does not exist" in str(failure)
-    assert "create it" in str(failure)
-
-
-@operations
-@pytest.mark.parametrize("field", ["key", "secret"])
-def test_wrong_credentials_are_reported(
-    field: str, operation: Callable[[Store], object], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong = replace(s3_access, key="WRONG") if field == "key" else replace(s3_access, secret="WRONG")
-
-    failure = failure_of(store_of(wrong, monkeypatch), operation)
-
-    assert failure.reason == "CredentialsRefused"
-    assert "check the access key" in str(failure)
+    assert failure.reason == reason
+    assert words in str(failure)
 
 
 @operations
@@ -80,18 +82,6 @@ def test_missing_credentials_are_reported(
 
     assert failure.reason == "CredentialsRefused"
     assert "AWS_ACCESS_KEY_ID" in str(failure)
-
-
-@operations
-def test_unreachable_endpoint_is_reported(
-    operation: Callable[[Store], object], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unreachable = replace(s3_access, endpoint=f"http://127.0.0.1:{free_port()}")
-
-    failure = failure_of(store_of(unreachable, monkeypatch), operation)
-
-    assert failure.reason == "S3Away"
-    assert unreachable.endpoint in str(failure)
 
 
 @operations

@@ -13,7 +13,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_client.errors import BadInput
@@ -62,19 +62,36 @@ def parse_wire(wire: bytes, cuts: list[int], *, closed: bool = True) -> ParsedRe
     return run_to_completion(parse_response(reads, list(range(len(reads))), closed=closed))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.integers(1, 140), max_size=6, unique=True))
-async def test_response_is_complete_however_it_is_split(cuts: list[int]) -> None:
-    wire = b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + chunk(b"data: 1\n\n") + chunk(b"data: 2\n\n") + b"0\r\n\r\n"
-    places = [0, *sorted({min(cut, len(wire)) for cut in cuts}), len(wire)]
-    exchange = await run_exchange(*(wire[start:end] for start, end in pairwise(places)), ScriptAction.STALL)
+IDENTITY = b"HTTP/1.1 200 OK\r\ncontent-length: "
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "body"),
+    [
+        ([b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD, chunk(DONE), b"0\r\n\r\n", ScriptAction.STALL], DONE),
+        ([HEAD + chunk(DONE) + b"0\r\n\r\n", ScriptAction.RESET], DONE),
+        (
+            [HEAD, b"8\r\n", b"xyz0\r\n\r\n", b"\r\n", chunk(b"more"), b"0\r\n\r\n", ScriptAction.STALL],
+            b"xyz0\r\n\r\nmore",
+        ),
+        ([IDENTITY + b"6\r\n\r\nabc", b"def", ScriptAction.STALL], b"abcdef"),
+        ([b"HTTP/1.1 200 OK\r\n\r\nabc", b"def"], b"abcdef"),
+        ([IDENTITY + b"3\r\n\r\nabcHTTP/1.1 500 X\r\n\r\n"], b"abc"),
+    ],
+    ids=[
+        "open connection",
+        "reset",
+        "end marker in a chunk",
+        "content length",
+        "end of connection",
+        "data after the end",
+    ],
+)
+async def test_end_of_the_body_is_found(script: Script, body: bytes) -> None:
+    exchange = await run_exchange(*script)
     assert (exchange.status, exchange.error) == (200, None)
-    assert b"".join(one.data for one in exchange.arrivals) == b"data: 1\n\ndata: 2\n\n"
-
-
-async def test_end_of_a_chunked_body_is_detected_on_an_open_connection() -> None:
-    exchange = await run_exchange(HEAD, chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n", ScriptAction.STALL)
-    assert exchange.error is None
+    assert b"".join(one.data for one in exchange.arrivals) == body
 
 
 async def test_end_of_body_split_over_reads_is_detected() -> None:
@@ -92,18 +109,6 @@ async def test_done_marker_inside_an_event_does_not_end_the_stream(monkeypatch: 
     exchange = await run_exchange(HEAD, *parts, chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n", ScriptAction.STALL)
     assert exchange.error is None
     assert len(exchange.arrivals) == 26
-
-
-async def test_complete_response_before_a_reset_is_accepted() -> None:
-    exchange = await run_exchange(HEAD + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n", ScriptAction.RESET)
-    assert exchange.error is None
-
-
-async def test_end_marker_bytes_inside_a_chunk_do_not_end_the_response() -> None:
-    tricky = b"x" * 10 + b"0\r\n\r\n"
-    first, rest = chunk(tricky)[:-2], chunk(tricky)[-2:]
-    exchange = await run_exchange(HEAD, first, rest, chunk(b"more"), b"0\r\n\r\n", ScriptAction.STALL)
-    assert b"".join(one.data for one in exchange.arrivals) == tricky + b"more"
 
 
 @pytest.mark.parametrize("cut", [0, 3])
@@ -126,21 +131,6 @@ async def test_data_after_the_done_event_is_not_read(monkeypatch: pytest.MonkeyP
     assert b"ping" not in body
 
 
-async def test_invalid_chunk_on_a_closed_connection_is_malformed() -> None:
-    exchange = await run_exchange(HEAD, chunk(b"data: x\n\n"), b"zz\r\n")
-    assert exchange.error_class is ErrorClass.MALFORMED
-
-
-async def test_body_with_a_content_length_ends_with_its_last_byte() -> None:
-    exchange = await run_exchange(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nabc", b"def", ScriptAction.STALL)
-    assert (exchange.error, b"".join(one.data for one in exchange.arrivals)) == (None, b"abcdef")
-
-
-async def test_body_without_a_content_length_ends_with_the_connection() -> None:
-    exchange = await run_exchange(b"HTTP/1.1 200 OK\r\n\r\nabc", b"def")
-    assert (exchange.error, b"".join(one.data for one in exchange.arrivals)) == (None, b"abcdef")
-
-
 @pytest.mark.parametrize("status", [101, 204, 304])
 async def test_bodiless_response_ends_with_its_head_on_an_open_connection(status: int) -> None:
     head = b"HTTP/1.1 %d X\r\nConnection: keep-alive, upgrade\r\nUpgrade: h2c\r\n\r\n" % status
@@ -149,11 +139,6 @@ async def test_bodiless_response_ends_with_its_head_on_an_open_connection(status
     assert pending_response.error_class is None, "the transport does not wait for the timeout"
     exchange = run_to_completion(pending_response.read())
     assert (exchange.status, exchange.error_class) == (status, ErrorClass.MALFORMED)
-
-
-async def test_data_after_the_end_is_not_part_of_the_response() -> None:
-    exchange = await run_exchange(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabcHTTP/1.1 500 X\r\n\r\n")
-    assert (exchange.status, exchange.error, len(exchange.arrivals)) == (200, None, 1)
 
 
 async def test_request_larger_than_the_socket_buffer_is_sent_completely() -> None:
@@ -289,7 +274,7 @@ def test_request_is_encoded_as_http_1_1() -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.lists(st.integers(0, 500), max_size=20))
 def test_body_does_not_depend_on_how_the_bytes_are_split(bodies: list[bytes], cuts: list[int]) -> None:
-    wire = HEAD + b"".join(map(chunk, bodies)) + b"0\r\n\r\n"
+    wire = b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"".join(map(chunk, bodies)) + b"0\r\n\r\n"
     found = parse_wire(wire, cuts)
     assert found.complete
     assert b"".join(one.data for one in found.arrivals) == b"".join(bodies)
@@ -317,33 +302,26 @@ def test_a_parsed_answer_leaves_no_garbage() -> None:
         gc.enable()
 
 
-def test_kernel_timestamp_is_converted_to_the_monotonic_clock() -> None:
-    poll_passes = [PollPass(1_000, WALL_NS), PollPass(2_000, WALL_NS)]
-    assert arrival_times([stamp(900), stamp(1_500)], poll_passes) == ([900, 1_500], True)
+FIRST, SECOND = PollPass(1_000, WALL_NS), PollPass(2_000, WALL_NS)
 
 
-def test_data_received_during_a_read_pass_keeps_its_timestamp() -> None:
-    assert arrival_times([stamp(1_700)], [PollPass(1_000, WALL_NS, until_ns=1_800)]) == ([1_700], True)
-
-
-@pytest.mark.parametrize("invalid_stamp", [b"", stamp(10**12), b"short"])
-def test_read_without_a_valid_timestamp_uses_the_user_space_time(invalid_stamp: bytes) -> None:
-    poll_passes = [PollPass(1_000, WALL_NS), PollPass(2_000, WALL_NS)]
-    assert arrival_times([stamp(900), invalid_stamp], poll_passes) == ([900, 2_000], False)
-
-
-def test_timestamp_before_the_request_was_sent_is_discarded() -> None:
-    poll_passes = [PollPass(1_000, WALL_NS)]
-    assert arrival_times([stamp(900)], poll_passes, since_ns=900) == ([900], True)
-    assert arrival_times([stamp(900)], poll_passes, since_ns=901) == ([1_000], False)
-
-
-def test_timestamp_is_discarded_while_the_clock_offset_is_unknown() -> None:
-    assert arrival_times([stamp(900)], [PollPass(1_000, None)]) == ([1_000], False)
-
-
-def test_no_reads_give_no_timestamps() -> None:
-    assert arrival_times([], []) == ([], True)
+@pytest.mark.parametrize(
+    ("stamps", "passes", "since_ns", "expected"),
+    [
+        ([], [], 0, ([], True)),
+        ([stamp(900), stamp(1_500)], [FIRST, SECOND], 0, ([900, 1_500], True)),
+        ([stamp(1_700)], [PollPass(1_000, WALL_NS, until_ns=1_800)], 0, ([1_700], True)),  # during the read pass
+        *(([stamp(900), bad], [FIRST, SECOND], 0, ([900, 2_000], False)) for bad in (b"", stamp(10**12), b"short")),
+        ([stamp(900)], [FIRST], 900, ([900], True)),
+        ([stamp(900)], [FIRST], 901, ([1_000], False)),  # before the request was sent
+        ([stamp(900)], [PollPass(1_000, None)], 0, ([1_000], False)),  # the offset of the clocks is unknown
+        ([stamp(900), stamp(800)], [FIRST, SECOND], 0, ([900, 900], True)),  # times never decrease
+    ],
+)
+def test_arrivals_have_the_kernels_time_if_it_is_possible(
+    stamps: list[bytes], passes: list[PollPass], since_ns: int, expected: tuple[list[int], bool]
+) -> None:
+    assert arrival_times(stamps, passes, since_ns=since_ns) == expected
 
 
 def test_clock_step_invalidates_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,8 +334,3 @@ def test_clock_step_invalidates_the_offset(monkeypatch: pytest.MonkeyPatch) -> N
     clock = KernelClock()
     assert clock.start_pass().offset_ns == real + 1_000
     assert clock.start_pass().offset_ns is None
-
-
-def test_timestamps_of_a_connection_never_decrease() -> None:
-    poll_passes = [PollPass(1_000, WALL_NS), PollPass(2_000, WALL_NS)]
-    assert arrival_times([stamp(900), stamp(800)], poll_passes)[0] == [900, 900]

@@ -95,18 +95,6 @@ def test_mid_stream_error_event_is_reported() -> None:
         data_of(b'data: a\n\nerror: {"message": "out of memory"}\n\n')
 
 
-def test_comments_other_fields_and_events_without_data_are_skipped() -> None:
-    assert data_of(b": keep-alive\n\nevent: ping\nid: 1\nretry: 3\n\ndata: x\n\n") == ["x"]
-
-
-def test_only_one_space_after_the_colon_is_removed() -> None:
-    assert data_of(b"data:a\n\ndata: a\n\ndata:  a \n\n") == ["a", "a", " a "]
-
-
-def test_byte_order_mark_is_skipped() -> None:
-    assert data_of(b"\xef\xbb\xbfdata: x\n\n") == ["x"]
-
-
 @pytest.mark.parametrize("rest", [b"data: {", b"data: x", b"data: x\n"])
 def test_data_after_the_last_blank_line_is_no_event(rest: bytes) -> None:
     assert data_of(b"data: x\n\n" + rest) == ["x"]

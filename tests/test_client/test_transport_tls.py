@@ -54,6 +54,25 @@ def any_tls(request: pytest.FixtureRequest, trusted_tls: ssl.SSLContext) -> ssl.
     return trusted_tls
 
 
+MakeAnswer = Callable[[RawTlsConnection], bytes]
+
+
+async def answered(tls: ssl.SSLContext, make: MakeAnswer, *, stays_open: bool = False) -> HttpExchange:
+    """Return the exchange with a server that sends this ciphertext after the request."""
+    over = asyncio.Event()
+
+    async def serve(server: RawTlsConnection) -> None:
+        await server.send(await server.shake_hands())
+        await server.receive_request()
+        await server.send(make(server))
+        await (over.wait() if stays_open else server.pause())
+
+    async with serve_raw_tls(tls, serve) as url, KernelTransport(idle_timeout_s=20) as transport:
+        exchange = await send(transport, url)
+        over.set()
+        return exchange
+
+
 # Records.
 
 
@@ -97,14 +116,7 @@ async def test_record_split_over_reads_has_the_time_of_its_last_byte(trusted_tls
 
 
 async def test_records_of_one_read_have_its_time_and_are_marked(trusted_tls: ssl.SSLContext) -> None:
-    async def serve(server: RawTlsConnection) -> None:
-        await server.send(await server.shake_hands())
-        await server.receive_request()
-        await server.send(server.encrypt(*ANSWER))
-        await server.pause()
-
-    async with serve_raw_tls(trusted_tls, serve) as url, KernelTransport() as transport:
-        exchange = await send(transport, url)
+    exchange = await answered(trusted_tls, lambda server: server.encrypt(*ANSWER))
     events = run_to_completion(parse_events(exchange.arrivals))
     assert [one.coalesced for one in events] == [True, True, False]
     assert {one.ns for one in events} == {exchange.first_byte_ns}
@@ -177,65 +189,34 @@ async def test_request_larger_than_the_socket_buffers_arrives_whole(trusted_tls:
 # Ends of connections.
 
 
-async def test_server_that_closes_inside_a_record_resets_the_answer(any_tls: ssl.SSLContext) -> None:
-    async def serve(server: RawTlsConnection) -> None:
-        await server.send(await server.shake_hands())
-        await server.receive_request()
-        await server.send(server.encrypt(CHUNKED + event("1")) + server.encrypt(event("2"))[:-3])
-
-    async with serve_raw_tls(any_tls, serve) as url, KernelTransport() as transport:
-        exchange = await send(transport, url)
-    assert exchange.error_class is ErrorClass.RESET
-    assert exchange.error == "ECONNRESET: the server closed the connection without a TLS close_notify"
-    assert body_of(exchange) == b"data: 1\n\n"
+def cut(server: RawTlsConnection) -> bytes:
+    return server.encrypt(CHUNKED + event("1")) + server.encrypt(event("2"))[:-3]
 
 
-@pytest.mark.parametrize("closes", [True, False])
-async def test_body_that_ends_with_the_connection_needs_a_close_notify(
-    any_tls: ssl.SSLContext, *, closes: bool
+def damaged(server: RawTlsConnection) -> bytes:
+    good, changed = server.encrypt(CHUNKED + event("1")), bytearray(server.encrypt(event("2")))
+    changed[-1] ^= 1
+    return good + bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("make", "stays_open", "error"),
+    [
+        (cut, False, "ECONNRESET: the server closed the connection without a TLS close_notify"),
+        (damaged, True, "decryption failed or bad record mac"),
+        (lambda server: server.encrypt(HEAD + b"data: 1\n\n"), False, "without a TLS close_notify"),
+        (lambda server: server.encrypt(HEAD + b"data: 1\n\n") + server.close_notify(), False, None),
+        (lambda server: server.encrypt(HEAD + b"data: 1\n\n") + server.close_notify(), True, None),
+    ],
+    ids=["inside a record", "invalid record", "no close_notify", "close_notify", "close_notify and open"],
+)
+async def test_an_answer_ends_only_with_a_whole_body_or_a_close_notify(
+    any_tls: ssl.SSLContext, *, make: MakeAnswer, stays_open: bool, error: str | None
 ) -> None:
-    async def serve(server: RawTlsConnection) -> None:
-        await server.send(await server.shake_hands())
-        await server.receive_request()
-        await server.send(server.encrypt(HEAD + b"data: 1\n\n") + (server.close_notify() if closes else b""))
-
-    async with serve_raw_tls(any_tls, serve) as url, KernelTransport() as transport:
-        exchange = await send(transport, url)
-    assert exchange.error_class is (None if closes else ErrorClass.RESET)
-    assert body_of(exchange) == b"data: 1\n\n"
-
-
-async def test_close_notify_ends_an_answer_although_the_connection_stays_open(any_tls: ssl.SSLContext) -> None:
-    over = asyncio.Event()
-
-    async def serve(server: RawTlsConnection) -> None:
-        await server.send(await server.shake_hands())
-        await server.receive_request()
-        await server.send(server.encrypt(HEAD + b"data: 1\n\n") + server.close_notify())
-        await over.wait()
-
-    async with serve_raw_tls(any_tls, serve) as url, KernelTransport(idle_timeout_s=20) as transport:
-        exchange = await send(transport, url)
-        over.set()
-    assert (exchange.error, body_of(exchange)) == (None, b"data: 1\n\n")
-
-
-async def test_invalid_record_resets_the_answer_after_the_content_before_it(any_tls: ssl.SSLContext) -> None:
-    over = asyncio.Event()
-
-    async def serve(server: RawTlsConnection) -> None:
-        await server.send(await server.shake_hands())
-        await server.receive_request()
-        good, changed = server.encrypt(CHUNKED + event("1")), bytearray(server.encrypt(event("2")))
-        changed[-1] ^= 1
-        await server.send(good + bytes(changed))
-        await over.wait()
-
-    async with serve_raw_tls(any_tls, serve) as url, KernelTransport(idle_timeout_s=20) as transport:
-        exchange = await send(transport, url)
-        over.set()
-    assert exchange.error_class is ErrorClass.RESET
-    assert "decryption failed or bad record mac" in (exchange.error or "")
+    """The content before the end is kept."""
+    exchange = await answered(any_tls, make, stays_open=stays_open)
+    assert exchange.error_class is (ErrorClass.RESET if error else None)
+    assert (error or "") in (exchange.error or "")
     assert body_of(exchange) == b"data: 1\n\n"
 
 

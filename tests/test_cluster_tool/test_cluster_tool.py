@@ -12,7 +12,6 @@ import boto3
 import pytest
 
 from specbench_cluster import Build, Cluster, cli
-from specbench_testing.cluster import Cluster as Kubernetes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -36,13 +35,6 @@ for address in (("192.0.2.1", 80), ("10.244.0.1", 10250)):
     raise SystemExit(f"reached {address}")
 print("all well")
 """
-
-
-@pytest.fixture(scope="module")
-def ground(cluster: Kubernetes) -> Cluster:
-    if cluster.ground is None:
-        pytest.skip("SPECBENCH_KUBECONFIG is a cluster that this tool did not start")
-    return cluster.ground
 
 
 @pytest.fixture(scope="module")

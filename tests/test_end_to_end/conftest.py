@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from specbench_cluster import Cluster as Ground
 from specbench_cluster import ClusterError
 from specbench_cluster.product import Product
 from specbench_testing.cluster import Cluster
@@ -14,13 +15,11 @@ from specbench_testing.installed_product import InstalledProduct
 
 
 @pytest.fixture(scope="session")
-def product(cluster: Cluster, image: str) -> Iterator[InstalledProduct]:
+def product(cluster: Cluster, ground: Ground, image: str) -> Iterator[InstalledProduct]:
     """Installs a separate release, so that existing releases stay unchanged."""
-    if cluster.ground is None:
-        pytest.skip("SPECBENCH_KUBECONFIG is a foreign cluster: S3 and kills need the one that hack/cluster makes")
     name = f"end-to-end-{uuid.uuid4().hex[:6]}"
-    release = Product(cluster.ground, release=name, system=f"{name}-system", image=image)
-    installed = InstalledProduct(cluster, cluster.ground, release, name)
+    release = Product(ground, release=name, system=f"{name}-system", image=image)
+    installed = InstalledProduct(cluster, ground, release, name)
     try:
         installed.install()
         yield installed

@@ -14,7 +14,8 @@ import pytest
 
 from peers.kwok.stages import OUT_OF_MEMORY
 from specbench_api import API_VERSION
-from specbench_testing.api_server_runs import Definition, install_campaign_definition
+from specbench_cluster import Cluster as Ground
+from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.kwok_nodes import placement
@@ -31,10 +32,9 @@ NAME = "matrix"
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[SimulatedSite]:
-    if cluster.ground is None:
-        pytest.skip("the S3 server of hack/cluster is needed")
-    install_campaign_definition(cluster)
+def site(
+    cluster: Cluster, ground: Ground, crd: Definition, campaign_crd: Definition, tmp_path: Path
+) -> Iterator[SimulatedSite]:
     with simulated_site(cluster, tmp_path) as found:
         yield found
 

@@ -7,7 +7,7 @@ kill before a write leaves is what a kill after the previous write leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,12 @@ from specbench_testing.client_crash_points import enumerate_client
 from specbench_testing.crash_points import (
     API_FAULTS,
     STORE_FAULTS,
-    CrashPoint,
     Enumeration,
     Select,
     every_write,
     one_of_each_kind,
 )
-from specbench_testing.fault_proxy import FaultKind, WriteKey
+from specbench_testing.fault_proxy import FaultKind
 from specbench_testing.light_cluster import light_cluster
 from specbench_testing.operator_crash_points import LIVES, MEASURED, Life, enumerate_operator
 from specbench_testing.s3 import S3Server
@@ -102,25 +101,3 @@ def test_a_run_survives_every_fault_at_every_write_of_the_operator(tmp_path: Pat
 @pytest.mark.timeout(10_800)
 def test_a_run_survives_every_fault_at_every_write_of_the_client(tmp_path: Path) -> None:
     assert client_enumeration(tmp_path, every_write(STORE_FAULTS)).failures == []
-
-
-FIRST, EQUAL, OTHER = (WriteKey(f"create Job RUN-g{number}") for number in ("0-0", "1-0", "0-0-client"))
-
-
-@pytest.mark.parametrize(
-    ("select", "chosen"), [(every_write, [FIRST, EQUAL, OTHER]), (one_of_each_kind, [FIRST, OTHER])]
-)
-def test_crash_points_are_generated_from_the_writes(
-    select: Callable[[tuple[FaultKind, ...]], Select], chosen: list[WriteKey]
-) -> None:
-    points_of = select(KILLED_AFTER)
-    assert points_of("a life", [FIRST, EQUAL, OTHER]) == [
-        CrashPoint("a life", kind, key) for key in chosen for kind in KILLED_AFTER
-    ]
-    assert points_of("another life", [FIRST, OTHER]) == [], "an earlier life has them"
-
-
-def test_a_crash_point_that_is_not_tried_is_a_failure() -> None:
-    found = Enumeration()
-    found.lived("a life", [FIRST], every_write(KILLED_AFTER))
-    assert found.failures == [f"a life: {kind}: create Job RUN-g0-0: not tried" for kind in KILLED_AFTER]

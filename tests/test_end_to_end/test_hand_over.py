@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from specbench_cluster import Cluster as Ground
 from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import Cluster
 from specbench_testing.cluster_run import ClusterRun
@@ -34,9 +35,7 @@ PARTITIONS = ["disconnected", "delayed"]
 
 
 @pytest.fixture
-def nodes(cluster: Cluster, crd: Definition) -> KwokNodes:
-    if cluster.ground is None:
-        pytest.skip("the S3 server of hack/cluster is needed")
+def nodes(cluster: Cluster, ground: Ground, crd: Definition) -> KwokNodes:
     return KwokNodes(cluster)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from specbench_cluster import Cluster as Ground
 from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import Cluster
 from specbench_testing.cluster_run import ClusterRun
@@ -32,9 +33,7 @@ MEMORY_LIMIT_MIB = 512
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[SimulatedSite]:
-    if cluster.ground is None:
-        pytest.skip("the S3 server of hack/cluster is needed")
+def site(cluster: Cluster, ground: Ground, crd: Definition, tmp_path: Path) -> Iterator[SimulatedSite]:
     settings = {"SPECBENCH_WORKER_STUCK_S": "10", "SPECBENCH_S3_LOOK_DEADLINE_S": "15"}
     with simulated_site(cluster, tmp_path, settings=settings) as found:
         yield found

@@ -26,14 +26,17 @@ def engine_python() -> str:
     return found.stdout.strip()
 
 
+def _paths_printed_by(*command: str) -> dict[str, str]:
+    """The paths of models by role, which a program makes and prints."""
+    found: dict[str, str] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return found
+
+
 @pytest.fixture(scope="session")
 def tiny(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Tiny models by role: target, noisy, shallow, strange, heads."""
-    folder = tmp_path_factory.mktemp("tiny")
-    script = [engine_python, str(Path(__file__).with_name("tiny_models.py")), str(folder)]
-    made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, str] = json.loads(made.stdout)
-    return found
+    script = str(Path(__file__).with_name("tiny_models.py"))
+    return _paths_printed_by(engine_python, script, str(tmp_path_factory.mktemp("tiny")))
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +52,11 @@ def specbench_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def demo_models() -> dict[str, str]:
     """The demo's target and drafter as GGUF files, made once per machine."""
-    script = [sys.executable, str(ROOT / "hack" / "models" / "demo_model")]
-    made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, str] = json.loads(made.stdout)
-    return found
+    return _paths_printed_by(sys.executable, str(ROOT / "hack" / "models" / "demo_model"))
+
+
+@pytest.fixture(scope="session")
+def demo_folders(engine_python: str, demo_models: dict[str, str]) -> dict[str, str]:
+    """The demo's model as Hugging Face folders, made once per machine: target and noisy."""
+    gguf, script = demo_models["drafter"], str(Path(__file__).with_name("demo_models.py"))
+    return _paths_printed_by(engine_python, script, gguf, str(Path(gguf).parent / "hf"))

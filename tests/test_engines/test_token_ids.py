@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +23,7 @@ from specbench_testing.conversation_turns import context, row
 from specbench_testing.load_loops import LoopDriver
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
-ROOT = Path(__file__).parents[2]
+
 START_S = 600
 ROWS = [
     row("colour", "Name a colour.", "Repeat that colour five times."),
@@ -36,21 +33,6 @@ MARK = "<|im_start|>"
 """A special token of the model that does not end an answer; its id is 1."""
 FORCED = {"logit_bias": {"1": 100}}
 """Makes the engine answer with this token only."""
-
-
-@pytest.fixture(scope="module")
-def models(engine_python: str) -> dict[str, str]:
-    """The demo's model: `gguf` as a file, `folder` in Hugging Face format; made once per machine."""
-    made = _json([sys.executable, str(ROOT / "hack" / "models" / "demo_model")])
-    script = str(Path(__file__).with_name("demo_models.py"))
-    folders = _json([engine_python, script, made["drafter"], str(Path(made["drafter"]).parent / "hf")])
-    return {"gguf": made["target"], "folder": folders["target"]}
-
-
-def _json(command: list[str]) -> dict[str, str]:
-    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, str] = json.loads(made.stdout)
-    return found
 
 
 def engine_of(kind: EngineKind, python: str, path: str) -> Engine:
@@ -84,11 +66,17 @@ async def records_of(url: str, kind: EngineKind, template: AppliedTemplate | Non
 
 @pytest.mark.parametrize("kind", [EngineKind.TRANSFORMERS, EngineKind.LLAMA_CPP, EngineKind.VLLM])
 async def test_token_ids_and_messages_give_the_same_answers(
-    kind: EngineKind, models: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
+    kind: EngineKind,
+    *,
+    demo_models: dict[str, str],
+    demo_folders: dict[str, str],
+    engine_python: str,
+    specbench_path: str,
+    tmp_path: Path,
 ) -> None:
-    declared = ChatTemplate(applied_by="Client", tokenizer=models["folder"])
+    declared = ChatTemplate(applied_by="Client", tokenizer=demo_folders["target"])
     template = load_template(declared, Target(name="smol"), tmp_path)
-    path = models["gguf"] if kind is EngineKind.LLAMA_CPP else models["folder"]
+    path = demo_models["target"] if kind is EngineKind.LLAMA_CPP else demo_folders["target"]
     order = LaunchRequest(engine_of(kind, engine_python, specbench_path), Target(name="smol", path=path), None, slots=1)
     launch = LAUNCHERS[kind].launch(order)
     async with EngineProcess(launch, tmp_path, tmp_path / "engine.log") as engine:

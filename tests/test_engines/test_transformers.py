@@ -36,6 +36,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 DIALECT = DIALECTS[EngineKind.TRANSFORMERS]
 START_S = 120
 K = {"none": 0, "ngram": 5, "noisy": 3, "shallow": 4, "same": 3, "medusa": 3}
+TOO_MANY = 4
+"""More drafts than Medusa heads."""
 ARMS = [name for name in K if name != "none"]
 OUTPUTS = {"cut": Output(max_tokens=33, ignore_eos=True), "ended": Output(max_tokens=160)}
 ROWS = [
@@ -46,12 +48,13 @@ ROWS = [
 
 
 def drafter_of(tiny: dict[str, str], arm: str) -> Drafter | None:
-    models = {"noisy": tiny["noisy"], "shallow": tiny["shallow"], "same": tiny["target"], "medusa": tiny["heads"]}
-    methods = {"ngram": Method.NGRAM, "medusa": Method.MEDUSA}
+    models = {"noisy": tiny["noisy"], "shallow": tiny["shallow"], "same": tiny["target"], "medusa": tiny["heads"],
+              "too-many": tiny["heads"]}  # fmt: skip
+    methods = {"ngram": Method.NGRAM, "medusa": Method.MEDUSA, "too-many": Method.MEDUSA}
     if arm == "none":
         return None
     method = methods.get(arm, Method.DRAFT_MODEL)
-    return Drafter(name=arm, method=method, model=models.get(arm), num_speculative_tokens=K[arm])
+    return Drafter(name=arm, method=method, model=models.get(arm), num_speculative_tokens=K.get(arm, TOO_MANY))
 
 
 def launch_of(tiny: dict[str, str], arm: str, python: str, path: str, *args: str) -> LaunchSpec:
@@ -184,35 +187,22 @@ def test_a_seed_reproduces_the_text_and_differs_from_greedy(responses: Responses
     assert drawn != greedy
 
 
-async def test_a_drafter_with_another_vocabulary_is_refused_at_startup(
-    tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
-) -> None:
-    launch = launch_of(tiny | {"noisy": tiny["strange"]}, "noisy", engine_python, specbench_path)
-    with pytest.raises(EngineFailed, match=r"(?s)ended with 2.*its vocabulary has \d+ tokens and the target.s \d+"):
-        async with serving(launch, tmp_path):
-            pass
-
-
-async def test_a_folder_without_a_model_is_refused(
-    tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("role", "path", "arm", "expected"),
+    [
+        ("noisy", "{strange}", "noisy", r"(?s)ended with 2.*its vocabulary has \d+ tokens and the target.s \d+"),
+        ("target", "{empty}", "none", r"(?s)ended with 2.*--model \S+/empty: "),
+        ("heads", "{heads}", "too-many", r"it has 3 heads: --num-speculative-tokens 4 is too many"),
+    ],
+)
+async def test_models_that_cannot_be_used_are_refused_at_startup(
+    *, role: str, path: str, arm: str, expected: str, tiny: dict[str, str], engine_python: str, specbench_path: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     (tmp_path / "empty").mkdir()
-    launch = launch_of(tiny | {"target": str(tmp_path / "empty")}, "none", engine_python, specbench_path)
-    with pytest.raises(EngineFailed, match=r"(?s)ended with 2.*--model \S+/empty: "):
-        async with serving(launch, tmp_path):
-            pass
-
-
-async def test_more_drafts_than_medusa_heads_are_refused(
-    tiny: dict[str, str], engine_python: str, specbench_path: str, tmp_path: Path
-) -> None:
-    launch = launch_of(tiny, "medusa", engine_python, specbench_path)
-    args = [
-        ("4" if before == "--num-speculative-tokens" else one)
-        for before, one in zip(("", *launch.args), launch.args, strict=False)
-    ]
-    with pytest.raises(EngineFailed, match=r"it has 3 heads: --num-speculative-tokens 4 is too many"):
-        async with serving(LaunchSpec(**{**vars(launch), "args": tuple(args)}), tmp_path):
+    models = {**tiny, role: path.format(**tiny, empty=tmp_path / "empty")}
+    with pytest.raises(EngineFailed, match=expected):
+        async with serving(launch_of(models, arm, engine_python, specbench_path), tmp_path):
             pass
 
 

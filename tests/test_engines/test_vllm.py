@@ -6,7 +6,6 @@ In float32, where greedy text is the same with every drafter. Each arm's engine 
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +51,6 @@ PROMPTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def models(engine_python: str, demo_models: dict[str, str]) -> dict[str, str]:
-    """The demo's model as Hugging Face folders, made once per machine."""
-    gguf, script = demo_models["drafter"], str(Path(__file__).with_name("demo_models.py"))
-    command = [engine_python, script, gguf, str(Path(gguf).parent / "hf")]
-    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, str] = json.loads(made.stdout)
-    return found
-
-
 def engine_of(python: str) -> dict[str, Any]:
     """`spec.engine`: the environment's own program with limits for a shared machine."""
     env = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
@@ -91,13 +80,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(models: dict[str, str], engine_python: str, folder: Path) -> RealRun:
+def run(demo_folders: dict[str, str], engine_python: str, folder: Path) -> RealRun:
     """One run over all arms, with two requests at a time. Its engines' answers are recorded."""
     engine = engine_of(engine_python)
     spec = {
-        "model": {"name": "smol", "path": models["target"]},
+        "model": {"name": "smol", "path": demo_folders["target"]},
         "engine": {**engine, "command": witnessed_command(folder / "witness", engine["command"])},
-        "drafters": drafters_of(models),
+        "drafters": drafters_of(demo_folders),
         "workloads": [
             {
                 "name": "mixed",
@@ -211,10 +200,10 @@ def test_no_finding_makes_the_run_invalid(run: RealRun) -> None:
 
 @pytest.mark.parametrize("arm", ["none", "ngram", "draft"])
 async def test_the_draft_counts_of_a_request_equal_the_counter_differences(
-    models: dict[str, str], engine_python: str, arm: str, tmp_path: Path
+    demo_folders: dict[str, str], engine_python: str, arm: str, tmp_path: Path
 ) -> None:
     dialect = DIALECTS[EngineKind.VLLM]
-    async with EngineProcess(launch_of(models, engine_python, arm), tmp_path, tmp_path / "engine.log") as engine:
+    async with EngineProcess(launch_of(demo_folders, engine_python, arm), tmp_path, tmp_path / "engine.log") as engine:
         await engine.wait_ready(START_S)
         for number, prompt in enumerate(PROMPTS):
             body = {"model": "smol", "messages": [{"role": "user", "content": prompt}], "max_tokens": 40,
@@ -250,18 +239,18 @@ def answer_block(data: list[str]) -> dict[str, Any]:
 
 
 def test_reuse_by_depth_equals_the_cached_tokens_of_the_answers_and_the_counters(
-    models: dict[str, str], engine_python: str, tmp_path: Path
+    demo_folders: dict[str, str], engine_python: str, tmp_path: Path
 ) -> None:
     """One launch for each arm, with its cache emptied before each of two points."""
     engine = engine_of(engine_python)
     spec = reuse_spec(
-        model={"name": "smol", "path": models["target"]},
+        model={"name": "smol", "path": demo_folders["target"]},
         engine={
             **engine,
             "command": witnessed_command(tmp_path / "witness", engine["command"]),
             "args": ["--max-model-len=2048", *(one for one in engine["args"] if "model-len" not in one)],
         },
-        drafters=[one for one in drafters_of(models) if one["name"] == "draft"],
+        drafters=[one for one in drafters_of(demo_folders) if one["name"] == "draft"],
         startupDeadlineSeconds=START_S,
     )
     run = run_here(tmp_path, spec, REUSE_PROMPTS, timeout_s=2900)
@@ -274,11 +263,11 @@ def test_reuse_by_depth_equals_the_cached_tokens_of_the_answers_and_the_counters
 
 
 def test_judged_answers_equal_a_second_reading_of_the_raw_answers(
-    models: dict[str, str], engine_python: str, tmp_path: Path
+    demo_folders: dict[str, str], engine_python: str, tmp_path: Path
 ) -> None:
     engine = engine_of(engine_python)
     fields = {
-        "model": {"name": "smol", "path": models["target"]},
+        "model": {"name": "smol", "path": demo_folders["target"]},
         "engine": {
             **engine,
             "command": witnessed_command(tmp_path / "witness", engine["command"]),
@@ -287,7 +276,7 @@ def test_judged_answers_equal_a_second_reading_of_the_raw_answers(
                 *(one for one in engine["args"] if "num-seqs" not in one),
             ],
         },
-        "drafters": [one for one in drafters_of(models) if one["name"] == "draft"],
+        "drafters": [one for one in drafters_of(demo_folders) if one["name"] == "draft"],
         "startupDeadlineSeconds": START_S,
     }
     check_judged_answers(tmp_path, fields, timeout_s=2900, calls_tools=True)

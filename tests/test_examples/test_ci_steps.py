@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
-import uuid
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,6 @@ import pytest
 import yaml
 
 from peers.registry import PEERS
-from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_client.store.folder import FolderStore
-from specbench_client.store.locations import open_store
-from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.ci_systems import (
     ACTION,
     OURS,
@@ -34,34 +29,48 @@ from specbench_testing.ci_systems import (
     GitHub,
     GitLab,
 )
-from specbench_testing.local_results import store_results
-from specbench_testing.s3 import S3Access
 from specbench_testing.specs import simulated_run, write_run
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 STEPS: list[dict[str, Any]] = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"]
 JOB: dict[str, Any] = list(yaml.safe_load_all(TEMPLATE.read_text(encoding="utf-8")))[1]["specbench"]
-UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "slow": "0190c000-0000-7000-8000-000000000000"}
+
 WORLD = SyntheticRun(prompts=14, categories=("code",), repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
-DURATIONS = "launchSeconds=60,pointSeconds=10"
+
 SYSTEMS = pytest.mark.parametrize("ci", [GitHub(), GitLab()], ids=lambda each: type(each).__name__)
 
 
+STUB = """#!/usr/bin/env -S python3 -IS
+import json, pathlib, sys
+here, words = pathlib.Path(__file__).parent, sys.argv[1:]
+with open(here / "calls", "a") as calls:
+    calls.write(" ".join(words) + "\\n")
+code = json.loads((here / "codes.json").read_text()).get(words[0], 0)
+for option in {"--to", "--markdown"} & set(words):
+    pathlib.Path(words[words.index(option) + 1]).write_text(f"{words[0]} exits with {code}")
+if "json" in words:
+    print((here / "summary.json").read_text())
+sys.exit(code)
+"""
+"""Replaces specbench: each command exits with its code and is logged."""
+GATED = {"baseline": "main"}
+
+
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of main, of a slower drafter, of main again and with a doubt, and a location of two runs."""
-    root = tmp_path_factory.mktemp("stored")
-    with pytest.MonkeyPatch.context() as undrawn:
-        undrawn.setattr("specbench_client.report.html.draw_figures", lambda _: {})
-        for name, world in {"main": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}.items():
-            plan = store_results(world, root / name, UIDS[name])
-            conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))
-    for copy in ("same", "doubted", "two"):
-        shutil.copytree(root / "main", root / copy)
-    shutil.copytree(root / "slow", root / "two", dirs_exist_ok=True)
-    for file in (root / "doubted").rglob(SUMMARY):
-        file.write_text(re.sub(r'("trustworthy": ?)true', r"\1false", file.read_text()))
-    return root
+def summary() -> dict[str, Any]:
+    """The summary of a trustworthy run with a faster drafter."""
+    document: dict[str, Any] = json.loads(run_of_world(WORLD).to_json())
+    return document
+
+
+def stub(folder: Path, summary: Mapping[str, Any], codes: Mapping[str, int]) -> Path:
+    """Put the stub into the folder; returns the file in which it logs its calls."""
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin/summary.json").write_text(json.dumps(summary))
+    (folder / "bin/codes.json").write_text(json.dumps(codes))
+    (folder / "bin/specbench").write_text(STUB)
+    (folder / "bin/specbench").chmod(0o755)
+    return folder / "bin/calls"
 
 
 @pytest.fixture
@@ -86,7 +95,8 @@ def api_url(api: CommentApi) -> Iterator[str]:
 def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
     file = write_run(tmp_path, simulated_run(placement={"gpus": 1}))
     odd = file.rename(tmp_path / "a $(touch injected); 'run'.yaml")
-    done = ci.run(tmp_path, api_url, {"file": odd.name, "max-gpu-hours": "1", "assume": DURATIONS, "fail-on": "never"})
+    durations = "launchSeconds=60,pointSeconds=10"
+    done = ci.run(tmp_path, api_url, {"file": odd.name, "max-gpu-hours": "1", "assume": durations, "fail-on": "never"})
     assert done.code == 0, done.shown
     assert "2 points from --assume pointSeconds" in done.shown
     assert done.outputs["trustworthy"] in ("true", "false")
@@ -96,115 +106,78 @@ def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, a
 
 @pytest.mark.process
 @SYSTEMS
-def test_a_cost_above_the_limit_fails_before_anything_is_measured(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
-    write_run(tmp_path, simulated_run(placement={"gpus": 2}))
-    done = ci.run(tmp_path, api_url, {"file": "run.yaml", "max-gpu-hours": "0.01", "assume": DURATIONS})
-    assert done.code == 2
-    assert "GPU-hours are expected, and --max-gpu-hours is 0.01" in " ".join(done.shown.split())
-    assert not list(tmp_path.rglob("plan.json"))
-
-
-@pytest.mark.process
-@SYSTEMS
-def test_an_engine_that_fails_has_its_own_exit_code(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
-    write_run(tmp_path, simulated_run(engine={"kind": "simulator", "command": ["false"]}))
-    assert ci.run(tmp_path, api_url, {"file": "run.yaml", "fail-on": "never"}).code == 4
-
-
-@pytest.mark.process
-@SYSTEMS
 @pytest.mark.parametrize(
-    ("change", "inputs", "code", "words"),
+    ("inputs", "codes", "trustworthy", "code", "called"),
     [
-        ("slow", {}, 3, "Gate failed"),
-        ("slow", {"tolerance": "speedup=60%\n  tpot=99%"}, 0, "Gate passed"),
-        ("doubted", {}, 3, "Gate not passed: Untrustworthy"),
-        ("doubted", {"fail-on": "regression"}, 0, "Gate passed"),
+        ({"file": "run.yaml", "max-gpu-hours": "0.01"}, {"plan": 2}, True, 2, ["plan"]),
+        ({"file": "run.yaml", "fail-on": "never"}, {"run": 4}, True, 4, ["plan", "run"]),
+        ({"fail-on": "never"}, {"report": 2}, True, 2, ["report"]),
+        ({"fail-on": "maybe"}, {}, True, 2, []),
+        (
+            {"file": "run.yaml", "fail-on": "regression"}, {"run": 3}, False, 0,
+            ["plan", "run", "report", "report", "report"],
+        ),
+        ({}, {}, False, 3, ["report", "report", "report"]),
+        (GATED, {}, True, 0, ["report", "report", "gate"]),
+        (GATED, {"gate": 3}, True, 3, ["report", "report", "gate"]),
+        ({**GATED, "fail-on": "never"}, {"gate": 3}, True, 0, ["report", "report", "gate"]),
+        ({**GATED, "fail-on": "never"}, {"gate": 2}, True, 2, ["report", "report", "gate"]),
     ],
-    ids=["slower", "tolerated", "untrustworthy", "accepted"],
-)
-def test_the_gate_decides_about_results_that_exist(
-    ci: CiSystem,
-    *,
-    change: str,
-    inputs: dict[str, str],
-    code: int,
-    words: str,
-    stored: Path,
-    tmp_path: Path,
-    api_url: str,
-) -> None:
-    given = {"results": str(stored / change), "baseline": str(stored / "main"), **inputs}
-    done = ci.run(tmp_path, api_url, given)
+    ids=str,
+)  # fmt: skip
+def test_the_answer_follows_from_the_exit_codes(
+    ci: CiSystem, *, inputs: dict[str, str], codes: dict[str, int], trustworthy: bool, code: int, called: list[str],
+    summary: dict[str, Any], tmp_path: Path, api_url: str,
+) -> None:  # fmt: skip
+    calls = stub(tmp_path, {**summary, "trustworthy": trustworthy}, codes)
+    done = ci.run(tmp_path, api_url, inputs)
     assert done.code == code, done.shown
-    assert words in done.shown
-    assert done.outputs.get("passed", "") in ("", str(words == "Gate passed").lower())
-    (speedup,) = {done.outputs["speedup"]}
-    assert (float(speedup) > 1) if change == "doubted" else speedup == ""
+    assert [line.split()[0] for line in (calls.read_text() if called else "").splitlines()] == called
+    if called[1:2] == ["report"]:
+        assert (float(done.outputs["speedup"]) > 1, done.outputs["trustworthy"]) == (True, str(trustworthy).lower())
+        assert done.outputs.get("passed", "") in ("", str(code == 0 and not codes.get("gate")).lower())
 
 
 @pytest.mark.process
 @SYSTEMS
-def test_results_that_a_cluster_left_in_s3_are_read_there(
-    ci: CiSystem, *, stored: Path, tmp_path: Path, api_url: str, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+def test_the_gate_gets_tolerances_and_what_fail_on_allows(
+    ci: CiSystem, summary: dict[str, Any], tmp_path: Path, api_url: str
 ) -> None:
-    s3_access.enter(monkeypatch)
-    root = f"s3://{s3_access.bucket}/{uuid.uuid4().hex}"
-    for name in ("main", "slow"):
-        for file in (file for file in (stored / name).rglob("*") if file.is_file()):
-            open_store(f"{root}/{name}").put(str(file.relative_to(stored / name)), file.read_bytes())
-    done = ci.run(tmp_path, api_url, {"results": f"{root}/slow", "baseline": f"{root}/main"})
-    assert (done.code, "Gate failed" in done.shown) == (3, True), done.shown
-
-
-@pytest.mark.process
-@SYSTEMS
-@pytest.mark.parametrize(("fail_on", "code"), [("not-passed", 3), ("regression", 0)])
-def test_without_a_baseline_an_untrustworthy_result_fails(
-    ci: CiSystem, *, fail_on: str, code: int, stored: Path, tmp_path: Path, api_url: str
-) -> None:
-    done = ci.run(tmp_path, api_url, {"results": str(stored / "doubted"), "fail-on": fail_on})
-    assert (done.code, done.outputs["trustworthy"]) == (code, "false"), done.shown
-
-
-@pytest.mark.process
-@SYSTEMS
-@pytest.mark.parametrize("inputs", [{"results": "none"}, {"results": "two"}, {"fail-on": "maybe"}], ids=str)
-def test_bad_input_fails_whatever_fail_on_is(
-    ci: CiSystem, inputs: dict[str, str], stored: Path, tmp_path: Path, api_url: str
-) -> None:
-    """Of several runs in one location, another job may have stored the newest."""
-    given = {"results": "same", "fail-on": "never", **inputs}
-    assert ci.run(tmp_path, api_url, {**given, "results": str(stored / given["results"])}).code == 2
+    calls = stub(tmp_path, summary, {})
+    ci.run(tmp_path, api_url, {**GATED, "tolerance": "speedup=60%\n  tpot=99%", "fail-on": "regression"})
+    gate = calls.read_text().splitlines()[-1]
+    assert gate.startswith("gate --latest --baseline main --tolerance speedup=60% --tolerance tpot=99% ")
+    assert " --inconclusive Pass --allow-untrustworthy " in gate
 
 
 @pytest.mark.process
 @SYSTEMS
 def test_the_comment_is_replaced_and_comments_of_others_are_not(
-    ci: CiSystem, stored: Path, tmp_path: Path, api: CommentApi, api_url: str
+    ci: CiSystem, summary: dict[str, Any], tmp_path: Path, api: CommentApi, api_url: str
 ) -> None:
-    inputs = {"results": str(stored / "slow"), "baseline": str(stored / "main"), "fail-on": "never"}
+    inputs = {**GATED, "fail-on": "never"}
+    stub(tmp_path, summary, {"gate": 3})
     assert ci.run(tmp_path, api_url, inputs, TOKEN).code == 0
     (first,) = api.comments
     assert first["body"].startswith("<!-- specbench ")
-    assert "Gate failed" in first["body"]
+    assert "gate exits with 3" in first["body"]
     copied = {"id": 1, "body": first["body"], **THEIRS}
     api.comments[:0] = [copied, *({"id": 10 + n, "body": "another", **OURS} for n in range(150))]
-    better = {**inputs, "results": str(stored / "same")}
-    assert ci.run(tmp_path, api_url, better, TOKEN).code == 0
+    stub(tmp_path, summary, {})
+    assert ci.run(tmp_path, api_url, inputs, TOKEN).code == 0
     assert (api.changes[0], len(api.changes), len(api.comments)) == ("POST", 2, 152)
-    assert "Gate passed" in api.comments[-1]["body"]
-    assert "Gate failed" in copied["body"]
+    assert "gate exits with 0" in api.comments[-1]["body"]
+    assert "gate exits with 3" in copied["body"]
 
 
 @pytest.mark.process
 @SYSTEMS
 def test_a_comment_that_is_refused_does_not_change_the_answer(
-    ci: CiSystem, stored: Path, tmp_path: Path, api: CommentApi, api_url: str
+    ci: CiSystem, summary: dict[str, Any], tmp_path: Path, api: CommentApi, api_url: str
 ) -> None:
     api.refuses = True
-    given = {"results": str(stored / "same"), "baseline": str(stored / "main")}
-    done = ci.run(tmp_path, api_url, given, TOKEN)
+    stub(tmp_path, summary, {})
+    done = ci.run(tmp_path, api_url, GATED, TOKEN)
     assert done.code == 0
     assert "no comment" in done.shown
     assert "HTTP Error 403" in done.shown

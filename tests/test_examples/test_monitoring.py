@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -39,15 +40,8 @@ def test_rules_use_only_exported_metrics_and_recorded_series() -> None:
     assert used == EXPORTED | (recorded - {"model:spec_acceptance_rate:rate1h"})
 
 
-def test_the_drift_page_lists_every_alert() -> None:
-    page = (ROOT / "docs/research/drift.md").read_text(encoding="utf-8")
-    assert [name for name in ALERTS if f"`{name}`" not in page] == []
-
-
-def promtool() -> str | None:
-    """The path of promtool: from PATH, or built by hack/peer."""
-    built = PEERS["promtool"].file
-    return shutil.which("promtool") or (str(built) if built.exists() else None)
+PROMTOOL = shutil.which("promtool", path=f"{os.environ['PATH']}:{PEERS['promtool'].file.parent}")
+WITH_PROMTOOL = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: `hack/peer promtool` builds it")
 
 
 def counter(*pieces: tuple[float, int]) -> str:
@@ -123,33 +117,31 @@ def promtool_test(name: str, series: dict[str, str], firing: set[str]) -> dict[s
     }
 
 
-@pytest.mark.process
-@pytest.mark.skipif(promtool() is None, reason="promtool is not installed: `hack/peer promtool` builds it")
-def test_each_alert_fires_exactly_in_its_scenario(tmp_path: Path) -> None:
-    program = promtool()
-    assert program is not None
-    shutil.copy(FILE, tmp_path / "rules.yaml")
-    tests = [promtool_test(name, series, firing) for name, series, firing in SCENARIOS]
+def promtool_accepts(folder: Path, tests: list[dict[str, Any]]) -> None:
+    """Run these tests of the rules in the folder."""
+    shutil.copy(FILE, folder / "rules.yaml")
     document = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": f"{STEP_MIN}m",
         "group_eval_order": GROUPS,
         "tests": tests,
     }
-    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
+    (folder / "tests.yaml").write_text(yaml.safe_dump(document))
     for command in (["check", "rules", "rules.yaml"], ["test", "rules", "tests.yaml"]):
-        done = subprocess.run([program, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run([str(PROMTOOL), *command], cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.process
-@pytest.mark.skipif(promtool() is None, reason="promtool is not installed: `hack/peer promtool` builds it")
+@WITH_PROMTOOL
+def test_each_alert_fires_exactly_in_its_scenario(tmp_path: Path) -> None:
+    promtool_accepts(tmp_path, [promtool_test(name, series, firing) for name, series, firing in SCENARIOS])
+
+
+@pytest.mark.process
+@WITH_PROMTOOL
 def test_the_recorded_acceptance_length_matches_the_engines_formula(tmp_path: Path) -> None:
     """vLLM: 1 + 9000 accepted / 6000 steps = 2.5. SGLang: (15600 tokens − 600 requests) / 6000 steps = 2.5."""
-    program = promtool()
-    assert program is not None
-    shutil.copy(FILE, tmp_path / "rules.yaml")
-    series_by_engine = {"vllm": SCENARIOS[0][1], "sglang": SCENARIOS[7][1]}
     tests = [
         {
             "interval": f"{STEP_MIN}m",
@@ -162,16 +154,6 @@ def test_the_recorded_acceptance_length_matches_the_engines_formula(tmp_path: Pa
                 }
             ],
         }
-        for serving, series in series_by_engine.items()
+        for serving, series in {"vllm": SCENARIOS[0][1], "sglang": SCENARIOS[7][1]}.items()
     ]
-    document = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": f"{STEP_MIN}m",
-        "group_eval_order": GROUPS,
-        "tests": tests,
-    }
-    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
-    done = subprocess.run(
-        [program, "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool_accepts(tmp_path, tests)

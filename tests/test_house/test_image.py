@@ -114,19 +114,17 @@ print(len(found))
 
 
 @pytest.mark.process
-def test_every_module_of_the_operator_imports_in_its_image(operator_python: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
+def test_every_module_of_the_operator_imports_in_its_image_and_its_program_starts(
+    operator_python: Path, tmp_path: Path
+) -> None:
+    imported = subprocess.run(
         [operator_python, "-I", "-c", _IMPORT_ALL], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 100
-
-
-@pytest.mark.process
-def test_the_operators_program_starts_in_its_image(operator_python: Path, tmp_path: Path) -> None:
+    assert imported.returncode == 0, imported.stderr
+    assert int(imported.stdout) > 100
     program = operator_python.with_name("specbench-operator")
     done = subprocess.run([program], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert done.returncode == 2, done.stderr
     assert "SPECBENCH_CLIENT_IMAGE is not set" in done.stderr
 
 
@@ -192,14 +190,7 @@ def test_the_bill_of_materials_lists_the_images_requirements_with_their_versions
     document = json.loads(target.read_text())
     assert document["bomFormat"] == "CycloneDX"
     listed = {each["name"].lower().replace("_", "-"): each["version"] for each in document["components"]}
-    assert listed.keys() == {"specbench", *pinned(OPERATOR)}
-    assert {name: listed[name] for name in pinned(OPERATOR)} == pinned(OPERATOR)
-
-
-def test_the_tool_of_the_bill_of_materials_is_in_no_image() -> None:
-    assert "cyclonedx-bom" in pinned("sbom")
-    assert [file for file in TARGETS.values() if "cyclonedx-bom" in pinned(file)] == []
-    assert pinned("sbom")["cyclonedx-bom"] == pinned("dev")["cyclonedx-bom"]
+    assert {**pinned(OPERATOR), "specbench": listed["specbench"]} == listed, "and not the tool itself"
 
 
 ENCODING = "/opt/tiktoken", "/src/encoding"

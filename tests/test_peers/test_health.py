@@ -137,34 +137,19 @@ def test_flux_health_expressions_are_the_same_for_both_kinds() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_kstatus_program_reports_the_expected_health_of_every_phase() -> None:
-    items = [make_item() for _, make_item, _ in CASES]
-    assert [health.status for health in health_of("kstatus", items)] == [expected[0] for _, _, expected in CASES]
-    (deleting,) = health_of("kstatus", [RUNS["deleting"]()])
-    assert deleting.status == kstatus(RUNS["deleting"]()) == "Terminating"
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
 def test_the_python_port_of_kstatus_matches_kstatus() -> None:
-    items = every_combination()
+    items = [*(make_item() for _, make_item, _ in CASES), *every_combination(), RUNS["deleting"]()]
     assert [health.status for health in health_of("kstatus", items)] == [kstatus(item) for item in items]
+    assert kstatus(items[-1]) == "Terminating"
 
 
 @pytest.mark.long
-def test_argo_cd_matches_the_local_script_for_every_phase() -> None:
-    items = [make_item() for _, make_item, _ in CASES]
+def test_argo_cd_matches_the_local_script_for_every_phase_and_combination() -> None:
+    items = [*(make_item() for _, make_item, _ in CASES), *every_combination()]
     script = ArgoScript()
     assert health_of("argo", items, ARGOCD_CM) == [script(item) for item in items]
     (deleting,) = health_of("argo", [RUNS["deleting"]()], ARGOCD_CM)
     assert deleting == HealthResult("Progressing", "Pending deletion")
-
-
-@pytest.mark.long
-def test_argo_cd_matches_the_local_script_for_every_combination() -> None:
-    items = every_combination()
-    script = ArgoScript()
-    assert health_of("argo", items, ARGOCD_CM) == [script(item) for item in items]
 
 
 @pytest.mark.long

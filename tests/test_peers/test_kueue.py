@@ -36,13 +36,6 @@ Begin = Callable[..., tuple[ClusterRun, StoredRun]]
 
 
 @pytest.fixture(scope="module")
-def ground(cluster: Cluster) -> Ground:
-    if cluster.ground is None:
-        pytest.skip("the S3 server of hack/cluster is needed, and a machine that the API server's webhooks reach")
-    return cluster.ground
-
-
-@pytest.fixture(scope="module")
 def kueue(cluster: Cluster, ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueue]:
     controller = Kueue(cluster.kubeconfig, program("kubectl"), tmp_path_factory.mktemp("kueue"))
     try:

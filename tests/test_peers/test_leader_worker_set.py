@@ -31,13 +31,6 @@ Make = Callable[..., Resource]
 
 
 @pytest.fixture
-def ground(cluster: Cluster) -> Ground:
-    if cluster.ground is None:
-        pytest.skip("the S3 server of hack/cluster is needed")
-    return cluster.ground
-
-
-@pytest.fixture
 def site(cluster: Cluster, crd: Definition, ground: Ground, tmp_path: Path) -> Iterator[OperatorSite]:
     with cluster.namespace("lws") as namespace, leader_worker_sets(cluster, namespace, tmp_path):
         site = OperatorSite(cluster, namespace, tuple(GROUP_RULES))

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
-import runpy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from packaging.version import Version
 
 from peers import go_program
 from peers.go_program import GoProgram, cache_folder
-from peers.registry import PEERS
-from peers.toolchain import asked_by
 from specbench_cluster.errors import BuildFailed, RequirementMissing
 
-ROOT = Path(__file__).resolve().parents[2]
-PEER = runpy.run_path(str(ROOT / "hack/peer"))
 PINNED = GoProgram("tool", "module", "example.org/tool/cmd", 1)
 PUBLISHED = GoProgram("tool", "example.org/tool", "cmd/tool", 1, "v1.2.3")
 FAKE_BUILD = """while [ $# -gt 0 ]; do [ "$1" = -o ] && touch "$2"; shift; done"""
@@ -113,72 +106,3 @@ def test_rejects_an_old_go_with_its_version_and_the_required_one(fake_go: Go, ve
 def test_builds_with_a_new_enough_go(fake_go: Go, version: str) -> None:
     fake_go(version)
     assert PINNED.built(print).is_file()
-
-
-@pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
-def test_a_missing_go_is_reported_with_the_required_version(
-    peer: GoProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("SPECBENCH_PEERS_CACHE", str(tmp_path))
-    with pytest.raises(RequirementMissing, match=r"\bGo\b.* on PATH") as rejected:
-        peer.built(print)
-    assert "kubeconfig" not in str(rejected.value)
-    if peer.version is None:
-        assert f"Go {asked_by(go_program.HERE / peer.module / 'go.mod')} or newer" in str(rejected.value)
-
-
-def test_the_cache_folder_follows_the_environment(tmp_path: Path) -> None:
-    assert cache_folder({"SPECBENCH_PEERS_CACHE": str(tmp_path)}) == tmp_path
-    assert cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "specbench" / "peers"
-
-
-def test_the_script_builds_given_programs_and_lists_all_without_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SPECBENCH_PEERS_CACHE", str(tmp_path))
-    kwok = PEERS["kwok"].file
-    kwok.parent.mkdir()
-    kwok.write_bytes(b"0" * 2_000_000)
-    assert PEER["main"](["kwok"]) == 0
-    assert capsys.readouterr().out == f"{kwok}\n"
-    assert PEER["main"]([]) == 0
-    rows = {line.split()[0]: line.split()[1:3] for line in capsys.readouterr().out.splitlines()[1:-1]}
-    assert rows == {
-        name: ["2", "MB"] if name == "kwok" else ["no", str(peer.first_build_s)] for name, peer in PEERS.items()
-    }
-
-
-def test_the_script_exits_with_1_without_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SPECBENCH_PEERS_CACHE", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert PEER["main"](["kwok"]) == 1
-    assert "Go " in capsys.readouterr().err
-
-
-def test_an_unknown_program_is_rejected_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        PEER["main"](["kwok", "kwik"])
-    assert f"unknown program: kwik: give one of {', '.join(PEERS)}" in capsys.readouterr().err
-
-
-def test_the_readme_lists_every_program_and_the_makefile_uses_existing_ones() -> None:
-    page = (ROOT / "hack/peers/README.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(PEERS)
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (first,) = re.findall(r"hack/peer ([a-z ]+) >", makefile)
-    assert set(first.split()) <= set(PEERS)
-
-
-def test_only_the_readme_contains_the_required_go_version_and_it_is_correct() -> None:
-    newest = max(Version(asked_by(file)) for file in (ROOT / "hack").rglob("go.mod"))
-    pages = [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *(ROOT / "hack").rglob("*.md"),
-        *(ROOT / "docs").rglob("*.md"),
-    ]
-    mentioned = {page: re.findall(r"Go (1\.\d+)", page.read_text(encoding="utf-8")) for page in pages}
-    assert {page: found for page, found in mentioned.items() if found} == {pages[0]: [f"{newest.major}.{newest.minor}"]}

@@ -110,10 +110,10 @@ def _filled(text: str, contexts: Mapping[str, str]) -> str:
 
 
 def _variables(folder: Path) -> dict[str, str]:
-    """Return the variables of every process: specbench and its libraries are found as in this test."""
-    passed = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PIP_", "AWS_")
+    """Return the variables of every process: specbench is found in folder/bin, else as in this test."""
+    passed = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PIP_")
     here = {name: value for name, value in os.environ.items() if name.startswith(passed)}
-    return {**here, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(folder)}
+    return {**here, "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(folder)}
 
 
 def _executed(

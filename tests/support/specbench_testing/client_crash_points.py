@@ -334,14 +334,11 @@ def client_lane(name: str, folder: Path, access: S3Access) -> Iterator[ClientLan
         yield ClientLane(name, folder, plans, access, proxy, forks, engine)
 
 
-def enumerate_client(
-    access: S3Access,
-    folder: Path,
-    select: Select,
-    *,
-    lanes: int = 2,
-) -> Enumeration:
-    """Try the selected crash points, in `lanes` lanes at a time."""
+LANES = 2
+
+
+def enumerate_client(access: S3Access, folder: Path, select: Select) -> Enumeration:
+    """Try the selected crash points, in LANES lanes at a time."""
     found = Enumeration()
     by_name = {life.name: life for life in LIVES}
     starts: dict[str, Mapping[str, bytes]] = {}
@@ -364,7 +361,7 @@ def enumerate_client(
                 point = queue.get_nowait()
                 found.add(lane.try_point(by_name[point.life], point, starts[point.life], ends[point.life]))
 
-    with ThreadPoolExecutor(lanes) as threads:
-        for turn in [threads.submit(work, number) for number in range(lanes)]:
+    with ThreadPoolExecutor(LANES) as threads:
+        for turn in [threads.submit(work, number) for number in range(LANES)]:
             turn.result()
     return found

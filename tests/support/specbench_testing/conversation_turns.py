@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.chat import ChatMessage, RequestStart
+from specbench_client.chat import ChatMessage
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.load.request import RequestConfig, Turn
 from specbench_client.load.request_record import TurnResult
@@ -16,26 +16,15 @@ from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.resources import external_engine
 
 NOT_RECORDED = HttpExchange(None, (), None, {}, 0)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A prompt of a workload."""
-
-    id: str
-    category: str | None = None
-    turns: tuple[tuple[ChatMessage, ...], ...] = ((ChatMessage("user", "hi"),),)
-    output_tokens: int | None = None
-    starts: tuple[RequestStart, ...] = ()
-    expected: str | None = None
-
-
-def row(name: str, *texts: str, category: str | None = None) -> Row:
+def row(name: str, *texts: str, category: str | None = None) -> Prompt:
     """Return a prompt with one user turn per text."""
-    return Row(name, category, tuple((ChatMessage("user", text),) for text in texts or ("hi",)))
+    return Prompt(name, category, tuple((ChatMessage("user", text),) for text in texts or ("hi",)))
 
 
 class CannedTransport:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import count
 
 from specbench_client.load.request import Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
-from specbench_testing.conversation_turns import Row, failure, result_of, row
+from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.conversation_turns import failure, result_of, row
 from specbench_testing.load_loops import LoopDriver
+
+Exchange = Callable[[HttpRequest], Awaitable[UnparsedExchange]]
 
 
 class FakeEndpoint:
-    """Answers one request per clock tick; records what is prepared, sent and read."""
+    """Answers one request per clock tick; records what is prepared, sent and read.
 
-    def __init__(self) -> None:
+    `around`: what happens around an exchange, given the request and the endpoint's own exchange.
+    """
+
+    def __init__(self, around: Callable[[HttpRequest, Exchange], Awaitable[UnparsedExchange]] | None = None) -> None:
+        self._around = around
         self.prepared: list[Turn] = []
         self.sent: list[str] = []
         self.taken: list[Turn] = []
@@ -32,6 +40,9 @@ class FakeEndpoint:
         return HttpRequest(turn.conversation_id, b"")
 
     async def exchange(self, request: HttpRequest) -> UnparsedExchange:
+        return await (self._around(request, self._answer) if self._around else self._answer(request))
+
+    async def _answer(self, request: HttpRequest) -> UnparsedExchange:
         number = len(self.sent)
         self.sent.append(request.url)
         await asyncio.sleep(0)
@@ -48,6 +59,6 @@ class FakeEndpoint:
         return {record.prompt_id: record.phase for record in self.driver.records}
 
 
-def rows(number: int) -> list[Row]:
+def rows(number: int) -> list[Prompt]:
     """Return `number` prompts of one turn: p0, p1, …"""
     return [row(f"p{index}") for index in range(number)]

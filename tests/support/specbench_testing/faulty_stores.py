@@ -81,15 +81,3 @@ class InterferingStore(DelegatingStore):
         if key.endswith(self._name) and not self._happened:
             self._happened = True
             self._act()
-
-
-class HangingStore(DelegatingStore):
-    """A store whose `keys` does not return until `release` is set."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.release = threading.Event()
-
-    def keys(self, prefix: str = "") -> list[str]:
-        self.release.wait()
-        return super().keys(prefix)

@@ -5,27 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, llama, sglang, tensorrt_llm, vllm
-from specbench_testing.scripted_server import ScriptAction
+from specbench_testing.scripted_server import Script, ScriptAction
 
 HUGE = (10**400, -(10**400), 2**53, 2**63, 2**64, -1, -(2**63), 1e308, float("nan"), float("inf"), 0)
 ODD_VALUES: tuple[Any, ...] = (*HUGE, None, True, "", "9" * 5000, "\ud800", "\x00\x1b[2J", [], {}, [None], "x" * 70_000)
 MAX_WRITES = 12
 
 
-@dataclass(frozen=True)
-class HostileAnswer:
-    """The writes and actions of one answer; the connection is closed or reset at its end."""
-
-    script: tuple[bytes | ScriptAction, ...]
-
-
-def hostile_answer(seed: int, *, streamed: bool) -> HostileAnswer:
-    """Return the answer of a seed: a stream for a completion, or a page for a control request."""
+def hostile_answer(seed: int, *, streamed: bool) -> Script:
+    """Return the script of a seed's answer: a stream for a completion, or a page for a control request."""
     random = Random(seed)
     body = _stream(random) if streamed else _page(random)
     for _ in range(random.choice((0, 0, 1, 1, 3))):
@@ -33,7 +25,7 @@ def hostile_answer(seed: int, *, streamed: bool) -> HostileAnswer:
     wire = _framed(random, body)
     for _ in range(random.choice((0, 0, 0, 1, 2))):
         wire = _mutated_bytes(random, wire)
-    return HostileAnswer((*_writes(random, wire), *random.choice(((), (), (ScriptAction.RESET,), (wire[:100],)))))
+    return (*_writes(random, wire), *random.choice(((), (), (ScriptAction.RESET,), (wire[:100],))))
 
 
 # Bodies.

@@ -786,6 +786,18 @@ INVALID_SPECS = (
         "request as many GPUs as the model is split over",
     ),
     InvalidSpecCase(
+        "a model split over more GPUs than two nodes have",
+        {"spec.engine": {"kind": "vllm", "tensorParallelSize": 17}, "spec.placement": {"gpus": 8, "nodes": 2}},
+        "spec",
+        "times nodes",
+    ),
+    InvalidSpecCase(
+        "a token map for a head that has its own",
+        {"spec.drafters[0]": {"name": "a", "method": "eagle3", "model": "acme/head", "tokenMap": "acme/map"}},
+        "spec.drafters[0]",
+        "tokenMap is only valid with methods eagle and mtp",
+    ),
+    InvalidSpecCase(
         "an API key for an engine that specbench starts",
         {"spec.engine.apiKeySecretRef": {"name": "key"}},
         "spec.engine",

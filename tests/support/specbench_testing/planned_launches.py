@@ -25,3 +25,14 @@ def refusals_of(edits: Mapping[str, Any]) -> list[str]:
     with pytest.raises(InvalidSpec) as refused:
         expand(run_of(edits))
     return [str(problem) for problem in refused.value.problems]
+
+
+def launch_of(edits: Mapping[str, Any], arm: str = "none") -> LaunchSpec:
+    """The launch of one arm."""
+    return launches_of(edits)[arm]
+
+
+def refusal_of(edits: Mapping[str, Any]) -> str:
+    """The only problem of the plan, as one line."""
+    (problem,) = refusals_of(edits)
+    return problem

@@ -16,9 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from specbench_client.store.s3 import S3Store, s3_client
 from specbench_cluster.binaries import build
@@ -57,13 +55,6 @@ class S3Access:
             monkeypatch.delenv(name)
         for name, value in self.environment().items():
             monkeypatch.setenv(name, value)
-
-    def make_bucket(self) -> None:
-        """Create the bucket."""
-        boto3.client(
-            "s3", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id=self.key,
-            aws_secret_access_key=self.secret, config=Config(s3={"addressing_style": "path"}),
-        ).create_bucket(Bucket=self.bucket)  # fmt: skip
 
 
 @dataclass

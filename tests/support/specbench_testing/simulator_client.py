@@ -9,7 +9,14 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient
 
-from specbench_client.simulator import SimulatedEngine, SimulatorConfig, SimulatorServer, choose_dialect
+from specbench_client.simulator import (
+    PromptCategories,
+    SimulatedEngine,
+    SimulatorConfig,
+    SimulatorServer,
+    TruthFile,
+    choose_dialect,
+)
 from specbench_testing.closing_servers import ClosingTestServer
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
@@ -17,9 +24,11 @@ Client = TestClient[Any, Any]
 
 
 @asynccontextmanager
-async def serve_dialect(name: str, config: SimulatorConfig) -> AsyncIterator[Client]:
+async def serve_dialect(
+    name: str, config: SimulatorConfig, truth: TruthFile | None = None, known: PromptCategories | None = None
+) -> AsyncIterator[Client]:
     """A simulator with this dialect."""
-    server = SimulatorServer(SimulatedEngine(config), choose_dialect(name, config))
+    server = SimulatorServer(SimulatedEngine(config, known), choose_dialect(name, config), truth)
     async with TestClient(ClosingTestServer(server.application())) as client:
         yield client
 

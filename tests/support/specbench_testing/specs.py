@@ -73,3 +73,11 @@ def simulated_campaign(**spec: Any) -> dict[str, Any]:
             **spec,
         },
     }
+
+
+def write_campaign(folder: Path, **spec: Any) -> str:
+    """Write the campaign as a file, with its prompts next to it; return its path."""
+    prompts_file(folder)
+    path = folder / "campaign.yaml"
+    path.write_text(yaml.safe_dump(simulated_campaign(**spec)))
+    return str(path)
