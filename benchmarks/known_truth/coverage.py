@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
 from known_truth.experiment import Experiment
 from specbench_api.outcome.figure import Figure
@@ -19,7 +18,9 @@ from specbench_client.metrics import acceptance, decode_speed
 from specbench_client.metrics.decode_speed import TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
-from specbench_client.metrics.pairing import ARM, BASELINE, PAIR_KEY, SIDE_COLUMNS, Pairs
+from specbench_client.metrics.pairing import JoinedRows, Pairs
+from specbench_client.metrics.rows import Table, has_text
+from specbench_client.metrics.tidy_frame import numbers
 
 RATIOS = (
     acceptance.EMITTED_POOLED, acceptance.EMITTED_MEAN, acceptance.ACCEPTANCE_RATE,
@@ -118,25 +119,26 @@ def _percentile(measure: RequestMetric, percent: int) -> str:
     return PercentileMetric(measure, percent).name
 
 
-def _quotient(name: str, arm: pd.DataFrame, baseline: pd.DataFrame) -> float:
+def _quotient(name: str, arm: Table, baseline: Table) -> float:
     over, under = (float(part.sum()) for part in SPEEDUPS[name].parts(arm))
     base_over, base_under = (float(part.sum()) for part in SPEEDUPS[name].parts(baseline))
     return (over / under) / (base_over / base_under)
 
 
-def _factors(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
-    flows = [float((rows["last_token_ns"] - rows["first_token_ns"]).sum()) for rows in (arm, baseline)]
+def _factors(arm: Table, baseline: Table) -> dict[str, float]:
+    flows = [float(decode_speed.flow_ms(rows).sum()) for rows in (arm, baseline)]
     speedups = [_quotient(name, arm, baseline) for name in (SPEEDUP, TPOT_SPEEDUP)]
-    step_cost = flows[1] / float(baseline["steps"].sum()) / (flows[0] / float(arm["steps"].sum()))
+    steps = [float(numbers(rows, "steps").sum()) for rows in (arm, baseline)]
+    step_cost = flows[1] / steps[1] / (flows[0] / steps[0])
     return {"step_cost": step_cost, "gap": speedups[0] / speedups[1]}
 
 
-def _mixed(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
+def _mixed(arm: Table, baseline: Table) -> dict[str, float]:
     """Means over the requests of each category, weighted by the mix."""
 
-    def total(rows: pd.DataFrame, column: str) -> float:
-        means = rows.groupby("category")[column].mean()
-        return sum(share * float(means[name]) for name, share in MIX.items())
+    def total(rows: Table, column: str) -> float:
+        values = numbers(rows, column)
+        return sum(share * float(values[has_text(rows, "category", name)].mean()) for name, share in MIX.items())
 
     rates = [total(rows, "tokens") / total(rows, "last_token_ns") for rows in (arm, baseline)]
     return {
@@ -145,11 +147,7 @@ def _mixed(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def paired(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
+def paired(arm: Table, baseline: Table) -> Pairs:
     """Return every request with its pair in the other arm; no request fails here."""
-    sides = [
-        rows[[*PAIR_KEY, *SIDE_COLUMNS]].rename(columns={name: name + suffix for name in SIDE_COLUMNS})
-        for rows, suffix in ((arm, ARM), (baseline, BASELINE))
-    ]
-    rows = sides[0].merge(sides[1], on=PAIR_KEY, how="inner")
-    return Pairs(rows, len(rows), 0)
+    same = np.arange(len(arm), dtype=np.int32)
+    return Pairs(JoinedRows(arm, baseline, same, same, np.zeros_like(same), np.zeros(same.size)), same.size, 0)

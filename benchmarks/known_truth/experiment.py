@@ -15,8 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+from specbench_client.columns import TextCodes
+from specbench_client.metrics.rows import Table, join_tables
 
 Values = NDArray[np.float64]
 
@@ -53,13 +55,13 @@ class Experiment:
             text += f", request noise {self.request_noise:.0%}"
         return text + (f", length noise {self.length_noise:.0%}" if self.length_noise else "")
 
-    def arms(self, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def arms(self, seed: int) -> tuple[Table, Table]:
         """Tidy rows of the arm with a drafter, and of its baseline."""
         rng = np.random.default_rng((seed, self.prompts, self.repeats, round(self.run_noise * 1e4)))
         sample = _PromptSample.drawn(rng, self.prompts, self.drafts)
         return self._rows(rng, sample, drafting=True), self._rows(rng, sample, drafting=False)
 
-    def population(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def population(self) -> tuple[Table, Table]:
         """The same rows for very many prompts, each in its own run."""
         rng = np.random.default_rng((0, 0xA11))
         parts = [_PromptSample.drawn(rng, self.population_size // 20, self.drafts) for _ in range(20)]
@@ -67,23 +69,23 @@ class Experiment:
             [self._times(rng, sample, drafting=drafting, runs=self._factors(rng, sample.size)) for sample in parts]
             for drafting in (True, False)
         ]
-        arm, baseline = (pd.concat(side, ignore_index=True) for side in sides)
+        arm, baseline = (join_tables(side) for side in sides)
         return arm, baseline
 
-    def _rows(self, rng: np.random.Generator, sample: _PromptSample, *, drafting: bool) -> pd.DataFrame:
+    def _rows(self, rng: np.random.Generator, sample: _PromptSample, *, drafting: bool) -> Table:
         factors = self._factors(rng, self.repeats)
         parts = [
             self._times(rng, sample, drafting=drafting, runs=np.full(sample.size, factors[repeat])).assign(
-                repeat=repeat
+                repeat=np.full(sample.size, float(repeat))
             )
             for repeat in range(self.repeats)
         ]
-        return pd.concat(parts, ignore_index=True)
+        return join_tables(parts)
 
     def _factors(self, rng: np.random.Generator, runs: int) -> Values:
         return np.exp(rng.normal(0.0, self.run_noise, runs))
 
-    def _times(self, rng: np.random.Generator, sample: _PromptSample, *, drafting: bool, runs: Values) -> pd.DataFrame:
+    def _times(self, rng: np.random.Generator, sample: _PromptSample, *, drafting: bool, runs: Values) -> Table:
         """One pass over the prompts. `runs`: the factor of each request's run."""
         noise = np.exp(rng.normal(0.0, self.request_noise, (2, sample.size)))
         tokens, drafted_steps = sample.answers(rng, self.length_noise, self.drafts)
@@ -91,13 +93,14 @@ class Experiment:
         prefill = sample.prefill_ms * noise[0] * runs * NS_PER_MS
         flow = steps * (self.arm_step_ms if drafting else self.base_step_ms) * noise[1] * runs * NS_PER_MS
         draft_steps = steps if drafting else np.full(sample.size, np.nan)
-        return pd.DataFrame({
-            "repeat": 0.0, "prompt_id": sample.names, "category": sample.categories, "pass": 0, "turn": 0.0,
-            "intended_ns": 0.0, "sent_ns": 0.0, "first_token_ns": prefill, "last_token_ns": prefill + flow,
-            "input_tokens": 100.0, "cached_tokens": 0.0, "tokens": tokens,
+        zero = np.zeros(sample.size)
+        return Table({
+            "repeat": zero, "prompt_id": TextCodes.of(sample.names), "category": TextCodes.of(sample.categories),
+            "turn": zero, "intended_ns": zero, "sent_ns": zero, "first_token_ns": prefill,
+            "last_token_ns": prefill + flow, "input_tokens": zero + 100.0, "cached_tokens": zero, "tokens": tokens,
             "steps": steps, "draft_steps": draft_steps, "drafted_tokens": draft_steps * self.drafts,
-            "accepted_tokens": tokens - 1 - steps if drafting else draft_steps, "acceptance_source": "per_step",
-            "finish_reason": "stop", "output_sha256": "x",
+            "accepted_tokens": tokens - 1 - steps if drafting else draft_steps,
+            "acceptance_source": TextCodes.of(["per_step"] * sample.size),
         })  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import REPEATS_IN_TURNS, Cell, SpeedupConclusion
@@ -21,7 +20,7 @@ from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.summary.run import evaluate_cells, is_settled
 from specbench_client.drive.block_size import LEAST
 from specbench_client.metrics.pairing import pair_requests
-from specbench_client.metrics.rows import concat_frames
+from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns
 from specbench_client.simulator import (
     AcceptanceProbabilities,
@@ -126,7 +125,7 @@ class MeasuredRepeats:
 
     plan: Plan
     points: list[MeasuredPoint]
-    rows: Mapping[str, list[pd.DataFrame]]
+    rows: Mapping[str, list[Table]]
     """Tidy rows of each point, by arm."""
 
     @property
@@ -135,24 +134,24 @@ class MeasuredRepeats:
 
     def speedup(self, *, anytime: bool) -> PairedSpeedup:
         """Return the speed-up as in a cell. `anytime`: as if the measurement stopped when it is decided."""
-        endpoint, baseline = (concat_frames(list(self.rows[arm])) for arm in (ENDPOINT, BASELINE_NAME))
+        endpoint, baseline = (join_tables(list(self.rows[arm])) for arm in (ENDPOINT, BASELINE_NAME))
         pairs = replace(pair_requests(endpoint, baseline, self.plan), anytime=anytime)
         return paired_speedup(SPEEDUP, pairs, SEED)
 
     def cell(self) -> Cell:
         """Return the cell of the endpoint with every check, as in the summary of the run."""
         summaries = [each.summary(self.plan) for each in self.points]
-        judged = evaluate_cells(self.plan, summaries, {each.point.hash: each.frames for each in self.points})
+        judged = evaluate_cells(self.plan, summaries, {each.point.hash: each.records for each in self.points})
         return next(each.cell for each in judged if each.cell.arm == ENDPOINT)
 
 
 def measured_repeats(pair: EndpointPair) -> Iterator[MeasuredRepeats]:
     """Measure repeat by repeat, and yield what is there after each of them."""
     points: list[MeasuredPoint] = []
-    rows_of: dict[str, list[pd.DataFrame]] = {arm.name: [] for arm in pair.plan.arms}
+    rows_of: dict[str, list[Table]] = {arm.name: [] for arm in pair.plan.arms}
     for number, launch in enumerate(launches_of(pair), start=1):
         points += launch.measured
-        tidied = (rows for each in launch.measured for rows in iter_tidy(each.frames, each.point.hash))
+        tidied = (rows for each in launch.measured for rows in iter_tidy(each.records, each.point.hash))
         rows_of[launch.arm.name] += map(without_point_columns, tidied)
         if number % len(pair.plan.arms) == 0:
             yield MeasuredRepeats(pair.plan, list(points), {name: list(each) for name, each in rows_of.items()})

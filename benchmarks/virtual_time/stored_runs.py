@@ -24,10 +24,12 @@ from specbench_api.outcome.summary import ClientHealth
 from specbench_api.plan.plan import Plan, Point
 from specbench_client import __version__
 from specbench_client.analysis.summary.point import summarise_rows
+from specbench_client.columns import TextCodes
+from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import stored_columns, text_digests, text_hashes, tidy
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
-from specbench_client.store.records import RECORD_SCHEMA
+from specbench_client.store.records import RECORD_SCHEMA, table_to_columns
 from specbench_client.store.store import Store
 from virtual_time.world import World
 from virtual_time.world_run import Interference, run_of
@@ -85,32 +87,31 @@ def _shifted(table: pa.Table, by_ns: int) -> pa.Table:
 def _store_point(root: Store, plan: Plan, point: Point, template: pa.Table, size: tuple[int, int]) -> int:
     """Store one point. `size`: its number of records, and of distinct prompts."""
     stored, points = [], PointStore(root, Path())
-    tidied, frames = tidy([template.to_pandas()], point.hash), []
+    tidied, laps = tidy([table_to_columns(template)], point.hash), []
     for number, (table, lap) in enumerate(_parts(template, *size)):
         data, key = _parquet(table), part_key(point.hash, ATTEMPT, number)
         root.put(key, data)
         sha256 = hashlib.sha256(data).hexdigest()
         stored.append(StoredFile(key=key, size=len(data), sha256=sha256, rows=table.num_rows))
-        frames.append(_tidy_lap(tidied, table, lap))
-    summary = summarise_rows(
-        plan, point, pd.concat(frames[:SUMMARISED], ignore_index=True), WATCH, None, simulated=True
-    )
-    rows = pd.concat((stored_columns(each) for each in frames), ignore_index=True)
-    frames.clear()
-    files = [*stored, *points.put_rows(point.hash, ATTEMPT, rows)]
+        laps.append(_tidy_lap(tidied, table, lap))
+    summary = summarise_rows(plan, point, join_tables(laps[:SUMMARISED]), WATCH, None, simulated=True)
+    files = [
+        *stored,
+        *points.put_rows(point.hash, ATTEMPT, join_tables([Table(stored_columns(each)) for each in laps]).columns),
+    ]
     seen = PointProvenance(dataset_fingerprint="made", prompts=size[1], client_version=__version__, launch="made")
     points.commit(summary, ATTEMPT, files, MeasurementSpan(0, WALL, WALL), seen)
     return size[0]
 
 
-def _tidy_lap(tidied: pd.DataFrame, table: pa.Table, lap_ns: int) -> pd.DataFrame:
+def _tidy_lap(tidied: Table, table: pa.Table, lap_ns: int) -> Table:
     """Return the tidy rows of a lap: those of the template, with the lap's times and names."""
-    rows = tidied.iloc[: table.num_rows]
+    rows = tidied.at(np.arange(table.num_rows))
     return rows.assign(
-        prompt_id=np.array(table.column("prompt_id").to_pylist(), dtype=object),
+        prompt_id=TextCodes.of(table.column("prompt_id").to_pylist()),
         conversation_id=text_hashes(table.column("conversation_id").to_pylist()),
         output_sha256=text_digests(table.column("output_sha256").to_pylist()),
-        **{name: rows[name] + lap_ns for name in TIMES if name in rows},
+        **{name: rows.array(name) + lap_ns for name in TIMES if name in rows},
     )
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-import pandas as pd
-
 from specbench_api.outcome.provenance import HostFacts, LaunchRecord, merge_facts
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
@@ -27,11 +25,11 @@ from specbench_client.load.request import RequestConfig
 from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
 from specbench_client.load.worker_messages import WorkerDone
-from specbench_client.metrics.tidy_frame import COLUMNS
+from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
 from specbench_client.simulator import SimulatedEngine, choose_dialect
 from specbench_client.simulator.engine import TokenStream
 from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
-from specbench_client.store.records import records_to_parquet, to_frame
+from specbench_client.store.records import records_to_parquet, to_columns
 from specbench_client.workload.prompts import Prompts
 from virtual_time.clock import BEGINNING_NS, NS_PER_S, VirtualClock, in_virtual_time
 from virtual_time.noise import Network
@@ -63,7 +61,7 @@ def summary_of(world: World, launches: Sequence[Launch]) -> RunSummary:
     """Summarise the launches of the complete plan."""
     measured = [each for launch in launches for each in launch.measured]
     summaries = [each.summary(world.plan) for each in measured]
-    records = {each.point.hash: each.frames for each in measured}
+    records = {each.point.hash: each.records for each in measured}
     return summarise_run(world.plan, summaries, records, CREATED, [launch.seen() for launch in launches])
 
 
@@ -103,13 +101,13 @@ class MeasuredPoint:
     """What the engine really did for each request, by its id."""
 
     @property
-    def frames(self) -> list[pd.DataFrame]:
+    def records(self) -> list[RecordColumns]:
         """Its records in parts, as `summarise_run` takes them."""
-        return [to_frame(self.part, COLUMNS)]
+        return [to_columns(self.part, COLUMNS)]
 
     def summary(self, plan: Plan) -> PointSummary:
         """Return its summary, which the client stores."""
-        return summarise_point(plan, self.point, self.frames, self.watch, self.counters, simulated=True)
+        return summarise_point(plan, self.point, self.records, self.watch, self.counters, simulated=True)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.drift.report import DriftOptions, drift_report
-from specbench_client.analysis.estimates.point_rows import load_stored_rows
+from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.statistics import bootstrap, percentiles, row_layout
@@ -29,6 +29,7 @@ from specbench_client.store.scratch import DiskColumnStore
 from specbench_client.stored_runs.drift_requests import requests_of_cell
 from specbench_testing.result_pairs import result_of
 from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.tables import arrays_of
 
 FEW, MANY = 4_000, 12_000
 """Requests of one arm."""
@@ -76,7 +77,7 @@ def measured(arm: str, count: int) -> MeasuredCell:
     (workload,), (level,) = WORLD.plan.workloads, WORLD.plan.load.levels
     points = tuple(WORLD.honest(point) for point in WORLD.plan.points if point.arm == arm)
     records = {point.hash: records_of(point.hash, count // len(points)) for point in points}
-    laid = load_stored_rows(WORLD.plan, points, records, DiskColumnStore())
+    laid = load_rows(WORLD.plan, points, records, DiskColumnStore())
     return MeasuredCell(WORLD.plan, WORLD.plan.arm(arm), workload, level, laid, points)
 
 
@@ -112,8 +113,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.process
 def test_condensed_lists_are_short_and_counts_are_32_bit() -> None:
     laid = tidy([part_of(WORLD.plan.points[1].hash)], "h")
-    assert laid[LISTS].memory_usage(deep=True).sum() / len(laid) < LISTS_BYTES
-    assert laid.dtypes[["tokens", "steps", "last_token_ns"]].tolist() == [np.float32, np.float32, np.float64]
+    lists = [each for name in LISTS for each in arrays_of(laid.column(name))]
+    assert 0 < sum(each.nbytes for each in lists) / len(laid) < LISTS_BYTES
+    kinds = [laid.array(name).dtype for name in ("tokens", "steps", "last_token_ns")]
+    assert kinds == [np.float32, np.float32, np.float64]
 
 
 @pytest.mark.process

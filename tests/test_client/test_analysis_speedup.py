@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ import pytest
 
 from specbench_client.analysis.estimates.speedups import E2E_SPEEDUP, SPEEDUP, TPOT_SPEEDUP, paired_speedup
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_testing.tables import pairs_of_frame
 
 TOKENS = 50
 BASE_MS = 10.0
@@ -19,7 +20,7 @@ LENGTHS = (1.4, 2.6)
 TRUTH = BASE_MS / (ARM_STEP_MS * np.log(LENGTHS[1] / LENGTHS[0]) / (LENGTHS[1] - LENGTHS[0]))
 
 
-def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray], category: list[str]) -> Pairs:
+def rows_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray], category: list[str]) -> pd.DataFrame:
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
     columns |= {"pass": 0, "turn": 0.0}
     for side, ms in pace.items():
@@ -33,14 +34,13 @@ def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray]
         }
         columns_of_side |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x"}
         columns |= {f"{name}{side}": value for name, value in columns_of_side.items()}
-    rows = pd.DataFrame(columns)
-    return Pairs(rows, len(rows), 0)
+    return pd.DataFrame(columns)
 
 
-def two_pairs() -> Pairs:
+def two_pairs() -> pd.DataFrame:
     """10 and 40 ms per token on the baseline, 5 and 10 ms on the arm."""
     pace = {ARM: np.array([5.0, 10.0]), BASELINE: np.array([10.0, 40.0])}
-    return pairs_of(np.array([0, 1]), np.array([0, 0]), pace, ["c", "c"])
+    return rows_of(np.array([0, 1]), np.array([0, 0]), pace, ["c", "c"])
 
 
 @pytest.mark.parametrize(
@@ -55,19 +55,19 @@ def two_pairs() -> Pairs:
     ],
 )
 def test_speedups_are_ratios_of_sums(name: str, tokens: int, expected: float) -> None:
-    rows = two_pairs().table.copy()
+    rows = two_pairs()
     rows.loc[0, "tokens" + ARM] = tokens
-    found = paired_speedup(name, Pairs(rows, 2, 0), seed=0)
+    found = paired_speedup(name, pairs_of_frame(rows), seed=0)
     assert found.figure.value == pytest.approx(expected)
     assert (found.figure.n, found.repeats, found.figure.interval, found.p_value) == (2, 1, None, None)
 
 
 def test_pairs_that_are_missing_or_incomplete_are_left_out_and_counted() -> None:
-    rows = two_pairs().table.copy()
-    none = paired_speedup(SPEEDUP, Pairs(rows[:0], 5, 0), seed=0)
+    rows = two_pairs()
+    none = paired_speedup(SPEEDUP, pairs_of_frame(rows[:0]), seed=0)
     assert (none.figure.value, none.figure.n, none.repeats, none.p_value) == (None, 0, 0, None)
     rows.loc[0, "last_token_ns" + ARM] = np.nan
-    found = paired_speedup(SPEEDUP, Pairs(rows, 50, 5), seed=0).figure
+    found = paired_speedup(SPEEDUP, replace(pairs_of_frame(rows), unpaired_later=5), seed=0).figure
     assert (found.value, found.n) == pytest.approx((4, 1))
     assert found.definition.endswith("; 1 pairs, 5 later turns unpaired because earlier replies differ")
 
@@ -94,7 +94,7 @@ class Experiment:
             BASELINE: BASE_MS * runs[0][repeat] * noise[0],
             ARM: ARM_STEP_MS / lengths[prompt] * runs[1][repeat] * noise[1],
         }
-        return pairs_of(prompt, repeat, pace, [f"c{each % self.categories}" for each in prompt])
+        return pairs_of_frame(rows_of(prompt, repeat, pace, [f"c{each % self.categories}" for each in prompt]))
 
 
 @pytest.mark.long

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,9 +18,11 @@ from specbench_client.analysis.compare.log_ratio_estimate import (
 )
 from specbench_client.metrics.decode_speed import TPOT_MS, TPOT_MS_POOLED
 from specbench_client.metrics.pairing import ARM, BASELINE
-from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import numbers, tidy
 from specbench_testing.result_pairs import TwoResults, measured_of
 from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.tables import filled
 
 LOGS = st.lists(st.floats(-1, 1), min_size=3, max_size=6)
 ESTIMATES = st.builds(
@@ -136,14 +137,14 @@ def rows_of(world: SyntheticRun, repeat: int | None = None) -> MeasuredArm:
     return MeasuredArm(tidy([world.records(point) for point in points], "p"), None)
 
 
-def frame(side: MeasuredArm) -> pd.DataFrame:
-    assert isinstance(side.rows, pd.DataFrame)
+def table(side: MeasuredArm) -> Table:
+    assert isinstance(side.rows, Table)
     return side.rows
 
 
 def test_results_without_a_common_request_have_no_comparison() -> None:
     before, after = rows_of(SyntheticRun(prompts=4)), rows_of(SyntheticRun(prompts=4))
-    other = MeasuredArm(frame(after).assign(prompt_id="else"), None)
+    other = MeasuredArm(filled(table(after), prompt_id="else"), None)
     assert ratio(TPOT_MS_POOLED)(ComparedArm(before, other), 0) is None
     assert percentile(TPOT_MS, 50)(ComparedArm(before, other), 0) is None
     assert speedup(ComparedArm(before, other), 0) is None
@@ -152,13 +153,13 @@ def test_results_without_a_common_request_have_no_comparison() -> None:
 def test_later_turns_are_the_same_request_only_after_equal_replies() -> None:
     world = SyntheticRun(prompts=6, turns=2, repeats=1)
     before = rows_of(world)
-    changed = frame(before).assign(output_sha256=before.rows["output_sha256"] + 1)
+    changed = table(before).assign(output_sha256=numbers(before.rows, "output_sha256") + 1)
     both = ratio(TPOT_MS_POOLED)(ComparedArm(before, before), 0)
     first_turns_alone = ratio(TPOT_MS_POOLED)(ComparedArm(before, MeasuredArm(changed, None)), 0)
     assert both is not None
     assert first_turns_alone is not None
     assert first_turns_alone.before != both.before
-    firsts = MeasuredArm(frame(before).query("turn == 0").reset_index(drop=True), None)
+    firsts = MeasuredArm(before.rows.among(numbers(before.rows, "turn") == 0), None)
     alone = ratio(TPOT_MS_POOLED)(ComparedArm(firsts, firsts), 0)
     assert alone is not None
     assert first_turns_alone.before == alone.before
@@ -179,8 +180,8 @@ def test_percentile_with_few_requests_beyond_it_has_no_interval() -> None:
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_percentile_equals_that_of_the_runs_report(percent: int, repeats: int) -> None:
     before = rows_of(SyntheticRun(prompts=40, repeats=repeats))
-    spread = before.rows["last_token_ns"] + np.arange(len(before.rows)) ** 2 * 1_000_000
-    before = MeasuredArm(frame(before).assign(last_token_ns=spread), None)
+    spread = numbers(before.rows, "last_token_ns") + np.arange(len(before.rows)) ** 2 * 1_000_000
+    before = MeasuredArm(table(before).assign(last_token_ns=spread), None)
     found = percentile(TPOT_MS, percent)(ComparedArm(before, before), 0)
     assert found is not None
     assert found.before == pytest.approx(np.percentile(TPOT_MS.values(before.rows), percent), rel=1e-9)
@@ -189,5 +190,5 @@ def test_percentile_equals_that_of_the_runs_report(percent: int, repeats: int) -
 def test_rows_without_the_figure_are_left_out_on_both_sides() -> None:
     world = SyntheticRun(prompts=6, repeats=1)
     before = rows_of(world)
-    without_tokens = frame(before).assign(tokens=np.nan)
+    without_tokens = filled(table(before), tokens=np.nan)
     assert ratio(TPOT_MS_POOLED)(ComparedArm(before, MeasuredArm(without_tokens, None)), 0) is None

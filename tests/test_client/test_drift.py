@@ -33,6 +33,7 @@ from specbench_client.stored_runs.drift_requests import hash_order
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.tables import table_of
 
 pytestmark = pytest.mark.runs
 
@@ -338,7 +339,7 @@ def test_order_of_a_prompt_file_is_not_used_as_time() -> None:
     whole = log(1, 60, spread=0.02).sort_values("category", ascending=False, kind="stable").drop(columns="time")
     file = whole.assign(prompt_id=[f"p{n}" for n in range(len(whole))], turn=1)
     rows = pd.concat([file.assign(repeat=repeat) for repeat in range(3)], ignore_index=True)
-    run = request_log("run", rows.iloc[hash_order(rows)])
+    run = request_log("run", rows.iloc[hash_order(table_of(rows))])
     assert drift_report(request_log("as in the file", rows), request_log("the same", rows), DriftOptions()).alarm
     assert not drift_report(run, run, DriftOptions()).alarm
     assert sorted(run.table["accepted_tokens"]) == sorted(rows["accepted_tokens"])

@@ -107,7 +107,7 @@ async def test_stored_files_of_a_measured_group(tmp_path: Path, store: FolderSto
     assert manifest.observed.prompts == 6
     assert [file.key for file in manifest.files] == [
         f"points/{point.hash}/records/part-7-b-00000.parquet",
-        f"points/{point.hash}/rows/v1-7-b-00000.parquet",
+        f"points/{point.hash}/rows/v2-7-b-00000.parquet",
         summary_key(point.hash),
     ]
     assert PointSummary.from_json(store.get(summary_key(point.hash)) or b"").simulated

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,11 +15,14 @@ from specbench_api.outcome.step_cost import Coefficient
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup
-from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair_requests
+from specbench_client.columns import TextCodes
+from specbench_client.metrics.pairing import STEPS, JoinedRows, Pairs, pair_requests
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.curves import break_even_rows
 from specbench_client.report.text.explanation import factors_table
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
+from specbench_testing.tables import filled
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
 
 pytestmark = pytest.mark.runs
@@ -40,28 +42,30 @@ class Side:
 
 def pairs_of(sides: list[tuple[Side, Side]], categories: tuple[str, ...] = ("c",)) -> Pairs:
     """Return one (arm, baseline) pair per prompt."""
-    columns: dict[str, object] = {
-        "repeat": 0.0,
-        "prompt_id": [f"p{number}" for number in range(len(sides))],
-        "pass": 0,
-        "turn": 0.0,
-    }
-    for index, name in enumerate((ARM, BASELINE)):
-        mine = [pair[index] for pair in sides]
-        first = np.array([each.wait_ms * MS for each in mine])
-        columns_of_side = {
-            "category": [categories[number % len(categories)] for number in range(len(mine))],
-            "input_tokens": 9.0,
-            "tokens": [float(each.tokens) for each in mine],
-            "intended_ns": 0.0,
+    arm, baseline = (_rows([pair[index] for pair in sides], categories) for index in range(2))
+    return pairs_of_rows(arm, baseline)
+
+
+def _rows(answers: list[Side], categories: tuple[str, ...]) -> Table:
+    first = np.array([each.wait_ms * MS for each in answers])
+    return Table(
+        {
+            "repeat": np.zeros(first.size),
+            "prompt_id": TextCodes.of([f"p{number}" for number in range(first.size)]),
+            "turn": np.zeros(first.size),
+            "category": TextCodes.of([categories[number % len(categories)] for number in range(first.size)]),
+            "tokens": np.array([float(each.tokens) for each in answers]),
+            "intended_ns": np.zeros(first.size),
             "first_token_ns": first,
-            "last_token_ns": first + [each.steps * each.step_ms * MS for each in mine],
-            "finish_reason": "stop",
-            "output_sha256": "x",
-            STEPS: [float(each.steps) for each in mine],
+            "last_token_ns": first + [each.steps * each.step_ms * MS for each in answers],
+            STEPS: np.array([float(each.steps) for each in answers]),
         }
-        columns |= {f"{column}{name}": value for column, value in columns_of_side.items()}
-    return Pairs(pd.DataFrame(columns, index=range(len(sides))), len(sides), 0)
+    )
+
+
+def pairs_of_rows(arm: Table, baseline: Table) -> Pairs:
+    same = np.arange(len(arm), dtype=np.int32)
+    return Pairs(JoinedRows(arm, baseline, same, same, np.zeros_like(same), np.zeros(same.size)), same.size, 0)
 
 
 def explain(pairs: Pairs, drafts: int = 3) -> Prediction:
@@ -126,12 +130,12 @@ def test_amdahls_law_holds_when_both_sides_wait_equally() -> None:
 
 
 def test_no_prediction_without_steps_and_one_sided_pairs_are_dropped() -> None:
-    whole = pairs_of([(Side(50, 20, 12.0, 5.0), Side(50, 49, 10.0, 5.0))] * 4)
-    assert explain_speedup(Pairs(whole.table.drop(columns=STEPS + ARM), 4, 0), 3, 1) is None
-    assert explain_speedup(Pairs(whole.table.assign(**{STEPS + ARM: np.nan}), 4, 0), 3, 1) is None
-    partly = whole.table.copy()
-    partly.loc[0, STEPS + ARM] = np.nan
-    assert explain(Pairs(partly, 4, 0)).measured.n == 3
+    arm, baseline = (_rows([side] * 4, ("c",)) for side in (Side(50, 20, 12.0, 5.0), Side(50, 49, 10.0, 5.0)))
+    without_steps = Table({name: column for name, column in arm.columns.items() if name != STEPS})
+    assert explain_speedup(pairs_of_rows(without_steps, baseline), 3, 1) is None
+    assert explain_speedup(pairs_of_rows(filled(arm, **{STEPS: np.nan}), baseline), 3, 1) is None
+    partly = arm.assign(**{STEPS: np.array([np.nan, 20, 20, 20])})
+    assert explain(pairs_of_rows(partly, baseline)).measured.n == 3
 
 
 def test_summary_has_step_costs_and_the_factors_of_each_cell() -> None:

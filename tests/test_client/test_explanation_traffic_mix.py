@@ -23,6 +23,7 @@ from specbench_client.cli import exit_code
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.tables import pairs_of_frame
 
 pytestmark = pytest.mark.runs
 
@@ -32,6 +33,12 @@ TRUTH = {"code": (40, 10, 400.0, 100.0), "chat": (200, 160, 3000.0, 2500.0)}
 
 
 def pairs_of(truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0) -> Pairs:
+    return pairs_of_frame(frame_of_pairs(truth, prompts, noise))
+
+
+def frame_of_pairs(
+    truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0
+) -> pd.DataFrame:
     rng, rows = np.random.default_rng(1), list[dict[str, object]]()
     for name, (tokens, steps, baseline, arm) in truth.items():
         for number in range(prompts):
@@ -48,7 +55,7 @@ def pairs_of(truth: dict[str, tuple[int, int, float, float]], prompts: int = 12,
                 }
                 row |= {f"{column}{side}": each for column, each in columns_of_side.items()}
             rows.append(row)
-    return Pairs(pd.DataFrame(rows), len(rows), 0)
+    return pd.DataFrame(rows)
 
 
 def projected(pairs: Pairs, given: dict[str, float]) -> MixEstimate:
@@ -60,12 +67,12 @@ def projected(pairs: Pairs, given: dict[str, float]) -> MixEstimate:
 @pytest.mark.parametrize(("column", "broken"), [("last_token_ns", -1e15), ("tokens", 0.0)])
 def test_pair_without_duration_or_tokens_is_excluded_from_a_mix(column: str, broken: float) -> None:
     """Such records invalidate their cell, but its figures are still computed and must not become NaN."""
-    pairs = pairs_of(TRUTH)
-    pairs.table.loc[0, column + ARM] = broken
-    estimate = projected(pairs, {"code": 0.5, "chat": 0.5})
+    frame = frame_of_pairs(TRUTH)
+    frame.loc[0, column + ARM] = broken
+    estimate = projected(pairs_of_frame(frame), {"code": 0.5, "chat": 0.5})
     assert {each.category: each.speedup for each in estimate.categories} == pytest.approx({"code": 4.0, "chat": 1.2})
-    pairs.table[column + ARM] = broken
-    assert project_mix(pairs, {"code": 0.5, "chat": 0.5}, seed=1) is None
+    frame[column + ARM] = broken
+    assert project_mix(pairs_of_frame(frame), {"code": 0.5, "chat": 0.5}, seed=1) is None
 
 
 @pytest.mark.parametrize("code", [0.1, 0.5, 0.9])
@@ -118,7 +125,7 @@ def experiment(seed: int) -> Pairs:
                 }
                 row |= {f"{column}{side}": each for column, each in columns_of_side.items()}
             rows.append(row)
-    return Pairs(pd.DataFrame(rows), len(rows), 0)
+    return pairs_of_frame(pd.DataFrame(rows))
 
 
 @pytest.mark.draws
@@ -142,7 +149,7 @@ def test_token_shares_convert_to_request_shares() -> None:
 def test_missing_category_gives_no_prediction_and_missing_steps_no_acceptance_length() -> None:
     pairs = pairs_of(TRUTH)
     assert project_mix(pairs, {"code": 0.5, "poetry": 0.5}, 1) is None
-    without_steps = Pairs(pairs.table.assign(**{STEPS + ARM: np.nan}), 1, 0)
+    without_steps = pairs_of_frame(frame_of_pairs(TRUTH).assign(**{STEPS + ARM: np.nan}))
     estimate = projected(without_steps, {"code": 0.5, "chat": 0.5})
     assert estimate.acceptance_length.value is None
     assert estimate.speedup.value is not None
@@ -151,12 +158,11 @@ def test_missing_category_gives_no_prediction_and_missing_steps_no_acceptance_le
 
 @pytest.mark.parametrize("tokens", [0.0, np.nan])
 def test_token_shares_do_not_convert_when_tokens_were_not_counted(tokens: float) -> None:
-    pairs = pairs_of(TRUTH)
-    code = pairs.table["category" + BASELINE] == "code"
-    counted = pairs.table["tokens" + BASELINE].mask(code, tokens)
-    uncounted = Pairs(pairs.table.assign(**{"tokens" + BASELINE: counted}), 1, 0)
+    frame = frame_of_pairs(TRUTH)
+    counted = frame["tokens" + BASELINE].mask(frame["category" + BASELINE] == "code", tokens)
+    uncounted = pairs_of_frame(frame.assign(**{"tokens" + BASELINE: counted}))
     assert request_shares({"code": 0.5, "chat": 0.5}, uncounted) is None
-    assert request_shares({"code": 0.5, "chat": 0.5}, pairs) is not None
+    assert request_shares({"code": 0.5, "chat": 0.5}, pairs_of_frame(frame)) is not None
 
 
 @pytest.fixture(scope="module")

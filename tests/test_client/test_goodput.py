@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from pydantic import ValidationError
 
@@ -19,6 +18,7 @@ from specbench_client.analysis.estimates.figures import goodput_of
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
 from specbench_client.metrics.goodput import good_requests, judged_rows, meets_slo
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.cells import csv, markdown, terminal_columns
 from specbench_testing.local_results import store_results
@@ -68,7 +68,7 @@ def test_failed_requests_miss_and_unsent_ones_do_not_count() -> None:
     assert len(judged_rows(rows)) == 2
 
 
-def streams(*phases: tuple[str, int, int]) -> pd.DataFrame:
+def streams(*phases: tuple[str, int, int]) -> Table:
     """Requests of one point: phase, start and end in ms; the first token is 10 ms after the start."""
     rows = []
     for phase, begin, end in phases:

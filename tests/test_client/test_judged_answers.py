@@ -19,8 +19,10 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.lossless.judged_answers import judged_answers
 from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.columns import TextCodes
 from specbench_client.metrics.pairing import JoinedRows, Pairs, pair_requests
-from specbench_client.metrics.tidy_frame import Values, tidy
+from specbench_client.metrics.rows import Table, join_tables
+from specbench_client.metrics.tidy_frame import Values, flags, tidy
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.cells import markdown
@@ -175,14 +177,14 @@ def test_answers_that_were_not_judged_are_a_warning_above_a_share(
 ) -> None:
     """Answers outside the steady state do not count."""
     rows = _rows("ngram")
-    steady = np.flatnonzero(rows["steady"])[: not_judged + judged]
-    flaws = pd.Series(None, index=rows.index, dtype=object)
-    flaws.iloc[steady[:not_judged]] = "NotJudged"
-    flaws[~rows["steady"]] = "NotJudged"
+    steady = np.flatnonzero(flags(rows, "steady"))[: not_judged + judged]
+    flaws = np.full(len(rows), None)
+    flaws[steady[:not_judged]] = "NotJudged"
+    flaws[~flags(rows, "steady")] = "NotJudged"
     flawed = np.full(len(rows), np.nan, np.float32)
     flawed[steady[not_judged:]] = 0.0
     assert len(steady) == not_judged + judged
-    evidence = cast("CellEvidence", SimpleNamespace(rows=rows.assign(flaw=flaws, flawed=flawed)))
+    evidence = cast("CellEvidence", SimpleNamespace(rows=rows.assign(flaw=TextCodes.of(flaws.tolist()), flawed=flawed)))
     found = ANSWERS_NOT_JUDGED.evaluate(evidence)
     assert [each.severity for each in found] == ([severity] if severity else [])
     for each in found:
@@ -190,13 +192,13 @@ def test_answers_that_were_not_judged_are_a_warning_above_a_share(
 
 
 @cache
-def _rows(arm: str) -> pd.DataFrame:
+def _rows(arm: str) -> Table:
     world = SyntheticRun(prompts=PROMPTS, categories=ONE, tokens=(4, 6), repeats=REPEATS)
     points = [point for point in world.plan.points if point.arm == arm]
-    return tidy(world.records(point).assign(point=point.hash) for point in points)
+    return join_tables([tidy([world.records(point)], point.hash) for point in points])
 
 
-def _flawed(arm: str, chances: Values, sticky: float, rng: np.random.Generator, damage: float = 0.0) -> pd.DataFrame:
+def _flawed(arm: str, chances: Values, sticky: float, rng: np.random.Generator, damage: float = 0.0) -> Table:
     """The arm's rows with flaws: by prompt, and `damage` of all answers.
 
     `sticky`: share of prompts whose answer is the same in every repeat, as greedy answers are.
@@ -204,9 +206,9 @@ def _flawed(arm: str, chances: Values, sticky: float, rng: np.random.Generator, 
     same, kept = rng.random(PROMPTS) < chances, rng.random(PROMPTS) < sticky
     drawn = np.where(kept, same, rng.random((REPEATS, PROMPTS)) < chances)
     rows = _rows(arm)
-    at = rows["prompt_id"].str[1:].astype(int).to_numpy()
-    flawed = drawn[rows["repeat"].to_numpy(int), at] | (rng.random(len(rows)) < damage)
-    flaws = pd.Series(["Loop" if each else None for each in flawed], index=rows.index, dtype=object)
+    at = [int(prompt[1:]) for prompt in rows.codes("prompt_id").by_row]
+    flawed = drawn[rows.array("repeat").astype(int), at] | (rng.random(len(rows)) < damage)
+    flaws = TextCodes.of(["Loop" if each else None for each in flawed])
     return rows.assign(flawed=flawed.astype(np.float32), flaw=flaws)
 
 

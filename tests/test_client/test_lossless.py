@@ -18,27 +18,32 @@ from specbench_api.plan.plan import Point
 from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.lossless.losslessness import judge_greedy
 from specbench_client.analysis.lossless.sampled import length_test, opening_test
+from specbench_client.columns import TextCodes
 from specbench_client.metrics.divergence import Divergence, divergence
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import text_digests
 from specbench_client.report.text.losslessness import lossless_rows
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
+from specbench_testing.tables import table_of
 
 pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=24, categories=ONE, repeats=3)
 
 
-def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> pd.DataFrame:
+def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> Table:
     """Return tidy rows, with the columns that divergence reads, from (repeat, prompt, text)."""
     rows = [
         {
             "point": f"point{repeat}", "repeat": float(repeat), "prompt_id": prompt,
-            "conversation_id": f"{prompt}#{index}",
             "turn": float(turn), "category": None, "intended_ns": float(index), "ok": True, "filler": False,
         }
         for index, (repeat, prompt, _) in enumerate(texts)
     ]  # fmt: skip
-    return pd.DataFrame(rows).assign(output_sha256=text_digests(text for _, _, text in texts))
+    return table_of(pd.DataFrame(rows).astype({"category": object})).assign(
+        output_sha256=text_digests(text for _, _, text in texts),
+        conversation_id=np.arange(len(texts), dtype=np.uint64),
+    )
 
 
 def test_divergence_is_the_share_of_pairs_that_differ() -> None:
@@ -213,7 +218,7 @@ def test_no_digests_or_no_baseline_gives_no_verdict() -> None:
 
 def sampled(
     seed: int, arm: tuple[float, ...] = (0.7, 0.2, 0.1), longer: float = 1.0, repeats: int = 4, prompts: int = 60
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> tuple[Table, Table]:
     """Sampled answers of both sides: openings from three words, lengths around each prompt's mean."""
     rng = np.random.default_rng(seed)
     base = (0.7, 0.2, 0.1)
@@ -222,11 +227,11 @@ def sampled(
     for chances, factor in ((arm, longer), (base, 1.0)):
         prompt = np.repeat(np.arange(prompts), repeats)
         made.append(
-            pd.DataFrame(
+            Table(
                 {
-                    "prompt_id": [f"p{each}" for each in prompt],
+                    "prompt_id": TextCodes.of([f"p{each}" for each in prompt]),
                     "repeat": np.tile(np.arange(repeats), prompts).astype(float),
-                    "opening": rng.choice(["The", "A", "So"], size=prompt.size, p=chances),
+                    "opening": TextCodes.of(rng.choice(["The", "A", "So"], size=prompt.size, p=chances).tolist()),
                     "tokens": np.round(rng.lognormal(np.log(means[prompt] * factor), 0.25)),
                 }
             )
@@ -252,7 +257,8 @@ def test_detectable_share_of_new_openings_is_found() -> None:
         arm, base = sampled(seed)
         rng = np.random.default_rng(10_000 + seed)
         new = rng.random(len(arm)) < result.detectable
-        tested = opening_test(arm.assign(opening=np.where(new, "Xylophone", arm["opening"])), base, seed)
+        openings = np.where(new, "Xylophone", arm.codes("opening").by_row)
+        tested = opening_test(arm.assign(opening=TextCodes.of(openings.tolist())), base, seed)
         assert tested is not None
         found.append(tested.p_value <= 0.05)
     assert 0.65 <= np.mean(found) <= 0.95
@@ -261,7 +267,10 @@ def test_detectable_share_of_new_openings_is_found() -> None:
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.lists(st.integers(1, 6), min_size=1, max_size=8))
 @settings(max_examples=15, deadline=None)
 def test_length_statistic_is_kolmogorov_smirnovs(mine: list[int], base: list[int]) -> None:
-    sides = [pd.DataFrame({"prompt_id": "p", "tokens": np.array(side, dtype=float)}) for side in (mine, base)]
+    sides = [
+        Table({"prompt_id": TextCodes.of(["p"] * len(side)), "tokens": np.array(side, dtype=float)})
+        for side in (mine, base)
+    ]
     result = length_test(sides[0], sides[1], 0)
     assert result is not None
     by_hand = [abs(np.mean(np.array(mine) <= at) - np.mean(np.array(base) <= at)) for at in range(1, 7)]

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
+from specbench_client.columns import RaggedColumn
 from specbench_client.metrics import acceptance, decode_speed, latency
 from specbench_client.metrics.acceptance import (
     acceptance_by_position,
@@ -22,12 +22,14 @@ from specbench_client.metrics.acceptance import (
 )
 from specbench_client.metrics.catalog import CACHED_SHARE, INPUT_TOKENS, MEASURES, PERCENTILE_FIGURES, RATIOS
 from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric, RequestMetric
+from specbench_client.metrics.rows import Table, has_text, join_tables
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window, window_throughput, window_tokens
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record
+from specbench_testing.tables import filled
 
 
-def rows_of(*records: Record) -> pd.DataFrame:
+def rows_of(*records: Record) -> Table:
     return tidy([frame_of(list(records))])
 
 
@@ -273,7 +275,7 @@ def test_names_are_unique_and_every_metric_is_documented() -> None:
     assert all(measure.unit and measure.definition and measure.missing for measure in MEASURES)
 
 
-def streams(**edits: object) -> pd.DataFrame:
+def streams(**edits: object) -> Table:
     """Ramp 0-100 ms, steady 40-140 ms, drain 120-220 ms: each has ten chunks of one token, 10 ms apart."""
 
     def one(phase: str, start: int) -> Record:
@@ -304,11 +306,12 @@ def test_missing_tokens_per_chunk_are_spread_evenly() -> None:
 def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
     whole, uncounted = streams(), streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None)
     later = streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None, last_token_ns=ms(500))
-    both = pd.concat([whole, uncounted.assign(point="other")], ignore_index=True)
+    both = join_tables([whole, filled(uncounted, point="other")])
     assert [each.tolist() for each in window_throughput(whole)] == [[19], [pytest.approx(0.1)]]
     assert [each.tolist() for each in window_throughput(uncounted)] == [[], []], "missing, not 0"
     assert [each.tolist() for each in window_throughput(both)] == [[19], [pytest.approx(0.1)]]
-    beside = pd.concat([whole, later[later["phase"] == "drain"].assign(edge_ns=None)], ignore_index=True)
+    drained = later.among(has_text(later, "phase", "drain"))
+    beside = join_tables([whole, drained.assign(edge_ns=RaggedColumn.of([None], np.float64))])
     assert window_throughput(beside)[0].tolist() == [19], "uncounted answers outside the window do not matter"
 
 

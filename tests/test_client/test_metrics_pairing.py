@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from specbench_api.outcome.record import Record
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, pair_requests, with_pass_number
-from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, pair_requests, pass_numbers
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import numbers, tidy
 from specbench_testing.synthetic_records import frame_of, record, sha
 
 
-def rows_of(*records: Record) -> pd.DataFrame:
+def rows_of(*records: Record) -> Table:
     return tidy([frame_of(list(records))], "point")
 
 
@@ -22,8 +21,9 @@ def turn(number: int, reply: str | None, talk: str = "c", **changes: Any) -> Rec
 
 
 def keys(pairs: Pairs) -> list[tuple[int, str, int, int]]:
-    columns = [pairs.rows[name] for name in ("repeat", "prompt_id", "pass", "turn")]
-    return [(int(row[0]), str(row[1]), int(row[2]), int(row[3])) for row in zip(*columns, strict=True)]
+    repeats, passes, turns = (pairs.rows.array(name) for name in ("repeat", "pass", "turn"))
+    rows = zip(repeats, pairs.rows.codes("prompt_id").by_row, passes, turns, strict=True)
+    return [(int(repeat), str(prompt), int(lap), int(turn)) for repeat, prompt, lap, turn in rows]
 
 
 def test_pairs_stay_within_their_repeat() -> None:
@@ -36,7 +36,7 @@ def test_repeated_prompts_are_paired_by_pass() -> None:
     again = [record(conversation_id=f"c{lap}", intended_ns=lap * 10**9) for lap in range(3)]
     arm, baseline = rows_of(*again), rows_of(*again[:2])
     assert keys(pair_requests(arm, baseline, None)) == [(0, "p", 0, 0), (0, "p", 1, 0)]
-    assert with_pass_number(arm)["pass"].tolist() == [0, 1, 2]
+    assert pass_numbers(arm).tolist() == [0, 1, 2]
 
 
 def test_failed_or_draining_requests_of_one_side_are_left_out_on_both() -> None:
@@ -67,8 +67,8 @@ def test_history_includes_replies_from_the_ramp() -> None:
 
 def test_both_sides_have_their_own_times() -> None:
     found = pair_requests(rows_of(record()), rows_of(record(last_token_ns=10**9)), None)
-    assert found.side(ARM)["last_token_ns"].tolist() == [150e6]
-    assert found.side(BASELINE)["last_token_ns"].tolist() == [1e9]
+    assert numbers(found.side(ARM), "last_token_ns").tolist() == [150e6]
+    assert numbers(found.side(BASELINE), "last_token_ns").tolist() == [1e9]
 
 
 def test_sides_without_common_prompts_have_no_pairs() -> None:

@@ -1,4 +1,4 @@
-"""Rows in a column store give the same results as the data frame they were stored from."""
+"""Rows in a column store give the same results as the table they were stored from."""
 
 from __future__ import annotations
 
@@ -10,24 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.column_buffers import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.columns import ColumnStoreFactory, Mask, MemoryColumnStore, TextCodes
 from specbench_client.metrics import rows as blocks_module
 from specbench_client.metrics.pairing import iter_by_prompt
-from specbench_client.metrics.rows import (
-    RowBlock,
-    Rows,
-    TextVocabulary,
-    iter_pieces,
-    read_columns,
-    replace_columns,
-    rows_at,
-    select_rows,
-    store_rows,
-)
+from specbench_client.metrics.rows import Rows, Table, group_numbers, join_rows, join_tables, repeated_rows, store_rows
 from specbench_client.metrics.tidy_frame import (
     any_known,
     chain_history,
-    iter_point_frames,
     iter_tidy,
     steady_rows,
     step_walks,
@@ -36,9 +25,9 @@ from specbench_client.metrics.tidy_frame import (
     text_hashes,
     tidy,
 )
-from specbench_client.ragged import Mask
 from specbench_client.store.scratch import DiskColumnStore
 from specbench_testing.synthetic_records import SyntheticRun, frame_of, record
+from specbench_testing.tables import assert_same_table, filled
 
 BLOCK_ROWS = 7
 """Small, so that a point has several blocks."""
@@ -54,16 +43,13 @@ def records(point: str) -> pd.DataFrame:
 
 def stored(new_store: ColumnStoreFactory) -> Rows:
     """Return both points, stored from parts of five records."""
-    store, vocabularies, blocks = new_store(), dict[str, TextVocabulary](), list[RowBlock]()
-    for point in POINTS:
-        frame = records(point)
-        parts = [frame.iloc[start : start + 5] for start in range(0, len(frame), 5)]
-        blocks += store_rows(iter_tidy(parts, point), point, store, vocabularies)
-    return Rows(blocks)
+    frames = [(records(point), point) for point in POINTS]
+    parts = [([frame.iloc[start : start + 5] for start in range(0, len(frame), 5)], point) for frame, point in frames]
+    return store_rows((table for frames, point in parts for table in iter_tidy(frames, point)), new_store())
 
 
-def whole() -> pd.DataFrame:
-    return pd.concat([tidy([records(point)], point) for point in POINTS], ignore_index=True)
+def whole() -> Table:
+    return join_tables([tidy([records(point)], point) for point in POINTS])
 
 
 @pytest.fixture(params=[MemoryColumnStore, DiskColumnStore])
@@ -73,16 +59,11 @@ def new_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return made
 
 
-def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
-    assert list(found.columns) == list(expected.columns)
-    pd.testing.assert_frame_equal(found, expected.reset_index(drop=True))
-
-
 def test_stored_columns_keep_their_type_and_missing_values(new_store: ColumnStoreFactory) -> None:
     rows, expected = stored(new_store), whole()
     assert len(rows.blocks) > len(POINTS)
     assert len(rows) == len(expected)
-    assert_same(read_columns(rows, expected.columns), expected)
+    assert_same_table(rows.table(expected.columns), expected)
     assert "edge_ns" in rows
     assert "point" in rows
     assert "request_id" not in rows
@@ -95,65 +76,80 @@ def test_stored_columns_keep_their_type_and_missing_values(new_store: ColumnStor
         lambda rows: np.zeros(len(rows), dtype=np.bool_),
         lambda rows: np.arange(len(rows)) % 3 == 1,
         lambda rows: np.arange(len(rows)) < 4,
-        lambda rows: (rows["point"] == POINTS[1]).to_numpy(np.bool_),
+        lambda rows: rows.codes("point").by_row == POINTS[1],
     ],
     ids=["all", "none", "every third", "of one block", "of one point"],
 )
-def test_selected_rows_equal_those_of_the_frame(
-    new_store: ColumnStoreFactory, mine: Callable[[pd.DataFrame], Mask]
-) -> None:
+def test_selected_rows_equal_those_of_the_table(new_store: ColumnStoreFactory, mine: Callable[[Table], Mask]) -> None:
     rows, expected = stored(new_store), whole()
-    chosen = select_rows(rows, mine(expected))
-    assert_same(read_columns(chosen, expected.columns), select_rows(expected, mine(expected)))
+    chosen, same = rows.among(mine(expected)), expected.among(mine(expected))
+    assert_same_table(chosen.table(expected.columns), same)
     twice = np.arange(len(chosen)) % 2 == 0
-    assert_same(
-        read_columns(select_rows(chosen, twice), expected.columns),
-        select_rows(select_rows(expected, mine(expected)), twice),
-    )
-    assert sum(len(piece) for piece in iter_pieces(chosen)) == len(chosen)
-    assert [len(each) for each in iter_point_frames(chosen, ["tokens"])] == [
-        len(each) for each in iter_point_frames(select_rows(expected, mine(expected)), ["tokens"])
-    ]
+    assert_same_table(chosen.among(twice).table(expected.columns), same.among(twice))
+    assert sum(len(piece) for piece in chosen.pieces()) == len(chosen)
+    assert [len(each) for each in chosen.by_point()] == [len(each) for each in same.by_point()]
 
 
-def test_stored_rows_give_the_same_columns_as_the_frame(new_store: ColumnStoreFactory) -> None:
+def test_stored_rows_give_the_same_columns_as_the_table(new_store: ColumnStoreFactory) -> None:
     rows, expected = stored(new_store), whole()
-    assert_same(read_columns(steady_rows(rows), ["tokens", "phase"]), steady_rows(expected)[["tokens", "phase"]])
+    names = ["tokens", "phase"]
+    assert_same_table(steady_rows(rows).table(names), steady_rows(expected).table(names))
     for look in (lambda each: tally(each, "accepted_of_steps"), step_walks):
-        sums = [look(piece).sums(look(piece).fields[1]) for piece in iter_pieces(rows)]
+        sums = [look(piece).sums(look(piece).fields[1]) for piece in rows.pieces()]
         np.testing.assert_array_equal(np.concatenate(sums), look(expected).sums(look(expected).fields[1]))
     assert any_known(rows, "walk")
     assert not any_known(rows, "text_bytes")
 
 
 def test_point_without_records_has_all_columns_and_no_rows(new_store: ColumnStoreFactory) -> None:
-    rows = Rows(store_rows(iter_tidy([], "h"), "h", new_store(), {}))
+    rows = store_rows(iter_tidy([], "h"), new_store())
     assert len(rows) == 0
-    assert read_columns(rows, tidy([]).columns).dtypes.to_dict() == tidy([]).dtypes.to_dict()
-    assert list(iter_point_frames(rows, ["tokens"])) == []
-    assert [len(piece) for piece in iter_pieces(rows)] == [0]
+    assert_same_table(rows.table(tidy([]).columns), tidy([]))
+    assert list(rows.by_point()) == []
+    assert [len(piece) for piece in rows.pieces()] == [0]
 
 
 def test_columns_can_be_replaced(new_store: ColumnStoreFactory) -> None:
-    rows, store, vocabularies = stored(new_store), new_store(), dict[str, TextVocabulary]()
-    first = rows.blocks[0]
-    digests = pd.DataFrame({"steps": np.full(first.size, 3.0), "acceptance_source": [None] * first.size}, dtype=object)
-    replaced = Rows([replace_columns(first, digests.astype({"steps": np.float64}), store, vocabularies)])
-    assert set(replaced["steps"]) == {3.0}
-    assert set(replaced["acceptance_source"]) == {None}
-    assert replaced["tokens"].tolist() == rows["tokens"].tolist()[: first.size]
+    rows = stored(new_store)
+    values = filled(Table({"steps": np.arange(len(rows)) + 0.5}), acceptance_source=None)
+    replaced = rows.replaced(values, new_store())
+    assert_same_table(replaced.table(values.columns), values)
+    assert_same_table(replaced.table(["tokens"]), rows.table(["tokens"]))
+
+
+KEYS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, 1.0, np.nan])), max_size=8)
+
+
+def keyed(keys: list[tuple[str, float]]) -> Table:
+    return Table({"text": TextCodes.of([text for text, _ in keys]), "number": np.array([number for _, number in keys])})
+
+
+@given(KEYS, KEYS)
+def test_rows_are_joined_by_every_equal_key(mine: list[tuple[str, float]], theirs: list[tuple[str, float]]) -> None:
+    left, right = join_rows(keyed(mine), keyed(theirs), ["text", "number"])
+    expected = [(i, j) for i, one in enumerate(mine) for j, other in enumerate(theirs) if repr(one) == repr(other)]
+    assert list(zip(left.tolist(), right.tolist(), strict=True)) == expected
+
+
+@given(KEYS)
+def test_equal_rows_have_equal_numbers_and_repeat_the_first(keys: list[tuple[str, float]]) -> None:
+    rows, names = keyed(keys), [repr(key) for key in keys]
+    numbers = group_numbers(rows.column("text"), rows.column("number")).tolist()
+    assert len(set(zip(numbers, names, strict=True))) == len(set(numbers)) == len(set(names))
+    repeated = repeated_rows(rows.column("text"), rows.column("number"))
+    assert repeated.tolist() == [name in names[:at] for at, name in enumerate(names)]
 
 
 @given(st.lists(st.integers(0, 5), max_size=30), st.lists(st.integers(0, 5), max_size=30), st.integers(1, 9))
 def test_iteration_by_prompt_covers_all_rows_and_splits_no_prompt(
     mine: list[int], theirs: list[int], most: int
 ) -> None:
-    sides = [pd.DataFrame({"prompt_id": [f"p{each}" for each in side]}, dtype=object) for side in (mine, theirs)]
+    sides = [Table({"prompt_id": TextCodes.of([f"p{each}" for each in side])}) for side in (mine, theirs)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specbench_client.metrics.pairing.BUCKET_ROWS", most)
         found = list(iter_by_prompt(sides))
     prompts = [
-        {name for side, places in zip(sides, each, strict=True) for name in rows_at(side, places)["prompt_id"]}
+        {name for side, places in zip(sides, each, strict=True) for name in side.codes("prompt_id")[places].by_row}
         for each in found
     ]
     for number, side in enumerate((mine, theirs)):

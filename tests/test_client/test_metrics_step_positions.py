@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from specbench_client.metrics.record_lists import (
     ANSWER,
-    COMPACT_FIELDS,
     CONTEXTS,
     POSITIONS,
     REASONING,
@@ -21,8 +20,7 @@ from specbench_client.metrics.record_lists import (
     compact_walk,
     expand_classes,
 )
-from specbench_client.metrics.tidy_frame import tidy
-from specbench_client.ragged import RaggedColumn
+from specbench_client.metrics.tidy_frame import step_walks, tidy
 from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record
 
 STEPS = st.lists(st.integers(0, 5), max_size=200)
@@ -30,7 +28,7 @@ STEPS = st.lists(st.integers(0, 5), max_size=200)
 
 def walks(*answers: dict[str, Any]) -> list[Walk | None]:
     records = [record(**{"acceptance_source": "per_step", **answer}) for answer in answers]
-    kept = RaggedColumn.of(tidy([frame_of(records)])["walk"], COMPACT_FIELDS).arrays()
+    kept = step_walks(tidy([frame_of(records)])).arrays()
     return [None if each is None else expanded(each.astype(np.int32)) for each in kept]
 
 

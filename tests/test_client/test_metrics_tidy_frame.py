@@ -15,6 +15,7 @@ import pytest
 from specbench_api.outcome.record import Record
 from specbench_client.metrics.tidy_frame import known_sum, numbers, sent_rows, steady_rows, tally, tidy
 from specbench_testing.synthetic_records import frame_of, record
+from specbench_testing.tables import assert_same_table
 
 MIXED = [
     record(request_id="full", category="code", step_accepted=[2, 0], chunk_tokens=[1, 3, 1]),
@@ -36,8 +37,7 @@ def with_nan(records: list[Record]) -> pd.DataFrame:
 
 @pytest.mark.parametrize("read", [frame_of, through_parquet, with_nan])
 def test_all_input_formats_give_the_same_rows(read: Any) -> None:
-    rows, reference = tidy([read(MIXED)], "h"), tidy([frame_of(MIXED)], "h")
-    pd.testing.assert_frame_equal(rows, reference)
+    assert_same_table(tidy([read(MIXED)], "h"), tidy([frame_of(MIXED)], "h"))
 
 
 def test_missing_values_stay_missing() -> None:
@@ -45,7 +45,7 @@ def test_missing_values_stay_missing() -> None:
     assert np.isnan(numbers(rows, "steps")).tolist() == [False, True, False]
     assert tally(rows, "tokens_of_chunks").arrays()[1] is None
     assert np.isnan(numbers(rows, "chunks")).tolist() == [False, True, False]
-    assert rows["category"].tolist() == ["code", None, None]
+    assert rows.codes("category").by_row.tolist() == ["code", None, None]
     assert known_sum(numbers(rows, "drafted_tokens")) is None
 
 
@@ -64,13 +64,13 @@ def test_tokens_are_the_engines_count_or_else_the_clients() -> None:
 def test_warm_up_is_removed_and_failed_or_draining_rows_are_not_steady() -> None:
     phases = [record(phase=phase) for phase in ("warmup", "ramp", "steady", "drain")]
     rows = tidy([frame_of([*phases, record(error_class="reset")])])
-    assert rows["phase"].tolist() == ["ramp", "steady", "drain", "steady"]
+    assert rows.codes("phase").by_row.tolist() == ["ramp", "steady", "drain", "steady"]
     assert len(steady_rows(rows)) == 1
 
 
 def test_skipped_turn_was_never_sent() -> None:
     rows = tidy([frame_of([record(), record(error_class="skipped_after_error"), record(error_class="reset")])])
-    assert sent_rows(rows)["error_class"].tolist() == [None, "reset"]
+    assert sent_rows(rows).codes("error_class").by_row.tolist() == [None, "reset"]
 
 
 def test_empty_records_give_empty_rows() -> None:

@@ -26,6 +26,7 @@ from specbench_client.analysis.explanation.traffic_mix import (
     project_mix,
 )
 from specbench_client.analysis.statistics.row_layout import layout_of
+from specbench_client.columns import TextCodes
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import numbers
@@ -88,10 +89,10 @@ def test_mix_of_nearly_one_category_has_nearly_its_interval(repeats: int) -> Non
 def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: MixExponents) -> None:
     """The weight of each repeat × prompt is increased slightly, in all its sums."""
     rng, names = np.random.default_rng(2), np.repeat(["a", "b"], 6)
-    rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).table[["repeat", "prompt_id"]]
+    rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).rows.table(["repeat", "prompt_id"])
     parts = rng.uniform(1, 9, (len(PARTS), len(rows)))
     categories = np.tile(names, 2)
-    layout = layout_of(rows.assign(category=categories))
+    layout = layout_of(rows.assign(category=TextCodes.of(categories.tolist())))
     matrices = np.array([[layout.matrix(np.where(categories == name, part, 0.0)) for part in parts] for name in "ab"])
     sums = MixSums.of(layout, matrices, {"a": 0.8, "b": 0.2})
     levels, tiny = sums.levels(powers, seed=1), 1e-6

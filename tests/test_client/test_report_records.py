@@ -76,8 +76,8 @@ def steady_requests(results: Path, uid: str = "*") -> Counter[str]:
         for point in Plan.from_json((summary.parent / "plan.json").read_bytes()).points:
             manifest = points.manifest(point.hash)
             assert manifest is not None
-            for frame in points.read_frames(manifest):
-                found[point.arm] += int(((frame["phase"] == "steady") & frame["error_class"].isna()).sum())
+            for frame in points.read_columns(manifest):
+                found[point.arm] += int(((frame["phase"] == "steady") & (frame["error_class"] == None)).sum())  # noqa: E711  of each row
     return found
 
 

@@ -9,16 +9,17 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from specbench_api.outcome.breakdown import Breakdown, BreakdownSlice
 from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.breakdown.breakdown import BY_LITERATURE, BY_QUARTILE, breakdown_of_cell
-from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.metrics.rows import Table, join_tables
+from specbench_client.metrics.tidy_frame import numbers, tidy
 from specbench_client.simulator.speculation import count_accepted
 from specbench_testing.synthetic_records import SyntheticRun as RecordedWorld
 from specbench_testing.synthetic_records import frame_of, record, run_of_world
+from specbench_testing.tables import filled
 
 LENGTH = "acceptance_length_emitted_pooled"
 GOOD, BAD = (0.9, 0.8, 0.7), (0.5, 0.3, 0.1)
@@ -41,7 +42,7 @@ def simulate_steps(rng: Random, tokens: int, truth: Truth) -> list[int]:
     return steps
 
 
-def rows_of(prompts: int, tokens: int, truth: Truth, **edits: Any) -> pd.DataFrame:
+def rows_of(prompts: int, tokens: int, truth: Truth, **edits: Any) -> Table:
     """Return one answer per prompt. `edits` change each record; a function receives the prompt's number."""
     found = []
     for prompt in range(prompts):
@@ -92,7 +93,7 @@ def test_reasoning_and_answer_are_separated() -> None:
 
 def test_slices_of_a_dimension_contain_every_step_once() -> None:
     rows = rows_of(12, 300, lambda _: GOOD, reasoning_tokens=50)
-    steps, tokens = rows["steps"].sum(), (rows["tokens"] - 1).sum()
+    steps, tokens = numbers(rows, "steps").sum(), (numbers(rows, "tokens") - 1).sum()
     found = breakdown_of_cell(rows, None, 3)
     for dimension in (found.by_position, found.by_context, found.by_part):
         assert sum(each.steps for each in dimension) == steps
@@ -103,9 +104,9 @@ def test_slices_of_a_dimension_contain_every_step_once() -> None:
 
 
 def test_class_reached_by_two_prompts_has_no_interval() -> None:
-    rows = pd.concat(
+    rows = join_tables(
         [rows_of(30, 60, lambda _: GOOD), rows_of(2, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")]
-    ).reset_index(drop=True)
+    )
     by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
     assert by_label["64–127"].prompts == 2
     assert by_label["64–127"].figures[LENGTH].n == 2
@@ -115,7 +116,7 @@ def test_class_reached_by_two_prompts_has_no_interval() -> None:
 
 def test_class_interval_uses_the_number_of_its_own_prompts() -> None:
     few = rows_of(5, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")
-    rows = pd.concat([rows_of(30, 60, lambda _: GOOD), few], ignore_index=True)
+    rows = join_tables([rows_of(30, 60, lambda _: GOOD), few])
     by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
     interval = by_label["64–127"].figures[LENGTH].interval
     assert interval is not None
@@ -124,7 +125,7 @@ def test_class_interval_uses_the_number_of_its_own_prompts() -> None:
 
 def test_short_answers_are_grouped_by_quartiles_and_then_by_position() -> None:
     rows = rows_of(40, 200, lambda _: GOOD)
-    rows = pd.concat([rows, rows_of(40, 40, lambda _: BAD, prompt_id=lambda prompt: f"s{prompt}")], ignore_index=True)
+    rows = join_tables([rows, rows_of(40, 40, lambda _: BAD, prompt_id=lambda prompt: f"s{prompt}")])
     found = breakdown_of_cell(rows, 1, 3)
     assert found.length_classes == BY_QUARTILE
     short, long = found.by_length
@@ -137,7 +138,7 @@ def test_short_answers_are_grouped_by_quartiles_and_then_by_position() -> None:
 
 def test_long_answers_are_grouped_as_in_the_literature() -> None:
     parts = [rows_of(3, tokens, lambda _: GOOD, prompt_id=lambda p, t=tokens: f"{t}-{p}") for tokens in (3999, 4000)]
-    found = breakdown_of_cell(pd.concat(parts, ignore_index=True), 1, 3)
+    found = breakdown_of_cell(join_tables(parts), 1, 3)
     assert found.length_classes == BY_LITERATURE
     assert [each.whole.label for each in found.by_length] == ["1–3,999", "4,000–7,999"]
 
@@ -179,12 +180,12 @@ def test_missing_breakdowns_have_a_reason() -> None:
 
 def test_share_of_located_steps_is_reported() -> None:
     placed = rows_of(3, 20, lambda _: GOOD)
-    rows = pd.concat([placed, rows_of(1, 20, lambda _: GOOD, step_accepted=None)], ignore_index=True)
+    rows = join_tables([placed, rows_of(1, 20, lambda _: GOOD, step_accepted=None)])
     assert breakdown_of_cell(rows, 1, 3).placed_share == 0.75
 
 
 def test_steps_removed_by_a_check_are_in_no_slice() -> None:
-    rows = rows_of(4, 20, lambda _: GOOD).assign(steps=np.nan, acceptance_source=None)
+    rows = filled(rows_of(4, 20, lambda _: GOOD), steps=np.nan, acceptance_source=None)
     found = breakdown_of_cell(rows, 1, 3)
     assert (found.by_position, found.placed_share, found.acceptance_by_request) == ([], None, None)
 

@@ -23,6 +23,7 @@ from specbench_client.analysis.statistics.log_ratio import (
 from specbench_client.analysis.statistics.p_values import interval_p_value
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.metrics.tidy_frame import Values
+from specbench_testing.tables import table_of
 
 approx: Any = pytest.approx
 """Of type Any, because it stands for a float in tuples and intervals."""
@@ -38,7 +39,7 @@ def sums_of(a: Values, b: Values) -> CellSums:
     repeats, prompts = a.shape
     names = np.array([f"p{number}" for number in range(prompts)], dtype=object)
     rows = {"repeat": np.repeat(np.arange(repeats), prompts), "prompt_id": np.tile(names, repeats), "category": "c"}
-    sums = CellSums(layout_of(pd.DataFrame(rows)), 2)
+    sums = CellSums(layout_of(table_of(pd.DataFrame(rows))), 2)
     sums.add([a.ravel(), b.ravel()])
     return sums
 

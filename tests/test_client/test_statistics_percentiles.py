@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +19,10 @@ from specbench_client.analysis.statistics.percentiles import (
     ranks,
 )
 from specbench_client.analysis.statistics.row_layout import RowLayout, layout_of
+from specbench_client.columns import TextCodes
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import Values
+from specbench_testing.tables import filled
 
 PROMPTS = 72
 EACH = 20
@@ -32,7 +34,7 @@ def layout(prompts: int, repeats: int = 1, each: int = 1) -> RowLayout:
     names = np.array([f"p{number:04}" for number in range(prompts)], dtype=object)
     repeat = np.repeat(np.arange(repeats), prompts * each)
     return layout_of(
-        pd.DataFrame({"repeat": repeat, "prompt_id": np.tile(names, repeats * each), "category": None}, dtype=object)
+        filled(Table({"repeat": repeat, "prompt_id": TextCodes.of([*names] * (repeats * each))}), category=None)
     )
 
 
@@ -159,7 +161,8 @@ def test_bounds_beyond_the_values_are_the_outermost_values() -> None:
 
 def test_repeats_with_hardly_any_common_prompts_have_no_interval() -> None:
     """One of 16 draws of two repeats has neither of its repeats' prompts, and more have only one."""
-    rows = layout_of(pd.DataFrame({"repeat": [0, 1, 1, 1, 1, 1], "prompt_id": list("abcdef"), "category": None}))
+    table = Table({"repeat": np.array([0, 1, 1, 1, 1, 1]), "prompt_id": TextCodes.of(list("abcdef"))})
+    rows = layout_of(filled(table, category=None))
     assert percentile_intervals(np.arange(6.0), rows, [50], seed=1) == [None]
 
 

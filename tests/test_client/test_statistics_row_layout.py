@@ -10,10 +10,12 @@ import pytest
 
 from specbench_client.analysis.statistics import row_layout as module
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
-from specbench_client.column_buffers import MemoryColumnStore
-from specbench_client.metrics.rows import Rows, TextVocabulary, store_rows
+from specbench_client.columns import MemoryColumnStore
+from specbench_client.metrics import rows as tidy_rows
+from specbench_client.metrics.rows import store_rows
 from specbench_client.metrics.tidy_frame import iter_tidy
 from specbench_testing.synthetic_records import frame_of, record
+from specbench_testing.tables import table_of
 
 NAN = float("nan")
 REPEATS, PROMPTS = [3, 3, 5, 5, 5, 9], ["b", "a", "c", "b", "b", "a"]
@@ -24,7 +26,7 @@ VALUES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 def layout(category: str = "category") -> RowLayout:
     """Repeats 3, 5 and 9 of the prompts a, b and c."""
     rows = {"repeat": REPEATS, "prompt_id": PROMPTS, "category": CATEGORIES, "other": "all"}
-    return layout_of(pd.DataFrame(rows).astype({"prompt_id": object, "category": object}), category)
+    return layout_of(table_of(pd.DataFrame(rows)), category)
 
 
 def test_repeats_and_prompts_are_numbered_in_their_order() -> None:
@@ -37,30 +39,26 @@ def test_repeats_and_prompts_are_numbered_in_their_order() -> None:
 
 def test_a_prompt_has_its_first_known_category_and_categories_are_strata() -> None:
     rows = pd.DataFrame({"repeat": 0, "prompt_id": list("bbbdac"), "category": [None, "x", "y", "x", "z", None]})
-    a, b, c, d = layout_of(rows.astype(object)).category_of
+    a, b, c, d = layout_of(table_of(rows)).category_of
     assert (b, c) == (d, -1)
     assert len({a, b, c}) == 3
     assert (layout("other").category_of >= 0).all()
     names = [f"{kind}{number}" for kind in "xyz" for number in range(5)]
     kinds = [None if name[0] == "z" else name[0] for name in names]
-    frame = pd.DataFrame({"repeat": 0, "prompt_id": names[::-1], "category": kinds[::-1]}, dtype=object)
-    found = layout_of(frame)
+    frame = pd.DataFrame({"repeat": 0, "prompt_id": names[::-1], "category": kinds[::-1]})
+    found = layout_of(table_of(frame))
     assert found.stratum_of.tolist() == [0] * 5 + [1] * 5 + [2] * 5
     assert found.category_of[-5:].tolist() == [-1] * 5
 
 
-def test_rows_that_are_stored_in_several_blocks_have_the_same_layout() -> None:
+def test_rows_that_are_stored_in_several_blocks_have_the_same_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidy_rows, "BLOCK_ROWS", 1)
     records = [
         record(repeat=repeat, prompt_id=prompt, category=category)
         for repeat, prompt, category in zip(REPEATS, PROMPTS, CATEGORIES, strict=True)
     ]
-    store, vocabularies = MemoryColumnStore(), dict[str, TextVocabulary]()
-    blocks = [
-        block
-        for some in (records[:4], records[4:5], records[5:])
-        for block in store_rows(iter_tidy([frame_of(some)]), "p", store, vocabularies)
-    ]
-    found, expected = layout_of(Rows(blocks)), layout()
+    parts = [frame_of(some) for some in (records[:4], records[4:5], records[5:])]
+    found, expected = layout_of(store_rows(iter_tidy(parts), MemoryColumnStore())), layout()
     assert found.cell_of.tolist() == expected.cell_of.tolist()
     assert found.repeat_numbers.tolist() == expected.repeat_numbers.tolist()
     codes = found.category_of.tolist()

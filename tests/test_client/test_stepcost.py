@@ -18,6 +18,7 @@ from specbench_client.analysis.stepcost.observations import ObservedCell, observ
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.simulator.config import SimulatedStepCost as TrueCost
 from specbench_client.simulator.config import StepLoad
+from specbench_testing.tables import filled
 from specbench_testing.virtual_engine import VirtualEngine
 
 TRUE = TrueCost(base_ms=4.8, per_token_ms=0.1, per_kv_ms=0.0005, per_draft_ms=0.3, per_prefill_ms=0.0)
@@ -199,9 +200,9 @@ def test_cell_without_reported_steps_is_not_an_observation() -> None:
     rows = tidy([VirtualEngine(requests_per_stream=8).records(2, 3)], "point")
     place = ObservedCell(arm(3), "w", Level(concurrency=2))
     assert observe_cell(place, rows) is not None
-    assert observe_cell(place, rows.assign(steps=np.nan)) is None
-    assert observe_cell(place, rows.assign(input_tokens=np.nan)) is None
-    assert observe_cell(place, rows.iloc[:3]) is None
+    assert observe_cell(place, filled(rows, steps=np.nan)) is None
+    assert observe_cell(place, filled(rows, input_tokens=np.nan)) is None
+    assert observe_cell(place, rows.at(np.arange(3))) is None
 
 
 def test_single_stream_has_batch_size_1_and_no_prefill_in_its_steps() -> None:

@@ -84,7 +84,7 @@ def compact(plan: Plan, store: Store) -> None:
 def ids_of_points(plan: Plan, store: Store) -> list[str]:
     points = PointStore(store, Path())
     manifests = points.manifests([point.hash for point in plan.points])
-    return [name for one in manifests.values() for frame in points.read_frames(one) for name in frame["request_id"]]
+    return [name for one in manifests.values() for frame in points.read_columns(one) for name in frame["request_id"]]
 
 
 def ids_of_glob(store: Store) -> list[str]:
@@ -141,8 +141,8 @@ def test_a_reader_continues_in_the_compacted_files_when_its_parts_are_removed(tm
     points, point = PointStore(store, Path()), plan.points[0]
     manifest = points.manifest(point.hash)
     assert manifest is not None
-    expected = [name for frame in points.read_frames(manifest) for name in frame["request_id"]]
-    reading = points.read_frames(manifest)
+    expected = [name for frame in points.read_columns(manifest) for name in frame["request_id"]]
+    reading = points.read_columns(manifest)
     found = [*next(reading)["request_id"], *next(reading)["request_id"], *next(reading)["request_id"]]
 
     compact(plan, store)

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,7 +29,7 @@ from specbench_api.spec.load import Level
 from specbench_client.errors import NotDurable
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
-from specbench_client.store.records import RECORD_SCHEMA, PartLimits, RecordWriter, records_to_parquet, to_frame
+from specbench_client.store.records import RECORD_SCHEMA, PartLimits, RecordWriter, records_to_parquet, to_columns
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_testing.faulty_stores import InterferingStore, RejectingStore
@@ -60,7 +61,7 @@ def record(number: int) -> Record:
 
 def prompts_of(points: PointStore, manifest: Manifest) -> list[str]:
     """Return the prompts of all records; reading them checks the parts."""
-    return [prompt for part in points.read_frames(manifest, ["prompt_id"]) for prompt in part.prompt_id]
+    return [prompt for part in points.read_columns(manifest, ["prompt_id"]) for prompt in part["prompt_id"]]
 
 
 def summary_of(requests: int = 1) -> PointSummary:
@@ -101,14 +102,14 @@ def test_part_columns_are_the_record_fields_in_order() -> None:
 
 
 def test_record_round_trips_through_parquet_with_missing_values() -> None:
-    frame = to_frame(records_to_parquet([FULL, FAILED]))
+    columns = to_columns(records_to_parquet([FULL, FAILED]))
 
-    assert list(frame.request_id) == ["r0", "r1"]
-    assert frame.last_token_ns[0] == FULL.last_token_ns
-    assert list(frame.step_accepted[0]) == [1, 2]
-    assert frame.cached_tokens[0] == 0
-    missing = [name for name in RECORD_SCHEMA.names if getattr(FAILED, name) is None]
-    assert frame.loc[[1], missing].isna().to_numpy().all()
+    assert list(columns["request_id"]) == ["r0", "r1"]
+    assert columns["last_token_ns"][0] == FULL.last_token_ns
+    assert list(columns["step_accepted"][0]) == [1, 2]
+    assert columns["cached_tokens"][0] == 0
+    missing = [columns[name][1] for name in RECORD_SCHEMA.names if getattr(FAILED, name) is None]
+    assert all(value is None or np.isnan(value) for value in missing)
 
 
 @pytest.mark.process
@@ -118,9 +119,9 @@ def test_reading_a_part_starts_no_threads(tmp_path: Path) -> None:
     part.write_bytes(records_to_parquet([FULL, FAILED]))
     lines = [
         "import os, pathlib, sys",
-        "from specbench_client.store.records import to_frame",
+        "from specbench_client.store.records import to_columns",
         "before = len(os.listdir('/proc/self/task'))",
-        "to_frame(pathlib.Path(sys.argv[1]).read_bytes())",
+        "to_columns(pathlib.Path(sys.argv[1]).read_bytes())",
         "print(len(os.listdir('/proc/self/task')) - before)",
     ]
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
@@ -131,9 +132,9 @@ def test_reading_a_part_starts_no_threads(tmp_path: Path) -> None:
 def test_column_missing_in_an_older_part_is_read_as_missing() -> None:
     older = io.BytesIO()
     pq.write_table(pq.read_table(io.BytesIO(records_to_parquet([FULL]))).drop_columns(["output_text"]), older)
-    frame = to_frame(older.getvalue())
-    assert list(frame.columns) == RECORD_SCHEMA.names
-    assert frame.output_text.isna().all()
+    columns = to_columns(older.getvalue())
+    assert list(columns) == RECORD_SCHEMA.names
+    assert columns["output_text"].tolist() == [None]
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ def test_part_is_closed_when_it_is_full(points: PointStore, writer: RecordWriter
     assert [file.key for file in files] == [f"points/{POINT}/records/part-1-a-0000{n}.parquet" for n in range(3)]
     assert [file.rows for file in files] == [2, 2, 1]
     assert [points.store.get(file.key) is not None for file in files] == [True] * 3
-    assert [list(part.request_id) for part in writer.frames()] == [["r0", "r1"], ["r2", "r3"], ["r4"]]
+    assert [list(part["request_id"]) for part in writer.spooled()] == [["r0", "r1"], ["r2", "r3"], ["r4"]]
 
 
 def test_part_is_stored_after_its_time_limit_without_new_records(tmp_path: Path) -> None:
@@ -381,7 +382,7 @@ def damaged_part(kind: str) -> bytes:
         ("no Parquet", "it is not a readable Parquet file: "),
     ],
 )
-@pytest.mark.parametrize("read", [PointStore.read_frames, PointStore.read_tables])
+@pytest.mark.parametrize("read", [PointStore.read_columns, PointStore.read_tables])
 def test_part_that_cannot_be_read_as_records_is_damaged(
     kind: str, message: str, read: Callable[[PointStore, Manifest], Iterator[object]], points: PointStore
 ) -> None:

@@ -27,7 +27,7 @@ from specbench_client.store.records import (
     PART_VALUES_MAX,
     RECORD_SCHEMA,
     UnreadablePart,
-    to_frame,
+    to_columns,
 )
 from specbench_client.stored_runs.stored_points import tidy_schema
 from specbench_testing.local_results import store_results
@@ -215,12 +215,12 @@ def test_a_small_part_that_describes_a_large_table_is_not_read(bomb: Callable[[]
     part = bomb()
     assert len(part) < 2**20
     with pytest.raises(UnreadablePart, match=message):
-        to_frame(part)
+        to_columns(part)
 
 
 def test_a_part_of_another_type_is_not_read() -> None:
     with pytest.raises(UnreadablePart, match="its column turn has type string, not int64"):
-        to_frame(parquet(pa.table({"turn": ["x"]})), ["turn"])
+        to_columns(parquet(pa.table({"turn": ["x"]})), ["turn"])
 
 
 def rows_with_one_text() -> bytes:

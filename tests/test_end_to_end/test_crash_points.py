@@ -37,7 +37,7 @@ _POINT_FILES = ("manifest.json", "summary.json", "schedule-ATTEMPT.parquet", "co
 CLIENT_WRITES = {
     *("put plan.json", "put progress.json", "put launches/0-ATTEMPT.json"),
     *(f"put points/POINT/{name}" for name in _POINT_FILES),
-    *(f"put points/POINT/{name}-ATTEMPT.parquet" for name in ("records/part", "rows/v1")),
+    *(f"put points/POINT/{name}-ATTEMPT.parquet" for name in ("records/part", "rows/v2")),
     *("put records/arm=N/workload=chat/POINT.parquet", "remove points/POINT/records/part-ATTEMPT.parquet"),
     *(f"put {name}" for name in ("provenance.json", "results.csv", "report.html", "summary.json", "overview.json")),
     "put gate.json",

@@ -247,7 +247,7 @@ class _PointAttempt:
         others = [
             file for file in files if file.key not in own and file.key.startswith(records_prefix(self.point.hash))
         ]
-        records = chain(self.writer.frames(COLUMNS), points.read_parts(self.point.hash, others, COLUMNS))
+        records = chain(self.writer.spooled(COLUMNS), points.read_parts(self.point.hash, others, COLUMNS))
         rows = tidy(records, self.point.hash)
         row_files = points.put_rows(self.point.hash, attempt, stored_columns(rows))
         summary = summarise_rows(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.record import Record
 from specbench_api.plan.plan import Arm, Plan
@@ -25,6 +24,7 @@ from specbench_client.errors import EngineFailed
 from specbench_client.load.arrivals import NS_PER_S
 from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.metrics.goodput import meets_slo
+from specbench_client.metrics.rows import Table
 from specbench_client.workload.prompts import Prompts
 
 GROWTH = 1.05
@@ -117,7 +117,6 @@ def probed_load(streams: Sequence[Sequence[Record]], slo: Slo | None) -> ProbedL
     if slo is None:
         return ProbedLoad(len(streams), rate)
     first = [record.first_token_ns for record in records]
-    frame = pd.DataFrame(
-        {"ok": True, "tokens": tokens, "intended_ns": begins, "first_token_ns": first, "last_token_ns": ends}
-    )
-    return ProbedLoad(len(streams), rate, float(((meets_slo(frame, slo) == 1) * shares).sum() / lasted_s))
+    times = {"intended_ns": begins, "first_token_ns": np.array(first, dtype=np.float64), "last_token_ns": ends}
+    rows = Table({"ok": np.ones(tokens.size, dtype=np.bool_), "tokens": tokens, **times})
+    return ProbedLoad(len(streams), rate, float(((meets_slo(rows, slo) == 1) * shares).sum() / lasted_s))

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric
-from specbench_client.metrics.rows import Columns, iter_pieces
+from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Values, any_known, numbers, tally
 
 _NO_STEPS = "the engine does not report the steps of a request"
@@ -207,7 +207,7 @@ def conditional_acceptance(position: int) -> RatioMetric:
 
 def deepest_position(rows: Columns) -> int:
     """Return the most drafts that any step accepted; 0 if no request reports its steps."""
-    return max(int(tally(piece, "accepted_of_steps").fields[0].max(initial=0)) for piece in iter_pieces(rows))
+    return max(int(tally(piece, "accepted_of_steps").fields[0].max(initial=0)) for piece in rows.pieces())
 
 
 def acceptance_by_position(rows: Columns, drafts: int) -> tuple[RatioMetric, ...]:

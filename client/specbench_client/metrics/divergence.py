@@ -14,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
-from specbench_client.metrics.pairing import history_hashes, iter_by_prompt, with_pass_number
-from specbench_client.metrics.rows import Columns, Rows, read_columns, rows_at
-from specbench_client.metrics.tidy_frame import Values, flags
+from specbench_client.metrics.pairing import HISTORY, iter_by_prompt, with_history
+from specbench_client.metrics.rows import Columns, Table, TidyRows, group_numbers, join_rows, join_tables
+from specbench_client.metrics.tidy_frame import Values, flags, numbers
 
+Codes = NDArray[np.intp]
 QUESTION_KEY = ["prompt_id", "turn", "history"]
 _READ = [
     "point",
@@ -43,13 +44,13 @@ _ANSWER = "output_sha256"
 class Divergence:
     """Divergence by prompt and repeat of the arm.
 
-    The table has one row per prompt and repeat, with the columns `repeat, prompt_id, category, differs, control,
-    answers`. `differs` is the share of comparisons with the baseline's answers that differ. `control` is the same
-    for the baseline's own answers of that repeat, and NaN if no other repeat has any. `answers` is the number of
+    The table has one row per prompt and repeat, in any order, with the columns `repeat, prompt_id, category, differs,
+    control, answers`. `differs` is the share of comparisons with the baseline's answers that differ. `control` is the
+    same for the baseline's own answers of that repeat, and NaN if no other repeat has any. `answers` is the number of
     the arm's answers compared.
     """
 
-    table: pd.DataFrame
+    table: Table
 
     @property
     def rate(self) -> float | None:
@@ -62,75 +63,68 @@ class Divergence:
         return _mean(self.table, "control")
 
     @property
-    def controlled(self) -> pd.DataFrame:
+    def controlled(self) -> Table:
         """The rows that have a control."""
-        return self.table[self.table["control"].notna()].reset_index(drop=True)
+        return self.table.among(self.table.known("control"))
 
 
-def divergence(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows) -> Divergence:
+def divergence(arm: TidyRows, baseline: TidyRows) -> Divergence:
     """Compare the answers of an arm with the baseline's, given the tidy rows of one cell over all repeats."""
-    each = [
-        _compare_prompts(rows_at(arm, mine), rows_at(baseline, theirs))
-        for mine, theirs in iter_by_prompt((arm, baseline))
-    ]
-    table = pd.concat([part for part in each if len(part)] or each[:1])
-    return Divergence(table.sort_values(["repeat", "prompt_id"], kind="stable").reset_index(drop=True))
+    each = iter_by_prompt((arm, baseline))
+    return Divergence(join_tables([_compare_prompts(arm.at(mine), baseline.at(theirs)) for mine, theirs in each]))
 
 
-def _compare_prompts(arm: Columns, baseline: Columns) -> pd.DataFrame:
+def _compare_prompts(arm: TidyRows, baseline: TidyRows) -> Table:
     """The table for some prompts, given all of their rows."""
     mine, base = comparable_answers(arm), comparable_answers(baseline)
-    rows = _share_differing(mine, base, other_repeats=False)
-    control = _share_differing(base, base, other_repeats=True).rename(columns={"differs": "control"})
-    keys = ["repeat", "prompt_id"]
-    merged = rows.merge(control[[*keys, "control"]], on=keys, how="left")
-    return merged[["repeat", "prompt_id", "category", "differs", "control", "answers"]]
+    found, control = _share_differing(mine, base), _share_differing(base, base, other_repeats=True)
+    shares = np.full(len(found), np.nan)
+    left, right = join_rows(found, control, ["repeat", "prompt_id"])
+    shares[left] = control.array("differs")[right]
+    return found.assign(control=shares)
 
 
-def comparable_answers(rows: Columns) -> pd.DataFrame:
+def comparable_answers(rows: Columns) -> Table:
     """Return the rows with an answer and a known history, with their pass; fillers are left out.
 
     They may be of any phase, and include the columns that describe an answer: its digest and its length.
     """
-    numbered = with_pass_number(read_columns(rows, [name for name in _READ if name in rows]))
-    numbered["history"] = history_hashes(numbered)
-    known = flags(numbered, "ok") & ~flags(numbered, "filler")
-    known &= numbered[_ANSWER].notna().to_numpy(bool) & numbered["history"].notna().to_numpy(bool)
-    return numbered[known].reset_index(drop=True)
+    found = with_history(rows.table(name for name in _READ if name in rows))
+    return found.among(flags(found, "ok") & ~flags(found, "filler") & found.known(_ANSWER) & found.known(HISTORY))
 
 
-def _share_differing(mine: pd.DataFrame, base: pd.DataFrame, *, other_repeats: bool) -> pd.DataFrame:
+def _share_differing(mine: Table, base: Table, *, other_repeats: bool = False) -> Table:
     """By repeat and prompt of `mine`: the share of its comparisons with `base` that differ.
 
     `other_repeats` leaves out base's answers of the same repeat. Each answer is compared with every answer to its
     question; the number of equal pairs is computed from counts per text, without building the pairs.
     """
-    matched = mine.merge(_counts(base, QUESTION_KEY).rename("all"), on=QUESTION_KEY, how="inner")
-    matched = matched.merge(
-        _counts(base, [*QUESTION_KEY, _ANSWER]).rename("same"), on=[*QUESTION_KEY, _ANSWER], how="left"
-    )
-    every, same = matched["all"].to_numpy(float), matched["same"].fillna(0).to_numpy(float)
+    size, both = len(mine), join_tables([side.table([*QUESTION_KEY, _ANSWER]) for side in (mine, base)])
+    question = group_numbers(*(both.column(name) for name in QUESTION_KEY))
+    answer = group_numbers(question, both.column(_ANSWER))
+    every, same = (np.bincount(each[size:], minlength=len(both))[each[:size]] for each in (question, answer))
     if other_repeats:
-        own = matched.groupby([*QUESTION_KEY, "repeat"])["all"].transform("size").to_numpy(float)
-        alike = matched.groupby([*QUESTION_KEY, _ANSWER, "repeat"])["all"].transform("size").to_numpy(float)
-        every, same = every - own, same - alike
-    matched["differs"] = np.where(every > 0, 1 - same / np.where(every > 0, every, 1), np.nan)
-    known = matched[matched["differs"].notna()]
-    by_question = known.groupby(["repeat", *QUESTION_KEY], sort=True)
-    questions = by_question.agg(
-        differs=("differs", "mean"), category=("category", "first"), answers=("differs", "size")
-    )
-    by_prompt = questions.reset_index().groupby(["repeat", "prompt_id"], sort=True)
-    return by_prompt.agg(
-        differs=("differs", "mean"), category=("category", "first"), answers=("answers", "sum")
-    ).reset_index()
+        own, alike = (group_numbers(each[:size], mine.column("repeat")) for each in (question, answer))
+        every, same = every - np.bincount(own)[own], same - np.bincount(alike)[alike]
+    compared = every > 0
+    rows, question = mine.among(compared), question[:size][compared]
+    prompt = group_numbers(rows.column("repeat"), rows.column("prompt_id"))
+    questions = group_numbers(prompt, question)
+    _, first_of_question = np.unique(questions, return_index=True)
+    _, first_of_prompt = np.unique(prompt, return_index=True)
+    by_question = _means(questions, 1 - same[compared] / every[compared])
+    found = rows.at(first_of_prompt).table(["repeat", "prompt_id", "category"])
+    return found.assign(differs=_means(prompt[first_of_question], by_question), answers=np.bincount(prompt))
 
 
-def _counts(rows: pd.DataFrame, by: list[str]) -> pd.Series:
-    return rows.groupby(by).size()
+def _means(groups: Codes, values: Values) -> Values:
+    """Return the mean of each group's values, shape (groups,)."""
+    return np.bincount(groups, values) / np.bincount(groups)
 
 
-def _mean(table: pd.DataFrame, name: str) -> float | None:
+def _mean(table: Table, name: str) -> float | None:
     """Mean over prompts of the mean over repeats."""
-    known: Values = table.groupby("prompt_id")[name].mean().dropna().to_numpy(float)
-    return float(known.mean()) if known.size else None
+    known = table.among(table.known(name))
+    if not len(known):
+        return None
+    return float(_means(group_numbers(known.column("prompt_id")), numbers(known, name)).mean())

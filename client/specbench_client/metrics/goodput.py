@@ -14,23 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_api.spec.slo import Slo
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
-from specbench_client.metrics.rows import Columns, Rows, T, select_rows
+from specbench_client.metrics.rows import Columns, T, TidyRows, has_text
 from specbench_client.metrics.steady_window import steady_window
-from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, Values, flags, iter_point_frames, numbers
+from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, Values, flags, numbers
 
 MEASURES: dict[str, RequestMetric] = {
     each.name: each for each in (latency.TTFT_MS, decode_speed.TPOT_MS, latency.E2E_MS)
 }
 """The metric that a target limits, by its name in the SLO."""
 
-_READ = ["point", "steady", "ok", "tokens", "intended_ns", "sent_ns", "first_token_ns", "last_token_ns"]
-"""Columns needed to compute goodput."""
 SLO_GOODPUT = "slo_goodput"
 RATE_UNIT = "requests/s"
 RATE_DEFINITION = (
@@ -44,8 +41,8 @@ _UNKNOWN = "no target is given, or no request has the data for it"
 
 def judged_rows(rows: T) -> T:
     """Return the rows that the share is over: sent in the steady state, including failed ones."""
-    inside = (rows["phase"] == RecordPhase.STEADY.value) & (rows["error_class"] != SKIPPED_AFTER_ERROR)
-    return select_rows(rows, inside.to_numpy(bool))
+    skipped = has_text(rows, "error_class", SKIPPED_AFTER_ERROR)
+    return rows.among(has_text(rows, "phase", RecordPhase.STEADY.value) & ~skipped)
 
 
 def meets_slo(rows: Columns, slo: Slo) -> Values:
@@ -79,23 +76,23 @@ def target_attainment_ratio(name: str, target: float) -> RatioMetric:
     return _share(f"slo_attainment_{name}", definition, lambda rows: meets_target(rows, name, target))
 
 
-def good_requests(rows: pd.DataFrame | Rows, slo: Slo) -> tuple[Values, Values]:
+def good_requests(rows: TidyRows, slo: Slo) -> tuple[Values, Values]:
     """Return each point's good requests in its steady window, and the window's length in s; shape (points,) each.
 
     Points without a steady window, or without any request whose result is known, are left out.
     """
-    found = [_good(point, slo) for point in iter_point_frames(rows, _READ)]
+    found = [_good(point, slo) for point in rows.by_point()]
     known = [each for each in found if each is not None]
     return np.array([count for count, _ in known]), np.array([seconds for _, seconds in known])
 
 
-def _good(point: pd.DataFrame, slo: Slo) -> tuple[float, float] | None:
+def _good(point: TidyRows, slo: Slo) -> tuple[float, float] | None:
     window = steady_window(point)
     if window is None:
         return None
     ends = numbers(point, "last_token_ns")
     inside = flags(point, "ok") & (ends >= window.start_ns) & (ends <= window.end_ns)
-    good = meets_slo(point[inside], slo)
+    good = meets_slo(point.among(inside), slo)
     return None if np.isnan(good).all() else (float(np.nansum(good)), window.length_s)
 
 

@@ -8,14 +8,11 @@ which is the server's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import pandas as pd
 
 from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric
-from specbench_client.metrics.rows import Rows, read_columns
-from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, sent_rows
+from specbench_client.metrics.rows import Table, TidyRows, group_numbers
+from specbench_client.metrics.tidy_frame import Values, flags, numbers, sent_rows
 
 NS_PER_MS = 1e6
 
@@ -70,25 +67,24 @@ _END_DELAY_COLUMNS = [
 _THINKING_COLUMNS = ("turn", "filler")
 
 
-def stream_end_delay_ns(rows: pd.DataFrame | Rows, *, thinks: bool) -> tuple[Values, Values]:
+def stream_end_delay_ns(rows: TidyRows, *, thinks: bool) -> tuple[Values, Values]:
     """Return stream-end delay and total time in ns, for each answer that another request of its stream follows.
 
     `thinks`: whether streams wait between the turns of a conversation. Both arrays have the shape (answers,).
     """
     columns = [*_END_DELAY_COLUMNS, *(_THINKING_COLUMNS if thinks else ())]
-    found = [_end_delays_of_point(point, columns, thinks=thinks) for point in iter_points(rows, columns)]
+    found = [_end_delays_of_point(sent_rows(point).table(columns), thinks=thinks) for point in rows.by_point()]
     after, whole = (np.concatenate([np.empty(0), *each]) for each in (zip(*found, strict=True) if found else ((), ())))
     return after, whole
 
 
-def _end_delays_of_point(rows: pd.DataFrame | Rows, columns: Sequence[str], *, thinks: bool) -> tuple[Values, Values]:
-    ordered = read_columns(sent_rows(rows), columns).sort_values(
-        ["stream_index", "intended_ns"], kind="stable", ignore_index=True
-    )
-    ordered["begun_ns"] = ordered["intended_ns"]
+def _end_delays_of_point(rows: Table, *, thinks: bool) -> tuple[Values, Values]:
+    stream, begun = numbers(rows, "stream_index"), numbers(rows, "intended_ns")
+    ordered = rows.assign(begun_ns=begun).at(np.lexsort((begun, stream)))
     if thinks:
         ordered = _ends_of_conversations(ordered)
-    ended = ordered.groupby("stream_index", sort=False)["begun_ns"].shift(-1).to_numpy(np.float64)
+    stream, begun, ended = numbers(ordered, "stream_index"), numbers(ordered, "begun_ns"), np.full(len(ordered), np.nan)
+    ended[:-1] = np.where(stream[1:] == stream[:-1], begun[1:], np.nan)
     after = ended - numbers(ordered, "last_token_ns") - _step_gap_ns(ordered)
     whole = ended - numbers(ordered, "intended_ns")
     known = flags(ordered, "ok") & ~np.isnan(after)
@@ -97,23 +93,27 @@ def _end_delays_of_point(rows: pd.DataFrame | Rows, columns: Sequence[str], *, t
     return np.maximum(after[known], 0.0), whole[known]
 
 
-def _ends_of_conversations(ordered: pd.DataFrame) -> pd.DataFrame:
+def _ends_of_conversations(rows: Table) -> Table:
     """Return the row of each conversation that ends last, with the conversation's begin; ok if all its rows are."""
-    ordered = ordered.sort_values(["stream_index", "intended_ns", "turn"], kind="stable", ignore_index=True)
-    ordered["conversation"] = (ordered["turn"] == 0).cumsum()
-    rows = ordered.groupby(["stream_index", "conversation"], sort=False, dropna=False)
-    ordered["begun_ns"], ordered["ok"] = rows["intended_ns"].transform("min"), rows["ok"].transform("all")
-    by_end = ordered.sort_values("last_token_ns", kind="stable", na_position="first")
-    return by_end.drop_duplicates(["stream_index", "conversation"], keep="last").sort_index()
+    stream, begun, turn = (numbers(rows, name) for name in ("stream_index", "intended_ns", "turn"))
+    ordered = rows.at(np.lexsort((turn, begun, stream)))
+    stream, begun, turn = (numbers(ordered, name) for name in ("stream_index", "intended_ns", "turn"))
+    conversation = group_numbers(stream, np.cumsum(turn == 0))
+    first = np.full(len(ordered), np.inf)
+    np.minimum.at(first, conversation, begun)
+    all_ok = np.bincount(conversation, ~flags(ordered, "ok")) == 0
+    by_end = np.lexsort((np.nan_to_num(numbers(ordered, "last_token_ns"), nan=-np.inf), conversation))
+    last = np.sort(by_end[np.flatnonzero(np.diff(conversation[by_end], append=-1))])
+    return ordered.assign(begun_ns=first[conversation], ok=all_ok[conversation]).at(last)
 
 
-def stream_end_delay_share(rows: pd.DataFrame | Rows, *, thinks: bool = False) -> float | None:
+def stream_end_delay_share(rows: TidyRows, *, thinks: bool = False) -> float | None:
     """Return the stream-end delay as a share of the streams' time; None if no stream has another request."""
     after, whole = stream_end_delay_ns(rows, thinks=thinks)
     return float(after.sum() / whole.sum()) if whole.sum() > 0 else None
 
 
-def _step_gap_ns(rows: pd.DataFrame) -> Values:
+def _step_gap_ns(rows: Table) -> Values:
     """Mean gap in ns between the chunks of answers without tokens per chunk; 0 for the others. Shape (rows,)."""
     span = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
     gaps = np.where(~flags(rows, "chunk_tokens_known"), np.nan_to_num(numbers(rows, "chunks")) - 1, 0.0)

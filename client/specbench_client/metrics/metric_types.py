@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from specbench_api.spec.percentiles import REPORTED_PERCENTS
-from specbench_client.metrics.rows import Columns, iter_pieces
+from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Values
 
 
@@ -69,7 +69,7 @@ class RatioMetric:
         """Return the ratio, or None if no request has both parts."""
         over, under = np.empty(len(rows)), np.empty(len(rows))
         start = 0
-        for piece in iter_pieces(rows):
+        for piece in rows.pieces():
             some = slice(start, start + len(piece))
             over[some], under[some] = self.parts(piece)
             start += len(piece)

@@ -10,38 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.plan.plan import Plan
-from specbench_client.metrics.rows import (
-    Columns,
-    LazyColumns,
-    Rows,
-    TextCodes,
-    fill,
-    has_text,
-    iter_pieces,
-    read_columns,
-    rows_at,
-    text_codes,
-)
+from specbench_client.columns import Column, RowIndices, TextCodes, join_columns
+from specbench_client.metrics.rows import Columns, Rows, Table, TidyRows, group_numbers, has_text, join_rows
 from specbench_client.metrics.tidy_frame import Mask, Values, chain_history, flags, numbers
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""
 PIECE_PAIRS = 262_144
 """Pairs that are read together: their rows of the baseline are in any order, and a piece reads each block once."""
-RowIndices = NDArray[np.int32]
 
 
 def iter_by_prompt(sides: Sequence[Columns]) -> Iterator[tuple[RowIndices, ...]]:
     """Yield the row indices of each side for a few prompts at a time, in prompt order, ascending."""
-    columns = [text_codes(side, "prompt_id") for side in sides]
+    columns = [side.codes("prompt_id") for side in sides]
     names = sorted({str(text) for column in columns for text in column.texts})
     numbers = {name: number for number, name in enumerate(names)}
     orders, counts = zip(*(_by_prompt(columns.pop(0), numbers) for _ in sides), strict=True)
@@ -71,20 +58,9 @@ def _prompt_spans(rows: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
 
 STEPS = "steps"
 PAIR_KEY = ["repeat", "prompt_id", "pass", "turn"]
-SIDE_COLUMNS = [
-    "category",
-    "input_tokens",
-    "tokens",
-    STEPS,
-    "intended_ns",
-    "first_token_ns",
-    "last_token_ns",
-    "finish_reason",
-    "output_sha256",
-    "cached_tokens",
-]
 ARM, BASELINE = "_arm", "_baseline"
 HISTORY = "history"
+ROW = "row"
 _NO_HISTORY = 0.0
 """The history of a first turn, which has no earlier replies."""
 _READ = (
@@ -98,15 +74,14 @@ _READ = (
     "steady",
 )
 """Columns needed for pairing."""
-_ROW = "row"
 
 
 @dataclass(frozen=True)
-class JoinedRows(LazyColumns):
+class JoinedRows(Columns):
     """Pairs as row indices on both sides, shape (pairs,); the columns are read from the sides on access."""
 
-    arm: Columns
-    baseline: Columns
+    arm: TidyRows
+    baseline: TidyRows
     left: RowIndices
     right: RowIndices
     passes: RowIndices
@@ -122,31 +97,16 @@ class JoinedRows(LazyColumns):
         side = self.baseline if text.endswith(BASELINE) else self.arm
         return text.removesuffix(BASELINE).removesuffix(ARM) in side
 
-    def __getitem__(self, name: str) -> pd.Series:
+    def column(self, name: str) -> Column:
         if name == "pass":
-            return pd.Series(self.passes, copy=False)
+            return self.passes
         if name == HISTORY + ARM:
-            return pd.Series(self.history, copy=False)
-        rows, column, at = self._place(name)
-        if len(self) <= PIECE_PAIRS:
-            return _take(rows[column], at)
-        pieces = (piece[name].to_numpy() for piece in self.pieces())
-        first = next(pieces)
-        values = np.empty(len(self), dtype=first.dtype)
-        fill(values, chain([first], pieces))
-        return pd.Series(values, dtype=values.dtype, copy=False)
-
-    def codes(self, name: str) -> TextCodes:
-        """Return a column of texts as codes."""
-        rows, column, at = self._place(name)
-        found = text_codes(rows, column)
-        return TextCodes(found.codes[at], found.texts)
-
-    def _place(self, name: str) -> tuple[Columns, str, RowIndices]:
-        """Return the side that has the column, its name there, and the rows of the pairs."""
+            return self.history
+        if len(self) > PIECE_PAIRS:
+            return join_columns((piece.column(name) for piece in self.pieces()), len(self))
         if name.endswith(BASELINE):
-            return self.baseline, name.removesuffix(BASELINE), self.right
-        return self.arm, name.removesuffix(ARM), self.left
+            return self.baseline.column(name.removesuffix(BASELINE))[self.right]
+        return self.arm.column(name.removesuffix(ARM))[self.left]
 
     def among(self, mask: Mask) -> JoinedRows:
         """Return the pairs selected by a mask of shape (pairs,)."""
@@ -166,7 +126,7 @@ class JoinedRows(LazyColumns):
 
 
 @dataclass(frozen=True)
-class PairSide(LazyColumns):
+class PairSide(Columns):
     """One side of the pairs, under its original column names."""
 
     rows: Columns
@@ -178,19 +138,12 @@ class PairSide(LazyColumns):
     def __contains__(self, name: object) -> bool:
         return name in PAIR_KEY or f"{name}{self.suffix}" in self.rows
 
-    def __getitem__(self, name: str) -> pd.Series:
-        return self.rows[self._named(name)]
-
-    def codes(self, name: str) -> TextCodes:
-        """Return a column of texts as codes."""
-        return text_codes(self.rows, self._named(name))
+    def column(self, name: str) -> Column:
+        return self.rows.column(name if name in PAIR_KEY else name + self.suffix)
 
     def pieces(self) -> Iterator[PairSide]:
         """Yield the rows piece by piece."""
-        return (replace(self, rows=piece) for piece in iter_pieces(self.rows))
-
-    def _named(self, name: str) -> str:
-        return name if name in PAIR_KEY else name + self.suffix
+        return (replace(self, rows=piece) for piece in self.rows.pieces())
 
 
 @dataclass(frozen=True)
@@ -207,31 +160,21 @@ class Pairs:
     anytime: bool = False
     """Whether the measurement stops when its speed-up is decided, so that intervals must be valid at any time."""
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """The pairs as a data frame: a copy of all columns."""
-        if isinstance(self.rows, pd.DataFrame):
-            return self.rows
-        sides = (name + suffix for suffix in (ARM, BASELINE) for name in SIDE_COLUMNS)
-        return read_columns(self.rows, [*PAIR_KEY, *(name for name in sides if name in self.rows), HISTORY + ARM])
-
     def side(self, suffix: str) -> PairSide:
         """Return one side's rows under their original column names."""
         return PairSide(self.rows, suffix)
 
     def among(self, mask: Mask) -> Pairs:
         """Return the pairs selected by a mask of shape (pairs,), without the counts of unpaired requests."""
-        if isinstance(self.rows, JoinedRows):
-            return replace(self, rows=self.rows.among(mask), candidates=int(mask.sum()), unpaired_later=0)
-        rows = self.table[mask].reset_index(drop=True)
-        return replace(self, rows=rows, candidates=int(mask.sum()), unpaired_later=0)
+        assert isinstance(self.rows, JoinedRows)
+        return replace(self, rows=self.rows.among(mask), candidates=int(mask.sum()), unpaired_later=0)
 
     def of_category(self, name: str) -> Pairs:
         """Return the pairs of one category."""
         return self.among(has_text(self.rows, "category" + BASELINE, name))
 
 
-def pair_requests(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, plan: Plan | None) -> Pairs:
+def pair_requests(arm: TidyRows, baseline: TidyRows, plan: Plan | None) -> Pairs:
     """Pair the tidy rows of an arm with those of the baseline, over all repeats of one cell.
 
     `plan`: of the run that both belong to; None for rows without one, whose arms have a fixed order and number of
@@ -260,7 +203,7 @@ def _repeated(values: Values) -> Values:
     return np.broadcast_to(values[0], values.shape) if values.size and (values == values[0]).all() else values
 
 
-def _only(rows: Columns, at: RowIndices) -> tuple[Columns, RowIndices]:
+def _only(rows: TidyRows, at: RowIndices) -> tuple[TidyRows, RowIndices]:
     """Return only these rows of a side, each once and ascending, and the indices of the requested rows among them."""
     if not isinstance(rows, Rows):
         return rows, at
@@ -277,51 +220,55 @@ class _Matches:
     unpaired_later: int
 
 
-def _match(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, mine: RowIndices, theirs: RowIndices) -> _Matches:
+def _match(arm: TidyRows, baseline: TidyRows, mine: RowIndices, theirs: RowIndices) -> _Matches:
     """Pair the rows of some prompts, given their row indices on both sides."""
     left, right = (keyed_requests(rows, row_indices) for rows, row_indices in ((arm, mine), (baseline, theirs)))
-    merged = left.merge(right, on=PAIR_KEY, how="inner", suffixes=(ARM, BASELINE))
-    known = merged[HISTORY + ARM].notna() & (merged[HISTORY + ARM] == merged[HISTORY + BASELINE])
-    comparable = known.to_numpy(bool) | (numbers(merged, "turn") == 0)
-    comparable_rows = merged[comparable]
-    arm_rows, baseline_rows, passes = (
-        comparable_rows[name].to_numpy(np.int32) for name in (_ROW + ARM, _ROW + BASELINE, "pass")
-    )
-    history = _repeated(comparable_rows[HISTORY + ARM].to_numpy(np.float64))
-    return _Matches((arm_rows, baseline_rows, passes, history), len(left), int((~comparable).sum()))
+    first, second = join_rows(left, right, PAIR_KEY)
+    history = left.array(HISTORY)[first]
+    comparable = (history == right.array(HISTORY)[second]) | (left.array("turn")[first] == 0)
+    first, second = first[comparable], second[comparable]
+    rows = left.array(ROW)[first], right.array(ROW)[second]
+    columns = *rows, left.array("pass")[first], _repeated(history[comparable])
+    return _Matches(columns, len(left), int((~comparable).sum()))
 
 
-def keyed_requests(rows: pd.DataFrame | Rows, at: RowIndices) -> pd.DataFrame:
+def keyed_requests(rows: TidyRows, at: RowIndices) -> Table:
     """Return the steady rows among these rows of some prompts, all of which are needed.
 
     The columns are those of `PAIR_KEY`, the hash of earlier replies, and `row`, the row's index.
     """
-    some = read_columns(rows_at(rows, at), _READ)
-    numbered = with_pass_number(some.assign(**{_ROW: at}))
-    numbered[HISTORY] = history_hashes(numbered)
-    return numbered.loc[flags(numbered, "steady"), [*PAIR_KEY, HISTORY, _ROW]]
+    some = with_history(rows.at(at).table(_READ)).assign(**{ROW: at})
+    return some.table([*PAIR_KEY, HISTORY, ROW]).among(flags(some, "steady"))
 
 
-def _take(column: pd.Series, row_indices: RowIndices) -> pd.Series:
-    return pd.Series(column.to_numpy()[row_indices], dtype=column.dtype, copy=False)
+def with_history(rows: Table) -> Table:
+    """Add the columns `pass` (`pass_numbers`) and `history` to all rows of some prompts.
 
-
-def with_pass_number(rows: pd.DataFrame) -> pd.DataFrame:
-    """Number the passes over each prompt of each repeat from 0, in the order of their intended start."""
-    conversations = rows.groupby(["point", "repeat", "prompt_id", "conversation_id"], sort=False)
-    started = conversations["intended_ns"].transform("min")
-    numbered = rows.assign(started=started)
-    ranked = numbered.groupby(["repeat", "prompt_id"], sort=False)["started"].rank(method="dense")
-    return numbered.assign(**{"pass": ranked.fillna(1).astype(int) - 1}).drop(columns="started")
-
-
-def history_hashes(rows: pd.DataFrame) -> pd.Series:
-    """Return the earlier replies of each row's conversation as one number; NaN if one of them is not known.
-
-    `rows` need the column `pass`, see `with_pass_number`. Equal numbers mean equal replies
-    (`metrics.tidy_frame.text_digests`); 0 means that there are none.
+    The history is a number for the earlier replies of the row's conversation: equal for equal replies
+    (`metrics.tidy_frame.text_digests`), 0 if there are none, and NaN if one of them is not known.
     """
-    conversation = rows.groupby(["repeat", "prompt_id", "pass"], sort=False, dropna=False).ngroup().to_numpy()
+    passes = pass_numbers(rows)
+    return rows.assign(**{"pass": passes}, history=_history_hashes(rows, passes))
+
+
+def pass_numbers(rows: Columns) -> RowIndices:
+    """Number the passes over each prompt of each repeat from 0, in the order of their intended start; shape (rows,).
+
+    `rows`: all rows of some prompts.
+    """
+    question = group_numbers(rows.column("repeat"), rows.column("prompt_id"))
+    conversation = group_numbers(rows.column("point"), question, rows.column("conversation_id"))
+    started = np.full(len(rows), np.inf)
+    np.fmin.at(started, conversation, numbers(rows, "intended_ns"))
+    ranks, first = group_numbers(question, started[conversation]), np.full(len(rows), len(rows))
+    np.minimum.at(first, question, ranks)
+    passes: RowIndices = (ranks - first[question]).astype(np.int32)
+    return passes
+
+
+def _history_hashes(rows: Columns, passes: RowIndices) -> Values:
+    """Return the history of each row, shape (rows,)."""
+    conversation = group_numbers(rows.column("repeat"), rows.column("prompt_id"), passes)
     order = np.lexsort((numbers(rows, "turn"), conversation))
     replies, found = numbers(rows, "output_sha256")[order], np.full(len(rows), _NO_HISTORY)
     firsts = np.flatnonzero(np.diff(conversation[order], prepend=-1) != 0)
@@ -331,4 +278,4 @@ def history_hashes(rows: pd.DataFrame) -> pd.Series:
         found[here] = chain_history(found[here - 1], replies[here - 1])
     hashes = np.empty(len(rows))
     hashes[order] = found
-    return pd.Series(hashes, index=rows.index)
+    return hashes

@@ -13,18 +13,16 @@ Everything is computed for all rows of a part at once, because a loop over rows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.ragged import ragged_of_entries, to_ragged
+from specbench_client.columns import Column, Mask, RaggedColumn, Values
+from specbench_client.metrics.rows import Columns
 
-Values = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 RowIndices = NDArray[np.intp]
 
 TALLY_FIELDS = 2
@@ -43,11 +41,10 @@ BURST_NS = 100_000.0
 """Chunks at most this far apart arrived in one write: the segments of a write are closer."""
 
 
-def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> dict[str, pd.Series]:
+def condense_lists(records: Mapping[str, NDArray[np.object_]], rows: Columns) -> dict[str, Column]:
     """Return the columns that replace the lists of the records; missing where the list is missing.
 
-    `rows` are the other tidy columns of the same records. `edges`, a mask of shape (rows,), selects the rows whose
-    chunks are stored.
+    `rows` are the other tidy columns of the same records.
 
     - `chunks`: number of chunks. `chunk_tokens_known`: whether the record has tokens per chunk.
     - `tokens_of_chunks`: tally of the tokens per chunk.
@@ -59,37 +56,42 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
       accepted. Where only the total of an answer's drafts is known, one was rejected after the accepted ones; missing
       where it is not, because then the length of drafts may vary.
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
-    - `edge_ns`, `edge_tokens`: the chunks themselves, for the rows selected by `edges`.
+    - `edge_ns`, `edge_tokens`: the chunks themselves, for answered rows that are not steady.
 
-    Tallies, walks and chunks are ragged columns (`specbench_client.ragged`).
+    Tallies, walks and chunks are ragged columns (`specbench_client.columns`).
     """
     at, chunk_tokens, accepted, drafted = (
         _to_arrays(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted", "step_drafted")
     )
-    verified = _with_cut(accepted, rows["cut_tokens"].to_numpy(np.float64))
+    verified = _with_cut(accepted, _numbers(rows, "cut_tokens"))
     arrivals = _FlatLists.of(at)
-    weights = _weights(at, chunk_tokens, rows["tokens"].to_numpy(np.float64))
+    weights = _weights(at, chunk_tokens, _numbers(rows, "tokens"))
     bursts = arrivals.arrival_groups(weights, apart_ns=BURST_NS).largest()
+    decided = _decided(verified, drafted, _numbers(rows, "drafted_tokens"))
+    walks = [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))]
+    edges = rows.array("ok") & ~rows.array("steady")
     return {
-        "chunks": pd.Series([np.nan if one is None else float(one.size) for one in at], dtype=np.float32),
-        "chunk_tokens_known": pd.Series([one is not None for one in chunk_tokens], dtype=np.bool_),
+        "chunks": np.array([np.nan if one is None else float(one.size) for one in at], dtype=np.float32),
+        "chunk_tokens_known": np.array([one is not None for one in chunk_tokens], dtype=np.bool_),
         "tokens_of_chunks": _FlatLists.of(chunk_tokens).tallies(),
         "coalesced": arrivals.arrival_groups(weights, apart_ns=0.0).coalesced(),
-        "burst_chunks": pd.Series(bursts[0]),
-        "burst_tokens": pd.Series(bursts[1]),
+        "burst_chunks": bursts[0],
+        "burst_tokens": bursts[1],
         "accepted_of_steps": _FlatLists.of(accepted).tallies(),
         "verified_of_steps": _FlatLists.of(verified).tallies(),
-        "decided_of_steps": _FlatLists.of(
-            _decided(verified, drafted, rows["drafted_tokens"].to_numpy(np.float64))
-        ).tallies(),
-        "walk": to_ragged(
-            [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))], np.int32
-        ),
-        "edge_ns": to_ragged([one if edge else None for one, edge in zip(at, edges, strict=True)], np.float64),
-        "edge_tokens": to_ragged(
-            [one if edge else None for one, edge in zip(chunk_tokens, edges, strict=True)], np.float64
-        ),
+        "decided_of_steps": _FlatLists.of(decided).tallies(),
+        "walk": RaggedColumn.of(walks, np.int32),
+        "edge_ns": RaggedColumn.of(_selected(at, edges), np.float64),
+        "edge_tokens": RaggedColumn.of(_selected(chunk_tokens, edges), np.float64),
     }
+
+
+def _numbers(rows: Columns, name: str) -> Values:
+    return rows.array(name).astype(np.float64)
+
+
+def _selected(lists: Sequence[Values | None], mask: Mask) -> list[Values | None]:
+    return [one if chosen else None for one, chosen in zip(lists, mask, strict=True)]
 
 
 def _with_cut(accepted: Sequence[Values | None], cut: Values) -> list[Values | None]:
@@ -118,13 +120,11 @@ def _decided_in(accepted: Values | None, drafted: Values | None, total: float) -
     return np.minimum(accepted + 1, drafted)
 
 
-def _select_steps(
-    accepted: Sequence[Values | None], chunk_tokens: Sequence[Values | None], rows: pd.DataFrame
-) -> StepLists:
+def _select_steps(accepted: Sequence[Values | None], chunk_tokens: Sequence[Values | None], rows: Columns) -> StepLists:
     """Select the rows whose steps are located: steady ones, with a known acceptance."""
-    selected = rows["steady"].to_numpy(np.bool_) & rows["acceptance_source"].notna().to_numpy(np.bool_)
+    selected = rows.array("steady") & rows.known("acceptance_source")
     columns = ("steps", "tokens", "input_tokens", "reasoning_tokens")
-    steps, tokens, inputs, reasoning = (rows[name].to_numpy(np.float64) for name in columns)
+    steps, tokens, inputs, reasoning = (_numbers(rows, name) for name in columns)
     return StepLists(accepted, chunk_tokens, steps, tokens, inputs, reasoning, selected)
 
 
@@ -146,7 +146,7 @@ class _FlatLists:
         known = np.array([one is not None for one in lists], dtype=np.bool_)
         return cls(values, np.repeat(np.arange(len(lists)), sizes), known)
 
-    def tallies(self) -> pd.Series:
+    def tallies(self) -> RaggedColumn:
         """Return the tally of each row's values; missing values within a list are ignored."""
         present = ~np.isnan(self.values)
         ones = np.ones(int(present.sum()))
@@ -174,7 +174,7 @@ class _ArrivalGroups:
     tokens: Values
     known: Mask
 
-    def coalesced(self) -> pd.Series:
+    def coalesced(self) -> RaggedColumn:
         """Return a tally per row of the tokens that arrived together, counted once per chunk but the last."""
         late = self.sizes > 1
         return _tallies(self.owner[late], self.tokens[late], self.sizes[late] - 1, self.known, np.float64)
@@ -188,21 +188,20 @@ class _ArrivalGroups:
         return sizes, tokens
 
 
-def _tallies(owner: RowIndices, values: Values, amounts: Values, known: Mask, kind: type[np.number]) -> pd.Series:
+def _tallies(owner: RowIndices, values: Values, amounts: Values, known: Mask, kind: type[np.number]) -> RaggedColumn:
     """Return one tally per row, stored as `kind`; missing if the row has no list."""
     order = np.lexsort((values, owner))
     owner, values, amounts = owner[order], values[order], amounts[order]
     new = (np.diff(owner, prepend=-1) > 0) | (np.diff(values, prepend=np.nan) != 0)
     starts = np.flatnonzero(new)
     sums = np.add.reduceat(amounts, starts) if starts.size else np.empty(0)
-    return ragged_of_entries(np.stack([values[starts], sums]), owner[starts], known, kind)
+    return RaggedColumn.of_entries(np.stack([values[starts], sums]), owner[starts], known, kind)
 
 
-def _to_arrays(column: pd.Series) -> list[Values | None]:
+def _to_arrays(column: NDArray[np.object_]) -> list[Values | None]:
     """Convert a column of lists, arrays or nulls to arrays; missing values within a list become NaN."""
     return [
-        None if value is None or value is pd.NA or isinstance(value, float) else np.asarray(value, dtype=np.float64)
-        for value in column
+        None if value is None or isinstance(value, float) else np.asarray(value, dtype=np.float64) for value in column
     ]
 
 

@@ -1,281 +1,286 @@
-"""Lazily loaded tidy rows: each column is read from a column store on access and released again.
+"""Tables of tidy rows, in memory (`Table`) or loaded lazily (`Rows`): each column is read on access and released again.
 
 A cell may have a million rows of about three hundred bytes, of which a figure uses twenty. So rows are stored column by
-column, in blocks of one point each, and `Rows` offers what metrics need from a data frame (`Columns`): a column by
-name, and the number of rows. A subset of rows is a list of row indices.
+column, in blocks, and metrics read a column by name. A subset of stored rows is a list of row indices.
 
-What is computed row by row is computed piece by piece (`iter_pieces`), so that only its result is in memory.
+What is computed row by row is computed piece by piece (`Columns.pieces`), so that only its result is in memory.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.column_buffers import ColumnHandle, ColumnStore
-from specbench_client.ragged import Mask, from_flat, to_flat
+from specbench_client.columns import (
+    Array,
+    Column,
+    ColumnHandle,
+    ColumnStore,
+    Mask,
+    RaggedColumn,
+    RaggedEntries,
+    RowIndices,
+    TextCodes,
+    join_columns,
+)
 
 BLOCK_ROWS = 16_384
 """Rows per stored block: some MB while a block is assembled."""
-RowNumbers = NDArray[np.int32]
 POINT = "point"
-"""The one column that a block does not store, because its rows are all of one point."""
+"""The column with the hash of a row's point."""
 
 
-class StoredColumn(Protocol):
-    """A stored column of a block."""
+class Columns(ABC):
+    """What metrics read: columns by name, all with the same number of rows."""
 
-    def series(self, at: RowNumbers | None) -> pd.Series:
-        """Return the values of these rows of the block, or of all rows if `at` is None."""
-        ...
+    @abstractmethod
+    def column(self, name: str) -> Column:
+        """Return a column."""
 
+    @abstractmethod
+    def __contains__(self, name: object) -> bool: ...
 
-@dataclass(frozen=True)
-class _NumberColumn:
-    """Numbers or booleans."""
-
-    handle: ColumnHandle
-
-    def series(self, at: RowNumbers | None) -> pd.Series:
-        values = self.handle.read()
-        return pd.Series(values if at is None else values[at], copy=False)
-
-
-@dataclass(frozen=True)
-class _TextColumn:
-    """Texts, stored as codes in a vocabulary of the different texts; −1 means missing."""
-
-    handle: ColumnHandle
-    vocabulary: TextVocabulary
-
-    def series(self, at: RowNumbers | None) -> pd.Series:
-        codes = self.handle.read()
-        return pd.Series(self.vocabulary.texts[codes if at is None else codes[at]], dtype=object, copy=False)
-
-    def codes(self, at: RowNumbers | None) -> RowNumbers:
-        """Return the code of each row's text."""
-        codes: RowNumbers = self.handle.read()
-        return codes if at is None else codes[at]
-
-
-@dataclass(frozen=True)
-class _ListColumn:
-    """Lists of numbers, stored flat and read as an Arrow column (`specbench_client.ragged`)."""
-
-    sizes: ColumnHandle
-    values: ColumnHandle
-
-    def series(self, at: RowNumbers | None) -> pd.Series:
-        return from_flat(self.sizes.read(), self.values.read(), at)
-
-
-class TextVocabulary:
-    """The different texts of a column, each with its code."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._texts: NDArray[np.object_] = np.array([None], dtype=np.object_)
-
-    def codes(self, column: pd.Series) -> RowNumbers:
-        """Return the code of each text, shape (rows,), and assign codes to new texts."""
-        codes, found = pd.factorize(column.to_numpy(object))
-        known = [self._numbers.setdefault(str(text), len(self._numbers)) for text in found]
-        return np.array([*known, -1], dtype=np.int32)[codes]
-
-    @property
-    def texts(self) -> NDArray[np.object_]:
-        """The texts by code; the last entry is None, which code −1 selects."""
-        if self._texts.size != len(self._numbers) + 1:
-            self._texts = np.array([*self._numbers, None], dtype=np.object_)
-        return self._texts
-
-
-@dataclass(frozen=True)
-class TextCodes:
-    """A column of texts as codes, shape (rows,), −1 for missing, and the texts by code; some may be in no row."""
-
-    codes: RowNumbers
-    texts: NDArray[np.object_]
-
-    @classmethod
-    def of(cls, column: pd.Series) -> TextCodes:
-        """Return the codes of a column."""
-        codes, texts = pd.factorize(column.to_numpy(object))
-        return cls(codes.astype(np.int32), texts)
-
-
-@dataclass(frozen=True)
-class RowBlock:
-    """Rows of one point that were stored together."""
-
-    point: str
-    size: int
-    columns: Mapping[str, StoredColumn]
-
-    def series(self, name: str, at: RowNumbers | None) -> pd.Series:
-        """Return a column of these rows of the block, or of all rows if `at` is None."""
-        if name != POINT:
-            return self.columns[name].series(at)
-        points = np.full(self.size if at is None else at.size, self.point, dtype=np.object_)
-        return pd.Series(points, dtype=object, copy=False)
-
-
-def store_rows(
-    frames: Iterable[pd.DataFrame], point: str, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
-) -> list[RowBlock]:
-    """Store the tidy rows of one point in blocks, keeping none in memory.
-
-    `frames` has at least one frame; `vocabularies`, by column, is extended.
-    """
-    blocks: list[RowBlock] = []
-    waiting: list[pd.DataFrame] = []
-    for frame in frames:
-        waiting.append(frame)
-        if sum(map(len, waiting)) >= BLOCK_ROWS:
-            blocks.append(_store_block(waiting, point, store, vocabularies))
-            waiting = []
-    if waiting or not blocks:
-        blocks.append(_store_block(waiting, point, store, vocabularies))
-    return blocks
-
-
-def replace_columns(
-    block: RowBlock, frame: pd.DataFrame, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
-) -> RowBlock:
-    """Return the block with its columns replaced by those of the frame."""
-    return replace(block, columns={**block.columns, **_store_columns(frame, store, vocabularies)})
-
-
-def _store_block(
-    frames: list[pd.DataFrame], point: str, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
-) -> RowBlock:
-    frame = concat_frames(frames)
-    return RowBlock(point, len(frame), _store_columns(frame.drop(columns=[POINT]), store, vocabularies))
-
-
-def _store_columns(
-    frame: pd.DataFrame, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
-) -> dict[str, StoredColumn]:
-    return {str(name): _store_column(str(name), frame[name], store, vocabularies) for name in frame}
-
-
-def _store_column(
-    name: str, column: pd.Series, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
-) -> StoredColumn:
-    if isinstance(column.dtype, pd.ArrowDtype):
-        sizes, values = to_flat(column)
-        return _ListColumn(store.put(sizes), store.put(values))
-    if column.dtype != np.object_:
-        return _NumberColumn(store.put(column.to_numpy()))
-    known = vocabularies.setdefault(name, TextVocabulary())
-    return _TextColumn(store.put(known.codes(column)), known)
-
-
-def concat_frames(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """Return the frames' rows concatenated, and empty the list column by column, so that there is only one copy."""
-    names = list(frames[0].columns)
-    columns = {name: [frame[name] for frame in frames] for name in names}
-    frames.clear()
-    return pd.DataFrame({name: pd.concat(columns.pop(name), ignore_index=True) for name in names}, copy=False)
-
-
-class Columns(Protocol):
-    """What metrics read: a data frame, or lazily loaded rows."""
-
-    def __getitem__(self, name: str, /) -> pd.Series: ...
-
-    def __contains__(self, name: object, /) -> bool: ...
-
+    @abstractmethod
     def __len__(self) -> int: ...
-
-
-class LazyColumns(Columns):
-    """Columns that are read on access. A base class, because `isinstance` with a protocol takes 0.1 ms."""
 
     @abstractmethod
     def pieces(self) -> Iterator[Columns]:
         """Yield the rows piece by piece, in their order; at least one piece, which may have no rows."""
 
-    @abstractmethod
+    def array(self, name: str) -> Array:
+        """Return a column of numbers or booleans, shape (rows,)."""
+        column = self.column(name)
+        assert isinstance(column, np.ndarray), name
+        return column
+
     def codes(self, name: str) -> TextCodes:
         """Return a column of texts as codes."""
+        column = self.column(name)
+        assert isinstance(column, TextCodes), name
+        return column
+
+    def lists(self, name: str, fields: int = 1) -> RaggedEntries:
+        """Return a column of lists, whose entries have `fields` numbers each."""
+        column = self.column(name)
+        assert isinstance(column, RaggedColumn), name
+        return column.entries(fields)
+
+    def known(self, name: str) -> Mask:
+        """Return a mask, shape (rows,), of the rows that have a value in a column."""
+        column = self.column(name)
+        return ~np.isnan(column) if isinstance(column, np.ndarray) else column.known
+
+    def table(self, names: Iterable[str]) -> Table:
+        """Return these columns in memory."""
+        return Table({name: self.column(name) for name in names})
+
+
+class TidyRows(Columns):
+    """Rows of which some can be selected."""
+
+    @abstractmethod
+    def at(self, indices: NDArray[np.integer]) -> Self:
+        """Return the rows with these indices, which are ascending."""
+
+    def among(self, mask: Mask) -> Self:
+        """Return the rows selected by a mask of shape (rows,)."""
+        return self if mask.all() else self.at(np.flatnonzero(mask))
+
+    def by_point(self) -> Iterator[Self]:
+        """Yield the rows of each point that has any, sorted by point."""
+        points = self.codes(POINT)
+        for code in sorted(np.unique(points.codes), key=lambda code: str(points.texts[code])):
+            yield self.among(points.codes == code)
 
 
 @dataclass(frozen=True)
-class Rows(LazyColumns):
+class Table(TidyRows):
+    """Columns in memory, at least one, by name."""
+
+    columns: Mapping[str, Column]
+
+    def column(self, name: str) -> Column:
+        return self.columns[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def pieces(self) -> Iterator[Table]:
+        """Yield the whole table."""
+        yield self
+
+    def at(self, indices: NDArray[np.integer]) -> Table:
+        """Return the rows with these indices, in their order."""
+        return Table({name: column[indices] for name, column in self.columns.items()})
+
+    def assign(self, **columns: Column) -> Table:
+        """Return the table with these columns, new ones or instead of its own."""
+        return Table({**self.columns, **columns})
+
+
+def join_tables(tables: list[Table]) -> Table:
+    """Return the tables' rows as one table, and empty the list column by column, so that there is only one copy."""
+    rows = sum(map(len, tables))
+    columns = {name: [table.columns[name] for table in tables] for name in tables[0].columns}
+    tables.clear()
+    return Table({name: join_columns(iter(columns.pop(name)), rows) for name in list(columns)})
+
+
+class StoredColumn(Protocol):
+    """A stored column of a block."""
+
+    def read(self) -> Column:
+        """Return the column; the caller must not write to it."""
+        ...
+
+
+@dataclass(frozen=True)
+class _TextColumn:
+    """Texts, stored as codes in a vocabulary."""
+
+    handle: ColumnHandle
+    vocabulary: TextVocabulary
+
+    def read(self) -> TextCodes:
+        return TextCodes(self.handle.read(), self.vocabulary.texts)
+
+
+@dataclass(frozen=True)
+class _ListColumn:
+    """Lists of numbers."""
+
+    sizes: ColumnHandle
+    flat: ColumnHandle
+
+    def read(self) -> RaggedColumn:
+        return RaggedColumn(self.sizes.read(), self.flat.read())
+
+
+class TextVocabulary:
+    """The different texts of a column in all blocks, each with its code."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._texts: NDArray[np.object_] = np.array([], dtype=np.object_)
+
+    def codes(self, column: TextCodes) -> RowIndices:
+        """Return the code of each text, shape (rows,), and assign codes to new texts."""
+        return column.numbered(self._numbers)
+
+    @property
+    def texts(self) -> NDArray[np.object_]:
+        """The texts by code."""
+        if self._texts.size != len(self._numbers):
+            self._texts = np.array([*self._numbers], dtype=np.object_)
+        return self._texts
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Rows that were stored together."""
+
+    size: int
+    columns: Mapping[str, StoredColumn]
+
+    def column(self, name: str, at: RowIndices | None) -> Column:
+        """Return a column of these rows of the block, or of all rows if `at` is None."""
+        column = self.columns[name].read()
+        return column if at is None else column[at]
+
+
+def store_rows(tables: Iterable[Table], store: ColumnStore) -> Rows:
+    """Store the rows of these tables, at least one, in blocks; tables are not kept in memory."""
+    vocabularies: dict[str, TextVocabulary] = {}
+    blocks: list[RowBlock] = []
+    waiting: list[Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(map(len, waiting)) >= BLOCK_ROWS:
+            blocks.append(_store_block(join_tables(waiting), store, vocabularies))
+    if waiting or not blocks:
+        blocks.append(_store_block(join_tables(waiting), store, vocabularies))
+    return Rows(blocks)
+
+
+def _store_block(table: Table, store: ColumnStore, vocabularies: dict[str, TextVocabulary]) -> RowBlock:
+    columns = {name: _store_column(name, column, store, vocabularies) for name, column in table.columns.items()}
+    return RowBlock(len(table), columns)
+
+
+def _store_column(
+    name: str, column: Column, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
+) -> StoredColumn:
+    if isinstance(column, RaggedColumn):
+        return _ListColumn(store.put(column.sizes), store.put(column.flat))
+    if isinstance(column, TextCodes):
+        known = vocabularies.setdefault(name, TextVocabulary())
+        return _TextColumn(store.put(known.codes(column)), known)
+    return store.put(column)
+
+
+@dataclass(frozen=True)
+class Rows(TidyRows):
     """Rows of some blocks. `where` are the indices of the selected rows, ascending; None selects all."""
 
     blocks: Sequence[RowBlock]
-    where: RowNumbers | None = None
+    where: RowIndices | None = None
 
     def __len__(self) -> int:
         return int(self._starts[-1]) if self.where is None else int(self.where.size)
 
     def __contains__(self, name: object) -> bool:
-        return name == POINT or name in self.blocks[0].columns
+        return name in self.blocks[0].columns
 
-    def __getitem__(self, name: str) -> pd.Series:
+    def column(self, name: str) -> Column:
         selected = self._selected()
-        first = selected[0][0].series(name, selected[0][1])
-        if len(selected) == 1:
-            return first
-        if isinstance(first.dtype, pd.ArrowDtype):
-            return pd.concat([block.series(name, at) for block, at in selected], ignore_index=True)
-        values: NDArray[Any] = np.empty(len(self), dtype=first.to_numpy().dtype)
-        fill(values, (block.series(name, at).to_numpy() for block, at in selected))
-        return pd.Series(values, dtype=values.dtype, copy=False)
+        return join_columns((block.column(name, at) for block, at in selected), len(self))
 
-    def codes(self, name: str) -> TextCodes:
-        """Return a column of texts as codes, without building the texts of the rows."""
-        columns = [(cast("_TextColumn", block.columns[name]), at) for block, at in self._selected()]
-        vocabulary = columns[0][0].vocabulary
-        assert all(column.vocabulary is vocabulary for column, _ in columns), f"{name} has one vocabulary"
-        codes = np.empty(len(self), dtype=np.int32)
-        fill(codes, (column.codes(at) for column, at in columns))
-        return TextCodes(codes, vocabulary.texts[:-1])
-
-    def read(self, names: Iterable[str]) -> pd.DataFrame:
-        """Return these columns as a data frame."""
-        return pd.DataFrame({name: self[name] for name in names}, copy=False)
-
-    def among(self, mask: Mask) -> Rows:
-        """Return the rows selected by a mask of shape (rows,)."""
-        if mask.all():
-            return self
-        return self.at(np.flatnonzero(mask).astype(np.int32))
-
-    def at(self, indices: RowNumbers) -> Rows:
-        """Return the rows with these indices, which are ascending."""
-        return replace(self, where=indices if self.where is None else self.where[indices])
+    def at(self, indices: NDArray[np.integer]) -> Rows:
+        where = indices.astype(np.int32, copy=False) if self.where is None else self.where[indices]
+        return replace(self, where=where)
 
     def pieces(self) -> Iterator[Rows]:
-        """Yield the rows one block at a time; at least one piece, which may have no rows."""
-        return (Rows((block,), at) for block, at in self._selected())
+        """Yield the rows one block at a time; few rows are one piece."""
+        if len(self) <= BLOCK_ROWS:
+            yield self
+            return
+        yield from (Rows((block,), at) for block, at in self._selected())
 
-    def by_point(self) -> Iterator[Rows]:
-        """Yield the rows of each point that has any, sorted by point."""
-        selected = [(block, at) for block, at in self._selected() if (block.size if at is None else at.size)]
-        for point in sorted({block.point for block, _ in selected}):
-            yield _of_blocks([(block, at) for block, at in selected if block.point == point])
+    def replaced(self, table: Table, store: ColumnStore) -> Rows:
+        """Return these rows, all of their blocks', with the columns of the table instead of their own."""
+        vocabularies: dict[str, TextVocabulary] = {}
+        spans = (slice(start, end) for start, end in pairwise(self._starts))
+        parts = (Table({name: column[span] for name, column in table.columns.items()}) for span in spans)
+        return Rows(
+            [
+                replace(block, columns={**block.columns, **_store_block(part, store, vocabularies).columns})
+                for block, part in zip(self.blocks, parts, strict=True)
+            ]
+        )
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
         return np.cumsum([0, *(block.size for block in self.blocks)])
 
-    def _selected(self) -> list[tuple[RowBlock, RowNumbers | None]]:
+    def _selected(self) -> list[tuple[RowBlock, RowIndices | None]]:
         """The blocks with selected rows and the indices within the block; the first block if there are none."""
         if self.where is None:
             return [(block, None) for block in self.blocks]
+        if len(self.blocks) == 1:
+            return [(self.blocks[0], self.where)]
         bounds = np.searchsorted(self.where, self._starts)
-        found: list[tuple[RowBlock, RowNumbers | None]] = []
+        found: list[tuple[RowBlock, RowIndices | None]] = []
         for block, start, (low, high) in zip(self.blocks, self._starts, pairwise(bounds), strict=False):
             if high > low:
                 at = (self.where[low:high] - start).astype(np.int32)
@@ -283,76 +288,59 @@ class Rows(LazyColumns):
         return found or [(self.blocks[0], np.empty(0, dtype=np.int32))]
 
 
-T = TypeVar("T", bound=pd.DataFrame | Rows)
-
-
-def select_rows(rows: T, mask: Mask) -> T:
-    """Return the rows selected by a mask of shape (rows,), with a new index."""
-    selected = (
-        rows.among(mask) if isinstance(rows, Rows) else (rows if mask.all() else rows[mask]).reset_index(drop=True)
-    )
-    return cast("T", selected)
-
-
-def rows_at(rows: T, indices: RowNumbers) -> T:
-    """Return the rows with these indices, which are ascending, with a new index."""
-    selected = rows.at(indices) if isinstance(rows, Rows) else rows.iloc[indices].reset_index(drop=True)
-    return cast("T", selected)
-
-
-def read_columns(rows: Columns, names: Iterable[str]) -> pd.DataFrame:
-    """Return these columns as a data frame."""
-    if isinstance(rows, pd.DataFrame):
-        return rows[list(names)]
-    return pd.DataFrame({name: rows[name] for name in names}, copy=False)
-
-
-def iter_pieces(rows: Columns) -> Iterable[Columns]:
-    """Split the rows into pieces, for row-wise computations that need not load all rows at once."""
-    return rows.pieces() if isinstance(rows, LazyColumns) else [rows]
-
-
-def text_codes(rows: Columns, name: str) -> TextCodes:
-    """Return a column of texts as codes: 4 bytes per row, where a series of texts has 8."""
-    return rows.codes(name) if isinstance(rows, LazyColumns) else TextCodes.of(rows[name])
+T = TypeVar("T", bound=TidyRows)
 
 
 def has_text(rows: Columns, name: str, text: str) -> Mask:
     """Return a mask, shape (rows,), of the rows that have this text in a column."""
-    found = text_codes(rows, name)
+    found = rows.codes(name)
     code = np.flatnonzero(found.texts == text)
     mask: Mask = found.codes == (code[0] if code.size else -2)
     return mask
 
 
+def text_counts(rows: Columns, name: str) -> Counter[str]:
+    """Return how many rows have each text of a column."""
+    found: Counter[str] = Counter()
+    for piece in rows.pieces():
+        column = piece.codes(name)
+        codes, counts = np.unique(column.codes[column.known], return_counts=True)
+        found.update(dict(zip(column.texts[codes].tolist(), counts.tolist(), strict=True)))
+    return found
+
+
 def distinct_texts(rows: Columns, name: str) -> list[str]:
     """Return the different texts of a column, sorted, without missing ones."""
-    found = {text for piece in iter_pieces(rows) for text in _present(text_codes(piece, name))}
-    return sorted(str(text) for text in found)
+    return sorted(text_counts(rows, name))
 
 
-def _present(column: TextCodes) -> NDArray[np.object_]:
-    present = np.zeros(column.texts.size + 1, dtype=np.bool_)
-    present[column.codes] = True
-    return column.texts[present[:-1]]
+def group_numbers(*columns: Column) -> NDArray[np.intp]:
+    """Number the rows, shape (rows,), by the combinations of their values: equal numbers for equal ones, in order.
+
+    Texts are in the order of their codes. Missing numbers equal one another, and are after all others.
+    """
+    numbers = np.zeros(len(columns[0]), dtype=np.intp)
+    for column in columns:
+        array = column.codes if isinstance(column, TextCodes) else np.asarray(column)
+        values, places = np.unique(array, return_inverse=True)
+        _, numbers = np.unique(numbers * max(values.size, 1) + places, return_inverse=True)
+    return numbers
 
 
-def fill(values: NDArray[Any], pieces: Iterable[NDArray[Any]]) -> None:
-    """Write the pieces into the array, one after the other; concatenation would hold all of them twice."""
-    start = 0
-    for piece in pieces:
-        values[start : start + piece.size] = piece
-        start += piece.size
+def repeated_rows(*columns: Column) -> Mask:
+    """Return a mask, shape (rows,), of the rows with the same values as an earlier row."""
+    repeated = np.ones(len(columns[0]), dtype=np.bool_)
+    repeated[np.unique(group_numbers(*columns), return_index=True)[1]] = False
+    return repeated
 
 
-def _of_blocks(selected: Sequence[tuple[RowBlock, RowNumbers | None]]) -> Rows:
-    """Return `Rows` over only these blocks and their selected rows."""
-    blocks = [block for block, _ in selected]
-    if all(at is None for _, at in selected):
-        return Rows(blocks)
-    starts = np.cumsum([0, *(block.size for block in blocks)])
-    each = [
-        (np.arange(block.size) if at is None else at) + start
-        for (block, at), start in zip(selected, starts, strict=False)
-    ]
-    return Rows(blocks, np.concatenate(each).astype(np.int32))
+def join_rows(left: Columns, right: Columns, key: Sequence[str]) -> tuple[RowIndices, RowIndices]:
+    """Return the rows of both sides of every pair with equal values in these columns, in the order of the left side."""
+    size, both = len(left), len(left) + len(right)
+    numbers = group_numbers(*(join_columns(iter((left.column(name), right.column(name))), both) for name in key))
+    mine, theirs = numbers[:size], numbers[size:]
+    order = np.argsort(theirs, kind="stable").astype(np.int32)
+    first, last = (np.searchsorted(theirs[order], mine, side) for side in ("left", "right"))
+    counts = last - first
+    places = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    return np.repeat(np.arange(size, dtype=np.int32), counts), order[places]

@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from specbench_client.metrics.decode_speed import NS_PER_S
-from specbench_client.metrics.rows import Rows, rows_at, select_rows
-from specbench_client.metrics.tidy_frame import Values, arrays, flags, iter_points, numbers, steady_rows
+from specbench_client.metrics.rows import Columns, TidyRows
+from specbench_client.metrics.tidy_frame import Values, flags, numbers, steady_rows
 
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
@@ -35,9 +34,6 @@ OUTPUT_TPS_PER_GPU_DEFINITION = (
 )
 OUTPUT_TPS_PER_GPU_MISSING = "output_tps is missing, or the run requests no GPU"
 
-_READ = ["point", "steady", "ok", "sent_ns", "last_token_ns", "tokens", "edge_ns", "edge_tokens"]
-"""Columns needed to compute throughput."""
-
 
 @dataclass(frozen=True)
 class WindowBounds:
@@ -51,7 +47,7 @@ class WindowBounds:
         return (self.end_ns - self.start_ns) / NS_PER_S
 
 
-def steady_window(rows: pd.DataFrame | Rows) -> WindowBounds | None:
+def steady_window(rows: TidyRows) -> WindowBounds | None:
     """Return the steady window of one point's rows, or None if it has none."""
     inside = steady_rows(rows)
     starts, ends = numbers(inside, "sent_ns"), numbers(inside, "last_token_ns")
@@ -61,41 +57,41 @@ def steady_window(rows: pd.DataFrame | Rows) -> WindowBounds | None:
     return window if window.end_ns > window.start_ns else None
 
 
-def window_tokens(rows: pd.DataFrame | Rows, window: WindowBounds) -> float:
+def window_tokens(rows: TidyRows, window: WindowBounds) -> float:
     """Return the tokens of error-free answers that arrived inside the window; NaN if one of them was not counted.
 
     Steady answers are stored without their chunks, because they are inside the window from their first to their
     last token.
     """
-    answered = select_rows(rows, flags(rows, "ok"))
+    answered = rows.among(flags(rows, "ok"))
     tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
     shares = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
-    edges = np.flatnonzero(answered["edge_ns"].notna().to_numpy(np.bool_)).astype(np.int32)
-    stored = rows_at(answered, edges)
-    for row, at, weights in zip(edges, arrays(stored, "edge_ns"), arrays(stored, "edge_tokens"), strict=True):
+    edges = np.flatnonzero(answered.known("edge_ns")).astype(np.int32)
+    times, weights = (answered.at(edges).lists(name).arrays() for name in ("edge_ns", "edge_tokens"))
+    for row, at, each in zip(edges, times, weights, strict=True):
         assert at is not None, "the rows have stored chunks"
-        shares[row] = _share_inside(at, weights, window, shares[row])
+        shares[row] = _share_inside(at[0], None if each is None else each[0], window, shares[row])
     inside = shares > 0
     return float((shares[inside] * tokens[inside]).sum())
 
 
-def window_throughput(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
+def window_throughput(rows: TidyRows) -> tuple[Values, Values]:
     """Return tokens and seconds of each point's steady window, shape (points,) each.
 
     Points without a window, or with an answer in it whose tokens were not counted, are left out.
     """
-    found = [_delivered(point) for point in iter_points(rows, _READ)]
+    found = [_delivered(point) for point in rows.by_point()]
     tokens, seconds = np.array([each for each in found if each is not None], dtype=np.float64).reshape(-1, 2).T
     return tokens, seconds
 
 
-def _delivered(point: pd.DataFrame | Rows) -> tuple[float, float] | None:
+def _delivered(point: TidyRows) -> tuple[float, float] | None:
     window = steady_window(point)
     tokens = np.nan if window is None else window_tokens(point, window)
     return None if window is None or np.isnan(tokens) else (tokens, window.length_s)
 
 
-def mean_in_flight(rows: pd.DataFrame, window: WindowBounds) -> float:
+def mean_in_flight(rows: Columns, window: WindowBounds) -> float:
     """Return the mean number of requests in flight (sent, last token not yet received) over the window."""
     starts = np.clip(numbers(rows, "sent_ns"), window.start_ns, window.end_ns)
     ends = np.clip(numbers(rows, "last_token_ns"), window.start_ns, window.end_ns)

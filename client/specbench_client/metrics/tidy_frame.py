@@ -2,23 +2,23 @@
 
 Records come from Python, from Parquet and from several engines: nulls are None or NaN, lists are lists or arrays, and
 integers with nulls have become floats. This module normalises them: numbers are floats with NaN for missing (times
-exact up to 104 days, counts up to 16 million), texts are str or None, warm-up rows are removed, and lists are condensed
+exact up to 104 days, counts up to 16 million), texts are codes, warm-up rows are removed, and lists are condensed
 (`metrics.record_lists`). A row takes about 300 bytes, whatever the length of its answer. There may be a million rows:
-they are then stored part by part and read column by column (`metrics.rows`), and every function here accepts either
-form.
+they are then stored part by part and read column by column (`metrics.rows`).
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from typing import Any, Protocol
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.outcome.record import Record, RecordPhase
+from specbench_client.columns import Array, Column, RaggedEntries, TextCodes, fill
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.record_lists import (
     COMPACT_FIELDS,
@@ -26,21 +26,7 @@ from specbench_client.metrics.record_lists import (
     TALLY_FIELDS,
     condense_lists,
 )
-from specbench_client.metrics.rows import (
-    POINT,
-    Columns,
-    LazyColumns,
-    Rows,
-    T,
-    concat_frames,
-    fill,
-    has_text,
-    iter_pieces,
-    read_columns,
-    select_rows,
-    text_codes,
-)
-from specbench_client.ragged import RaggedColumn
+from specbench_client.metrics.rows import POINT, Columns, T, Table, has_text, join_tables
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -65,11 +51,19 @@ TIMES = tuple(name for name in NUMBERS if name.endswith("_ns"))
 """Stored as float64; the other numbers are counts, which float32 represents exactly up to 16 million."""
 
 
-def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:
+class RecordColumns(Protocol):
+    """Records by column, with one entry per record: a mapping with arrays, or a data frame."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+    def get(self, name: str, default: Any, /) -> Any: ...
+
+
+def tidy(parts: Iterable[RecordColumns], point: str = "") -> Table:
     """Return the measured rows (without warm-up) in the normalised form, with derived columns.
 
-    `parts` are the records in any number of parts, which are read one at a time and not kept. `point` is the
-    point's hash unless the records contain it. Derived columns:
+    `parts` are the records in any number of parts, which are read one at a time and not kept. `point` is the point's
+    hash. Derived columns:
 
     - `filler`: sent to keep up the load, not to be measured.
     - `tokens`: output tokens as counted by the engine, else by the client.
@@ -80,127 +74,112 @@ def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:
     - the columns of `metrics.record_lists.condense_lists` instead of the lists, and hashes (`text_digests`)
       instead of the conversation's name and the answer's digest.
     """
-    return concat_frames(list(iter_tidy(parts, point)))
+    return join_tables(list(iter_tidy(parts, point)))
 
 
-def iter_tidy(parts: Iterable[pd.DataFrame], point: str = "") -> Iterator[pd.DataFrame]:
-    """Yield the tidy rows of each part; for a point without any part, yield one frame without rows."""
+def iter_tidy(parts: Iterable[RecordColumns], point: str = "") -> Iterator[Table]:
+    """Yield the tidy rows of each part; for a point without any part, yield one table without rows."""
     has_parts = False
     for part in parts:
         has_parts = True
         yield _tidy(part, point)
     if not has_parts:
-        yield _tidy(pd.DataFrame(columns=COLUMNS), point)
+        yield _tidy({"phase": np.empty(0, dtype=np.object_)}, point)
 
 
-def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
-    measured = part[(part["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)]
-    records = measured.reindex(columns=[*COLUMNS, "point"]).reset_index(drop=True)
-    data: dict[str, object] = {}
-    data |= {name: pd.to_numeric(records[name]).to_numpy(_kind(name), na_value=np.nan) for name in NUMBERS}
-    data |= {name: _objects([_interned(value) for value in records[name]]) for name in TEXTS}
-    data[NAME] = text_hashes(_text(value) or "" for value in records[NAME])
-    data[DIGEST] = text_digests(_text(value) for value in records[DIGEST])
-    data["point"] = _objects([_interned(value) or point for value in records["point"]])
-    data["text_bytes"] = np.array([_bytes(_text(value)) for value in records["output_text"]], dtype=np.float32)
-    rows = pd.DataFrame(data, copy=False)
-    rows["tokens"] = rows["output_tokens"].fillna(rows["output_tokens_client"])
-    flawed = rows["flaw"].notna().to_numpy(np.float32)
-    rows["flawed"] = np.where(records[JUDGED].eq(True).to_numpy(bool), flawed, np.float32(np.nan))
-    rows["filler"] = np.array([is_filler(prompt or "") for prompt in rows["prompt_id"]], dtype=np.bool_)
-    rows["ok"] = rows["error_class"].isna().to_numpy(bool)
-    rows["steady"] = rows["ok"].to_numpy(bool) & (rows["phase"] == RecordPhase.STEADY.value).to_numpy(bool)
-    edges = flags(rows, "ok") & ~flags(rows, "steady")
-    return rows.assign(**condense_lists(records, rows, edges))
+def _tidy(part: RecordColumns, point: str) -> Table:
+    phases = np.asarray(part["phase"], dtype=np.object_)
+    measured, absent = phases != RecordPhase.WARMUP.value, np.full(phases.size, None)
+    records = {name: np.asarray(part.get(name, absent))[measured] for name in COLUMNS}
+    rows: dict[str, Array] = {name: records[name].astype(_kind(name)) for name in NUMBERS}
+    texts = {name: TextCodes.of([_text(value) for value in records[name]]) for name in TEXTS}
+    rows[NAME] = text_hashes(_text(value) or "" for value in records[NAME])
+    rows[DIGEST] = text_digests(_text(value) for value in records[DIGEST])
+    rows["text_bytes"] = np.array([_bytes(_text(value)) for value in records["output_text"]], dtype=np.float32)
+    rows["tokens"] = np.where(np.isnan(rows["output_tokens"]), rows["output_tokens_client"], rows["output_tokens"])
+    texts[POINT] = _repeated(point, len(texts["phase"]))
+    prompts, errors, flaws = texts["prompt_id"], texts["error_class"].codes >= 0, texts["flaw"].codes >= 0
+    rows["flawed"] = np.where(records[JUDGED] == np.True_, flaws.astype(np.float32), np.float32(np.nan))
+    rows["filler"] = np.array([*map(is_filler, prompts.texts), False], dtype=np.bool_)[prompts.codes]
+    rows["ok"] = ~errors
+    rows["steady"] = rows["ok"] & has_text(Table(texts), "phase", RecordPhase.STEADY.value)
+    known = Table({**rows, **texts})
+    return known.assign(**condense_lists(records, known))
 
 
-def without_point_columns(rows: pd.DataFrame) -> pd.DataFrame:
+def without_point_columns(rows: Table) -> Table:
     """Return tidy rows without the columns that only the checks of a single point need."""
-    return rows.drop(columns=list(POINT_ONLY_COLUMNS))
+    return rows.table(name for name in rows.columns if name not in POINT_ONLY_COLUMNS)
 
 
-def stored_columns(rows: pd.DataFrame) -> pd.DataFrame:
+def stored_columns(rows: Table) -> dict[str, Column]:
     """Return the columns of one point's tidy rows that are stored with it; their readers know the point."""
-    return without_point_columns(rows).drop(columns=[POINT])
+    return {name: column for name, column in without_point_columns(rows).columns.items() if name != POINT}
+
+
+def stored_rows(columns: Mapping[str, Column], point: str) -> Table:
+    """Return the tidy rows of a point of which these columns were stored."""
+    rows = Table(columns)
+    return rows.assign(**{POINT: _repeated(point, len(rows))})
 
 
 def numbers(rows: Columns, name: str) -> Values:
     """Return a numeric column, shape (rows,); missing values are NaN."""
-    if not isinstance(rows, LazyColumns):
-        return rows[name].to_numpy(np.float64)
-    return piecewise(rows, lambda piece: piece[name].to_numpy(np.float64))
+    return piecewise(rows, lambda piece: piece.array(name).astype(np.float64, copy=False))
 
 
 def piecewise(rows: Columns, values: Callable[[Columns], Values]) -> Values:
     """Return a number per row, shape (rows,), computed piece by piece: only the result is in memory."""
     found = np.empty(len(rows))
-    fill(found, (values(piece) for piece in iter_pieces(rows)))
+    fill(found, (values(piece) for piece in rows.pieces()))
     return found
 
 
-def sums_by_text(rows: Columns, name: str, parts: Callable[[Columns], Sequence[Values]]) -> pd.DataFrame:
-    """Sum the parts of the rows by the text of a column, piece by piece; one row per text, sorted, indexed by it.
+def sums_by_text(rows: Columns, name: str, parts: Callable[[Columns], Sequence[Values]]) -> dict[str, Values]:
+    """Sum the parts of the rows by the text of a column, piece by piece: text → sums, shape (parts,), sorted by text.
 
     `parts` returns numbers per row, shape (rows,) each. Rows that lack a part or the text are left out.
     """
     sums: dict[str, Values] = {}
-    for piece in iter_pieces(rows):
-        values, column = np.stack(parts(piece), axis=1), text_codes(piece, name)
+    for piece in rows.pieces():
+        values, column = np.stack(parts(piece), axis=1), piece.codes(name)
         known = ~np.isnan(values).any(axis=1) & (column.codes >= 0)
         present, codes = np.unique(column.codes[known], return_inverse=True)
         found = np.zeros((present.size, values.shape[1]))
         np.add.at(found, codes, values[known])
         for text, each in zip(column.texts[present], found, strict=True):
             sums[text] = sums[text] + each if text in sums else each
-    return pd.DataFrame.from_dict(sums, orient="index").sort_index()
+    return dict(sorted(sums.items()))
 
 
 def flags(rows: Columns, name: str) -> Mask:
     """Return a boolean column, shape (rows,)."""
-    return rows[name].to_numpy(np.bool_)
+    return rows.array(name).astype(np.bool_, copy=False)
 
 
-def arrays(rows: Columns, name: str) -> list[Values | None]:
-    """Return a ragged column of one field as one array per row; missing values are None."""
-    return [None if each is None else each[0] for each in RaggedColumn.of(rows[name], 1).arrays()]
-
-
-def tally(rows: Columns, name: str) -> RaggedColumn:
+def tally(rows: Columns, name: str) -> RaggedEntries:
     """Return all rows' tallies as one ragged column: values and counts, shape (2, entries)."""
-    return RaggedColumn.of(rows[name], TALLY_FIELDS)
+    return rows.lists(name, TALLY_FIELDS)
 
 
-def step_walks(rows: Columns) -> RaggedColumn:
+def step_walks(rows: Columns) -> RaggedEntries:
     """Return all rows' walks as one ragged column, as encoded by `metrics.record_lists.compact_walk`."""
-    return RaggedColumn.of(rows["walk"], COMPACT_FIELDS)
+    return rows.lists("walk", COMPACT_FIELDS)
 
 
 def any_known(rows: Columns, name: str) -> bool:
     """Return whether any row has a value in this column."""
-    return any(bool(piece[name].notna().any()) for piece in iter_pieces(rows))
+    return any(bool(piece.known(name).any()) for piece in rows.pieces())
 
 
 def steady_rows(rows: T) -> T:
     """Return the rows that enter figures."""
-    return select_rows(rows, flags(rows, "steady"))
-
-
-def iter_points(rows: pd.DataFrame | Rows, columns: Sequence[str]) -> Iterator[pd.DataFrame | Rows]:
-    """Yield each point's rows, with at least these columns, one point at a time."""
-    return rows.by_point() if isinstance(rows, Rows) else iter_point_frames(rows, columns)
-
-
-def iter_point_frames(rows: pd.DataFrame | Rows, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """Yield these columns of each point's rows, one point at a time; `groupby` would copy all rows at once."""
-    if isinstance(rows, Rows):
-        return (read_columns(each, columns) for each in rows.by_point())
-    points = rows["point"]
-    return (rows.loc[(points == point).to_numpy(bool), list(columns)] for point in sorted(points.unique()))
+    return rows.among(flags(rows, "steady"))
 
 
 def sent_rows(rows: T) -> T:
     """Return the rows of requests that were sent: all except turns skipped after an error."""
-    return select_rows(rows, ~has_text(rows, "error_class", SKIPPED_AFTER_ERROR))
+    return rows.among(~has_text(rows, "error_class", SKIPPED_AFTER_ERROR))
 
 
 def known_sum(values: Values) -> float | None:
@@ -214,21 +193,11 @@ def _kind(name: str) -> type[np.floating]:
 
 
 def _text(value: object) -> str | None:
-    return None if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) else str(value)
+    return None if value is None or (isinstance(value, float) and np.isnan(value)) else str(value)
 
 
-def _objects(values: Sequence[object]) -> pd.Series:
-    """Return an object column with one value per row; unlike pandas' and numpy's constructors it keeps None."""
-    column = np.empty(len(values), dtype=np.object_)
-    for index, value in enumerate(values):
-        column[index] = value
-    return pd.Series(column, dtype=object)
-
-
-def _interned(value: object) -> str | None:
-    """Return one shared object per text: prompts, categories and error classes are repeated in many rows."""
-    text = _text(value)
-    return None if text is None else sys.intern(text)
+def _repeated(text: str, rows: int) -> TextCodes:
+    return TextCodes(np.zeros(rows, dtype=np.int32), np.array([text], dtype=np.object_))
 
 
 def _bytes(text: str | None) -> float:
@@ -238,9 +207,9 @@ def _bytes(text: str | None) -> float:
 # Texts that are only tested for equality are stored as hashes: the texts would take hundreds of bytes each.
 #
 # An answer is identified by its SHA-256 and a conversation by its name, and each is stored as a hash of 8 bytes
-# (SipHash with a fixed key: the same text has the same hash everywhere). Of an answer's hash 53 bits are stored, which
-# a float represents exactly, and which leaves NaN for missing values: the probability that two different answers have
-# the same hash is 1 in 10^16. A conversation always has a name, and its hash has 64 bits.
+# (BLAKE2b: the same text has the same hash everywhere). Of an answer's hash 53 bits are stored, which a float
+# represents exactly, and which leaves NaN for missing values: the probability that two different answers have the same
+# hash is 1 in 10^16. A conversation always has a name, and its hash has 64 bits.
 
 Hashes = NDArray[np.uint64]
 
@@ -259,10 +228,8 @@ def text_digests(texts: Iterable[str | None]) -> Values:
 
 def text_hashes(texts: Iterable[str]) -> Hashes:
     """Return a 64-bit hash for each text, shape (texts,)."""
-    values = list(texts)
-    column = np.empty(len(values), dtype=np.object_)
-    column[:] = values
-    return np.asarray(pd.util.hash_array(column), dtype=np.uint64)
+    hashes = (hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts)
+    return np.frombuffer(b"".join(hashes), dtype="<u8").astype(np.uint64)
 
 
 def chain_history(earlier: Values, reply: Values) -> Values:

@@ -11,7 +11,6 @@ from specbench_api.spec.results import S3
 from specbench_client.errors import BadInput
 from specbench_client.file_roots import file_roots, readable_path
 from specbench_client.store.folder import FolderStore
-from specbench_client.store.s3 import S3Store, s3_client
 from specbench_client.store.store import Store
 
 _PARAMETERS = {"endpoint", "region"}
@@ -36,6 +35,8 @@ def open_store(location: str) -> Store:
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
         raise BadInput(f"{location}: the endpoint {endpoint!r} needs http:// or https:// before it")
     _validate_bucket_name(location, parts.netloc)
+    from specbench_client.store.s3 import S3Store, s3_client  # noqa: PLC0415  boto3 takes 0.3 s to import
+
     try:
         client = s3_client(endpoint, region)
     except ValueError as error:  # botocore: an invalid endpoint, which may come from the environment

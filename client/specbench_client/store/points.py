@@ -9,12 +9,11 @@ but cannot be read is an error: its point is then neither a result nor missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 from pydantic import ValidationError
 
@@ -32,14 +31,16 @@ from specbench_api.outcome.layout import (
 )
 from specbench_api.outcome.manifest import Compaction, Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.summary import PointSummary
+from specbench_client.columns import Column
 from specbench_client.errors import NotDurable
 from specbench_client.store.records import (
     PartLimits,
+    RecordArrays,
     RecordWriter,
     UnreadablePart,
     iter_tables,
     schedule_to_parquet,
-    table_to_frame,
+    table_to_columns,
 )
 from specbench_client.store.row_files import FILE_ROWS, rows_from_parquet, rows_to_parquet
 from specbench_client.store.store import Store, StoreErrorReason
@@ -86,14 +87,15 @@ class PointStore:
         self.store.put(key, data)
         return _stored_file(key, data, rows=len(intended_ns))
 
-    def put_rows(self, point: str, attempt: str, rows: pd.DataFrame) -> list[StoredFile]:
-        """Store the point's tidy rows, from which summaries are computed."""
-        files = []
-        for number, start in enumerate(range(0, max(len(rows), 1), FILE_ROWS)):
-            part = rows.iloc[start : start + FILE_ROWS]
-            key, data = rows_key(point, attempt, number), rows_to_parquet(part)
+    def put_rows(self, point: str, attempt: str, columns: Mapping[str, Column]) -> list[StoredFile]:
+        """Store the columns of the point's tidy rows, from which summaries are computed."""
+        files, rows = [], len(next(iter(columns.values())))
+        for number, start in enumerate(range(0, max(rows, 1), FILE_ROWS)):
+            part = slice(start, min(start + FILE_ROWS, rows))
+            data = rows_to_parquet({name: column[part] for name, column in columns.items()})
+            key = rows_key(point, attempt, number)
             self.store.put(key, data)
-            files.append(_stored_file(key, data, rows=len(part)))
+            files.append(_stored_file(key, data, rows=part.stop - start))
         return files
 
     def commit(
@@ -130,15 +132,15 @@ class PointStore:
         except ValidationError as error:
             raise invalid_document_error(self.store, manifest.hash, file.key, error) from error
 
-    def read_rows(self, manifest: Manifest, schema: pa.Schema) -> Iterator[pd.DataFrame] | None:
-        """Return an iterator of the point's tidy rows, or None if the manifest lists none of this version.
+    def read_rows(self, manifest: Manifest, schema: pa.Schema) -> Iterator[dict[str, Column]] | None:
+        """Return an iterator of the columns of its tidy rows, or None if the manifest lists none of this version.
 
         Raises NotDurable(Damaged) during iteration.
         """
         files = [file for file in manifest.files if file.key.startswith(rows_prefix(manifest.hash))]
         return self._rows(manifest.hash, files, schema) if files else None
 
-    def _rows(self, point: str, files: Sequence[StoredFile], schema: pa.Schema) -> Iterator[pd.DataFrame]:
+    def _rows(self, point: str, files: Sequence[StoredFile], schema: pa.Schema) -> Iterator[dict[str, Column]]:
         for file in files:
             data = self._verified(point, file)
             try:
@@ -146,13 +148,13 @@ class PointStore:
             except UnreadablePart as error:
                 raise self._damaged(point, file.key, str(error)) from error
 
-    def read_frames(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-        """Yield the point's records piece by piece, see `to_frame`. Raises NotDurable(Damaged) during iteration."""
-        return (table_to_frame(table) for table in self.read_tables(manifest, columns))
+    def read_columns(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[RecordArrays]:
+        """Yield the point's records piece by piece, see `to_columns`. Raises NotDurable(Damaged) during iteration."""
+        return (table_to_columns(table) for table in self.read_tables(manifest, columns))
 
-    def read_parts(self, point: str, parts: Sequence[StoredFile], columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+    def read_parts(self, point: str, parts: Sequence[StoredFile], columns: Sequence[str]) -> Iterator[RecordArrays]:
         """Yield the records of stored parts before the point is committed. Raises NotDurable(Damaged)."""
-        return (table_to_frame(table) for table in self._tables(point, parts, columns))
+        return (table_to_columns(table) for table in self._tables(point, parts, columns))
 
     def read_tables(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the point's records piece by piece, see `to_table`. Raises NotDurable(Damaged) during iteration.

@@ -25,10 +25,10 @@ from queue import Empty, SimpleQueue
 from types import NoneType
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from specbench_api.outcome.layout import part_key
 from specbench_api.outcome.manifest import StoredFile
@@ -100,19 +100,22 @@ def schedule_to_parquet(intended_ns: Sequence[int], workers: int) -> bytes:
     return sink.getvalue()
 
 
-def to_frame(part: bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return the rows of a part as a data frame. `columns`: the columns to read; None: all.
+RecordArrays = dict[str, NDArray[Any]]
+"""Records by column."""
+
+
+def to_columns(part: bytes, columns: Sequence[str] | None = None) -> RecordArrays:
+    """Return the rows of a part as arrays. `columns`: the columns to read; None: all.
 
     An integer column with missing values becomes float64 with NaN. Times stay exact, since they count from the point's
-    start (2**53 ns are 104 days). Lists become numpy arrays, missing lists None.
+    start (2**53 ns are 104 days). Lists become numpy arrays, missing texts and lists None.
     """
-    return table_to_frame(to_table(part, columns))
+    return table_to_columns(to_table(part, columns))
 
 
-def table_to_frame(table: pa.Table) -> pd.DataFrame:
-    """Return the rows of a table as a data frame, see `to_frame`."""
-    frame: pd.DataFrame = table.to_pandas(use_threads=False)
-    return frame
+def table_to_columns(table: pa.Table) -> RecordArrays:
+    """Return the rows of a table as arrays, see `to_columns`."""
+    return {name: table.column(name).to_numpy() for name in table.column_names}
 
 
 def to_table(part: bytes, columns: Sequence[str] | None = None) -> pa.Table:
@@ -240,9 +243,9 @@ class RecordWriter:
         """All parts of this writer so far."""
         return list(self._files)
 
-    def frames(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+    def spooled(self, columns: Sequence[str] | None = None) -> Iterator[RecordArrays]:
         """Yield all records from the spool, part by part; call after `flush`. `columns`: those to read; None: all."""
-        return (to_frame(self._spooled_bytes(file), columns) for file in self._files)
+        return (to_columns(self._spooled_bytes(file), columns) for file in self._files)
 
     def discard_spool(self) -> None:
         """Delete the spooled parts, after the point is committed or given up."""

@@ -7,13 +7,13 @@ the types of `metrics.tidy_frame`, bit for bit: numbers with NaN for missing, te
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from specbench_client.columns import Array, Column, RaggedColumn, TextCodes
 from specbench_client.store.records import UnreadablePart, require_decoded_size, require_readable_size
 
 FILE_ROWS = 65_536
@@ -22,12 +22,12 @@ GROUP_ROWS = 16_384
 """Rows that are read together."""
 
 
-def rows_schema(rows: pd.DataFrame) -> pa.Schema:
+def rows_schema(rows: Mapping[str, Column]) -> pa.Schema:
     """Return the columns of tidy rows and their types, with which `rows_from_parquet` compares a file."""
     return _to_arrow(rows).schema
 
 
-def rows_to_parquet(rows: pd.DataFrame) -> bytes:
+def rows_to_parquet(rows: Mapping[str, Column]) -> bytes:
     """Encode tidy rows."""
     table, sink = _to_arrow(rows), io.BytesIO()
     numbers = [field.name for field in table.schema if pa.types.is_floating(field.type)]
@@ -43,7 +43,7 @@ def rows_to_parquet(rows: pd.DataFrame) -> bytes:
     return sink.getvalue()
 
 
-def rows_from_parquet(data: bytes, schema: pa.Schema) -> Iterator[pd.DataFrame]:
+def rows_from_parquet(data: bytes, schema: pa.Schema) -> Iterator[dict[str, Column]]:
     """Yield the rows in groups of at most `GROUP_ROWS`. Raises UnreadablePart, also for columns that `schema` lacks."""
     try:
         metadata = pq.read_metadata(pa.BufferReader(data))
@@ -55,36 +55,30 @@ def rows_from_parquet(data: bytes, schema: pa.Schema) -> Iterator[pd.DataFrame]:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, use_threads=False)
             require_decoded_size(table)
-            yield _to_frame(table.cast(schema))
+            yield {name: _to_column(table.column(name).combine_chunks()) for name in schema.names}
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise UnreadablePart(f"it is not a readable Parquet file: {error}") from error
 
 
-def _to_arrow(rows: pd.DataFrame) -> pa.Table:
-    return pa.table({str(name): _to_array(rows[name]) for name in rows})
+def _to_arrow(rows: Mapping[str, Column]) -> pa.Table:
+    return pa.table({name: _to_array(column) for name, column in rows.items()})
 
 
-def _to_array(column: pd.Series) -> pa.Array:
-    if isinstance(column.dtype, pd.ArrowDtype):
-        array = pa.array(column.array)
-        return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    if column.dtype == np.object_:
-        return pa.array(column.to_numpy(object), pa.string())
-    return pa.array(column.to_numpy(), from_pandas=False)  # NaN stays NaN, so that no column has nulls
+def _to_array(column: Column) -> pa.Array:
+    if isinstance(column, TextCodes):
+        return pa.array(column.by_row, pa.string())
+    if isinstance(column, RaggedColumn):
+        offsets = np.concatenate([[0], np.cumsum(np.maximum(column.sizes, 0))]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(column.flat), mask=pa.array(column.sizes < 0))
+    return pa.array(column, from_pandas=False)  # NaN stays NaN, so that no column has nulls
 
 
-def _to_frame(table: pa.Table) -> pd.DataFrame:
-    return pd.DataFrame({name: _to_series(table.column(name)) for name in table.column_names}, copy=False)
-
-
-def _to_series(column: pa.ChunkedArray) -> pd.Series:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # a table without rows has no chunk to combine
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    if pa.types.is_list(column.type):
-        return pd.Series(pd.arrays.ArrowExtensionArray(array))
-    if pa.types.is_string(column.type):
-        codes = array.dictionary_encode()
-        texts = np.array([*codes.dictionary.to_pylist(), None], dtype=np.object_)
-        return pd.Series(texts[codes.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)], dtype=object)
-    return pd.Series(array.to_numpy(zero_copy_only=False), copy=False)
+def _to_column(array: pa.Array) -> Column:
+    if pa.types.is_list(array.type):
+        sizes = array.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+        return RaggedColumn(sizes.astype(np.int32), array.flatten().to_numpy())
+    if pa.types.is_dictionary(array.type):
+        texts = np.array(array.dictionary.to_pylist(), dtype=np.object_)
+        return TextCodes(array.indices.fill_null(-1).to_numpy(zero_copy_only=False), texts)
+    values: Array = array.to_numpy(zero_copy_only=False)
+    return values

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specbench_client.column_buffers import Column, ColumnHandle
+from specbench_client.columns import Array, ColumnHandle
 from specbench_client.errors import NotDurable
 from specbench_client.store.store import StoreErrorReason
 
@@ -66,7 +66,7 @@ class DiskColumnStore:
         self._file = _UnnamedFile()
         self._end = 0
 
-    def put(self, values: Column) -> ColumnHandle:
+    def put(self, values: Array) -> ColumnHandle:
         """Store a column."""
         offset, self._end = self._end, self._end + values.nbytes
         _write_at(self._file.fd, values.tobytes(), offset)
@@ -91,7 +91,7 @@ class _OnDiskColumn:
     size: int
     kind: np.dtype
 
-    def read(self) -> Column:
+    def read(self) -> Array:
         data = os.pread(self.file.fd, self.size * self.kind.itemsize, self.offset)
         return np.frombuffer(data, dtype=self.kind)
 

@@ -17,9 +17,9 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.drift.request_log import COLUMNS, RequestLog, request_log
 from specbench_client.bounded_json import parse_json
+from specbench_client.columns import RowIndices
 from specbench_client.errors import BadInput
-from specbench_client.metrics.pairing import RowIndices
-from specbench_client.metrics.rows import Columns, text_codes
+from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.results import read_result
@@ -72,7 +72,7 @@ def requests_of_cell(result: StoredResult, cell: CellKey) -> RequestLog:
         raise BadInput(f"{result.uri}: {message}", "NoRecords")
     rows = steady_rows(result.rows_of(points))
     order = hash_order(rows)
-    texts = {name: text_codes(rows, name) for name in _NAMES}
+    texts = {name: rows.codes(name) for name in _NAMES}
     table = pd.DataFrame(
         {name: numbers(rows, name)[order] for name in _COUNTS}
         | {
@@ -89,7 +89,7 @@ def hash_order(rows: Columns) -> RowIndices:
     A run sends prompts in the order of its file, where similar prompts are often next to each other. Charts treat the
     order as time, so they would alarm at the first category that is accepted better than the rest.
     """
-    prompts = text_codes(rows, "prompt_id")
+    prompts = rows.codes("prompt_id")
     (repeats, repeat_of), (turns, turn_of) = (
         np.unique(numbers(rows, name), return_inverse=True) for name in ("repeat", "turn")
     )

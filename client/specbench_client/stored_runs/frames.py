@@ -25,7 +25,7 @@ from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.cells import cell_row
 from specbench_client.report.text.findings import remedy_of
 from specbench_client.store.points import PointStore
-from specbench_client.store.records import RECORD_SCHEMA, table_to_frame
+from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.records import LEADING_COLUMNS
 
@@ -95,11 +95,11 @@ def requests_frame(plan: Plan, store: Store) -> pd.DataFrame:
 
 
 def _request_rows(table: pa.Table, point: str) -> pd.DataFrame:
-    records = table_to_frame(table)
+    records: pd.DataFrame = table.to_pandas(use_threads=False)
     rows = tidy([records], point)
     measured = records[(records["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)]
     added = {measure.name: pd.Series(measure.values(rows)) for measure in MEASURES}
-    added |= {name: rows[name] for name in TIDY_COLUMNS}
+    added |= {name: pd.Series(rows.array(name)) for name in TIDY_COLUMNS}
     return measured[list(_scalars())].reset_index(drop=True).assign(**added)
 
 

@@ -141,7 +141,7 @@ def _write_point(
     for record in records:
         writer.add(record if compare_answers else replace(record, output_sha256=None, output_text=None))
     parts = writer.flush()
-    rows = tidy(writer.frames(COLUMNS), point.hash)
+    rows = tidy(writer.spooled(COLUMNS), point.hash)
     row_files = points.put_rows(point.hash, ATTEMPT, stored_columns(rows))
     summary = summarise_rows(plan, point, rows, ClientHealth(), reading.counters, simulated=False)
     length_s = max((record.last_token_ns or 0 for record in records), default=0) / 1e9

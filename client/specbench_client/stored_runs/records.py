@@ -17,8 +17,10 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.estimates.point_rows import RoundsLeftOut, load_rows
 from specbench_client.analysis.what_if.answers import COLUMNS, measured_answers
+from specbench_client.columns import MemoryColumnStore
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import Pairs, pair_requests
+from specbench_client.metrics.rows import Rows
 from specbench_client.store.points import PointStore
 from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.store.store import Store
@@ -63,9 +65,9 @@ class StoredRun:
         points = PointStore(self.store, Path())
         manifests = points.manifests([point.hash for point in self.points(arm)])
         parts = [
-            part.assign(point=name)
+            pd.DataFrame({**part, "point": name})
             for name, manifest in manifests.items()
-            for part in points.read_frames(manifest, COLUMNS)
+            for part in points.read_columns(manifest, COLUMNS)
         ]
         return measured_answers(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame(columns=COLUMNS)
 
@@ -99,14 +101,15 @@ def pairs_with_baseline(run: StoredRun) -> dict[str, Pairs]:
     measured = {arm: [points.read_summary(each) for each in of.values()] for arm, of in manifests.items() if of}
     theirs = measured.pop(BASELINE_NAME, [])
 
-    def rows_of(arm: str, compared: list[PointSummary]) -> pd.DataFrame:
-        return load_rows(run.plan, compared, StoredRecords(points, manifests[arm]))
+    def rows_of(arm: str, compared: list[PointSummary]) -> Rows:
+        return load_rows(run.plan, compared, StoredRecords(points, manifests[arm]), MemoryColumnStore())
 
-    baseline = rows_of(BASELINE_NAME, theirs) if theirs and measured else pd.DataFrame()
+    if not theirs or not measured:
+        return {}
+    baseline = rows_of(BASELINE_NAME, theirs)
     return {
         arm: pair_requests(rows_of(arm, RoundsLeftOut.of(run.plan, [*theirs, *mine]).kept(mine)), baseline, run.plan)
         for arm, mine in measured.items()
-        if theirs
     }
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 from pydantic import ValidationError
 
@@ -15,8 +14,8 @@ from specbench_api.outcome.layout import launch_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.plan.plan import Plan
-from specbench_client.metrics.rows import POINT
-from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns, stored_columns, stored_rows, tidy
 from specbench_client.store.compaction import compact_point
 from specbench_client.store.points import PointStore
 from specbench_client.store.row_files import rows_schema
@@ -29,7 +28,7 @@ def tidy_schema() -> pa.Schema:
     return rows_schema(stored_columns(tidy([])))
 
 
-class StoredRecords(Mapping[str, Iterator[pd.DataFrame]]):
+class StoredRecords(Mapping[str, Iterator[RecordColumns]]):
     """The records and tidy rows of each point, read and verified file by file on access, and not cached."""
 
     def __init__(self, points: PointStore, manifests: Mapping[str, Manifest]) -> None:
@@ -37,14 +36,14 @@ class StoredRecords(Mapping[str, Iterator[pd.DataFrame]]):
         self._manifests = manifests
         self._unread = dict.fromkeys(manifests)
 
-    def __getitem__(self, point: str) -> Iterator[pd.DataFrame]:
+    def __getitem__(self, point: str) -> Iterator[RecordColumns]:
         self._unread.pop(point, None)
-        return self._points.read_frames(self._manifests[point], COLUMNS)
+        return self._points.read_columns(self._manifests[point], COLUMNS)
 
-    def tidy_rows(self, point: str) -> Iterator[pd.DataFrame] | None:
+    def tidy_rows(self, point: str) -> Iterator[Table] | None:
         """Return the tidy rows that the point's client stored; None without any of this version."""
-        rows = self._points.read_rows(self._manifests[point], tidy_schema())
-        return None if rows is None else (each.assign(**{POINT: point}) for each in rows)
+        stored = self._points.read_rows(self._manifests[point], tidy_schema())
+        return None if stored is None else (stored_rows(columns, point) for columns in stored)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._manifests)

@@ -18,27 +18,29 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.outcome.summary import CounterDeltas
+from specbench_client.columns import TextCodes
+from specbench_client.metrics.rows import Columns, Table, has_text
 from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
 from specbench_client.trust.evidence import PointEvidence
 
 TOLERATED_SHARE = 0.01
 TOLERATED_PER_ANSWER = 1
 ACCEPTED = "accepted_tokens"
+_SOURCE = "acceptance_source"
 DRAFTING_COLUMNS = [
     "steps",
     "draft_steps",
     "drafted_tokens",
     ACCEPTED,
     "tokens",
-    "acceptance_source",
+    _SOURCE,
     "ok",
     "error_class",
 ]
-"""Columns with information about drafting; `without_refuted_acceptance` needs no others."""
+"""Columns with information about drafting; `refuted_rows` needs no others."""
 _NAMES = {"draft_steps": "draft steps", "drafted_tokens": "drafted tokens", ACCEPTED: "accepted tokens"}
 
 
@@ -65,21 +67,26 @@ def contradictions(evidence: PointEvidence) -> list[Contradiction]:
     return [each for each in found if each is not None]
 
 
-def is_inferred(rows: pd.DataFrame) -> Mask:
+def is_inferred(rows: Columns) -> Mask:
     """Return a mask, shape (rows,), of the rows whose drafting was not reported by the engine itself."""
-    sources = rows["acceptance_source"]
-    inferred: Mask = ((sources == AcceptanceSource.CHUNKS.value) | sources.isna()).to_numpy(np.bool_)
-    return inferred
+    return has_text(rows, _SOURCE, AcceptanceSource.CHUNKS.value) | ~rows.known(_SOURCE)
 
 
-def without_refuted_acceptance(evidence: PointEvidence) -> pd.DataFrame:
-    """Return the point's rows without those inferred steps and acceptances that the counters contradict."""
-    rows = evidence.rows
-    if not any(each.column == ACCEPTED for each in contradictions(evidence)):
-        return rows
-    inferred = is_inferred(rows)
-    cleared = {name: np.where(inferred, np.nan, numbers(rows, name)) for name in ("steps", ACCEPTED)}
-    return rows.assign(**cleared, acceptance_source=rows["acceptance_source"].where(~inferred, None))
+def refuted_rows(evidence: PointEvidence) -> Mask:
+    """Return a mask, shape (rows,), of the point's rows with inferred acceptance that the counters contradict."""
+    refuted = any(each.column == ACCEPTED for each in contradictions(evidence))
+    return is_inferred(evidence.rows) & refuted
+
+
+def acceptance_without(rows: Columns, refuted: Mask) -> Table:
+    """Return the columns of steps and acceptance, unknown for the rows selected by a mask of shape (rows,)."""
+    sources = rows.codes(_SOURCE)
+    return Table(
+        {
+            **{name: np.where(refuted, np.nan, numbers(rows, name)) for name in ("steps", ACCEPTED)},
+            _SOURCE: TextCodes(np.where(refuted, np.int32(-1), sources.codes), sources.texts),
+        }
+    )
 
 
 def _counted(evidence: PointEvidence, counters: CounterDeltas, column: str) -> int | None:
@@ -105,7 +112,7 @@ def _compare(evidence: PointEvidence, column: str, counted: int | None) -> Contr
     return Contradiction(column, reported, counted, beyond) if beyond > 0 else None
 
 
-def _accepted(rows: pd.DataFrame) -> Values:
+def _accepted(rows: Columns) -> Values:
     """Accepted draft tokens of each answer, shape (answers,); 0 where it has one token per step."""
     accepted = numbers(rows, ACCEPTED)
     one_each = np.isnan(accepted) & (numbers(rows, "steps") == numbers(rows, "tokens") - 1)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.lossless import JudgedAnswers
@@ -26,8 +25,8 @@ from specbench_api.spec.load import Arrival, ArrivalProcess, Level
 from specbench_api.spec.workload import Workload
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
-from specbench_client.metrics.rows import Rows
-from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, Values, numbers
+from specbench_client.metrics.rows import Table, TidyRows
+from specbench_client.metrics.tidy_frame import Values, flags, numbers, sent_rows, steady_rows
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class PointEvidence:
 
     plan: Plan
     point: Point
-    rows: pd.DataFrame
+    rows: Table
     health: ClientHealth
     counters: CounterDeltas | None
 
@@ -96,14 +95,19 @@ class PointEvidence:
         return drafter.num_speculative_tokens if drafter else 0
 
     @cached_property
-    def answered(self) -> pd.DataFrame:
-        """The rows without an error, from every phase."""
-        return self.rows[self.rows["ok"].to_numpy(bool)]
+    def steady(self) -> Table:
+        """The rows that enter figures."""
+        return steady_rows(self.rows)
 
     @cached_property
-    def tried(self) -> pd.DataFrame:
+    def answered(self) -> Table:
+        """The rows without an error, from every phase."""
+        return self.rows.among(flags(self.rows, "ok"))
+
+    @cached_property
+    def tried(self) -> Table:
         """The rows of requests that were sent: all except turns skipped after an error."""
-        return self.rows[(self.rows["error_class"] != SKIPPED_AFTER_ERROR).to_numpy(bool)]
+        return sent_rows(self.rows)
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,8 @@ class CellEvidence:
     arm: Arm
     workload: Workload
     level: Level
-    rows: Rows
-    baseline: Rows | None
+    rows: TidyRows
+    baseline: TidyRows | None
     pairs: Pairs | None
     speedup: Figure | None
     baseline_repeats: Values

@@ -14,7 +14,7 @@ runs/NAMESPACE/NAME/UID/
   points/HASH/records/part-ATTEMPT-00000.parquet …      the same records, until they are compacted into the above
   points/HASH/compacted.json                            the files of the point in records/, which replace its parts
   points/HASH/schedule-ATTEMPT.parquet                  open loops: scheduled start and worker of each conversation
-  points/HASH/rows/v1-ATTEMPT-00000.parquet …           tidy rows: the part of the records that the summary needs
+  points/HASH/rows/v2-ATTEMPT-00000.parquet …           tidy rows: the part of the records that the summary needs
   points/HASH/summary.json                              summary of the point; summary-ATTEMPT.json if it exists already
   points/HASH/manifest.json                             written last; without it the point has no result
 """
@@ -111,7 +111,7 @@ def compaction_key(point_hash: str) -> str:
     return f"{point_root(point_hash)}/compacted.json"
 
 
-ROWS_VERSION = "v1"
+ROWS_VERSION = "v2"
 """Version of tidy rows: files of another version are not read, and the rows are computed from the records."""
 
 

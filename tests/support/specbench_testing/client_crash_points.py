@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import boto3
+import pandas as pd
 from botocore.config import Config
 
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
@@ -30,7 +31,7 @@ from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.gate import Gate
 from specbench_client.store.points import PointStore
-from specbench_client.store.records import to_frame
+from specbench_client.store.records import to_columns
 from specbench_client.store.s3 import S3Store
 from specbench_client.store.store import Store
 from specbench_testing.client_forks import ClientForks
@@ -230,9 +231,13 @@ class ClientLane:
         counted = [key for key in present if key in named or not _LEFT_BY_ATTEMPT.fullmatch(key)]
         counted += [f"launches/{manifest.observed.launch}.json" for manifest in manifests.values()]
         missing = [f"missing {key}" for key in set(counted) - set(present)]
-        frames = [frame.assign(point=name) for name, each in manifests.items() for frame in points.read_frames(each)]
+        frames = [
+            pd.DataFrame({**part, "point": name})
+            for name, each in manifests.items()
+            for part in points.read_columns(each)
+        ]
         dataset = [
-            to_frame(store.get(key) or b"").assign(point=key.rpartition("/")[2].partition("-")[0])
+            pd.DataFrame(to_columns(store.get(key) or b"")).assign(point=key.rpartition("/")[2].partition("-")[0])
             for key in present
             if key.startswith(f"{DATASET}/")
         ]

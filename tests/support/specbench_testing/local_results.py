@@ -61,7 +61,7 @@ def store_point(
         writer.add(Record(**{str(name): value for name, value in row.items()}))
     files = writer.flush()
     if rows:
-        tidied = tidy(writer.frames(COLUMNS), summary.hash)
+        tidied = tidy(writer.spooled(COLUMNS), summary.hash)
         files += points.put_rows(summary.hash, "a", stored_columns(tidied))
     points.commit(summary, "a", files, SPAN, observed)
     writer.discard_spool()

@@ -13,7 +13,9 @@ from specbench_api.outcome.manifest import PointProvenance
 from specbench_client.analysis.compare.figures import MeasuredArm
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs, pair_requests
+from specbench_client.metrics.rows import Table
 from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, point_of, run_of_world
+from specbench_testing.tables import table_of
 
 TOKENS = 50
 BASE_MS, ARM_MS = 10.0, 6.0
@@ -59,12 +61,12 @@ def measured_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.nd
     return MeasuredArm(arm, replace(pairs, rows=replace(pairs.rows, arm=arm, baseline=baseline)))
 
 
-def _requests(prompt: np.ndarray, repeat: np.ndarray, pace_ms: np.ndarray) -> pd.DataFrame:
+def _requests(prompt: np.ndarray, repeat: np.ndarray, pace_ms: np.ndarray) -> Table:
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
     columns |= {"turn": 0.0, "point": [f"h{each}" for each in repeat], "conversation_id": prompt, "category": "c"}
     columns |= {"input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1), "intended_ns": 0.0}
     columns |= {"finish_reason": "stop", "output_sha256": 1.0, "steady": True}
-    return pd.DataFrame({**columns, "first_token_ns": pace_ms * 1e6, "last_token_ns": pace_ms * 1e6 * TOKENS})
+    return table_of(pd.DataFrame({**columns, "first_token_ns": pace_ms * 1e6, "last_token_ns": pace_ms * 1e6 * TOKENS}))
 
 
 @cache

@@ -95,5 +95,7 @@ def records_of(plan: Plan, store: Store, hashes: Sequence[str] | None = None) ->
     points = PointStore(store, Path("unused"))
     simulator_config = hashes if hashes is not None else [point.hash for point in plan.points]
     found = points.manifests(simulator_config).items()
-    frames = [part.assign(point=point) for point, manifest in found for part in points.read_frames(manifest)]
+    frames = [
+        pd.DataFrame({**part, "point": point}) for point, manifest in found for part in points.read_columns(manifest)
+    ]
     return pd.concat(frames, ignore_index=True)

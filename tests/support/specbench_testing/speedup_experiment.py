@@ -11,6 +11,7 @@ from specbench_client.analysis.curves.crossover import MeasuredPlace
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_testing.tables import pairs_of_frame
 
 TOKENS = 50
 BASE_MS = 10.0
@@ -58,12 +59,11 @@ class SpeedupExperiment:
 
 def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> Pairs:
     """Pairs of one turn each; pace in ms per token."""
-    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
-    columns |= {"pass": 0, "turn": 0.0}
+    names = np.array([f"p{each}" for each in prompt], dtype=object)
+    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": names, "pass": 0, "turn": 0.0}
     for side, ms in pace_ms.items():
         values = {"category": "c", "input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1)}
         values |= {"intended_ns": 0.0, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS}
         values |= {"finish_reason": "stop", "output_sha256": "x", "history": ""}
         columns |= {f"{name}{side}": value for name, value in values.items()}
-    rows = pd.DataFrame(columns)
-    return Pairs(rows, len(rows), 0)
+    return pairs_of_frame(pd.DataFrame(columns))

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.outcome.breakdown import Breakdown, BreakdownSlice, LengthClass, RequestDistribution
@@ -27,7 +26,7 @@ from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
-from specbench_client.metrics.rows import Columns, Rows, iter_pieces, select_rows
+from specbench_client.metrics.rows import Columns, TidyRows
 from specbench_client.metrics.tidy_frame import Mask, Values, any_known, numbers, piecewise, steady_rows, step_walks
 
 # All classes of a dimension use common draws of prompts. Prompts without a step in a class are part of the draw but of
@@ -71,7 +70,7 @@ class PlacedSteps:
     def pieces(self) -> Iterator[StepPlaces]:
         """Yield the steps of one piece of the rows at a time."""
         start = 0
-        for piece in iter_pieces(self.rows):
+        for piece in self.rows.pieces():
             size = len(piece)
             selected = (
                 _rows_with_steps(piece)
@@ -88,7 +87,7 @@ class PlacedSteps:
     @cached_property
     def share(self) -> float | None:
         """Share of the rows with reported steps whose steps could be located; None if no row has them."""
-        each = [(_rows_with_steps(piece), step_walks(piece).known) for piece in iter_pieces(self.rows)]
+        each = [(_rows_with_steps(piece), step_walks(piece).known) for piece in self.rows.pieces()]
         total = sum(int(reported.sum()) for reported, _ in each)
         return sum(int((reported & located).sum()) for reported, located in each) / total if total else None
 
@@ -100,8 +99,7 @@ class PlacedSteps:
 
 def _rows_with_steps(rows: Columns) -> Mask:
     """Mask, shape (rows,), of the rows with reported steps and an acceptance that was not rejected."""
-    reported: Mask = (numbers(rows, "steps") >= 1) & rows["acceptance_source"].notna().to_numpy(np.bool_)
-    return reported
+    return (numbers(rows, "steps") >= 1) & rows.known("acceptance_source")
 
 
 def _step_places(rows: Columns, selected: Mask, start: int) -> StepPlaces:
@@ -260,12 +258,12 @@ def request_breakdown(
     sample: SampleRows, mask: Mask, each: BreakdownClass, drafts: int, ratios: Sequence[RatioMetric] = RATIOS
 ) -> BreakdownSlice:
     """Return the slice of the rows selected by a mask, shape (rows,), of which there is at least one."""
-    rows = select_rows(sample.rows, mask)
+    rows = sample.rows.among(mask)
     return BreakdownSlice(
         label=each.label,
         low=each.low,
         high=each.high,
-        steps=round(sum(float(np.nansum(numbers(piece, "steps"))) for piece in iter_pieces(rows))),
+        steps=round(sum(float(np.nansum(numbers(piece, "steps"))) for piece in rows.pieces())),
         requests=len(rows),
         prompts=sample.layout.prompts_of(mask),
         figures=ratio_figures(SampleRows(rows, sample.seed), acceptance.limit_to_drafts(ratios, drafts)),
@@ -364,7 +362,7 @@ ONE_LENGTH = "at least three in four answers have the same length, which may be 
 NO_TURNS = "every request is the first turn of its conversation"
 
 
-def breakdown_of_cell(rows: pd.DataFrame | Rows, seed: int | None, drafts: int) -> Breakdown:
+def breakdown_of_cell(rows: TidyRows, seed: int | None, drafts: int) -> Breakdown:
     """Compute all breakdowns of the tidy rows of a cell, over all its repeats.
 
     `seed` is that of the intervals; without one there are none. `drafts` is the maximum number of draft tokens per

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_client.analysis.compare.log_ratio_estimate import (
@@ -32,13 +31,14 @@ from specbench_client.metrics.pairing import (
     ARM,
     BASELINE,
     HISTORY,
+    ROW,
     JoinedRows,
     Pairs,
     PairSide,
     iter_by_prompt,
     keyed_requests,
 )
-from specbench_client.metrics.rows import Columns, Rows, iter_pieces
+from specbench_client.metrics.rows import Columns, TidyRows, group_numbers, join_tables
 from specbench_client.metrics.tidy_frame import Mask, Values, piecewise
 
 # Two results share the requests that both answered, and each of them has the same weight on both sides.
@@ -58,7 +58,7 @@ RequestNumbers = NDArray[np.int32]
 class MeasuredArm:
     """Rows of one arm at one workload and load over all repeats, and their pairs with the baseline of the same run."""
 
-    rows: pd.DataFrame | Rows
+    rows: TidyRows
     pairs: Pairs | None
 
 
@@ -100,7 +100,7 @@ class NumberedRows:
     def pieces(self, of: RequestParts) -> Iterator[tuple[slice, Sequence[Values]]]:
         """Yield the parts of the rows, piece by piece, and where the piece is."""
         start = 0
-        for piece in iter_pieces(self.rows):
+        for piece in self.rows.pieces():
             some = slice(start, start + len(piece))
             yield some, of(piece)
             start = some.stop
@@ -111,16 +111,17 @@ RequestParts = Callable[[Columns], Sequence[Values]]
 
 
 def _number_requests(
-    sides: tuple[pd.DataFrame | Rows, pd.DataFrame | Rows],
+    sides: tuple[TidyRows, TidyRows],
 ) -> tuple[RequestNumbers, RequestNumbers]:
     """Number the steady requests of both sides, a few prompts at a time; not later turns with an unknown history."""
     before, after = (np.full(len(side), -1, dtype=np.int32) for side in sides)
     count = 0
     for places in iter_by_prompt(sides):
         keyed = [keyed_requests(rows, at) for rows, at in zip(sides, places, strict=True)]
-        known = [each[each[HISTORY].notna().to_numpy(np.bool_)] for each in keyed]
-        numbers = pd.concat(known).groupby(REQUEST_KEY, sort=False).ngroup().to_numpy(np.int32) + np.int32(count)
-        before[known[0]["row"]], after[known[1]["row"]] = np.split(numbers, [len(known[0])])
+        known = [each.among(each.known(HISTORY)) for each in keyed]
+        rows, both = [each.array(ROW) for each in known], join_tables(known)
+        numbers = group_numbers(*(both.column(name) for name in REQUEST_KEY)).astype(np.int32) + np.int32(count)
+        before[rows[0]], after[rows[1]] = np.split(numbers, [rows[0].size])
         count = max(count, int(numbers.max(initial=count - 1)) + 1)
     return before, after
 

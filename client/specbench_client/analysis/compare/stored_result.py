@@ -10,8 +10,8 @@ from specbench_api.outcome.manifest import PointProvenance
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.summary import Cell, PointSummary, RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.estimates.point_rows import RecordParts, load_stored_rows
-from specbench_client.column_buffers import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.analysis.estimates.point_rows import RecordParts, load_rows
+from specbench_client.columns import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.rows import Rows
 
 CellKey = tuple[str, str, str]
@@ -62,7 +62,7 @@ class StoredResult:
 
     def rows_of(self, points: Sequence[PointSummary]) -> Rows:
         """Return the tidy rows of points of one cell, of which at most one block is in memory."""
-        return load_stored_rows(self.plan, points, self.records, self.shelves())
+        return load_rows(self.plan, points, self.records, self.shelves())
 
     def observed_of(self, workload: str) -> list[PointProvenance]:
         """Return the provenance of a workload's points."""

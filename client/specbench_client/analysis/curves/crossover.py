@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy import optimize, special
+import scipy
 
 from specbench_api.outcome.crossover import Crossing, Crossover, CrossoverInterval, CrossoverKind
 from specbench_api.outcome.figure import Figure, FigureInterval
@@ -226,7 +226,7 @@ def _of(ratio: LogRatio, normals: Values, uniform: Values) -> Values:
         spread = whole * (ratio.chosen.bounds.high - ratio.chosen.bounds.low) / 2 / t_quantile(freedom)
     else:
         spread = whole * ratio.chosen.runs_error + ratio.samples - ratio.value
-    shrunk = np.sqrt(special.chdtri(freedom, uniform) / freedom)
+    shrunk = np.sqrt(scipy.special.chdtri(freedom, uniform) / freedom)
     return np.asarray(ratio.value + spread / shrunk, dtype=np.float64)
 
 
@@ -270,7 +270,7 @@ def nearest_falling(curves: Values, weights: Values) -> Values:
     rising = (np.diff(curves, axis=1) > 0).any(axis=1)
     found = curves.copy()
     for row in np.flatnonzero(rising):
-        found[row] = optimize.isotonic_regression(curves[row], weights=weights, increasing=False).x
+        found[row] = scipy.optimize.isotonic_regression(curves[row], weights=weights, increasing=False).x
     return found
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -28,9 +27,10 @@ from specbench_client.analysis.estimates.speedups import (
     sum_pairs,
 )
 from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
+from specbench_client.columns import Column, TextCodes, join_columns
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
-from specbench_client.metrics.rows import Columns, LazyColumns, Rows, TextCodes, iter_pieces, text_codes
+from specbench_client.metrics.rows import Columns, Rows
 from specbench_client.metrics.tidy_frame import Values, numbers
 
 LENGTH_DEFINITION = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {OVER_PAIRS}"
@@ -154,7 +154,7 @@ def _classes(lengths: Values) -> NDArray[np.int8]:
 
 
 @dataclass(frozen=True)
-class PooledPairs(LazyColumns):
+class PooledPairs(Columns):
     """The pairs of several cells as one table. Prompts of different datasets are different prompts.
 
     `cells`: a prefix of the names of the prompts, and the pairs, of each cell.
@@ -162,7 +162,7 @@ class PooledPairs(LazyColumns):
 
     cells: Sequence[tuple[str, Columns]]
     vocabularies: dict[str, dict[str, int]] = field(default_factory=dict)
-    """The code of each text, by column; extended by `codes`, and the same in all pieces."""
+    """The code of each text, by column; extended by `column`, and the same in all pieces."""
 
     def __len__(self) -> int:
         return sum(len(rows) for _, rows in self.cells)
@@ -170,27 +170,21 @@ class PooledPairs(LazyColumns):
     def __contains__(self, name: object) -> bool:
         return all(name in rows for _, rows in self.cells)
 
-    def __getitem__(self, name: str) -> pd.Series:
-        if len(self.cells) == 1 and name != "prompt_id":
-            return self.cells[0][1][name]
-        if name == "prompt_id":
-            found = self.codes(name)
-            return pd.Series(found.texts[found.codes], dtype=object)
-        return pd.concat([rows[name] for _, rows in self.cells], ignore_index=True)
-
-    def codes(self, name: str) -> TextCodes:
-        """Return a column of texts as codes."""
+    def column(self, name: str) -> Column:
+        columns = [(prefix, rows.column(name)) for prefix, rows in self.cells]
+        texts = [(prefix, column) for prefix, column in columns if isinstance(column, TextCodes)]
+        if not texts:
+            return join_columns(iter([column for _, column in columns]), len(self))
         known = self.vocabularies.setdefault(name, {})
-        codes = []
-        for prefix, rows in self.cells:
-            found = text_codes(rows, name)
-            texts = (f"{prefix}{text}" if name == "prompt_id" else str(text) for text in found.texts)
-            numbers_of = np.array([*(known.setdefault(text, len(known)) for text in texts), -1], dtype=np.int32)
-            codes.append(numbers_of[found.codes])
+        codes = [_prefixed(prefix if name == "prompt_id" else "", column).numbered(known) for prefix, column in texts]
         return TextCodes(np.concatenate(codes), np.array([*known], dtype=np.object_))
 
     def pieces(self) -> Iterator[PooledPairs]:
         """Yield the pairs piece by piece."""
         for prefix, rows in self.cells:
-            for piece in iter_pieces(rows):
+            for piece in rows.pieces():
                 yield PooledPairs([(prefix, piece)], self.vocabularies)
+
+
+def _prefixed(prefix: str, column: TextCodes) -> TextCodes:
+    return TextCodes(column.codes, np.array([f"{prefix}{text}" for text in column.texts], dtype=np.object_))

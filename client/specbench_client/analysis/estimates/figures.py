@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Goodput, RequestCounts
@@ -44,12 +43,11 @@ from specbench_client.metrics.goodput import (
     target_attainment_ratio,
 )
 from specbench_client.metrics.metric_types import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric
-from specbench_client.metrics.rows import Rows, distinct_texts, iter_pieces, select_rows
+from specbench_client.metrics.rows import TidyRows, distinct_texts
 from specbench_client.metrics.tidy_frame import (
     Mask,
     Values,
     flags,
-    iter_point_frames,
     known_sum,
     numbers,
     piecewise,
@@ -65,7 +63,7 @@ class SampleRows:
     Data that several of the about fifty figures need is computed once.
     """
 
-    rows: pd.DataFrame | Rows
+    rows: TidyRows
     seed: int | None = None
 
     @cached_property
@@ -131,7 +129,7 @@ def percentile_figures(sample: SampleRows, measures: Sequence[RequestMetric]) ->
     return {name: figure for measure in measures for name, figure in _percentiles_of(measure, sample).items()}
 
 
-def output_tps(rows: pd.DataFrame | Rows, *, intervals: bool) -> Figure:
+def output_tps(rows: TidyRows, *, intervals: bool) -> Figure:
     """Return the engine's throughput in the steady windows of all points among the rows."""
     tokens, seconds = steady_window.window_throughput(rows)
     value = float(tokens.sum() / seconds.sum()) if seconds.size else None
@@ -169,7 +167,7 @@ class _RatioSums:
     @classmethod
     def of(cls, sample: SampleRows, ratio: RatioMetric) -> _RatioSums:
         sums = CellSums(sample.layout, 2)
-        for piece in iter_pieces(sample.rows):
+        for piece in sample.rows.pieces():
             sums.add(ratio.parts(piece))
         over, under = sums.matrices
         value = float(over.sum() / under.sum()) if under.sum() > 0 else None
@@ -245,31 +243,29 @@ def clipped_interval(chosen: ChosenInterval, value: float, ratio: RatioMetric) -
     return interval.model_copy(update={"low": low, "high": high, "method": method})
 
 
-def counts_of(rows: pd.DataFrame | Rows) -> RequestCounts:
+def counts_of(rows: TidyRows) -> RequestCounts:
     """Count requests and tokens of tidy rows.
 
     Turns that were skipped after an error were never sent and do not count, and neither do fillers.
     """
-    tried = sent_rows(select_rows(rows, ~flags(rows, "filler")))
+    tried = sent_rows(rows.among(~flags(rows, "filler")))
     return RequestCounts(
         requests=len(tried),
         steady_requests=len(steady_rows(tried)),
         failed_requests=int((~flags(tried, "ok")).sum()),
-        conversations=sum(
-            int(each["conversation_id"].nunique()) for each in iter_point_frames(tried, ["conversation_id"])
-        ),
+        conversations=sum(np.unique(each.array("conversation_id")).size for each in tried.by_point()),
         prompts=len(distinct_texts(tried, "prompt_id")),
         input_tokens=_whole_sum(tried, "input_tokens"),
         output_tokens=_whole_sum(tried, "output_tokens"),
     )
 
 
-def _whole_sum(rows: pd.DataFrame | Rows, name: str) -> int | None:
-    sums = [known for piece in iter_pieces(rows) if (known := known_sum(numbers(piece, name))) is not None]
+def _whole_sum(rows: TidyRows, name: str) -> int | None:
+    sums = [known for piece in rows.pieces() if (known := known_sum(numbers(piece, name))) is not None]
     return round(sum(sums)) if sums else None
 
 
-def goodput_of(rows: pd.DataFrame | Rows, slo: Slo, seed: int) -> Goodput:
+def goodput_of(rows: TidyRows, slo: Slo, seed: int) -> Goodput:
     """Evaluate the tidy rows of a cell, over all its repeats, against the SLO; `seed` is that of the intervals."""
     together, each = (
         attainment_ratio(slo),
@@ -284,7 +280,7 @@ def goodput_of(rows: pd.DataFrame | Rows, slo: Slo, seed: int) -> Goodput:
     )
 
 
-def _goodput_rate(rows: pd.DataFrame | Rows, slo: Slo) -> Figure:
+def _goodput_rate(rows: TidyRows, slo: Slo) -> Figure:
     good, seconds = good_requests(rows, slo)
     value = float(good.sum() / seconds.sum()) if seconds.size else None
     interval = None if value is None else repeats_interval(value, good / seconds)

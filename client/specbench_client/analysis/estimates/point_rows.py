@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Protocol, runtime_checkable
 
-import pandas as pd
+import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.column_buffers import ColumnStore
-from specbench_client.metrics.rows import RowBlock, Rows, TextVocabulary, concat_frames, replace_columns, store_rows
-from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns
-from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, without_refuted_acceptance
+from specbench_client.columns import ColumnStore
+from specbench_client.metrics.rows import POINT, Rows, Table, store_rows
+from specbench_client.metrics.tidy_frame import RecordColumns, iter_tidy, without_point_columns
+from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, acceptance_without, refuted_rows
 from specbench_client.trust.checks.client import CLIENT_CLOCKS_DIFFER, CLIENT_SATURATED
 from specbench_client.trust.checks.load import FOREIGN_TRAFFIC
 from specbench_client.trust.evidence import PointEvidence
@@ -85,7 +84,7 @@ def _is_spoiled(point: PointSummary) -> bool:
     return bool(invalid) and invalid <= SPOILED_FROM_OUTSIDE
 
 
-RecordParts = Iterable[pd.DataFrame]
+RecordParts = Iterable[RecordColumns]
 """The records of a point in any number of parts; read once."""
 
 
@@ -93,63 +92,36 @@ RecordParts = Iterable[pd.DataFrame]
 class HasTidyRows(Protocol):
     """Records of points of which the tidy rows may be stored too."""
 
-    def tidy_rows(self, point: str) -> Iterator[pd.DataFrame] | None:
-        """Return the point's tidy rows without its own columns, or None if they must be computed from its records."""
+    def tidy_rows(self, point: str) -> Iterator[Table] | None:
+        """Return the point's tidy rows, or None if they must be computed from its records."""
         ...
 
 
-def load_rows(plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts]) -> pd.DataFrame:
-    """Return the tidy rows of these points, in order, without columns that only a single point's checks need.
-
-    `records` maps the point's hash to its records.
-    """
-    return concat_frames([_rows(plan, point, records) for point in points])
-
-
-def load_stored_rows(
+def load_rows(
     plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts], store: ColumnStore
 ) -> Rows:
-    """Return the same rows in a column store; at most one block of them is in memory."""
-    vocabularies: dict[str, TextVocabulary] = {}
-    return Rows([block for point in points for block in _blocks(plan, point, records, store, vocabularies)])
+    """Return the tidy rows of these points, in order, without columns that only a single point's checks need.
+
+    `records` maps the point's hash to its records. The rows are in `store`; at most one block of them is in memory.
+    """
+    rows = store_rows((table for point in points for table in _tidy_rows(point.hash, records)), store)
+    point_of, refuted = rows.codes(POINT), np.zeros(len(rows), dtype=np.bool_)
+    for point in points:
+        mine = point_of.codes == np.flatnonzero(point_of.texts == point.hash)
+        refuted[mine] = refuted_rows(_evidence(plan, point, rows.among(mine).table(DRAFTING_COLUMNS)))
+    return rows.replaced(acceptance_without(rows, refuted), store) if refuted.any() else rows
 
 
-def _tidy_rows(point: str, records: Mapping[str, RecordParts]) -> Iterator[pd.DataFrame]:
+def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:
+    point = Point(
+        hash=summary.hash, arm=summary.arm, workload=summary.workload, level=summary.level, repeat=summary.repeat
+    )
+    return PointEvidence(plan, point, rows, summary.client_health, summary.counters)
+
+
+def _tidy_rows(point: str, records: Mapping[str, RecordParts]) -> Iterator[Table]:
     """The rows that the client stored with the point, else those computed from its records."""
     stored = records.tidy_rows(point) if isinstance(records, HasTidyRows) else None
     if stored is not None:
         return stored
     return (without_point_columns(rows) for rows in iter_tidy(records[point], point))
-
-
-def _rows(plan: Plan, summary: PointSummary, records: Mapping[str, RecordParts]) -> pd.DataFrame:
-    """One point's rows."""
-    return _without_refuted(plan, summary, concat_frames(list(_tidy_rows(summary.hash, records))))
-
-
-def _blocks(
-    plan: Plan,
-    summary: PointSummary,
-    records: Mapping[str, RecordParts],
-    store: ColumnStore,
-    vocabularies: dict[str, TextVocabulary],
-) -> list[RowBlock]:
-    """One point's rows, as stored blocks."""
-    blocks = store_rows(_tidy_rows(summary.hash, records), summary.hash, store, vocabularies)
-    drafting = Rows(blocks).read(DRAFTING_COLUMNS)
-    rows = _without_refuted(plan, summary, drafting)
-    if rows is drafting:
-        return blocks
-    starts = accumulate((block.size for block in blocks), initial=0)
-    return [
-        replace_columns(block, rows.iloc[start : start + block.size], store, vocabularies)
-        for block, start in zip(blocks, starts, strict=False)
-    ]
-
-
-def _without_refuted(plan: Plan, summary: PointSummary, rows: pd.DataFrame) -> pd.DataFrame:
-    """Drop inferred acceptance that counters contradict; return the same object if there is none."""
-    point = Point(
-        hash=summary.hash, arm=summary.arm, workload=summary.workload, level=summary.level, repeat=summary.repeat
-    )
-    return without_refuted_acceptance(PointEvidence(plan, point, rows, summary.client_health, summary.counters))

@@ -18,7 +18,7 @@ from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.latency import E2E_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
-from specbench_client.metrics.rows import Columns, iter_pieces
+from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Values, piecewise
 
 SPEEDUP = "speedup"
@@ -118,7 +118,7 @@ PairParts = Callable[[PairSide, PairSide], Sequence[Values]]
 def sum_pairs(pairs: Pairs, parts: int, of: PairParts) -> CellSums:
     """Sum `parts` numbers of the pairs by repeat and prompt, piece by piece; pairs that lack one are left out."""
     sums = CellSums(pair_layout(pairs), parts)
-    for piece in iter_pieces(pairs.rows):
+    for piece in pairs.rows.pieces():
         sums.add(of(PairSide(piece, ARM), PairSide(piece, BASELINE)))
     return sums
 

@@ -35,7 +35,7 @@ from specbench_client.analysis.statistics.log_ratio import exponentiated_interva
 from specbench_client.analysis.statistics.row_layout import CellSums
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair_requests
-from specbench_client.metrics.rows import Columns, distinct_texts, has_text, iter_pieces, text_codes
+from specbench_client.metrics.rows import Columns, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import Values, numbers
 
 # A sum over the mix is Σ w · (sum over a category's requests ÷ their number), where w is the category's share of the
@@ -185,7 +185,7 @@ def project_mix(pairs: Pairs, shares: Mapping[str, float], seed: int) -> MixEsti
 
 
 def _of_mix(pairs: Pairs, shares: Mapping[str, float]) -> Pairs:
-    found = text_codes(pairs.rows, _CATEGORY)
+    found = pairs.rows.codes(_CATEGORY)
     in_mix = np.array([*(text in shares for text in found.texts), False])
     return pairs.among(in_mix[found.codes])
 
@@ -194,7 +194,7 @@ def _sums_by_category(pairs: Pairs, categories: Collection[str]) -> list[CellSum
     """Sum the parts of each category's pairs, piece by piece; pairs with an impossible or unknown time are left out."""
     layout = pair_layout(pairs)
     found = [CellSums(layout, len(PARTS)) for _ in categories]
-    for piece in iter_pieces(pairs.rows):
+    for piece in pairs.rows.pieces():
         parts = _parts(piece)
         whole = (parts[:4] > 0).all(axis=0)  # False for NaN
         for name, sums in zip(categories, found, strict=True):

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.outcome.lossless import ComparedBy
-from specbench_client.metrics.tidy_frame import text_hashes
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import RecordColumns, text_hashes
 
 AnswerKey = tuple[str, int, int]
 """Identifies one answer: point, conversation (as hashed in tidy rows) and turn."""
-ANSWER_KEY = ["point", "conversation_id", "turn"]
 TextUnits = NDArray[np.int64]
 
 
@@ -42,19 +41,14 @@ class AnswerText:
         return None
 
 
-def with_answer_key(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add each tidy row's key as a column `key`."""
-    return rows.assign(key=pd.Series(answer_keys(rows), index=rows.index, dtype=object))
-
-
-def answer_keys(rows: pd.DataFrame) -> list[AnswerKey]:
+def answer_keys(rows: Table) -> list[AnswerKey]:
     """Return each row's key; for few rows, because each key is a tuple."""
-    columns = (rows[name] for name in ANSWER_KEY)
+    columns = rows.codes("point").by_row, rows.array("conversation_id"), rows.array("turn")
     return [(str(point), int(conversation), int(turn)) for point, conversation, turn in zip(*columns, strict=True)]
 
 
 def read_answer_texts(
-    records: Mapping[str, Iterable[pd.DataFrame]], keys: Iterable[AnswerKey]
+    records: Mapping[str, Iterable[RecordColumns]], keys: Iterable[AnswerKey]
 ) -> dict[AnswerKey, AnswerText]:
     """Return the texts of these answers, as far as they were stored. Reads each point's records again."""
     requested = set(keys)
@@ -81,11 +75,11 @@ def shared_prefix(one: TextUnits, other: TextUnits) -> int:
     return int(apart[0]) if apart.size else shorter
 
 
-def _of_part(part: pd.DataFrame, point: str, requested: set[AnswerKey]) -> dict[AnswerKey, AnswerText]:
-    columns = part.reindex(columns=["turn", "phase", "output_token_ids", "output_text"])
-    conversations = text_hashes(str(conversation) for conversation in part["conversation_id"])
+def _of_part(part: RecordColumns, point: str, requested: set[AnswerKey]) -> dict[AnswerKey, AnswerText]:
+    conversations, absent = text_hashes(map(str, part["conversation_id"])), [None] * len(part["phase"])
+    stored = (part.get(name, absent) for name in ("output_token_ids", "output_text"))
     found = {}
-    for conversation, (turn, phase, ids, text) in zip(conversations, columns.itertuples(index=False), strict=True):
+    for conversation, turn, phase, ids, text in zip(conversations, part["turn"], part["phase"], *stored, strict=True):
         key = (point, int(conversation), int(turn))
         if key in requested and phase != "warmup":
             found[key] = AnswerText(_ids(ids), text if isinstance(text, str) else None)

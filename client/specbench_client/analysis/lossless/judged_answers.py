@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.lossless import JudgedAnswers
 from specbench_api.outcome.record import AnswerFlaw
-from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, Pairs, iter_by_prompt, keyed_requests
-from specbench_client.metrics.rows import Columns, Rows, has_text, iter_pieces, text_codes
+from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
+from specbench_client.metrics.rows import Columns, TidyRows, group_numbers, has_text, text_counts
 from specbench_client.metrics.tidy_frame import Values, numbers, sums_by_text
 from specbench_client.trust.checks.answers import sign_test
 
@@ -18,15 +15,15 @@ _REQUEST = ["prompt_id", "pass", "turn", HISTORY]
 _FLAWED = "flawed"
 
 
-def judged_answers(pairs: Pairs, baseline: pd.DataFrame | Rows) -> JudgedAnswers | None:
+def judged_answers(pairs: Pairs, baseline: TidyRows) -> JudgedAnswers | None:
     """Compare the flaws of paired answers, given the baseline's rows as the control.
 
     Returns None if there was no attempt to judge them, as in imported results.
     """
     sums, not_judged = sums_by_text(pairs.rows, "prompt_id", _counted), _not_judged(pairs)
-    if sums.empty and not not_judged:
+    if not sums and not not_judged:
         return None
-    by_prompt = sums.to_numpy(np.float64).reshape(-1, 5)
+    by_prompt = np.array([*sums.values()]).reshape(-1, 5)
     total, flawed, theirs, only_arm, only_baseline = (int(count) for count in by_prompt.sum(axis=0))
     more = by_prompt[:, 1] - by_prompt[:, 2]
     worse, better = int((more > 0).sum()), int((more < 0).sum())
@@ -56,23 +53,18 @@ def _counted(pairs: Columns) -> list[Values]:
 def _not_judged(pairs: Pairs) -> int:
     """Return the number of pairs with an answer that took too long to judge."""
     found = 0
-    for piece in iter_pieces(pairs.rows):
+    for piece in pairs.rows.pieces():
         mine, theirs = (has_text(piece, "flaw" + side, AnswerFlaw.NOT_JUDGED) for side in (ARM, BASELINE))
         found += int((mine | theirs).sum())
     return found
 
 
 def _kinds(pairs: Pairs, side: str, other: str) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for piece in iter_pieces(pairs.rows):
-        column = text_codes(piece, "flaw" + side)
-        judged = ~np.isnan(numbers(piece, _FLAWED + side)) & ~np.isnan(numbers(piece, _FLAWED + other))
-        codes = column.codes[judged & (column.codes >= 0)]
-        found.update(str(column.texts[code]) for code in codes)
-    return dict(sorted(found.items()))
+    judged = ~np.isnan(numbers(pairs.rows, _FLAWED + side)) & ~np.isnan(numbers(pairs.rows, _FLAWED + other))
+    return dict(sorted(text_counts(pairs.among(judged).rows, "flaw" + side).items()))
 
 
-def _control(baseline: pd.DataFrame | Rows) -> float | None:
+def _control(baseline: TidyRows) -> float | None:
     """Return the share of pairs of answers to one request in two repeats of which exactly one is flawed."""
     differing = compared = 0.0
     flawed = numbers(baseline, _FLAWED)
@@ -80,8 +72,9 @@ def _control(baseline: pd.DataFrame | Rows) -> float | None:
         return 0.0 if np.unique(numbers(baseline, "repeat")[~np.isnan(flawed)]).size > 1 else None
     for (row_indices,) in iter_by_prompt((baseline,)):
         requests = keyed_requests(baseline, row_indices)
-        requests[_FLAWED] = flawed[requests["row"].to_numpy()]
-        found = requests.dropna(subset=[_FLAWED]).groupby(_REQUEST)[_FLAWED].agg(["size", "sum"]).to_numpy(np.float64)
-        compared += float((found[:, 0] * (found[:, 0] - 1) / 2).sum())
-        differing += float((found[:, 1] * (found[:, 0] - found[:, 1])).sum())
+        judged = requests.among(requests.known(HISTORY) & ~np.isnan(flawed[requests.array(ROW)]))
+        request = group_numbers(*(judged.column(name) for name in _REQUEST))
+        answers, worse = np.bincount(request), np.bincount(request, flawed[judged.array(ROW)])
+        compared += float((answers * (answers - 1) / 2).sum())
+        differing += float((worse * (answers - worse)).sum())
     return differing / compared if compared else None

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from statistics import NormalDist
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.lossless import ComparedBy, FirstDifference, Losslessness, LosslessVerdict
 from specbench_api.spec.workload import Sampling
 from specbench_client.analysis.lossless.answer_texts import (
-    ANSWER_KEY,
     AnswerKey,
     TextUnits,
     answer_keys,
@@ -34,15 +32,15 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.row_layout import layout_of
 from specbench_client.metrics.divergence import QUESTION_KEY, Divergence, comparable_answers
-from specbench_client.metrics.rows import Columns, Rows
-from specbench_client.metrics.tidy_frame import any_known
+from specbench_client.metrics.rows import Columns, Table, TidyRows, distinct_texts, join_rows
+from specbench_client.metrics.tidy_frame import RecordColumns, any_known, numbers
 
 
 def losslessness(
     found: Divergence,
-    arm: pd.DataFrame | Rows,
-    baseline: pd.DataFrame | Rows,
-    records: Mapping[str, Iterable[pd.DataFrame]],
+    arm: TidyRows,
+    baseline: TidyRows,
+    records: Mapping[str, Iterable[RecordColumns]],
     sampling: Sampling,
 ) -> Losslessness | None:
     """Return the conclusion, given the tidy rows of one workload × load over all repeats and their divergence.
@@ -83,14 +81,14 @@ def judge_greedy(found: Divergence, seed: int) -> Losslessness | None:
         message=f"{value:.1%} of the answers differ from the baseline's; {_ONE_REPEAT}",
         temperature=0.0,
         compared_by=ComparedBy.DIGEST,
-        divergence=_figure(value, RATE, found.table["prompt_id"].nunique()),
+        divergence=_figure(value, RATE, len(distinct_texts(found.table, "prompt_id"))),
     )
     control, table = found.control, found.controlled
-    if control is None or table.empty:
+    if control is None or not len(table):
         return result
     excess = _excess(found, seed)
     summary = f"{value:.1%} of the answers differ from the baseline's, {control:.1%} of the baseline's from each other"
-    figures = {"control": _figure(control, CONTROL, table["prompt_id"].nunique()), "excess": excess}
+    figures = {"control": _figure(control, CONTROL, len(distinct_texts(table, "prompt_id"))), "excess": excess}
     bounds = excess.interval
     if bounds is None:
         message = f"{summary}; {excess.n} prompts are too few for an interval"
@@ -106,9 +104,10 @@ def judge_greedy(found: Divergence, seed: int) -> Losslessness | None:
 def _excess(found: Divergence, seed: int) -> Figure:
     table = found.controlled
     layout = layout_of(table)
-    apart = table["differs"].to_numpy(float) - table["control"].to_numpy(float)
+    differs, control = numbers(table, "differs"), numbers(table, "control")
+    apart = differs - control
     value, n = float(apart.mean()), layout.prompts
-    if not np.any(table[["differs", "control"]].to_numpy(float)):
+    if not differs.any() and not control.any():
         return _figure(value, EXCESS, n, _interval_without_differences(n))
     matrices = [layout.matrix(apart), layout.matrix(np.ones_like(apart))]
     sums = resampled_sums(matrices, layout, seed)
@@ -147,13 +146,12 @@ PAIRS_MOST = 500
 _UNITS = {ComparedBy.TOKEN_IDS: "tokens", ComparedBy.TEXT: "characters"}
 _FIRST_DIFFERENCE = "Median over differing pairs of answers of the number of leading {unit} that they share: {who}"
 
-_OTHER = "_other"
 AnswerPair = tuple[AnswerKey, AnswerKey, str]
 """Two answers, and their prompt."""
 
 
 def first_differences(
-    arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, records: Mapping[str, Iterable[pd.DataFrame]]
+    arm: TidyRows, baseline: TidyRows, records: Mapping[str, Iterable[RecordColumns]]
 ) -> tuple[ComparedBy, FirstDifference | None]:
     """Compare the texts of answers whose digests differ, given the tidy rows of one cell and its records by point."""
     if not _has_texts(arm, baseline):
@@ -161,7 +159,8 @@ def first_differences(
     mine, base = comparable_answers(arm), comparable_answers(baseline)
     if not _has_texts(mine, base):
         return ComparedBy.DIGEST, None
-    first = base[(base["repeat"] == base["repeat"].min()).to_numpy(bool)]
+    repeats = numbers(base, "repeat")
+    first = base.among(repeats == repeats.min(initial=np.inf))
     pairs = (_pairs(mine, base, ["repeat"]), _pairs(base, first, []))
     chosen = [_spread(each) for each in pairs]
     if not any(chosen):
@@ -181,14 +180,13 @@ _WHO = (
 )
 
 
-def _pairs(mine: pd.DataFrame, base: pd.DataFrame, also: list[str]) -> list[AnswerPair]:
+def _pairs(mine: Table, base: Table, also: list[str]) -> list[AnswerPair]:
     """Differing answers of both sides to one question in one pass; `also` are further columns that must be equal."""
-    key = [*QUESTION_KEY, "pass", *also]
-    columns = [*key, "point", "conversation_id", "output_sha256"]
-    merged = mine[columns].merge(base[columns], on=key, suffixes=("", _OTHER))
-    apart = merged[(merged["output_sha256"] != merged["output_sha256" + _OTHER]).to_numpy(bool)]
-    others = apart[["point" + _OTHER, "conversation_id" + _OTHER, "turn"]].set_axis(ANSWER_KEY, axis=1)
-    return list(zip(answer_keys(apart), answer_keys(others), apart["prompt_id"], strict=True))
+    left, right = join_rows(mine, base, [*QUESTION_KEY, "pass", *also])
+    one, other = mine.at(left), base.at(right)
+    apart = numbers(one, "output_sha256") != numbers(other, "output_sha256")
+    one, other = one.among(apart), other.among(apart)
+    return list(zip(answer_keys(one), answer_keys(other), one.codes("prompt_id").by_row, strict=True))
 
 
 def _spread(pairs: list[AnswerPair]) -> list[AnswerPair]:

@@ -7,21 +7,23 @@ would be certain of a meaningless result: such runs are reported as not independ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import NormalDist
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
 from specbench_api.spec.workload import Sampling
-from specbench_client.analysis.lossless.answer_texts import AnswerKey, read_answer_texts, stored_form, with_answer_key
+from specbench_client.analysis.lossless.answer_texts import answer_keys, read_answer_texts, stored_form
 from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.columns import TextCodes
 from specbench_client.metrics.divergence import comparable_answers, divergence
-from specbench_client.metrics.rows import Columns, Rows, select_rows
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.metrics.rows import Columns, Table, TidyRows, distinct_texts, group_numbers, join_tables
+from specbench_client.metrics.tidy_frame import RecordColumns, Values, any_known, numbers
 
 # The permutation test within prompts of how answers begin. The statistic for openings (first tokens, or first words) is
 # the mean over prompts of an unbiased estimate of Σ (p − q)², the squared distance of two frequency vectors: 2 P(a ≠ b)
@@ -48,11 +50,11 @@ class PermutationTest:
     prompts: int
 
 
-def opening_test(mine: pd.DataFrame, base: pd.DataFrame, seed: int) -> PermutationTest | None:
+def opening_test(mine: Table, base: Table, seed: int) -> PermutationTest | None:
     """Compare openings, given the columns prompt_id and opening; None if no prompt has two answers on each side."""
     rng = np.random.default_rng(seed)
     observed, permuted, alike = list[float](), list[Values](), list[float]()
-    for _, ours, theirs in _counts(mine, base):
+    for ours, theirs in _counts(mine, base):
         observed.append(float(_distance(ours[np.newaxis], theirs[np.newaxis])[0]))
         both = ours + theirs
         drawn = rng.multivariate_hypergeometric(both, int(ours.sum()), size=OPENING_PERMUTATIONS, method="marginals")
@@ -71,15 +73,22 @@ def _share(distance: float, scale: float) -> float:
     return float(min(1.0, np.sqrt(max(0.0, distance) / scale)))
 
 
-def _counts(mine: pd.DataFrame, base: pd.DataFrame) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """By prompt, how often each opening occurs on either side, shape (openings,), if both have enough answers."""
-    sides = [rows.groupby(["prompt_id", "opening"]).size() for rows in (mine, base)]
-    table = pd.concat(sides, axis=1, keys=["mine", "base"]).fillna(0).astype(np.int64)
-    found = []
-    for prompt, rows in table.groupby(level=0):
-        ours, theirs = rows["mine"].to_numpy(), rows["base"].to_numpy()
+def _counts(mine: Table, base: Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of each prompt with enough answers, how often each opening occurs on either side, shape (openings,)."""
+    sides = [_openings_by_prompt(rows) for rows in (mine, base)]
+    for prompt in sorted(sides[0].keys() & sides[1].keys()):
+        first, second = (side[prompt] for side in sides)
+        openings = [*sorted(first), *sorted(second.keys() - first.keys())]
+        ours, theirs = (np.array([counts[opening] for opening in openings]) for counts in (first, second))
         if min(ours.sum(), theirs.sum()) >= ANSWERS_MIN:
-            found.append((str(prompt), ours, theirs))
+            yield ours, theirs
+
+
+def _openings_by_prompt(rows: Table) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for prompt, opening in zip(rows.codes("prompt_id").by_row, rows.codes("opening").by_row, strict=True):
+        if opening is not None:
+            found[prompt][opening] += 1
     return found
 
 
@@ -100,21 +109,22 @@ ANSWERS_MOST = 20_000
 """Maximum number of answers permuted; of more, an equal number of each prompt's first ones is used."""
 
 
-def length_test(mine: pd.DataFrame, base: pd.DataFrame, seed: int) -> PermutationTest | None:
+def length_test(mine: Table, base: Table, seed: int) -> PermutationTest | None:
     """Compare lengths, given the columns prompt_id and tokens; None if no prompt has answers on both sides."""
-    rows = pd.concat([mine.assign(mine=True), base.assign(mine=False)], ignore_index=True)[
-        ["prompt_id", "tokens", "mine"]
-    ]
-    rows = _thinned(rows[rows["tokens"].notna()])
-    sides = rows.groupby("prompt_id")["mine"].transform("nunique")
-    rows = rows[(sides == 2).to_numpy(bool)].sort_values(["prompt_id", "mine"], kind="stable").reset_index(drop=True)
-    if rows.empty:
+    sides = [(side.table(["prompt_id", "tokens"]), is_mine) for side, is_mine in ((mine, True), (base, False))]
+    both = join_tables([side.assign(mine=np.full(len(side), is_mine)) for side, is_mine in sides])
+    rows = _thinned(both.among(both.known("tokens")))
+    _, prompts = np.unique(rows.codes("prompt_id").by_row, return_inverse=True)
+    group = 2 * prompts + rows.array("mine")
+    sizes = np.bincount(group, minlength=2 * len(rows)).reshape(-1, 2)
+    shared = np.flatnonzero(sizes.min(axis=1)[prompts])
+    if not shared.size:
         return None
-    prompts = pd.factorize(rows["prompt_id"])[0]
-    sizes = rows.groupby(["prompt_id", "mine"])["tokens"].transform("size").to_numpy(float)
+    by_group = shared[np.argsort(group[shared], kind="stable")]
+    _, prompts = np.unique(prompts[by_group], return_inverse=True)
     count = int(prompts.max()) + 1
-    weights = np.where(rows["mine"].to_numpy(bool), 1.0, -1.0) / sizes / count
-    lengths = rows["tokens"].to_numpy(float)
+    weights = np.where(rows.array("mine")[by_group], 1.0, -1.0) / sizes.ravel()[group[by_group]] / count
+    lengths = numbers(rows, "tokens")[by_group]
     order = np.argsort(lengths, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(lengths[order]) > 0, True))
     value = float(np.abs(_differences(weights[np.newaxis], order, ends)).max())
@@ -144,11 +154,15 @@ def _differences(weights: Values, order: np.ndarray, ends: np.ndarray) -> Values
     return np.asarray(np.cumsum(weights[:, order], axis=1)[:, ends], dtype=np.float64)
 
 
-def _thinned(rows: pd.DataFrame) -> pd.DataFrame:
+def _thinned(rows: Table) -> Table:
     if len(rows) <= ANSWERS_MOST:
         return rows
-    each = max(2, ANSWERS_MOST // max(1, int(rows["prompt_id"].nunique()) * 2))
-    return rows[(rows.groupby(["prompt_id", "mine"]).cumcount() < each).to_numpy(bool)]
+    each = max(2, ANSWERS_MOST // max(1, len(distinct_texts(rows, "prompt_id")) * 2))
+    group = group_numbers(rows.column("prompt_id"), rows.column("mine"))
+    order = np.argsort(group, kind="stable")
+    sizes, earlier = np.bincount(group), np.empty(len(rows), dtype=np.intp)
+    earlier[order] = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return rows.among(earlier < each)
 
 
 CONTROL_LEVEL = 0.01
@@ -166,14 +180,14 @@ _WHAT = {
 _SMALLEST = "The smallest such difference that would have been detected in four runs of five, at 5 %"
 _UNITS = {ComparedBy.TOKEN_IDS: "token", ComparedBy.TEXT: "word", ComparedBy.DIGEST: "token"}
 
-DistributionTester = Callable[[pd.DataFrame, pd.DataFrame, int], PermutationTest | None]
+DistributionTester = Callable[[Table, Table, int], PermutationTest | None]
 _TESTS: Mapping[str, DistributionTester] = {"opening": opening_test, "length": length_test}
 
 
 def judge_sampled(
-    arm: pd.DataFrame | Rows,
-    baseline: pd.DataFrame | Rows,
-    records: Mapping[str, Iterable[pd.DataFrame]],
+    arm: TidyRows,
+    baseline: TidyRows,
+    records: Mapping[str, Iterable[RecordColumns]],
     sampling: Sampling,
 ) -> Losslessness:
     """Return the conclusion from the tidy rows of one cell, its records by point, and its sampling parameters."""
@@ -220,42 +234,37 @@ def _conclusion(tests: Sequence[DistributionTest]) -> tuple[LosslessVerdict, str
     return LosslessVerdict.LOSSLESS, f"no difference of distributions was found: {results}; {tail}"
 
 
-def _first_turns(rows: Columns) -> pd.DataFrame:
+def _first_turns(rows: Columns) -> Table:
     known = comparable_answers(rows)
-    return known[(known["turn"] == 0).to_numpy(bool)].reset_index(drop=True)
+    return known.among(numbers(known, "turn") == 0)
 
 
 def _with_openings(
-    mine: pd.DataFrame, base: pd.DataFrame, records: Mapping[str, Iterable[pd.DataFrame]]
-) -> tuple[ComparedBy, tuple[pd.DataFrame, pd.DataFrame]]:
+    mine: Table, base: Table, records: Mapping[str, Iterable[RecordColumns]]
+) -> tuple[ComparedBy, tuple[Table, Table]]:
     """Add the opening of each answer to both sides, if texts were stored."""
-    if not any(bool(side["text_bytes"].notna().any()) for side in (mine, base)):
+    if not any(any_known(side, "text_bytes") for side in (mine, base)):
         return ComparedBy.DIGEST, (mine, base)
-    sides = (with_answer_key(mine), with_answer_key(base))
-    texts = read_answer_texts(records, (key for side in sides for key in side["key"]))
+    keys = [answer_keys(side) for side in (mine, base)]
+    texts = read_answer_texts(records, chain(*keys))
     by = stored_form(texts.values())
-    openings: dict[AnswerKey, str | None] = {key: text.opening(by) for key, text in texts.items()}
-    return by, (_with_opening(sides[0], openings), _with_opening(sides[1], openings))
-
-
-def _with_opening(side: pd.DataFrame, openings: Mapping[AnswerKey, str | None]) -> pd.DataFrame:
-    return side.assign(opening=side["key"].map(openings))
-
-
-def _halves(base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-    """Split the baseline into even and odd repeats; None if there is only one."""
-    repeats = sorted(base["repeat"].unique())
-    if len(repeats) < 2:
-        return None
-    odd = base["repeat"].isin(repeats[1::2]).to_numpy(bool)
-    return base[~odd].reset_index(drop=True), base[odd].reset_index(drop=True)
-
-
-def _copies(baseline: pd.DataFrame | Rows) -> bool:
-    """Whether most long answers of the baseline are repeated in another repeat."""
-    long = select_rows(
-        baseline, (baseline["tokens"] >= LONG_TOKENS).to_numpy(bool) & (baseline["turn"] == 0).to_numpy(bool)
+    openings = {key: text.opening(by) for key, text in texts.items()}
+    mine, base = (
+        side.assign(opening=TextCodes.of([openings.get(key) for key in each]))
+        for side, each in zip((mine, base), keys, strict=True)
     )
+    return by, (mine, base)
+
+
+def _halves(base: Table) -> tuple[Table, Table] | None:
+    """Split the baseline into even and odd repeats; None if there is only one."""
+    repeats, number = np.unique(numbers(base, "repeat"), return_inverse=True)
+    return (base.among(number % 2 == 0), base.among(number % 2 == 1)) if repeats.size >= 2 else None
+
+
+def _copies(baseline: TidyRows) -> bool:
+    """Whether most long answers of the baseline are repeated in another repeat."""
+    long = baseline.among((numbers(baseline, "tokens") >= LONG_TOKENS) & (numbers(baseline, "turn") == 0))
     control = divergence(long, long).control if len(long) else None
     return control is not None and 1 - control > COPIES_MOST
 

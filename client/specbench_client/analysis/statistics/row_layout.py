@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_client.analysis.statistics.bootstrap import Codes, ResamplingLayout, number_strata
-from specbench_client.metrics.rows import Columns, iter_pieces, text_codes
+from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers
 
 PIECE_ROWS = 262_144
@@ -120,10 +119,10 @@ class CellSums:
 def layout_of(rows: Columns, category: str = "category") -> RowLayout:
     """Build the layout from the columns repeat, prompt_id and `category`; a prompt has its first known category."""
     texts, cells = _ranked_prompts(rows)
-    repeats = np.unique(np.concatenate([np.unique(numbers(piece, "repeat")) for piece in iter_pieces(rows)]))
+    repeats = np.unique(np.concatenate([np.unique(numbers(piece, "repeat")) for piece in rows.pieces()]))
     categories, start = np.full(texts, -1, dtype=np.intp), 0
-    for piece in iter_pieces(rows):
-        mine, found = cells[start : start + len(piece)], text_codes(piece, category).codes
+    for piece in rows.pieces():
+        mine, found = cells[start : start + len(piece)], piece.codes(category).codes
         fresh = (found >= 0) & (categories[mine] < 0)
         categories[mine[fresh][::-1]] = found[fresh][::-1]  # Of several values the last is stored: the first row's.
         mine += np.searchsorted(repeats, numbers(piece, "repeat")).astype(np.int32) * np.int32(texts)
@@ -133,7 +132,7 @@ def layout_of(rows: Columns, category: str = "category") -> RowLayout:
 
 def _ranked_prompts(rows: Columns) -> tuple[int, CellCodes]:
     """Return the number of prompts, and each row's place in their sorted order, shape (rows,)."""
-    column = text_codes(rows, "prompt_id")
+    column = rows.codes("prompt_id")
     present = np.zeros(column.texts.size + 1, dtype=np.bool_)
     present[column.codes] = True
     order = sorted(np.flatnonzero(present[:-1]), key=lambda code: str(column.texts[code]))
@@ -143,9 +142,9 @@ def _ranked_prompts(rows: Columns) -> tuple[int, CellCodes]:
 
 
 def _layout(cells: CellCodes, categories: Codes, repeats: Values) -> RowLayout:
-    strata, _ = pd.factorize(categories)
+    _, first_prompts, strata = np.unique(categories, return_index=True, return_inverse=True)
     return RowLayout(
-        number_strata(np.asarray(strata, dtype=np.intp)),
+        number_strata(first_prompts[strata]),
         repeats.size,
         categories.size,
         cell_of=cells,

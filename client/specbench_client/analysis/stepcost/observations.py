@@ -10,30 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.step_cost import StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
-from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns, select_rows
-from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, piecewise, steady_rows
+from specbench_client.metrics.rows import Columns, TidyRows
+from specbench_client.metrics.tidy_frame import Values, flags, numbers, piecewise, steady_rows
 
-_READ = [
-    "point",
-    "steady",
-    "ok",
-    "intended_ns",
-    "first_token_ns",
-    "last_token_ns",
-    "input_tokens",
-    "cached_tokens",
-    "tokens",
-    "steps",
-    "drafted_tokens",
-]
-"""Columns that are read and copied."""
 _ANSWERED = ["first_token_ns", "last_token_ns", "input_tokens", "cached_tokens"]
 """Columns that are read of the concurrent requests."""
 REQUESTS_MIN = 5
@@ -54,7 +39,7 @@ class ObservedCell:
         return self.arm.drafter.num_speculative_tokens if self.arm.drafter else 0
 
 
-def observe_cell(cell: ObservedCell, rows: pd.DataFrame | Rows) -> StepObservation | None:
+def observe_cell(cell: ObservedCell, rows: TidyRows) -> StepObservation | None:
     """Return the observation of a cell's tidy rows; None if steps, times or lengths are missing."""
     inside = steady_rows(rows)
     step_ms, contexts = piecewise(inside, lambda rows: _step_ms(rows, cell.arm)), piecewise(inside, mean_context)
@@ -62,7 +47,7 @@ def observe_cell(cell: ObservedCell, rows: pd.DataFrame | Rows) -> StepObservati
     drafts = _draft_tokens(inside, cell)
     if known.sum() < REQUESTS_MIN or drafts is None:
         return None
-    by_point = [_load_of_others(point, cell.arm) for point in iter_points(rows, _READ)]
+    by_point = [_load_of_others(point, cell.arm) for point in rows.by_point()]
     sums, counts = np.sum(by_point, axis=0)
     others, prompts = (max(float(each), 0.0) for each in sums / counts)
     context = float(contexts[known].mean()) + others * _by_steps(
@@ -98,18 +83,18 @@ def _draft_tokens(rows: Columns, cell: ObservedCell) -> float | None:
     if cell.arm.is_baseline:
         return 0.0
     sums = np.zeros(2)
-    for piece in iter_pieces(rows):
+    for piece in rows.pieces():
         counts = np.stack([numbers(piece, "drafted_tokens"), numbers(piece, "steps")])
         sums += counts[:, ~np.isnan(counts).any(axis=0)].sum(axis=1)
     return float(sums[0] / sums[1]) if sums[1] > 0 else float(cell.draft_tokens)
 
 
-def _load_of_others(rows: pd.DataFrame | Rows, arm: Arm) -> Values:
+def _load_of_others(rows: TidyRows, arm: Arm) -> Values:
     """Sum the mean others in decode, and their prompt tokens per step, over the steady requests that have each.
 
     Both sums, and the numbers of these requests, shape (2, 2).
     """
-    answered = read_columns(select_rows(rows, flags(rows, "ok")), _ANSWERED)
+    answered = rows.among(flags(rows, "ok")).table(_ANSWERED)
     begun, ended = (numbers(answered, name) for name in ("first_token_ns", "last_token_ns"))
     in_flight = InFlight.of(begun, ended, np.ones(begun.size))
     computed_by = total_by(begun, np.nan_to_num(computed_tokens(answered)))
@@ -119,7 +104,7 @@ def _load_of_others(rows: pd.DataFrame | Rows, arm: Arm) -> Values:
         steps, computed = _steps(piece, arm), computed_by(last) - computed_by(first)
         return in_flight.mean(first, last) - 1, computed / np.where(steps > 0, steps, np.nan)
 
-    pieces = [of_others(piece) for piece in iter_pieces(steady_rows(rows))]
+    pieces = [of_others(piece) for piece in steady_rows(rows).pieces()]
     both = [np.concatenate(each) for each in zip(*pieces, strict=True)]
     return np.array([[np.nansum(each) for each in both], [(~np.isnan(each)).sum() for each in both]], dtype=np.float64)
 

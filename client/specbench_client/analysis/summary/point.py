@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.summary import ArrivalPattern, ClientHealth, CounterDeltas, PointSummary, SteadyWindow
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of
 from specbench_client.metrics.decode_speed import NS_PER_S
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
-from specbench_client.metrics.tidy_frame import numbers, tidy
-from specbench_client.trust.acceptance_counters import without_refuted_acceptance
+from specbench_client.metrics.tidy_frame import RecordColumns, numbers, tidy
+from specbench_client.trust.acceptance_counters import acceptance_without, refuted_rows
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.evidence import PointEvidence
 from specbench_client.trust.registry import POINT_CHECKS
@@ -23,7 +23,7 @@ from specbench_client.trust.registry import POINT_CHECKS
 def summarise_point(
     plan: Plan,
     point: Point,
-    parts: Iterable[pd.DataFrame],
+    parts: Iterable[RecordColumns],
     watch: ClientHealth,
     counters: CounterDeltas | None,
     *,
@@ -42,7 +42,7 @@ def summarise_point(
 def summarise_rows(
     plan: Plan,
     point: Point,
-    rows: pd.DataFrame,
+    rows: Table,
     watch: ClientHealth,
     counters: CounterDeltas | None,
     *,
@@ -51,6 +51,7 @@ def summarise_rows(
     """Summarise one point from its tidy rows; parameters as of `summarise_point`."""
     health = _completed(watch, rows)
     evidence = PointEvidence(plan, point, rows, health, counters)
+    believed = rows.assign(**acceptance_without(rows, refuted_rows(evidence)).columns)
     return PointSummary(
         hash=point.hash,
         arm=point.arm,
@@ -62,7 +63,7 @@ def summarise_rows(
         counts=counts_of(rows),
         window=_window(rows),
         figures=figures_of(
-            SampleRows(without_refuted_acceptance(evidence)),
+            SampleRows(believed),
             plan.arm(point.arm).most_drafts,
             plan.placement.engine_devices,
         ),
@@ -78,7 +79,7 @@ def _findings(evidence: PointEvidence) -> list[Finding]:
     return [finding_of(check.name, result, place) for check in POINT_CHECKS for result in check.evaluate(evidence)]
 
 
-def _window(rows: pd.DataFrame) -> SteadyWindow | None:
+def _window(rows: Table) -> SteadyWindow | None:
     """Return the steady window with its share of the point's duration; None where there is none."""
     window, duration_s = steady_window(rows), _duration_s(rows)
     if window is None or duration_s is None:
@@ -86,7 +87,7 @@ def _window(rows: pd.DataFrame) -> SteadyWindow | None:
     return SteadyWindow(start_ns=int(window.start_ns), end_ns=int(window.end_ns), share=window.length_s / duration_s)
 
 
-def _duration_s(rows: pd.DataFrame) -> float | None:
+def _duration_s(rows: Table) -> float | None:
     """Return the time from the first request sent to the last token; None if nothing was sent or no token arrived."""
     begins, ends = numbers(rows, "sent_ns"), numbers(rows, "last_token_ns")
     if np.isnan(begins).all() or np.isnan(ends).all():
@@ -94,7 +95,7 @@ def _duration_s(rows: pd.DataFrame) -> float | None:
     return float(np.nanmax(ends) - np.nanmin(begins)) / NS_PER_S
 
 
-def _completed(watch: ClientHealth, rows: pd.DataFrame) -> ClientHealth:
+def _completed(watch: ClientHealth, rows: Table) -> ClientHealth:
     """Fill in fields that the client did not measure from the records: duration, steady share, requests in flight."""
     window, duration_s = steady_window(rows), _duration_s(rows)
     computed: dict[str, float] = {}

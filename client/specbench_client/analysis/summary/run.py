@@ -33,7 +33,7 @@ from specbench_client.analysis.estimates.point_rows import (
     RecordParts,
     RoundsLeftOut,
     is_invalid,
-    load_stored_rows,
+    load_rows,
 )
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.stepcost.model import step_costs
@@ -47,7 +47,7 @@ from specbench_client.analysis.summary.cells import (
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.analysis.summary.trends import windows_after_decay
-from specbench_client.column_buffers import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.columns import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.comparison import MISSING_POINTS
@@ -385,7 +385,7 @@ def _evaluate_slot(plan: Plan, slot: _Slot, stored: RunRecords, slo: Slo | None)
 
 def _measured(plan: Plan, arm: Arm, slot: _Slot, stored: RunRecords, slo: Slo | None) -> MeasuredCell:
     points = _points_of(arm, slot)
-    rows = load_stored_rows(plan, points, stored.records, stored.shelves())
+    rows = load_rows(plan, points, stored.records, stored.shelves())
     return MeasuredCell(plan, arm, slot.workload, slot.level, rows, points, slo)
 
 

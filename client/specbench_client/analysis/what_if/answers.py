@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.statistics.row_layout import RowLayout, layout_of
+from specbench_client.columns import TextCodes
 from specbench_client.load.conversations import is_filler
-from specbench_client.metrics.pairing import with_pass_number
+from specbench_client.metrics.pairing import pass_numbers
+from specbench_client.metrics.rows import Table
 
 Tokens = NDArray[np.int64]
 
@@ -58,8 +60,8 @@ class AnswerSet:
     def layout(self) -> RowLayout:
         """Prompts, repeats and categories that the resamples of an interval are drawn from."""
         repeats = np.zeros(self.count, dtype=np.int64) if self.repeats is None else self.repeats
-        rows = {"repeat": repeats, "prompt_id": list(self.ids), "category": pd.Series(self.categories, dtype=object)}
-        return layout_of(pd.DataFrame(rows))
+        texts = {"prompt_id": TextCodes.of(self.ids), "category": TextCodes.of(self.categories)}
+        return layout_of(Table({"repeat": repeats, **texts}))
 
     def of(self, chosen: NDArray[np.bool_]) -> tuple[AnswerSet, Tokens]:
         """Return some of the answers, and the indexes of their positions in the flat arrays of all.
@@ -275,7 +277,10 @@ def measured_answers(records: pd.DataFrame) -> pd.DataFrame:
     `records`: COLUMNS and the column `point`.
     """
     measured = (records["phase"] != RecordPhase.WARMUP.value) & ~records["prompt_id"].map(is_filler).astype(bool)
-    return with_pass_number(records[measured.to_numpy(bool)].reset_index(drop=True))
+    rows = records[measured.to_numpy(bool)].reset_index(drop=True)
+    texts = {name: TextCodes.of(rows[name].tolist()) for name in ("point", "prompt_id", "conversation_id")}
+    columns = {name: rows[name].to_numpy() for name in ("repeat", "intended_ns")}
+    return rows.assign(**{"pass": pass_numbers(Table({**texts, **columns}))})
 
 
 def recorded_answers(rows: pd.DataFrame) -> RecordedAnswers:

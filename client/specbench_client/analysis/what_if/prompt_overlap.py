@@ -120,7 +120,8 @@ def with_arm_speedups(
 
 def _speedup(pairs: Pairs, each: OverlapBin, by_prompt: Mapping[OverlapMeasure, Mapping[str, float]]) -> Figure:
     """Return the speed-up over the pairs of one bin, without an interval if there are too few repeats."""
-    values = np.array([by_prompt[each.by].get(str(name), np.nan) for name in pairs.rows["prompt_id"]], dtype=np.float64)
+    prompts = pairs.rows.codes("prompt_id").by_row
+    values = np.array([by_prompt[each.by].get(name, np.nan) for name in prompts], dtype=np.float64)
     mine = bin_indexes(values) == BIN_EDGES.index(each.low)
     found = paired_speedup(SPEEDUP, pairs.among(np.asarray(mine, dtype=np.bool_)), SEED)
     return (

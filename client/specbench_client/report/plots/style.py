@@ -23,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from specbench_api.outcome.figure import Figure
@@ -123,7 +124,7 @@ def shortened(name: str, most: int = NAME_MAX) -> str:
 def new_panels(titles: Collection[str], height_in: float = 2.7, **options: Any) -> tuple[Canvas, Sequence[Axes]]:
     """Return a figure with a panel for each title, two in a row."""
     across, rows = min(2, len(titles)), math.ceil(len(titles) / 2)
-    canvas = Canvas(figsize=(PANEL_IN * across, height_in * rows), layout="constrained")
+    canvas = Canvas(figsize=(PANEL_IN * across, height_in * rows))
     found = canvas.subplots(rows, across, squeeze=False, **options).ravel()
     for axes, title in zip(found, titles, strict=False):
         axes.set_title(shortened(title, 60))
@@ -205,8 +206,7 @@ def finished(canvas: Canvas, figures: Iterable[Figure | None], *notes: str, defi
     place: Any = "outside upper left"
     canvas.legend(handles.values(), handles, loc=place, ncols=columns, handlelength=2.5, columnspacing=1.2)
     canvas.set_figheight(canvas.get_figheight() + LINE_IN * math.ceil(len(handles) / columns))
-    canvas.draw_without_rendering()
-    canvas.set_layout_engine("none")  # or each output would lay it out again
+    ConstrainedLayoutEngine().execute(canvas)  # once: an engine of the figure would lay it out again for each output
     return Drawing(canvas, " ".join([_caption(known(figures), definition), *filter(None, notes)]))
 
 

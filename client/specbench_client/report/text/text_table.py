@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import pandas as pd
 from rich.cells import cell_len
 from rich.console import JustifyMethod
 from rich.table import Table
@@ -141,8 +142,12 @@ def markdown_code(text: str) -> str:
 
 def spreadsheet(rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows as CSV; no text in it is evaluated as a formula. Numbers stay numbers, missing values are empty."""
-    safe = [{_spreadsheet_cell(name): _spreadsheet_cell(value) for name, value in row.items()} for row in rows]
-    return str(pd.DataFrame(safe).to_csv(index=False))
+    safe = [{spreadsheet_text(name): _spreadsheet_cell(value) for name, value in row.items()} for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in safe for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(safe)
+    return text.getvalue()
 
 
 def _spreadsheet_cell(value: object) -> object:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.record import AcceptanceSource
@@ -15,6 +14,7 @@ from specbench_api.plan.expansion import lossy_arms
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
 from specbench_client.metrics.acceptance import EMITTED_POOLED
+from specbench_client.metrics.rows import Columns, has_text
 from specbench_client.metrics.tidy_frame import Mask, Values, known_sum, numbers, tally
 from specbench_client.trust.acceptance_counters import (
     TOLERATED_PER_ANSWER,
@@ -234,7 +234,7 @@ def _acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
     message = (
         f"the answers contain {_counts(found, 'reported')}, but the engine's own counters {_counts(found, 'counted')}"
     )
-    if (evidence.answered["acceptance_source"] == AcceptanceSource.CHUNKS.value).any():
+    if has_text(evidence.answered, "acceptance_source", AcceptanceSource.CHUNKS.value).any():
         message += "; acceptance inferred from chunks alone is dropped, because a chunk is not one step here"
     only_our_inference = evidence.plan.engine.is_external and bool(is_inferred(evidence.answered).all())
     return [
@@ -301,7 +301,7 @@ def _step_token_mismatch(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=unexplained / made, threshold=MISMATCH_SHARE)]
 
 
-def _delivered(rows: pd.DataFrame) -> Values:
+def _delivered(rows: Columns) -> Values:
     """Tokens of each answer according to its chunks, else to its usage, shape (answers,).
 
     A usage that differs from the chunks is reported by TokenCountMismatch.

@@ -9,6 +9,7 @@ import numpy as np
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.spec.dataset import Source
+from specbench_client.metrics.rows import has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence, RunEvidence
@@ -26,7 +27,7 @@ def _outside(evidence: CellEvidence) -> Iterator[CheckResult]:
     for member in evidence.workload.dataset.members or []:
         if member.output_tokens is None:
             continue
-        tokens = numbers(rows.among((rows["category"] == member.name).to_numpy(np.bool_)), "tokens")
+        tokens = numbers(rows.among(has_text(rows, "category", member.name)), "tokens")
         known = tokens[~np.isnan(tokens)]
         if known.size < ANSWERS_MIN:
             continue

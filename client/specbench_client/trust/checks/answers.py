@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 import scipy
 
 from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Severity
 from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, with_pass_number
-from specbench_client.metrics.rows import Columns, Rows, has_text, iter_pieces, read_columns, text_codes
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, pass_numbers
+from specbench_client.metrics.rows import (
+    Columns,
+    TidyRows,
+    distinct_texts,
+    group_numbers,
+    has_text,
+    join_rows,
+    text_counts,
+)
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence
@@ -30,15 +36,16 @@ def _identical_answers(evidence: PointEvidence) -> CheckResults:
     endpoint is fast and its text is easy to draft. Labels are the legitimate exception: a classifier gives the same
     label to many prompts.
     """
-    rows = steady_rows(evidence.rows)
-    texts = rows["output_sha256"].dropna()
-    if texts.empty:
+    rows = evidence.steady
+    known = rows.among(rows.known("output_sha256"))
+    if not len(known):
         return []
-    same = (rows["output_sha256"] == texts.mode().iloc[0]).to_numpy(np.bool_)
-    prompts, share = int(rows["prompt_id"][same].nunique()), float(same.sum() / len(texts))
+    texts = group_numbers(known.column("output_sha256"))
+    same = known.among(texts == np.bincount(texts).argmax())
+    prompts, share = len(distinct_texts(same, "prompt_id")), len(same) / len(known)
     if prompts <= PROMPTS or share <= SHARE:
         return []
-    tokens = float(np.nanmax(np.append(numbers(rows, "tokens")[same], 0.0)))
+    tokens = float(np.nanmax(np.append(numbers(same, "tokens"), 0.0)))
     message = f"{share:.0%} of the answers, to {prompts} different prompts, are the same text of {tokens:.0f} tokens"
     return [
         CheckResult(Severity.WARNING if tokens > LABEL_TOKENS else Severity.INFO, message, value=share, threshold=SHARE)
@@ -192,25 +199,25 @@ def _temperature_not_applied(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=wrong, threshold=least)]
 
 
-def _compared(rows: Rows, longest: float) -> pd.Series:
+def _compared(rows: TidyRows, longest: float) -> Values:
     """Of each prompt, the share of its first turns of a suitable length that are the same as in the first repeat."""
     inside = steady_rows(rows)
-    repeats = [numbers(piece, "repeat")[_fit(piece, longest)] for piece in iter_pieces(inside)]
+    repeats = [numbers(piece, "repeat")[_fit(piece, longest)] for piece in inside.pieces()]
     earliest = min((float(each.min()) for each in repeats if each.size), default=0.0)
-    each = [_same(read_columns(inside.at(places), _READ), longest, earliest) for (places,) in iter_by_prompt((inside,))]
-    shares: pd.Series = pd.concat(each)
-    return shares
+    each = [_same(inside.at(places), longest, earliest) for (places,) in iter_by_prompt((inside,))]
+    return np.concatenate(each)
 
 
-def _same(rows: pd.DataFrame, longest: float, earliest: float) -> pd.Series:
+def _same(rows: TidyRows, longest: float, earliest: float) -> Values:
     """Like `_compared`, for some prompts, given all of their steady rows; `earliest` is the first repeat."""
-    numbered = with_pass_number(rows)
-    known = numbered[_fit(numbered, longest)]
-    first, others = (known[known["repeat"] == earliest], known[known["repeat"] != earliest])
-    both = others.merge(first, on=["prompt_id", "pass"], suffixes=("", "_first"))
-    same = (both["output_sha256"] == both["output_sha256_first"]).astype(float)
-    shares: pd.Series = same.groupby(both["prompt_id"]).mean()
-    return shares
+    read = rows.table(_READ)
+    known = read.assign(**{"pass": pass_numbers(read)}).among(_fit(read, longest))
+    is_first = numbers(known, "repeat") == earliest
+    first, others = known.among(is_first), known.among(~is_first)
+    at, partner = join_rows(others, first, ["prompt_id", "pass"])
+    same = numbers(others, "output_sha256")[at] == numbers(first, "output_sha256")[partner]
+    prompts = group_numbers(others.column("prompt_id")[at])
+    return np.bincount(prompts, same) / np.bincount(prompts)
 
 
 def _fit(rows: Columns, longest: float) -> Mask:
@@ -278,7 +285,7 @@ def _signs(pairs: Pairs) -> Values:
     sums = sums_by_text(
         pairs.rows, "prompt_id", lambda rows: [numbers(rows, "tokens" + side) for side in (ARM, BASELINE)]
     )
-    mine, theirs = sums.to_numpy(np.float64).reshape(-1, 2).T
+    mine, theirs = np.array([*sums.values()]).reshape(-1, 2).T
     shorter = mine < theirs * (1 - LENGTH_SHARE) - 1
     longer = theirs < mine * (1 - LENGTH_SHARE) - 1
     return np.asarray(longer, dtype=np.float64) - shorter
@@ -298,8 +305,8 @@ def sign_test(more: int, fewer: int) -> float:
 
 
 def _finishes(pairs: Pairs) -> str:
-    counts = pairs.rows["finish_reason" + ARM].dropna().value_counts()
-    named = ", ".join(f"{count} {name}" for name, count in counts.items())
+    counts = text_counts(pairs.rows, "finish_reason" + ARM).most_common()
+    named = ", ".join(f"{count} {name}" for name, count in counts)
     return f" (finish_reason: {named})" if named else ""
 
 
@@ -425,10 +432,7 @@ def _baseline_answers_flawed(evidence: CellEvidence) -> CheckResults:
         return []
     rows = steady_rows(evidence.rows)
     judged = _judged(rows)
-    found: Counter[str] = Counter()
-    for piece in iter_pieces(rows):
-        column = text_codes(piece, "flaw")
-        found.update(str(column.texts[code]) for code in column.codes[column.codes >= 0])
+    found = text_counts(rows, "flaw")
     left_out = (AnswerFlaw.WRONG_ANSWER, AnswerFlaw.NOT_JUDGED)
     flaws = {flaw: count for flaw, count in found.items() if flaw not in left_out}
     share = sum(flaws.values()) / max(judged, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.load import CLIENTS_MAX
@@ -13,7 +12,8 @@ from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, E2E_SENT_MS, NS_PER_MS, TTFT_MS
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.record_lists import BURST_NS
-from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows, tally
+from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.tidy_frame import Values, numbers, tally
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
@@ -85,7 +85,7 @@ def _late_arrivals(evidence: PointEvidence) -> list[CheckResult]:
 
 def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
     """Report the mean, else the percentile, of TTFT or E2E latency that late sends changed most, if it is too much."""
-    rows = steady_rows(evidence.rows)
+    rows = evidence.steady
     late = _send_lateness_ms(evidence, rows)
     found = []
     for measure in (TTFT_MS, E2E_MS):
@@ -111,7 +111,7 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
     return [CheckResult(severity, message, value=excess, threshold=allowed)]
 
 
-def _send_lateness_ms(evidence: PointEvidence, rows: pd.DataFrame) -> Values:
+def _send_lateness_ms(evidence: PointEvidence, rows: Columns) -> Values:
     """Return how late each request was sent through the client's fault, in ms, shape (rows,); NaN if unknown.
 
     Two waits are part of the latency by design and count as 0: that for a slot of load.arrival.maxInFlight, and that
@@ -151,14 +151,14 @@ def _advice(evidence: PointEvidence) -> str:
 
 def _request_ms(evidence: PointEvidence) -> float | None:
     """The median E2E latency of a request, measured at the socket, in ms."""
-    times = E2E_SENT_MS.values(steady_rows(evidence.rows))
+    times = E2E_SENT_MS.values(evidence.steady)
     known = times[~np.isnan(times)]
     return float(np.median(known)) if known.size else None
 
 
 def _gap_ms(evidence: PointEvidence) -> float | None:
     """The median gap between the intended starts of two conversations, in ms."""
-    first = evidence.rows[numbers(evidence.rows, "turn") == 0]
+    first = evidence.rows.among(numbers(evidence.rows, "turn") == 0)
     gaps = np.diff(np.sort(numbers(first, "intended_ns"))) / NS_PER_MS
     return float(np.median(gaps)) if gaps.size else None
 
@@ -255,12 +255,12 @@ def _chunks_coalesced(evidence: PointEvidence) -> CheckResults:
     One step may be sent as several chunks (llama.cpp streams one token per chunk, also with speculation), and these are
     then rightly read together. So chunks count only where they contain more tokens together than one step can emit.
     """
-    rows = steady_rows(evidence.rows)
-    streamed = rows[numbers(rows, "chunks") > 0]
+    rows = evidence.steady
+    streamed = rows.among(numbers(rows, "chunks") > 0)
     return _at_once(evidence, streamed) or _coalesced(evidence, streamed)
 
 
-def _at_once(evidence: PointEvidence, streamed: pd.DataFrame) -> list[CheckResult]:
+def _at_once(evidence: PointEvidence, streamed: Columns) -> list[CheckResult]:
     """Report answers of which at least half arrived in one piece."""
     chunks, largest = numbers(streamed, "chunks"), numbers(streamed, "burst_chunks")
     half = (largest >= HALF * chunks) & (numbers(streamed, "burst_tokens") > _tokens_per_step(evidence))
@@ -276,7 +276,7 @@ def _at_once(evidence: PointEvidence, streamed: pd.DataFrame) -> list[CheckResul
     return [CheckResult(_severity(evidence, sure=True), message, value=share, threshold=ANSWERS_SHARE)]
 
 
-def _coalesced(evidence: PointEvidence, streamed: pd.DataFrame) -> list[CheckResult]:
+def _coalesced(evidence: PointEvidence, streamed: Columns) -> list[CheckResult]:
     """Report chunks with the arrival time of a later one, among groups with more tokens than one step can emit."""
     chunks, most = float(numbers(streamed, "chunks").sum()), _tokens_per_step(evidence)
     tokens, counts = tally(streamed, "coalesced").fields
@@ -330,7 +330,7 @@ def _half_an_answer_ms(evidence: PointEvidence) -> float | None:
 
 
 def _median(evidence: PointEvidence, measure: RequestMetric) -> float | None:
-    times = measure.values(steady_rows(evidence.rows))
+    times = measure.values(evidence.steady)
     known = times[times > 0]
     return float(np.median(known)) if known.size else None
 

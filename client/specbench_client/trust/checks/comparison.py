@@ -12,7 +12,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS
-from specbench_client.metrics.rows import Columns, Rows
+from specbench_client.metrics.rows import Columns, TidyRows
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
@@ -351,13 +351,13 @@ def _throughput_contradicts_speedup(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=ratio, threshold=speedup.value)]
 
 
-def _turns(rows: Rows, streams: int) -> float:
+def _turns(rows: TidyRows, streams: int) -> float:
     """Mean number of steady requests per stream and repeat."""
     inside = steady_rows(rows)
-    return len(inside) / streams / max(1, inside["repeat"].nunique())
+    return len(inside) / streams / max(1, np.unique(numbers(inside, "repeat")).size)
 
 
-def _output_tps(rows: Rows) -> float | None:
+def _output_tps(rows: TidyRows) -> float | None:
     tokens, seconds = window_throughput(rows)
     return float(tokens.sum() / seconds.sum()) if seconds.size else None
 

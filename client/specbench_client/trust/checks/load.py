@@ -8,7 +8,8 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.load import ArrivalProcess
-from specbench_client.metrics.tidy_frame import flags, numbers, steady_rows
+from specbench_client.metrics.rows import text_counts
+from specbench_client.metrics.tidy_frame import flags, numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
@@ -153,12 +154,11 @@ FAILED_SHARE = 0.01
 def _requests_failed(evidence: PointEvidence) -> CheckResults:
     """Requests that failed are not part of the figures, and the remaining ones may be the easy ones."""
     tried = evidence.tried
-    failed = tried[~tried["ok"].to_numpy(bool)]
-    if failed.empty:
+    failed = tried.among(~flags(tried, "ok"))
+    if not len(failed):
         return []
     share = len(failed) / len(tried)
-    classes = failed["error_class"].value_counts()
-    kinds = ", ".join(f"{count} {name}" for name, count in classes.items())
+    kinds = ", ".join(f"{count} {name}" for name, count in text_counts(failed, "error_class").most_common())
     skipped = len(evidence.rows) - len(tried)
     message = f"{len(failed)} of {len(tried)} requests failed ({kinds})"
     message += f", and {skipped} later turns were not sent" if skipped else ""
@@ -234,7 +234,7 @@ def _foreign_traffic(evidence: PointEvidence) -> CheckResults:
     counters, tried = evidence.monotonic_counters, evidence.tried
     counted = numbers(tried, "output_tokens")
     uncounted = flags(tried, "ok") & np.isnan(counted)
-    if counters is None or counters.output_tokens is None or uncounted.any() or tried.empty:
+    if counters is None or counters.output_tokens is None or uncounted.any() or not len(tried):
         return []
     most = evidence.workload.output.max_tokens
     ours = float(np.nansum(counted)) + most * int((~flags(tried, "ok")).sum())
@@ -266,7 +266,7 @@ FOREIGN_TRAFFIC: Check[PointEvidence] = Check(
 
 def _no_steady_state(evidence: PointEvidence) -> CheckResults:
     """Too few requests between ramp and drain for a steady state."""
-    found, required = len(steady_rows(evidence.rows)), _required(evidence)
+    found, required = len(evidence.steady), _required(evidence)
     if found >= required:
         return []
     load = evidence.point.level.words

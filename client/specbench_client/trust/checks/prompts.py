@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_api.spec.dataset import Source
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
-from specbench_client.metrics.rows import Columns, text_codes
-from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows
+from specbench_client.metrics.rows import Columns, repeated_rows
+from specbench_client.metrics.tidy_frame import Mask, Values, numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 
@@ -29,12 +28,13 @@ def _duplicate_prompts(evidence: PointEvidence) -> CheckResults:
     """
     if evidence.workload.sampling.temperature > 0:
         return []
-    rows = steady_rows(evidence.rows)
-    long = rows[(numbers(rows, "turn") == 0) & (numbers(rows, "tokens") >= TOKENS_MIN)]
-    known = long[long["output_sha256"].notna().to_numpy(bool)].drop_duplicates("prompt_id")
-    if known.empty:
+    rows = evidence.steady
+    long = rows.among((numbers(rows, "turn") == 0) & (numbers(rows, "tokens") >= TOKENS_MIN))
+    answered = long.among(long.known("output_sha256"))
+    known = answered.among(~repeated_rows(answered.column("prompt_id")))
+    if not len(known):
         return []
-    share = float(known.duplicated(["input_tokens", "output_sha256"]).mean())
+    share = float(repeated_rows(known.column("input_tokens"), known.column("output_sha256")).mean())
     if share <= DUPLICATE_SHARE:
         return []
     message = (
@@ -265,7 +265,7 @@ def _prompt_cache_hit(evidence: PointEvidence) -> CheckResults:
 def _share(evidence: PointEvidence) -> float | None:
     """The share according to the records of first turns, else to the counters if there are only first turns."""
     rows = evidence.answered
-    first = rows[numbers(rows, "turn") == 0]
+    first = rows.among(numbers(rows, "turn") == 0)
     cached, prompt = numbers(first, "cached_tokens"), numbers(first, "input_tokens")
     known = ~np.isnan(cached) & ~np.isnan(prompt)
     if known.any():
@@ -331,9 +331,8 @@ def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Columns)
     """Return whether each row's prompt has an earlier first turn in the same period, shape (rows,)."""
     order = np.lexsort((sent_ns, repeat))
     first = numbers(rows, "turn")[order] == 0
-    frame = pd.DataFrame({"period": period[order], "prompt": text_codes(rows, "prompt_id").codes[order]})
-    seen = np.zeros(len(rows), dtype=bool)
-    seen[order[first]] = frame[first].duplicated().to_numpy()
+    seen, at = np.zeros(len(rows), dtype=bool), order[first]
+    seen[at] = repeated_rows(period[at], rows.column("prompt_id")[at])
     return seen
 
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.pairing import ARM, BASELINE
-from specbench_client.metrics.rows import Columns, Rows, iter_pieces
+from specbench_client.metrics.rows import Columns, TidyRows, has_text, repeated_rows
 from specbench_client.metrics.tidy_frame import (
     Mask,
     Values,
@@ -99,9 +98,8 @@ def _usage_against_counters(evidence: PointEvidence) -> list[CheckResult]:
     ]
 
 
-def _not_cut(rows: pd.DataFrame) -> Mask:
-    ended: Mask = (rows["finish_reason"] != LENGTH).to_numpy(np.bool_)
-    return ended
+def _not_cut(rows: Columns) -> Mask:
+    return ~has_text(rows, "finish_reason", LENGTH)
 
 
 TOKEN_COUNT_MISMATCH: Check[PointEvidence] = Check(
@@ -150,7 +148,7 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     """Yield each impossible condition, in words, with a mask, shape (rows,). Missing values meet none of them."""
     rows = evidence.rows
     measured = ~flags(rows, "filler")
-    yield "are duplicates", measured & rows.duplicated(["conversation_id", "turn"]).to_numpy(bool)
+    yield "are duplicates", measured & repeated_rows(rows.column("conversation_id"), rows.column("turn"))
     yield f"belong to a repeat other than {evidence.point.repeat}", numbers(rows, "repeat") != evidence.point.repeat
     times = [numbers(rows, name) for name in _IN_ORDER]
     backwards = [earlier - later > BACKWARDS_NS for earlier, later in combinations(times, 2)]
@@ -204,7 +202,7 @@ def _premature_length_stop(evidence: PointEvidence) -> CheckResults:
     rows, tokens = evidence.answered, numbers(evidence.answered, "tokens")
     own = numbers(rows, "max_tokens")
     allowed = np.where(np.isnan(own), evidence.workload.output.max_tokens, own)
-    cut = (rows["finish_reason"] == LENGTH).to_numpy(np.bool_) & (tokens < allowed - OFF_BY)
+    cut = has_text(rows, "finish_reason", LENGTH) & (tokens < allowed - OFF_BY)
     if not cut.any():
         return []
     share = float(cut.mean())
@@ -348,7 +346,7 @@ def _prompt_tokens_differ(evidence: CellEvidence) -> CheckResults:
     if evidence.pairs is None:
         return []
     known, found = 0, list[Values]()
-    for piece in iter_pieces(evidence.pairs.rows):
+    for piece in evidence.pairs.rows.pieces():
         more = numbers(piece, "input_tokens" + ARM) - numbers(piece, "input_tokens" + BASELINE)
         known += int((~np.isnan(more)).sum())
         found.append(more[(more != 0) & ~np.isnan(more)])
@@ -400,7 +398,7 @@ def _same_text_different_token_count(evidence: CellEvidence) -> CheckResults:
     """
     if evidence.pairs is None:
         return []
-    each = [_counts(piece) for piece in iter_pieces(evidence.pairs.rows)]
+    each = [_counts(piece) for piece in evidence.pairs.rows.pieces()]
     answers, ours, base = (float(total) for total in np.sum(each, axis=0))
     share = ours / base - 1 if base else 0.0
     if abs(share) <= SAME_TEXT_SHARE:
@@ -449,12 +447,13 @@ def _bytes_per_token_differ(evidence: CellEvidence) -> CheckResults:
     """
     if evidence.baseline is None or evidence.greedy:
         return []
-    both = _by_prompt(evidence.rows).join(_by_prompt(evidence.baseline), how="inner", rsuffix="_base")
-    if len(both) < PROMPTS_MIN:
+    mine, theirs = _by_prompt(evidence.rows), _by_prompt(evidence.baseline)
+    shared = [prompt for prompt in mine if prompt in theirs]
+    if len(shared) < PROMPTS_MIN:
         return []
-    ours, base = _pooled(both, ""), _pooled(both, "_base")
-    shifts = np.log(numbers(both, "size") / numbers(both, "tokens"))
-    shifts -= np.log(numbers(both, "size_base") / numbers(both, "tokens_base"))
+    sums = np.array([[side[prompt] for prompt in shared] for side in (mine, theirs)])
+    ours, base = (float(total) for total in np.divide(*sums.sum(axis=1).T))
+    shifts = np.subtract(*np.log(sums[:, :, 0] / sums[:, :, 1]))
     error = float(shifts.std(ddof=1) / np.sqrt(shifts.size))
     if abs(ours / base - 1) <= BYTES_SHARE or abs(float(shifts.mean())) <= ERRORS * error:
         return []
@@ -465,20 +464,15 @@ def _bytes_per_token_differ(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=abs(ours / base - 1), threshold=BYTES_SHARE)]
 
 
-def _by_prompt(rows: Rows) -> pd.DataFrame:
-    """Bytes of text and tokens per prompt, summed over the steady answers that have both."""
+def _by_prompt(rows: TidyRows) -> dict[str, Values]:
+    """Bytes of text and tokens of each prompt, shape (2,), summed over the steady answers that have both."""
     sums = sums_by_text(steady_rows(rows), "prompt_id", _size_and_tokens)
-    named = pd.DataFrame(sums.to_numpy(np.float64).reshape(-1, 2), index=sums.index, columns=["size", "tokens"])
-    return named[named["size"] > 0]
+    return {prompt: each for prompt, each in sums.items() if each[0] > 0}
 
 
 def _size_and_tokens(rows: Columns) -> list[Values]:
     tokens = numbers(rows, "tokens")
     return [numbers(rows, "text_bytes"), np.where(tokens > 0, tokens, np.nan)]
-
-
-def _pooled(sums: pd.DataFrame, side: str) -> float:
-    return float(sums["size" + side].sum() / sums["tokens" + side].sum())
 
 
 BYTES_PER_TOKEN_DIFFER: Check[CellEvidence] = Check(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 import scipy
 from numpy.typing import NDArray
 
@@ -15,7 +14,8 @@ from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens
 from specbench_client.metrics.latency import NS_PER_MS
-from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
+from specbench_client.metrics.rows import Columns, group_numbers
+from specbench_client.metrics.tidy_frame import Values, numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
@@ -42,10 +42,10 @@ def _step_time_drift(evidence: PointEvidence) -> CheckResults:
     level = growth is not None and 1 / LEVEL_IN_FLIGHT <= growth <= LEVEL_IN_FLIGHT
     if not evidence.closed and not level:
         return []
-    rows = steady_rows(evidence.rows).sort_values("sent_ns", kind="stable")
+    rows = evidence.steady.at(np.argsort(numbers(evidence.steady, "sent_ns"), kind="stable"))
     what, units = _pace(rows)
     timed = (flow_ms(rows) > 0) & (units > 0)
-    steady, units = rows[timed].reset_index(drop=True), units[timed]
+    steady, units = rows.among(timed), units[timed]
     found = _change(evidence.rows, steady, units, _strata(steady))
     if found is None:
         return []
@@ -61,24 +61,24 @@ def _step_time_drift(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=math.expm1(change), threshold=math.expm1(least))]
 
 
-def _pace(rows: pd.DataFrame) -> tuple[str, Values]:
+def _pace(rows: Columns) -> tuple[str, Values]:
     """The name of the unit of time, and how many units each request has, shape (rows,)."""
     steps = numbers(rows, "steps")
     return ("output token", later_tokens(rows)) if np.isnan(steps).any() else ("decode step", steps)
 
 
-def _strata(rows: pd.DataFrame) -> NDArray[np.intp]:
+def _strata(rows: Columns) -> NDArray[np.intp]:
     """Return which requests take equally long, as far as can be known: a number for each, shape (rows,).
 
     Those of the same turn; with a drafter, also of the same category, because drafts and acceptance depend on it.
     """
     drafting = np.isnan(numbers(rows, "steps")).any() or (numbers(rows, "drafted_tokens") > 0).any()
-    category = rows["category"].fillna("") if drafting else np.zeros(len(rows))
-    return np.asarray(rows.groupby([category, "turn"], dropna=False).ngroup(), dtype=np.intp)
+    turn = rows.column("turn")
+    return group_numbers(rows.column("category"), turn) if drafting else group_numbers(turn)
 
 
 def _change(
-    rows: pd.DataFrame, steady: pd.DataFrame, units: Values, strata: NDArray[np.intp]
+    rows: Columns, steady: Columns, units: Values, strata: NDArray[np.intp]
 ) -> tuple[float, float, float] | None:
     """The change from the first third to the last, what chance explains at most, and what load may; as log ratios.
 
@@ -124,8 +124,9 @@ def _change(
 
 def _within_strata(columns: Values, strata: NDArray[np.intp], units: Values) -> Values:
     """Return the columns without the means of their stratum, weighted for least squares; shape (requests, columns)."""
-    sums = pd.DataFrame(columns * units[:, None]).groupby(strata).transform("sum").to_numpy(np.float64)
-    means = sums / np.bincount(strata, units)[strata, None]
+    sums = np.zeros((int(strata.max()) + 1, columns.shape[1]))
+    np.add.at(sums, strata, columns * units[:, None])
+    means = (sums / np.bincount(strata, units)[:, None])[strata]
     return np.asarray((columns - means) * np.sqrt(units)[:, None], dtype=np.float64)
 
 
@@ -146,7 +147,7 @@ def _without_gains(late: Values, others: Values, pace: Values) -> Values:
     return others
 
 
-def _loads(rows: pd.DataFrame, steady: pd.DataFrame, units: Values, unit_ms: Values) -> Values:
+def _loads(rows: Columns, steady: Columns, units: Values, unit_ms: Values) -> Values:
     """What makes the steps of each steady request longer, relative to the most of any, shape (steady, 2).
 
     Prompt tokens that are computed in a step: few while the prompt cache has them. And tokens whose keys and values it

@@ -1,0 +1,198 @@
+"""Columns of tidy rows: numbers, texts as codes, and short lists stored flat; and where they are between two uses.
+
+An array object per row would cost more than the few numbers of a list, and a text per row more than its code. A column
+of any kind has a length, and `column[at]` selects rows by a mask, by indices or by a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Values = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+RowIndices = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TextCodes:
+    """A column of texts as codes, shape (rows,), −1 for missing, and the texts by code; some may be in no row."""
+
+    codes: RowIndices
+    texts: NDArray[np.object_]
+
+    @classmethod
+    def of(cls, texts: Sequence[str | None]) -> TextCodes:
+        """Return the column of these texts."""
+        known: dict[str, int] = {}
+        codes = (-1 if text is None else known.setdefault(text, len(known)) for text in texts)
+        return cls(np.fromiter(codes, np.int32, len(texts)), np.array([*known], dtype=np.object_))
+
+    @classmethod
+    def joined(cls, columns: Sequence[TextCodes]) -> TextCodes:
+        """Return the columns' rows one after the other, with one code for each text."""
+        texts = columns[0].texts
+        if all(each.texts is texts for each in columns):
+            return cls(np.concatenate([each.codes for each in columns]), texts)
+        known: dict[str, int] = {}
+        codes = np.concatenate([each.numbered(known) for each in columns])
+        return cls(codes, np.array([*known], dtype=np.object_))
+
+    def __len__(self) -> int:
+        return self.codes.size
+
+    def __getitem__(self, at: Any) -> TextCodes:
+        return TextCodes(self.codes[at], self.texts)
+
+    @property
+    def known(self) -> Mask:
+        """Mask, shape (rows,), of the rows that have a text."""
+        return self.codes >= 0
+
+    @property
+    def by_row(self) -> NDArray[np.object_]:
+        """The text of each row, None for missing, shape (rows,)."""
+        return np.array([*self.texts, None], dtype=np.object_)[self.codes]
+
+    def numbered(self, known: dict[str, int]) -> RowIndices:
+        """Return the codes with which `known` numbers the texts; new texts are added to it."""
+        numbers = [known.setdefault(text, len(known)) for text in self.texts]
+        return np.array([*numbers, -1], dtype=np.int32)[self.codes]
+
+
+@dataclass(frozen=True)
+class RaggedColumn:
+    """Lists of numbers, one per row: their `sizes`, shape (rows,), −1 for missing, and all numbers, `flat`.
+
+    The lists of some columns consist of entries of several numbers: an entry of a tally is a value and its count.
+    """
+
+    sizes: RowIndices
+    flat: Array
+
+    @classmethod
+    def of(cls, arrays: Sequence[NDArray[np.number] | None], kind: type[np.number]) -> RaggedColumn:
+        """Return a column from one array of shape (fields, entries) per row, None for missing, stored as `kind`."""
+        sizes = np.array([-1 if each is None else each.size for each in arrays], dtype=np.int32)
+        flat = np.concatenate([np.empty(0), *(each.T.ravel() for each in arrays if each is not None)])
+        return cls(sizes, flat.astype(kind))
+
+    @classmethod
+    def of_entries(
+        cls, fields: NDArray[np.number], owner: NDArray[np.integer], known: Mask, kind: type[np.number]
+    ) -> RaggedColumn:
+        """Return a column from the entries of all rows, sorted by row: shape (fields, entries), stored as `kind`.
+
+        `owner`: the row of each entry; `known`: mask, shape (rows,), of the rows that have a list.
+        """
+        sizes = np.bincount(owner, minlength=known.size) * len(fields)
+        return cls(np.where(known, sizes, -1).astype(np.int32), fields.T.ravel().astype(kind))
+
+    @classmethod
+    def joined(cls, columns: Sequence[RaggedColumn]) -> RaggedColumn:
+        """Return the columns' rows one after the other."""
+        return cls(np.concatenate([each.sizes for each in columns]), np.concatenate([each.flat for each in columns]))
+
+    def __len__(self) -> int:
+        return self.sizes.size
+
+    def __getitem__(self, at: Any) -> RaggedColumn:
+        counts = np.maximum(self.sizes, 0)
+        starts, counts = (np.cumsum(counts) - counts)[at], counts[at]
+        places = np.arange(int(counts.sum())) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        return RaggedColumn(self.sizes[at], self.flat[places])
+
+    @property
+    def known(self) -> Mask:
+        """Mask, shape (rows,), of the rows that have a list."""
+        return self.sizes >= 0
+
+    def entries(self, fields: int) -> RaggedEntries:
+        """Return the entries of all rows, which have `fields` numbers each."""
+        counts = np.maximum(self.sizes, 0) // fields
+        owner = np.repeat(np.arange(self.sizes.size, dtype=np.int32), counts)
+        return RaggedEntries(self.flat.reshape(-1, fields).T, owner, self.known)
+
+
+@dataclass(frozen=True)
+class RaggedEntries:
+    """All rows of a ragged column: `fields`, shape (fields, entries), and the row of each entry, `owner`."""
+
+    fields: NDArray[np.number]
+    owner: RowIndices
+    known: Mask
+    """Mask, shape (rows,), of the rows that have a list."""
+
+    def sums(self, weights: NDArray[np.number]) -> Values:
+        """Return the sum of the weights of each row's entries, shape (rows,); NaN for rows without a list."""
+        return np.where(self.known, np.bincount(self.owner, weights, self.known.size), np.nan)
+
+    def arrays(self) -> list[Values | None]:
+        """Return each row's array, shape (fields, entries); None for missing."""
+        ends = np.cumsum(np.bincount(self.owner, minlength=self.known.size))
+        pieces = np.split(self.fields.astype(np.float64), ends[:-1], axis=1) if self.known.size else []
+        return [piece if there else None for piece, there in zip(pieces, self.known, strict=True)]
+
+
+Column = Array | TextCodes | RaggedColumn
+
+
+def join_columns(columns: Iterator[Column], rows: int) -> Column:
+    """Return columns of one kind, at least one, as one column of this number of rows."""
+    first = next(columns)
+    if len(first) == rows:
+        return first
+    if isinstance(first, TextCodes | RaggedColumn):
+        return first.joined([first, *columns])  # type: ignore[list-item]  # all are of one kind
+    values = np.empty(rows, dtype=first.dtype)
+    fill(values, chain([first], columns))  # type: ignore[arg-type]
+    return values
+
+
+def fill(values: Array, pieces: Iterable[Array]) -> None:
+    """Write the pieces into the array, one after the other; concatenation would hold all of them twice."""
+    start = 0
+    for piece in pieces:
+        values[start : start + piece.size] = piece
+        start += piece.size
+
+
+class ColumnHandle(Protocol):
+    """A stored array."""
+
+    def read(self) -> Array:
+        """Return the array; the caller must not write to it."""
+        ...
+
+
+class ColumnStore(Protocol):
+    """Stores arrays. The data is deleted with the last of its handles."""
+
+    def put(self, values: Array) -> ColumnHandle:
+        """Store a one-dimensional array of numbers or booleans."""
+        ...
+
+
+@dataclass(frozen=True)
+class _InMemoryArray:
+    values: Array
+
+    def read(self) -> Array:
+        return self.values
+
+
+class MemoryColumnStore:
+    """Keeps arrays in memory."""
+
+    def put(self, values: Array) -> ColumnHandle:
+        return _InMemoryArray(np.ascontiguousarray(values))
+
+
+ColumnStoreFactory = Callable[[], ColumnStore]
+"""Creates a column store for the rows of one arm at one workload and load."""

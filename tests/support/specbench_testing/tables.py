@@ -1,0 +1,58 @@
+"""Tables of tidy rows in tests: made of data frames, and compared column by column."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from specbench_client.columns import Array, Column, RaggedColumn, TextCodes
+from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs
+from specbench_client.metrics.rows import Table
+
+
+def table_of(frame: pd.DataFrame) -> Table:
+    """Return the table with the columns of a data frame, of which those that are no numbers are texts."""
+    return Table({str(name): _column(frame[name]) for name in frame})
+
+
+def _column(series: pd.Series) -> Column:
+    if pd.api.types.is_numeric_dtype(series):
+        return series.to_numpy()
+    return TextCodes.of(series.astype(object).where(series.notna(), None).tolist())
+
+
+def pairs_of_frame(frame: pd.DataFrame) -> Pairs:
+    """Return pairs, one for each row of a data frame with the columns of both sides, each with its side's suffix."""
+    shared = [name for name in ("repeat", "prompt_id", "turn") if name in frame]
+    own = (
+        {name: name.removesuffix(side) for name in map(str, frame) if name.endswith(side)} for side in (ARM, BASELINE)
+    )
+    arm, baseline = (table_of(frame[[*shared, *names]].rename(columns=names)) for names in own)
+    at, unknown = np.arange(len(frame), dtype=np.int32), np.zeros(len(frame))
+    return Pairs(JoinedRows(arm, baseline, at, at, np.zeros_like(at), unknown), len(frame), 0)
+
+
+def arrays_of(column: Column) -> list[Array]:
+    """Return the arrays that a column consists of; of a column of texts, the texts of the rows."""
+    if isinstance(column, TextCodes):
+        return [column.by_row]
+    return [column.sizes, column.flat] if isinstance(column, RaggedColumn) else [column]
+
+
+def assert_same_table(found: Table, expected: Table) -> None:
+    """Fail if columns, their types or their values differ; missing values are equal."""
+    assert list(found.columns) == list(expected.columns)
+    for name, column in found.columns.items():
+        for mine, other in zip(arrays_of(column), arrays_of(expected.column(name)), strict=True):
+            assert mine.dtype == other.dtype, name
+            np.testing.assert_array_equal(mine, other, err_msg=name)
+
+
+def filled(rows: Table, **values: float | str | None) -> Table:
+    """Return the rows with the same value in a whole column: a number, or a text or None."""
+    return rows.assign(
+        **{
+            name: np.full(len(rows), value) if isinstance(value, float) else TextCodes.of([value] * len(rows))
+            for name, value in values.items()
+        }
+    )
