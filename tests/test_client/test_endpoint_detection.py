@@ -293,7 +293,7 @@ async def failure_of(url: str, headers: Mapping[str, str] | None = None, **optio
     return str(caught.value)
 
 
-@pytest.mark.parametrize("url", [f"http://localhost:{free_port()}", "http://engine.invalid:8000"])
+@pytest.mark.parametrize("url", [f"http://localhost:{free_port()}", "http://engine.invalid:8000"], ids=["port", "host"])
 async def test_unreachable_server(url: str) -> None:
     assert (await failure_of(url)).endswith(f"start the engine, or correct the host and port of {url}")
 
