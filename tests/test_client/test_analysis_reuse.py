@@ -16,6 +16,7 @@ from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.reuse import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
 from specbench_client.report.text.text_table import with_interval
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -37,9 +38,7 @@ def drafting_cell(summary: RunSummary) -> Cell:
 
 
 def reuse_of(summary: RunSummary) -> Reuse:
-    found = drafting_cell(summary).reuse
-    assert found is not None
-    return found
+    return present(drafting_cell(summary).reuse)
 
 
 def lost(summary: RunSummary) -> list[tuple[str | None, Severity]]:
@@ -100,9 +99,7 @@ def test_figures_of_reuse_are_those_of_the_world(lost_run: RunSummary) -> None:
     assert found.baseline_hit_share.value == pytest.approx(0.8, abs=0.005)
     assert found.computed_ratio.value == pytest.approx(4.0, rel=0.02)
     for figure in (found.hit_share, found.baseline_hit_share, found.computed_ratio):
-        assert figure.value is not None
-        assert figure.interval is not None
-        assert figure.interval.low <= figure.value <= figure.interval.high
+        assert present(figure.interval).low <= present(figure.value) <= present(figure.interval).high
 
 
 def test_requests_with_more_cached_than_prompt_tokens_are_left_out() -> None:
@@ -142,8 +139,7 @@ def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:
 
 def test_reports_begin_with_the_net_speedup_and_have_tables_by_turn_and_depth(lost_run: RunSummary) -> None:
     cell, found = drafting_cell(lost_run), reuse_of(lost_run)
-    assert cell.end_to_end is not None
-    net = with_interval(cell.end_to_end.speedup)
+    net = with_interval(present(cell.end_to_end).speedup)
     line = f"Net {net.replace(' [', 'x [')} (20% of the prompt tokens from the cache, 80% of the baseline's)"
     assert line in markdown(LOST.plan, lost_run).partition("\n|")[0]
     page = render_html(LOST.plan, lost_run)

@@ -11,6 +11,7 @@ from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.report.text.text_table import with_interval
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import CREATED, Corruptions, SyntheticRun, point_of, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -32,13 +33,10 @@ def test_known_speedup_is_inside_the_interval() -> None:
     length, rate = found.figures["acceptance_length_emitted_pooled"].value, found.tpot_speedup
     assert length is not None
     assert rate is not None
-    assert rate.interval is not None
-    assert rate.interval.low < length * 10 / 12 < rate.interval.high
+    assert present(rate.interval).low < length * 10 / 12 < present(rate.interval).high
     assert rate.value == pytest.approx(length * 10 / 12, rel=0.01)
     assert found.speedup is not None
-    assert found.speedup.value is not None
-    assert rate.value is not None
-    assert found.speedup.value < rate.value, "drafting does not speed up the prefill"
+    assert present(found.speedup.value) < present(rate.value), "drafting does not speed up the prefill"
 
 
 def test_cells_are_sorted_by_load_with_the_baseline_first() -> None:
@@ -104,8 +102,7 @@ def test_arm_with_a_missing_point_is_compared_in_its_other_repeats() -> None:
     summary = run_of_world(QUIET, Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 1)))
     found = cell(summary, "ngram")
     assert len(found.points) == 2
-    assert found.speedup is not None
-    assert "80 pairs" in found.speedup.definition
+    assert "80 pairs" in present(found.speedup).definition
     assert [finding.check for finding in summary.findings] == ["MissingPoints"]
 
 
@@ -156,10 +153,8 @@ def test_prompts_without_a_category_are_in_no_category() -> None:
 
 
 def test_interval_of_one_repeat_states_its_limitation() -> None:
-    found = cell(run_of_world(SyntheticRun(prompts=24, repeats=1)), "ngram").speedup
-    assert found is not None
-    assert found.interval is not None
-    assert "one repeat" in found.interval.method
+    found = present(cell(run_of_world(SyntheticRun(prompts=24, repeats=1)), "ngram").speedup)
+    assert "one repeat" in present(found.interval).method
 
 
 def test_sampled_conversations_are_compared_in_their_first_turns() -> None:
@@ -168,16 +163,14 @@ def test_sampled_conversations_are_compared_in_their_first_turns() -> None:
 
     world = SyntheticRun(prompts=24, turns=2, temperature=1.0)
     summary = run_of_world(world, Corruptions(records=other_words))
-    found = cell(summary, "ngram").speedup
-    assert found is not None
+    found = present(cell(summary, "ngram").speedup)
     assert "72 later turns unpaired" in found.definition
     assert [finding.check for finding in summary.findings] == ["UnpairedRequests"]
     assert summary.trustworthy
 
 
 def test_identical_conversations_are_compared_in_all_turns() -> None:
-    found = cell(run_of_world(SyntheticRun(prompts=24, turns=2)), "ngram").speedup
-    assert found is not None
+    found = present(cell(run_of_world(SyntheticRun(prompts=24, turns=2)), "ngram").speedup)
     assert "144 pairs" in found.definition
 
 
@@ -196,6 +189,5 @@ def test_two_prompts_give_no_interval() -> None:
     drafted = next(cell for cell in run_of_world(SyntheticRun(prompts=2)).cells if cell.arm == "ngram")
     assert drafted.figures["acceptance_rate"].n == 2
     assert drafted.figures["acceptance_rate"].interval is None
-    assert drafted.speedup is not None
-    assert drafted.speedup.interval is None
+    assert present(drafted.speedup).interval is None
     assert with_interval(drafted.figures["acceptance_rate"]).endswith("(2 prompts: no interval)")

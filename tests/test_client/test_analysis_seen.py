@@ -10,6 +10,7 @@ from specbench_client.analysis.summary.run import SHOWN_FACTS, arm_environments
 from specbench_client.report.html import render_html
 from specbench_client.report.text.applicability import ArmEnvironmentRow, arm_environment_rows
 from specbench_testing.observed_launches import observed_launch
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -23,8 +24,7 @@ def rows(*launches: object) -> dict[str, ArmEnvironment]:
 
 
 def kv_cache_lost(row: ArmEnvironment) -> float | None:
-    assert row.kv_cache_lost is not None
-    return row.kv_cache_lost.value
+    return present(row.kv_cache_lost).value
 
 
 def test_launched_arms_have_one_row_in_plan_order() -> None:
@@ -49,8 +49,7 @@ def test_values_that_vary_between_launches_are_reported_as_median() -> None:
     assert found["none"].facts[KV].value == 1000
     assert found["none"].facts[KV].source == "a witness; the median of 3 launches"
     assert kv_cache_lost(found["ngram"]) == pytest.approx(0.5)
-    assert found["ngram"].kv_cache_lost is not None
-    assert found["ngram"].kv_cache_lost.n == 3
+    assert present(found["ngram"].kv_cache_lost).n == 3
 
 
 @pytest.mark.parametrize(("baseline", "arm"), [(None, 750), (1000, None), (0, 0)])

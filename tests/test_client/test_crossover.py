@@ -21,6 +21,7 @@ from specbench_client.analysis.curves.crossover import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.log_ratio import LogRatio
+from specbench_testing.present import present
 from specbench_testing.speedup_experiment import SpeedupExperiment
 
 TRUTH = 20.0
@@ -41,9 +42,7 @@ def test_known_crossover_is_found_with_its_interval() -> None:
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value == pytest.approx(TRUTH, rel=0.2)
     assert found.interval is not None
-    assert found.interval.low is not None
-    assert found.interval.high is not None
-    assert found.interval.low < TRUTH < found.interval.high
+    assert present(found.interval.low) < TRUTH < present(found.interval.high)
     assert found.at.interval is not None
     assert [each.falls for each in found.crossings] == [True]
     assert found.message.startswith("falls to 1 at concurrency ")
@@ -64,8 +63,7 @@ def test_known_crossover_is_found_with_its_interval() -> None:
 def test_interval_covers_the_truth_at_its_level(world: SpeedupExperiment) -> None:
     covered = 0
     for seed in range(200):
-        interval = answer(world, seed).interval
-        assert interval is not None
+        interval = present(answer(world, seed).interval)
         covered += (interval.low or 0) <= TRUTH <= (interval.high or np.inf)
     assert 0.90 <= covered / 200 <= 0.99
 
@@ -85,11 +83,9 @@ def test_launches_that_are_slow_at_all_loads_are_not_independent_noise() -> None
 
 @pytest.mark.parametrize(("last", "truth"), [(1.2, 0.4), (2.0, 0.0), (2.5, -0.25)])
 def test_loss_from_the_first_load_to_the_last_has_an_interval(last: float, truth: float) -> None:
-    found = answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: last}, prompts=200)).lost
-    assert found is not None
-    assert found.interval is not None
+    found = present(answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: last}, prompts=200)).lost)
     assert found.value == pytest.approx(truth, abs=0.05)
-    assert found.interval.low < truth < found.interval.high
+    assert present(found.interval).low < truth < present(found.interval).high
     assert found.definition.startswith("Share of the speed-up that is lost from concurrency 1 to concurrency 64")
 
 
@@ -97,10 +93,8 @@ def test_loss_from_the_first_load_to_the_last_has_an_interval(last: float, truth
 def test_interval_of_the_loss_covers_the_truth_at_its_level() -> None:
     world, covered = SpeedupExperiment({1.0: 2.0, 64.0: 1.5}, repeats=5, launch_noise=0.02, run_noise=0.02), 0
     for seed in range(200):
-        found = answer(world, seed).lost
-        assert found is not None
-        assert found.interval is not None
-        covered += found.interval.low <= 0.25 <= found.interval.high
+        found = present(answer(world, seed).lost)
+        covered += present(found.interval).low <= 0.25 <= present(found.interval).high
     assert 0.90 <= covered / 200 <= 0.99
 
 
@@ -111,16 +105,14 @@ def test_one_load_has_no_loss() -> None:
 def test_speedup_that_stays_above_1_has_no_crossover() -> None:
     found = answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: 1.3}))
     assert (found.kind, found.at.value, found.at.interval) == (CrossoverKind.NOT_REACHED, None, None)
-    assert found.interval is not None
-    assert (found.interval.low, found.interval.high) == (64.0, None)
+    assert (present(found.interval).low, present(found.interval).high) == (64.0, None)
     assert found.message == "crossover not reached up to concurrency 64: above 1 all the way (95%: beyond 64)"
 
 
 def test_crossover_interval_is_open_if_the_last_speedup_is_near_1() -> None:
     found = answer(SpeedupExperiment({1.0: 1.6, 8.0: 1.3, 64.0: 1.01}, run_noise=0.03))
     assert found.interval is not None
-    assert found.interval.low is not None
-    assert 8 < found.interval.low < 64
+    assert 8 < present(found.interval.low) < 64
     assert found.interval.high is None
     assert "or more, perhaps beyond 64" in found.message
 
@@ -128,8 +120,7 @@ def test_crossover_interval_is_open_if_the_last_speedup_is_near_1() -> None:
 def test_crossover_of_a_slow_arm_is_below_the_smallest_load() -> None:
     found = answer(SpeedupExperiment({1.0: 0.8, 8.0: 0.6}))
     assert found.kind is CrossoverKind.BELOW_SMALLEST
-    assert found.interval is not None
-    assert (found.interval.low, found.interval.high) == (None, 1.0)
+    assert (present(found.interval).low, present(found.interval).high) == (None, 1.0)
     assert found.message.endswith("(95%: below 1)")
 
 

@@ -17,6 +17,7 @@ from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.documents.prices import Prices
 from specbench_testing.decision_summaries import TOKENS, Given, plan_of, summary_of
+from specbench_testing.present import present
 
 ON_GPUS = plan_of(placement={"gpus": 4})
 PRICE = Prices(gpu_hour={"*": 2.5})
@@ -33,8 +34,7 @@ def candidate_of(found: Recommendation, arm: str) -> Candidate:
 
 def value(candidate: Candidate, name: str) -> float:
     figure = candidate.figures[name]
-    assert figure.value is not None
-    return figure.value
+    return present(figure.value)
 
 
 def test_cost_is_the_price_of_an_hour_over_its_requests() -> None:
@@ -56,8 +56,7 @@ def test_cost_is_the_price_of_an_hour_over_its_requests() -> None:
 def test_cost_interval_is_the_inverted_throughput_interval() -> None:
     rate = candidate_of(decide(*CELLS), "none").figures["cost_per_request"]
     assert rate.interval is not None
-    assert rate.value is not None
-    assert rate.interval.low < rate.value < rate.interval.high
+    assert rate.interval.low < present(rate.value) < rate.interval.high
     assert rate.interval.high == pytest.approx(10 / (3600 * 0.97), rel=0.001)
 
 
@@ -98,8 +97,7 @@ def test_arms_with_different_best_loads_are_compared_at_their_own_costs() -> Non
     cells += [Given("eagle3", load, tps=tps, gain=1.5, tpot=20) for load, tps in ((8, 450), (32, 900))]
     (choice,) = decide(*cells, targets=(SloTarget(metric="tpot_ms", limit_ms=30),)).choices
     assert (choice.arm, choice.load, choice.baseline_load) == ("eagle3", "32", "8")
-    assert choice.gain is not None
-    assert choice.gain.value == pytest.approx(3)
+    assert present(choice.gain).value == pytest.approx(3)
 
 
 def test_price_is_looked_up_by_the_observed_gpu_product() -> None:

@@ -32,6 +32,7 @@ from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.drift_requests import hash_order
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun
 
 pytestmark = pytest.mark.runs
@@ -103,8 +104,7 @@ def test_worse_drafter_is_the_reported_cause_with_its_time() -> None:
     assert (report.alarm, report.cause) == (True, DriftCause.DRAFTER)
     assert all(chart.alarm_at is not None and 300 < chart.alarm_at < 400 for chart in report.charts)
     assert {chart.direction for chart in report.charts} == {"lower"}
-    assert report.charts[0].alarm_time is not None
-    assert report.charts[0].alarm_time.startswith("2023-11-14T22:")
+    assert present(report.charts[0].alarm_time).startswith("2023-11-14T22:")
     assert "cause: drafter" in report.headline
 
 
@@ -112,8 +112,7 @@ def test_changed_traffic_is_reported_as_mix() -> None:
     report = drift_report(REFERENCE, requests(2, 600, shares=(0.1, 0.9)), DriftOptions())
     assert (report.alarm, report.cause) == (True, DriftCause.MIX)
     change = report.changes[0]
-    assert change.drafter.interval is not None
-    assert change.drafter.interval.low <= 0 <= change.drafter.interval.high
+    assert present(change.drafter.interval).low <= 0 <= present(change.drafter.interval).high
     assert [each.category for each in change.categories] == ["chat", "code"]
 
 
@@ -156,8 +155,7 @@ def test_kitagawas_parts_match_a_calculation_by_hand() -> None:
 
 def test_new_category_counts_as_mix() -> None:
     then = pd.concat([log(1, 300, (0.0, 1.0))])
-    change = decompose_change(request_log("a", then).table, requests(2, 300).table, LENGTH, 0)
-    assert change is not None
+    change = present(decompose_change(request_log("a", then).table, requests(2, 300).table, LENGTH, 0))
     (code,) = [each for each in change.categories if each.category == "code"]
     assert (code.reference, code.drafter) == (None, 0.0)
     assert code.mix > 0
@@ -176,10 +174,8 @@ def test_clustered_ratio_intervals_cover_the_truth() -> None:
         table = pd.DataFrame(
             {"accepted_tokens": accepted, "drafted_tokens": drafted, "steps": 30.0, "prompt_id": prompts}
         )
-        figure = pooled_acceptance(table, RATE)
-        assert figure is not None
-        assert figure.interval is not None
-        inside.append(figure.interval.low <= 0.6 <= figure.interval.high)
+        figure = present(pooled_acceptance(table, RATE))
+        inside.append(present(figure.interval).low <= 0.6 <= present(figure.interval).high)
     assert 0.91 <= np.mean(inside) <= 0.985
 
 
@@ -215,8 +211,7 @@ def test_windows_are_counts_of_requests_or_durations() -> None:
 def test_change_shown_only_by_the_interval_is_explained() -> None:
     few = drift_report(requests(1, 1000), requests(2, 30, worse=0.88), DriftOptions())
     assert not few.alarm
-    assert few.changes[0].change.interval is not None
-    assert few.changes[0].change.interval.high < 0
+    assert present(few.changes[0].change.interval).high < 0
     explanations = [limit for limit in few.limits if limit.startswith("No chart passed its limit")]
     assert [("the whole change" in limit, "a longer current log decides" in limit) for limit in explanations] == [
         (True, True)

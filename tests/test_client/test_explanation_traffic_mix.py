@@ -22,6 +22,7 @@ from specbench_client.analysis.explanation.traffic_mix import (
 from specbench_client.cli import exit_code
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_testing.local_results import store_results
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun
 
 pytestmark = pytest.mark.runs
@@ -52,9 +53,7 @@ def pairs_of(truth: dict[str, tuple[int, int, float, float]], prompts: int = 12,
 
 
 def projected(pairs: Pairs, given: dict[str, float]) -> MixEstimate:
-    estimate = project_mix(pairs, given, seed=1)
-    assert estimate is not None
-    return estimate
+    return present(project_mix(pairs, given, seed=1))
 
 
 @pytest.mark.parametrize(("column", "broken"), [("last_token_ns", -1e15), ("tokens", 0.0)])
@@ -96,8 +95,11 @@ def test_measured_mix_predicts_the_measured_speedup(prompts: int, noise: float) 
     pairs = pairs_of(TRUTH, prompts, noise)
     estimate, measured = projected(pairs, {"code": 0.5, "chat": 0.5}), paired_speedup(SPEEDUP, pairs, 1).figure
     assert estimate.speedup.value == pytest.approx(measured.value)
-    assert estimate.speedup.interval is not None
-    assert estimate.speedup.interval.low <= (estimate.speedup.value or 0) <= estimate.speedup.interval.high
+    assert (
+        present(estimate.speedup.interval).low
+        <= (estimate.speedup.value or 0)
+        <= present(estimate.speedup.interval).high
+    )
 
 
 def experiment(seed: int) -> Pairs:
@@ -125,16 +127,14 @@ def experiment(seed: int) -> Pairs:
 def test_mix_interval_covers_the_truth_at_its_nominal_rate() -> None:
     truth, draws, held = (0.8 * 400 + 0.2 * 3000) / (0.8 * 200 + 0.2 * 2400), 300, 0
     for seed in range(draws):
-        bounds = projected(experiment(seed), {"code": 0.8, "chat": 0.2}).speedup.interval
-        assert bounds is not None
+        bounds = present(projected(experiment(seed), {"code": 0.8, "chat": 0.2}).speedup.interval)
         held += bounds.low <= truth <= bounds.high
     assert 0.91 <= held / draws <= 0.98, held / draws
 
 
 def test_token_shares_convert_to_request_shares() -> None:
     pairs = pairs_of(TRUTH)
-    given = request_shares(normalized_shares({"code": 1, "chat": 1}), pairs)
-    assert given is not None
+    given = present(request_shares(normalized_shares({"code": 1, "chat": 1}), pairs))
     assert given == pytest.approx({"code": 5 / 6, "chat": 1 / 6})
     assert [each.tokens_share for each in projected(pairs, given).categories] == pytest.approx([0.5, 0.5])
 

@@ -24,6 +24,7 @@ from specbench_client.metrics.catalog import CACHED_SHARE, INPUT_TOKENS, MEASURE
 from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric, RequestMetric
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window, window_throughput, window_tokens
 from specbench_client.metrics.tidy_frame import tidy
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record
 
 
@@ -287,8 +288,7 @@ def streams(**edits: object) -> pd.DataFrame:
 
 def test_throughput_counts_all_tokens_in_the_steady_window() -> None:
     rows = streams()
-    window = steady_window(rows)
-    assert window is not None
+    window = present(steady_window(rows))
     assert (window.start_ns, window.end_ns) == (ms(40), ms(140))
     assert window_tokens(rows, window) == 7 + 10 + 2
     assert mean_in_flight(rows, window) == pytest.approx((60 + 100 + 20) / 100)
@@ -296,8 +296,7 @@ def test_throughput_counts_all_tokens_in_the_steady_window() -> None:
 
 def test_missing_tokens_per_chunk_are_spread_evenly() -> None:
     uncounted = streams(chunk_tokens=None, output_tokens=20)
-    window = steady_window(uncounted)
-    assert window is not None
+    window = present(steady_window(uncounted))
     assert window_tokens(uncounted, window) == pytest.approx(2 * (7 + 10 + 2))
 
 
@@ -314,8 +313,7 @@ def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
 
 def test_answer_without_chunks_counts_at_its_end() -> None:
     whole = streams(chunk_ns=None, chunk_tokens=None, first_token_ns=None)
-    window = steady_window(whole)
-    assert window is not None
+    window = present(steady_window(whole))
     assert window_tokens(whole, window) == 10 + 10, (
         "the ramp's answer ends inside, at 100 ms; the drain's ends after it, at 220 ms"
     )

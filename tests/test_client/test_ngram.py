@@ -14,6 +14,7 @@ from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer, Ngr
 from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
 from specbench_client.analysis.what_if.policies import Pricing
 from specbench_client.analysis.what_if.prompt_overlap import prompt_overlap
+from specbench_testing.present import present
 
 ids = st.lists(st.integers(0, 2), max_size=30)
 
@@ -38,8 +39,7 @@ def test_every_position_has_the_drafts_of_the_definition(
     found = replay_lookup(prompt, output, lookup)
     for position in range(1, len(output)):
         expected = reference_drafts(prompt + output[:position], lookup)
-        assert found.proposed is not None
-        assert found.proposed[position] == len(expected)
+        assert present(found.proposed)[position] == len(expected)
         rest = output[position:]
         same = [draft == token for draft, token in zip(expected, rest, strict=False)]
         accepted = same.index(False) if False in same else len(same)
@@ -52,16 +52,14 @@ def test_longest_suffix_wins_and_then_the_earliest_match() -> None:
     prompt = [2, 3, 9, 9, 1, 2, 3, 8, 7, 5]
     output = [1, 2, 3, 8, 7, 6]
     found = replay_lookup(prompt, output, NgramLookup(2, 3, 5))
-    assert found.proposed is not None
-    assert found.proposed.tolist() == [0, 0, 5, 5, 5, 5]
+    assert present(found.proposed).tolist() == [0, 0, 5, 5, 5, 5]
     assert found.accepted.tolist() == [0, 0, 3, 2, 1, 0]
     assert replay_lookup(prompt, output, NgramLookup(2, 2, 5)).accepted.tolist()[3] == 0
 
 
 def test_drafts_end_at_the_end_of_the_context() -> None:
     found = replay_lookup([1, 2], [1, 2, 1, 2, 1, 2], NgramLookup(2, 2, 20))
-    assert found.proposed is not None
-    assert found.proposed.tolist() == [0, 0, 2, 2, 4, 4]
+    assert present(found.proposed).tolist() == [0, 0, 2, 2, 4, 4]
     assert found.accepted.tolist() == [0, 0, 2, 2, 2, 1]
 
 

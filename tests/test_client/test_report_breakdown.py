@@ -15,6 +15,7 @@ from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
 from specbench_client.report.text.breakdown import DIMENSIONS, slices_dimensions, slices_markdown
 from specbench_client.report.text.cells import csv, markdown
+from specbench_testing.present import present
 from specbench_testing.summary_variants import invalid
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
@@ -55,12 +56,10 @@ def test_every_dimension_has_a_row_per_class_and_cell() -> None:
 
 def test_row_has_the_sample_size_and_the_interval_of_its_class() -> None:
     (table,) = slices_dimensions(summary(), ["position"])
-    ngram = summary().cells[1].breakdown
-    assert ngram is not None
+    ngram = present(summary().cells[1].breakdown)
     first = ngram.by_position[0]
     figure = first.figures["acceptance_length_emitted_pooled"]
-    assert figure.interval is not None
-    expected = f"{figure.value:.2f} [{figure.interval.low:.2f}, {figure.interval.high:.2f}]"
+    expected = f"{figure.value:.2f} [{present(figure.interval).low:.2f}, {present(figure.interval).high:.2f}]"
     assert table.table.rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", expected)
 
 

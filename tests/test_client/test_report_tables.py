@@ -14,6 +14,7 @@ from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
 from specbench_api.spec.engine import EngineKind
 from specbench_client.report.text.cells import cells_table, csv, markdown, speedup_text, terminal_columns
 from specbench_client.report.text.text_table import rich_table
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -86,8 +87,7 @@ def test_every_summary_can_be_shown(made: Callable[[], RunSummary]) -> None:
 def test_terminal_shows_speedup_with_interval_and_headline() -> None:
     text, found = on_screen(plain(), 200), plain().cells[1].speedup
     assert found is not None
-    assert found.interval is not None
-    assert f"{found.value:.2f} [{found.interval.low:.2f}, {found.interval.high:.2f}]" in text
+    assert f"{found.value:.2f} [{present(found.interval).low:.2f}, {present(found.interval).high:.2f}]" in text
     assert f"{found.value:.2f}x" in plain().headline
 
 
@@ -154,8 +154,9 @@ def test_speedup_compatible_with_1_is_called_indistinguishable() -> None:
 
 def test_speedup_not_significant_after_correction_is_called_unclear() -> None:
     cell = plain().cells[1]
-    assert cell.claims is not None
-    lucky = cell.model_copy(update={"claims": cell.claims.model_copy(update={"overall": SpeedupConclusion.UNCLEAR})})
+    lucky = cell.model_copy(
+        update={"claims": present(cell.claims).model_copy(update={"overall": SpeedupConclusion.UNCLEAR})}
+    )
     assert speedup_text(lucky, lucky.speedup).endswith("] unclear")
     assert speedup_text(lucky, lucky.tpot_speedup).endswith("]"), "only the speed-up has a conclusion"
     assert speedup_text(cell, cell.speedup).endswith("]")
@@ -184,8 +185,7 @@ def test_csv_has_one_row_per_cell_and_empty_missing_values() -> None:
     baseline, ngram = rows.iloc[0], rows.iloc[1]
     assert pd.isna(baseline["speedup"])
     assert pd.isna(baseline["acceptance_rate"])
-    measured = plain().cells[1].speedup
-    assert measured is not None
+    measured = present(plain().cells[1].speedup)
     assert ngram["speedup"] == pytest.approx(measured.value)
     assert ngram["speedup_low"] < ngram["speedup"] < ngram["speedup_high"]
 

@@ -17,6 +17,7 @@ from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.breakdown.breakdown import BY_LITERATURE, BY_QUARTILE, breakdown_of_cell
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.simulator.speculation import count_accepted
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun as RecordedWorld
 from specbench_testing.synthetic_records import frame_of, record, run_of_world
 
@@ -59,8 +60,7 @@ def lengths(slices: list[BreakdownSlice]) -> dict[str, float | None]:
 
 
 def holds(each: BreakdownSlice, truth: float) -> bool:
-    interval = each.figures[LENGTH].interval
-    assert interval is not None
+    interval = present(each.figures[LENGTH].interval)
     assert interval.high - interval.low < 0.4, "the interval is narrow enough to be meaningful"
     return interval.low <= truth <= interval.high
 
@@ -117,8 +117,7 @@ def test_class_interval_uses_the_number_of_its_own_prompts() -> None:
     few = rows_of(5, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")
     rows = pd.concat([rows_of(30, 60, lambda _: GOOD), few], ignore_index=True)
     by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
-    interval = by_label["64–127"].figures[LENGTH].interval
-    assert interval is not None
+    interval = present(by_label["64–127"].figures[LENGTH].interval)
     assert "5 prompts" in interval.method
 
 
@@ -153,8 +152,7 @@ def test_each_turn_has_a_slice() -> None:
 
 def test_distribution_over_requests_matches_a_calculation_by_hand() -> None:
     rows = tidy([frame_of([record(output_tokens=1 + 10 * ten, steps=10) for ten in range(1, 12)])])
-    spread = breakdown_of_cell(rows, 1, 0).acceptance_by_request
-    assert spread is not None
+    spread = present(breakdown_of_cell(rows, 1, 0).acceptance_by_request)
     assert (spread.minimum, spread.median, spread.maximum, spread.n) == (1, 6, 11, 11)
     assert (spread.lower_quartile, spread.upper_quartile) == (3.5, 8.5)
     assert spread.deciles == pytest.approx([2, 3, 4, 5, 6, 7, 8, 9, 10])
@@ -193,12 +191,11 @@ def test_steps_removed_by_a_check_are_in_no_slice() -> None:
 def test_every_cell_has_its_breakdown_in_the_summary() -> None:
     summary = run_of_world(RecordedWorld(prompts=20, repeats=3))
     baseline, ngram = summary.cells
-    assert baseline.breakdown is not None
-    assert baseline.breakdown.by_position == []
-    assert baseline.breakdown.missing["by_position"] == breakdown.NO_DRAFTS
-    assert ngram.breakdown is not None
+    assert present(baseline.breakdown).by_position == []
+    assert present(baseline.breakdown).missing["by_position"] == breakdown.NO_DRAFTS
     (whole,) = {
-        sum(each.steps for each in dimension) for dimension in (ngram.breakdown.by_position, ngram.breakdown.by_context)
+        sum(each.steps for each in dimension)
+        for dimension in (present(ngram.breakdown).by_position, present(ngram.breakdown).by_context)
     }
     assert whole > 1000
     assert type(summary).from_json(summary.to_json()) == summary

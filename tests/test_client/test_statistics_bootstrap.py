@@ -32,6 +32,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     wider_interval,
 )
 from specbench_client.metrics.tidy_frame import Values
+from specbench_testing.present import present
 
 STRATA = np.repeat([0, 1, 2], [5, 6, 9])
 DRAWS = 50
@@ -147,8 +148,7 @@ def test_a_layout_of_some_prompts_keeps_their_weights_and_the_repeats() -> None:
     some = whole.among(np.arange(15) > 4)
     assert some.stratum_of.tolist() == [0] * 10
     assert (some.repeats, some.prompts, some.turns, some.anytime) == (4, 10, whole.turns, True)
-    assert some.weight_of is not None
-    assert some.weight_of.tolist() == list(range(5, 15))
+    assert present(some.weight_of).tolist() == list(range(5, 15))
     assert whole.among(np.ones(15, np.bool_)).stratum_of.tolist() == whole.stratum_of.tolist()
     assert layout_of(5, 10).among(np.arange(15) > 4).weight_of is None
 
@@ -196,8 +196,7 @@ def test_an_effect_of_order_is_removed_and_costs_a_degree_of_freedom() -> None:
     assert runs_variance(values, ABBA) == 29 / 2
     assert order_note(ABBA) == ", without the drift between their two orders"
     half = 4.302653 * np.sqrt(29 / 2 / 4)
-    found = t_bounds(4.5, values, ABBA)
-    assert found is not None
+    found = present(t_bounds(4.5, values, ABBA))
     assert astuple(found) == pytest.approx((4.5 - half, 4.5 + half))
 
 

@@ -138,29 +138,22 @@ def test_missing_client_count_is_not_reported() -> None:
     assert findings_of(replace_columns(output_tokens_client=None, chunk_tokens=None)) == []
 
 
+CACHED_BY_COUNTERS = replace(
+    replace_columns(cached_tokens=None), counters=replace_counters(cached_tokens=2000).counters
+)
+
+
 def test_prompt_cache_hits_are_found_in_records_and_in_counters() -> None:
     assert check_names(findings_of(replace_columns(cached_tokens=90))) == [("PromptCacheHit", INVALID)]
-    hidden = replace_columns(cached_tokens=None)
-    corruptions = Corruptions(
-        records=hidden.records, counters=lambda _, counted: counted.model_copy(update={"cached_tokens": 2000})
-    )
-    assert check_names(findings_of(corruptions)) == [("PromptCacheHit", INVALID)]
+    assert check_names(findings_of(CACHED_BY_COUNTERS)) == [("PromptCacheHit", INVALID)]
 
 
-def test_prompt_cache_hits_that_are_as_served_are_not_reported() -> None:
+def test_prompt_cache_hits_that_are_as_served_or_of_a_history_are_not_reported() -> None:
     served = replace(WORLD, edits={"spec.promptCache": "AsServed"})
     assert findings_of(replace_columns(cached_tokens=90), world=served) == []
-
-
-def test_cached_start_tokens_and_history_are_not_reported() -> None:
     assert findings_of(replace_columns(cached_tokens=1)) == []
-    reused = replace_columns(cached_tokens=lambda _, row: 80 if row["turn"] else 0)
-    assert findings_of(reused, world=TALKS) == []
-    hidden = Corruptions(
-        records=replace_columns(cached_tokens=None).records,
-        counters=lambda _, counted: counted.model_copy(update={"cached_tokens": 2000}),
-    )
-    assert findings_of(hidden, world=TALKS) == [], "counters do not distinguish first turns from later ones"
+    assert findings_of(replace_columns(cached_tokens=lambda _, row: 80 if row["turn"] else 0), world=TALKS) == []
+    assert findings_of(CACHED_BY_COUNTERS, world=TALKS) == [], "counters do not distinguish first turns from later ones"
 
 
 def test_failed_requests_are_counted_by_error_class() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.finding import Severity
 from specbench_api.plan.plan import Arm, Point
 from specbench_api.spec.engine import Endpoint
 from specbench_client.trust import checks
@@ -19,26 +20,54 @@ from specbench_client.trust.checks.engine import ENDPOINTS_SHARE_A_HOST
 from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
 from specbench_testing.observed_launches import observed_launch
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
+from specbench_testing.present import present
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_findings, run_of_world
 
 pytestmark = pytest.mark.runs
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 NO_BASELINE = {"spec.baseline": "Skip"}
+SEQUENTIAL = {"concurrency": [1], "repeats": 3, "order": "Sequential"}
 DRAFTING_COLUMNS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "step_accepted", "acceptance_source")
 ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *ANSWER_CHECKS, *RUN_CHECKS)
 
 
 def found(world: SyntheticRun, corruptions: Corruptions | None = None) -> list[tuple[str, Severity]]:
-    return [(finding.check, finding.severity) for finding in findings(world, corruptions)]
-
-
-def findings(world: SyntheticRun, corruptions: Corruptions | None = None) -> list[Finding]:
-    return run_of_world(world, corruptions or Corruptions()).findings
+    return [(finding.check, finding.severity) for finding in run_findings(world, corruptions or Corruptions())]
 
 
 def small(**edits: Any) -> SyntheticRun:
     return SyntheticRun(prompts=20, categories=ONE, edits=edits)
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({}, []),
+        ({"spec.drafters": []}, []),
+        (NO_BASELINE, [("AcceptanceWithoutBaseline", INFO)]),
+        ({"spec.load": SEQUENTIAL}, [("NotInterleaved", INFO)]),
+        ({"spec.load": SEQUENTIAL, **NO_BASELINE}, [("AcceptanceWithoutBaseline", INFO)]),  # nothing to interleave
+        ({"spec.load": {**SEQUENTIAL, "repeats": 1}}, [("TooFewRepeats", WARNING)]),
+        ({"spec.workloads[0].output": {"maxTokens": 80, "ignoreEos": True}}, [("IgnoreEos", INFO)]),
+        ({"spec.engine": {"kind": "transformers"}}, [("ResearchRuntime", INFO)]),
+    ],
+)
+def test_findings_that_the_plan_alone_causes(edits: dict[str, Any], expected: list[tuple[str, Severity]]) -> None:
+    assert found(small(**edits)) == expected
+
+
+def test_acceptance_without_a_baseline_is_info_with_the_length() -> None:
+    summary = run_of_world(small(**NO_BASELINE))
+    assert summary.trustworthy
+    longest = present(summary.cells[0].figures["acceptance_length_emitted_pooled"].value)
+    assert [each.value for each in summary.findings] == [pytest.approx(longest, rel=0.1)]
+
+    def without_acceptance(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(**dict.fromkeys(DRAFTING_COLUMNS))
+
+    hidden = Corruptions(records=without_acceptance, counters=lambda *_: None)
+    assert "AcceptanceWithoutBaseline" not in dict(found(small(**NO_BASELINE), hidden))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +98,7 @@ def test_too_few_repeats_are_counted_as_far_as_they_were_measured(
     repeats: int, measured: set[tuple[str, int]], words: str
 ) -> None:
     world = SyntheticRun(prompts=20, categories=ONE, repeats=repeats)
-    seen = findings(world, Corruptions(measured=lambda point: (point.arm, point.repeat) in measured))
+    seen = run_findings(world, Corruptions(measured=lambda point: (point.arm, point.repeat) in measured))
     (few,) = [finding for finding in seen if finding.check == "TooFewRepeats"]
     assert few.message.startswith(words)
     assert few.value == (1 if "once" in words else 2)
@@ -84,30 +113,6 @@ def test_too_few_repeats_are_info_without_a_comparison(alone: dict[str, Any], al
 
 
 @pytest.mark.parametrize(
-    ("edits", "expected"),
-    [
-        ({}, []),
-        ({"spec.drafters": []}, []),
-        (NO_BASELINE, [("AcceptanceWithoutBaseline", INFO)]),
-    ],
-)
-def test_acceptance_without_a_baseline_is_info(edits: dict[str, Any], expected: list[tuple[str, Severity]]) -> None:
-    summary = run_of_world(small(**edits))
-    assert [(each.check, each.severity) for each in summary.findings] == expected
-    assert summary.trustworthy
-    longest = [cell.figures["acceptance_length_emitted_pooled"].value or 0 for cell in summary.cells]
-    assert all(each.value == pytest.approx(max(longest), rel=0.1) for each in summary.findings)
-
-
-def test_missing_acceptance_gives_no_finding_about_it() -> None:
-    def without_acceptance(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.drop(columns=list(DRAFTING_COLUMNS)).assign(**dict.fromkeys(DRAFTING_COLUMNS))
-
-    seen = found(small(**NO_BASELINE), Corruptions(records=without_acceptance, counters=lambda *_: None))
-    assert "AcceptanceWithoutBaseline" not in dict(seen)
-
-
-@pytest.mark.parametrize(
     ("left", "effect", "expected"),
     [
         (910_000, "", []),
@@ -119,35 +124,27 @@ def test_missing_acceptance_gives_no_finding_about_it() -> None:
 def test_reduced_kv_cache_is_info_with_its_effect_on_the_loads(
     left: int | None, effect: str, expected: list[tuple[str, Severity]]
 ) -> None:
-    seen = (observed_launch("none", 0, kv_cache_tokens=1_000_000), observed_launch("ngram", 1, kv_cache_tokens=left))
-    summary = run_of_world(small(), Corruptions(launches=seen))
-    assert [(each.check, each.severity) for each in summary.findings] == expected
-    assert summary.trustworthy
-    assert all(each.arm == "ngram" and effect in each.message for each in summary.findings)
-
-
-def test_arms_measured_sequentially_are_info() -> None:
-    load = {"concurrency": [1], "repeats": 3, "order": "Sequential"}
-    assert found(small(**{"spec.load": load})) == [("NotInterleaved", INFO)]
-    alone = small(**{"spec.load": load, "spec.baseline": "Skip"})
-    assert found(alone) == [("AcceptanceWithoutBaseline", INFO)], "a single arm cannot be interleaved"
-
-
-def test_one_repeat_cannot_be_interleaved() -> None:
-    load = {"concurrency": [1], "repeats": 1, "order": "Sequential"}
-    assert found(small(**{"spec.load": load})) == [("TooFewRepeats", WARNING)]
-
-
-def test_ignore_eos_is_info() -> None:
-    seen = findings(small(**{"spec.workloads[0].output": {"maxTokens": 80, "ignoreEos": True}}))
-    assert [(each.check, each.severity, each.workload) for each in seen] == [("IgnoreEos", INFO, "chat")]
+    launches = (
+        observed_launch("none", 0, kv_cache_tokens=1_000_000),
+        observed_launch("ngram", 1, kv_cache_tokens=left),
+    )
+    seen = run_findings(small(), Corruptions(launches=launches))
+    assert [(each.check, each.severity) for each in seen] == expected
+    assert all(each.arm == "ngram" and effect in each.message for each in seen)
 
 
 def test_arguments_of_one_arm_are_info() -> None:
     drafter = {"name": "ngram", "method": "ngram", "args": ["--seed=7"]}
-    seen = findings(small(**{"spec.drafters": [drafter]}))
-    assert [(each.check, each.arm) for each in seen] == [("ArmSpecificArguments", "ngram")]
-    assert "--seed=7" in seen[0].message
+    (seen,) = run_findings(small(**{"spec.drafters": [drafter]}))
+    assert (seen.check, seen.arm) == ("ArmSpecificArguments", "ngram")
+    assert "--seed=7" in seen.message
+
+
+def test_lossy_verification_is_info() -> None:
+    options = {"spec.drafters[0].speculativeConfig": {"rejection_sample_method": "fly"}}
+    (finding,) = run_findings(small(**{"spec.engine": {"kind": "vllm"}, **options}))
+    assert (finding.check, finding.severity, finding.arm) == ("LossyVerification", INFO, "ngram")
+    assert "speculativeConfig.rejection_sample_method: fly" in finding.message
 
 
 def test_lossy_verification_is_info_and_not_recommended() -> None:
@@ -163,18 +160,6 @@ def test_lossy_verification_is_info_and_not_recommended() -> None:
     assert summary.headline.endswith(
         " Its verification is lossy (speculativeConfig.rejection_sample_method: fly), so ngram is not recommended."
     )
-
-
-def test_simulated_run_is_info_and_stays_trustworthy() -> None:
-    summary = run_of_world(small(), Corruptions(simulated=True))
-    assert [finding.check for finding in summary.findings] == ["Simulated"]
-    assert summary.simulated
-    assert summary.trustworthy
-
-
-def test_research_runtime_is_info_and_stays_trustworthy() -> None:
-    seen = findings(small(**{"spec.engine": {"kind": "transformers"}}))
-    assert [(each.check, each.severity) for each in seen] == [("ResearchRuntime", INFO)]
 
 
 @pytest.mark.parametrize(("host", "expected"), [("gpu-1", ["none and ngram answer at the same host"]), ("gpu-2", [])])
@@ -193,9 +178,7 @@ def test_endpoints_at_one_host_are_info(host: str, expected: list[str]) -> None:
 def test_endpoint_that_reports_a_research_runtime_is_info(
     version: str | None, expected: list[tuple[str, Severity]]
 ) -> None:
-    summary = run_of_world(small(), Corruptions(launches=(observed_launch("none", 0, engine_version=version),)))
-    assert [(each.check, each.severity) for each in summary.findings] == expected
-    assert summary.headline.startswith("On a research runtime: ") == bool(expected)
+    assert found(small(), Corruptions(launches=(observed_launch("none", 0, engine_version=version),))) == expected
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, []), (0.4, [("UserSpaceTimestamps", INFO)]), (None, [])])
@@ -206,33 +189,38 @@ def test_user_space_timestamps_are_reported_once_per_run(
     assert found(small(), corruptions) == expected
 
 
+def test_simulated_run_is_info() -> None:
+    assert found(small(), Corruptions(simulated=True)) == [("Simulated", INFO)]
+
+
 def test_missing_points_are_a_warning_and_named() -> None:
-    corruptions = Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 2))
-    seen = findings(small(), corruptions)
-    assert [(each.check, each.severity) for each in seen] == [("MissingPoints", WARNING)]
-    assert "1 of 6 points have no result: ngram/chat at 1, repeat 2" in seen[0].message
+    (seen,) = run_findings(small(), Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 2)))
+    assert (seen.check, seen.severity) == ("MissingPoints", WARNING)
+    assert "1 of 6 points have no result: ngram/chat at 1, repeat 2" in seen.message
+
+
+def honest_seeds(count: int, short: int) -> Sequence[Any]:
+    """Seeds of honest runs: `make test` has the first ones, `make test-long` all."""
+    return [pytest.param(seed, marks=[pytest.mark.long] if seed >= short else []) for seed in range(count)]
 
 
 @pytest.mark.draws
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", honest_seeds(50, short=4))
 def test_valid_run_has_no_findings(seed: int) -> None:
     load, noise = (1, 2, 4)[seed % 3], (0.002, 0.01)[seed % 2]
     categories = (("code", "chat"), (None,))[seed % 2]
     world = SyntheticRun(20 + 3 * load, 1 + seed // 2 % 2, categories, seed=seed, concurrency=(load,), run_noise=noise)
     summary = run_of_world(world)
-    assert summary.findings == []
-    assert summary.trustworthy
-    assert summary.points_invalid == 0
+    assert (summary.findings, summary.trustworthy, summary.points_invalid) == ([], True, 0)
 
 
 @pytest.mark.draws
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", honest_seeds(4, short=2))
 def test_valid_open_loop_has_only_expected_findings(seed: int) -> None:
     world = SyntheticRun(200, 1 + seed % 2, seed=seed, tokens=(10, 30), rate=(2, 8), repeats=1)
     summary = run_of_world(world)
-    notes = {finding.check for finding in summary.findings if finding.severity is Severity.INFO}
-    assert [finding.check for finding in summary.findings if finding.check not in notes] == ["TooFewRepeats"]
-    assert notes == {"ShortAnswers"}, "answers of 10 to 30 tokens are short"
+    # Answers of 10 to 30 tokens are short.
+    assert {finding.check for finding in summary.findings} == {"TooFewRepeats", "ShortAnswers"}
     assert [cell.level.label for cell in summary.cells] == ["2/s", "2/s", "8/s", "8/s"]
 
 

@@ -10,6 +10,7 @@ from specbench_api.plan.plan import Point
 from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_testing.corrupted_records import check_names
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import (
     NS_PER_MS,
     ONE,
@@ -92,15 +93,14 @@ def test_few_requests_per_stream_require_a_larger_contradiction(streams: int, he
 @pytest.mark.parametrize("counted", [True, False])
 def test_end_of_sequence_token_without_its_own_chunk_is_one_step(counted: bool) -> None:
     one = record(stream_index=3)
-    assert one.last_token_ns is not None
     step_ns, tokens = 10 * NS_PER_MS, one.chunk_tokens if counted else None
     rows = [
         record(stream_index=3, chunk_tokens=tokens),
-        record(stream_index=3, chunk_tokens=tokens, intended_ns=one.last_token_ns + step_ns),
+        record(stream_index=3, chunk_tokens=tokens, intended_ns=present(one.last_token_ns) + step_ns),
         record(stream_index=4, chunk_tokens=tokens, intended_ns=10**12),
     ]
     share = stream_end_delay_share(tidy([frame_of(rows)], "p"))
-    assert share == pytest.approx(step_ns / (one.last_token_ns + step_ns) if counted else 0.0)
+    assert share == pytest.approx(step_ns / (present(one.last_token_ns) + step_ns) if counted else 0.0)
 
 
 def test_no_next_request_gives_no_stream_end_delay() -> None:
@@ -110,8 +110,7 @@ def test_no_next_request_gives_no_stream_end_delay() -> None:
 def test_users_who_think_do_not_delay_the_stream_end() -> None:
     """A stream waits with its user after a filler and before a later turn, but not before another conversation."""
     one = record(stream_index=3)
-    assert one.last_token_ns is not None
-    took, thought = one.last_token_ns, 50 * one.last_token_ns
+    took, thought = present(one.last_token_ns), 50 * present(one.last_token_ns)
     begins = [0, took + thought, 2 * (took + thought), 3 * took + 2 * thought + took // 10]
     names = ["filler-3-0", "p1", "p1", "p2"]
     rows = [

@@ -9,6 +9,7 @@ of a world that other tests use too. A test of reproducibility calls `summarise_
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.record import Record, RecordPhase
@@ -27,9 +29,12 @@ from specbench_api.spec.slo import Slo
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.analysis.summary.point import summarise_point
-from specbench_client.analysis.summary.run import evaluate_cells, summarise_cells
+from specbench_client.analysis.summary.run import arm_environments, evaluate_cells, summarise_cells
 from specbench_client.load.conversations import is_filler
+from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.load import SINGLE_STREAM_ONLY
+from specbench_client.trust.evidence import RunEvidence
+from specbench_client.trust.registry import RUN_CHECKS
 from specbench_testing.resources import run_of
 
 NS_PER_MS = 1_000_000
@@ -333,6 +338,28 @@ def run_of_world(
     )
     kept = [finding for finding in summary.findings if one_stream or finding.check != SINGLE_STREAM_ONLY.name]
     return summary.model_copy(update={"findings": kept})
+
+
+def run_findings(
+    world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, *, one_stream: bool = False
+) -> list[Finding]:
+    """The findings on the points and on the run as a whole. Those on cells need comparisons, which take far longer."""
+    plan, counted = world.plan, Counter(world.category(prompt) for prompt in range(world.prompts))
+    points = [point_of(world, point, corruptions)[0] for point in plan.points if corruptions.measured(point)]
+    evidence = RunEvidence(
+        plan,
+        points,
+        [point.hash for point in plan.points if not corruptions.measured(point)],
+        {workload.name: world.prompts for workload in plan.workloads},
+        corruptions.simulated,
+        corruptions.launches,
+        corruptions.coverage,
+        {each.name: {name: count for name, count in counted.items() if name} for each in plan.workloads},
+        arm_environments(plan, corruptions.launches),
+    )
+    checks = [check for check in RUN_CHECKS if one_stream or check is not SINGLE_STREAM_ONLY]
+    on_run = [finding_of(check.name, result, {}) for check in checks for result in check.evaluate(evidence)]
+    return [*on_run, *(finding for point in points for finding in point.findings)]
 
 
 @lru_cache(maxsize=WORLDS_KEPT)
