@@ -50,6 +50,15 @@ def test_break_even_is_missing_without_steps() -> None:
     assert break_even_rows(summary) == []
 
 
+@pytest.fixture(scope="module")
+def three_loads() -> RunSummary:
+    """Return a run with an invalid second load."""
+    failing = Corruptions(
+        records=lambda at, frame: frame.assign(error_class="x") if at.level.concurrency == 2 else frame
+    )
+    return run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2, 4)), failing)
+
+
 def test_invalid_comparison_is_marked(summary: RunSummary) -> None:
     failing = Corruptions(records=lambda point, frame: frame.assign(error_class="x") if point.repeat == 0 else frame)
     invalid_run = run_of_world(WORLD, failing)
@@ -71,29 +80,20 @@ def test_one_load_gives_no_crossover(summary: RunSummary) -> None:
     ("low", "suffix"),
     [(0.16, "; 18% [16%, 20%] of the speed-up is lost from the smallest load to the largest"), (-0.01, "")],
 )
-def test_significant_loss_is_reported(low: float, suffix: str) -> None:
-    summary = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2)))
-    found = present(summary.crossover)
-    (by_load,) = found.by_load
+def test_significant_loss_is_reported(low: float, suffix: str, three_loads: RunSummary) -> None:
+    (by_load,) = three_loads.crossover.by_load
     interval = FigureInterval(low=low, high=0.2, level=0.95, method="")
     lost = present(by_load.crossover.lost).model_copy(update={"value": 0.18, "interval": interval})
     crossover = by_load.crossover.model_copy(update={"lost": lost})
-    found = found.model_copy(update={"by_load": [by_load.model_copy(update={"crossover": crossover})]})
-    (line,) = crossover_lines(summary.model_copy(update={"crossover": found}))
+    found = Crossovers(by_load=[by_load.model_copy(update={"crossover": crossover})])
+    (line,) = crossover_lines(three_loads.model_copy(update={"crossover": found}))
     assert line == f"ngram on chat: {crossover.message}{suffix}"
 
 
-def test_invalid_loads_and_too_few_repeats_are_left_out_with_a_reason() -> None:
-    world = SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2, 4))
-    failing = Corruptions(
-        records=lambda at, frame: frame.assign(error_class="x") if at.level.concurrency == 2 else frame
-    )
-    invalid_run = run_of_world(world, failing)
-    found = present(invalid_run.crossover)
-    (by_load,) = found.by_load
+def test_invalid_loads_and_too_few_repeats_are_left_out_with_a_reason(three_loads: RunSummary) -> None:
+    (by_load,) = three_loads.crossover.by_load
     assert by_load.crossover.places == [1.0, 4.0]
-    assert crossover_lines(invalid_run) == [f"ngram on chat: {by_load.crossover.message}"]
     assert by_load.crossover.left_out == ["concurrency 2: invalid (BaselineInvalid, RequestsFailed, NoSteadyState)"]
-    few = present(run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossover)
-    assert few.by_load[0].crossover.kind is CrossoverKind.INSUFFICIENT_DATA
-    assert "2 repeats: too few to tell" in few.by_load[0].crossover.message
+    (few,) = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossover.by_load
+    assert few.crossover.kind is CrossoverKind.INSUFFICIENT_DATA
+    assert "2 repeats: too few to tell" in few.crossover.message

@@ -18,7 +18,6 @@ PROMPTS = 40
 
 
 def pairs(arm_ms: list[float], baseline_ms: list[float]) -> Pairs:
-    """Return the pairs of one repeat from end-to-end milliseconds."""
     prompt = np.arange(len(arm_ms))
     pace = {ARM: np.array(arm_ms) / TOKENS, BASELINE: np.array(baseline_ms) / TOKENS}
     return pairs_of(prompt, np.zeros_like(prompt), pace)

@@ -61,7 +61,6 @@ def noisy() -> StoredResult:
 
 
 def with_plan(**changes: Any) -> StoredResult:
-    """Return the same figures from a run with another plan."""
     return replace(before(), plan=before().plan.model_copy(update=changes))
 
 
@@ -71,7 +70,6 @@ def other_workload(**changes: Any) -> StoredResult:
 
 
 def with_summary(**changes: Any) -> StoredResult:
-    """Return the same run with another summary."""
     return replace(before(), summary=before().summary.model_copy(update=changes))
 
 
@@ -89,7 +87,6 @@ def untrusted() -> StoredResult:
 
 
 def with_provenance(result: StoredResult, **changes: Any) -> StoredResult:
-    """Return the same run with other values in its manifests."""
     observed = {point: each.model_copy(update=changes) for point, each in result.observed.items()}
     return replace(result, observed=observed)
 

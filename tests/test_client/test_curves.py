@@ -43,7 +43,6 @@ def arms(**lengths: int) -> Mapping[str, Any]:
 
 
 def workloads(*fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return edits: workloads with these fields."""
     common = {"dataset": DATASET, "sampling": {"temperature": 0.0, "seed": 1}, "output": {"maxTokens": 32}}
     return {"spec.workloads": [{"name": f"w{number}", **common, **each} for number, each in enumerate(fields)]}
 
@@ -128,7 +127,6 @@ def test_cells_that_cannot_be_on_a_curve_are_left_out_with_the_reason(
 
 
 def lengthen_every_other_prompt(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-    """Make every other prompt long."""
     long = [int(prompt[1:]) % 2 == 1 if prompt.startswith("p") else False for prompt in frame["prompt_id"]]
     return frame.assign(input_tokens=[2000 if each else 130 for each in long])
 

@@ -59,7 +59,6 @@ def measured(kind: EngineKind | str, drafter: dict[str, Any] = EAGLE3) -> Plan:
 
 
 def paying(arm: str = "eagle3", **options: Any) -> RunSummary:
-    """A run in which the arm pays at low load only."""
     gains = ((1, 1.8), (8, 1.4), (32, 0.9))
     cells = (Given(arm, load, gain=gain, tps=100 * gain) for load, gain in gains)
     return summary_of(*(Given("none", load) for load, _ in gains), *cells, **options)

@@ -31,7 +31,6 @@ HALVES = st.floats(0.001, 1)
 
 @pytest.mark.parametrize(("run_noise", "spread"), [(0.0, 0.3), (0.1, 0.02)])
 def test_p_value_is_the_one_used_for_the_conclusion(run_noise: float, spread: float) -> None:
-    """Holds for runs with and without run noise."""
     _, after = TwoResults(run_noise=run_noise, spread=spread, slower=1.6).measured(3)
     made = paired_speedup(SPEEDUP, present(after.pairs), 1)
     assert ratio_p_value(made.figure, degrees_of_freedom(made.figure)) == pytest.approx(present(made.p_value))

@@ -96,7 +96,6 @@ def test_the_requests_of_a_file_agree_with_the_truth(name: str) -> None:
     ],
 )
 def test_a_figure_of_another_definition_is_refused_with_the_reason(file: str, field: str, reason: str) -> None:
-    """It has no value, and the reason is in words."""
     figure = next(each for each in _one(file).result.figures if each.field == field)
     assert figure.value is None
     assert reason in figure.reason
@@ -138,13 +137,11 @@ def test_two_files_become_a_run_with_a_paired_speedup(tmp_path: Path) -> None:
 
 
 def test_importing_the_same_files_again_finds_the_same_run(tmp_path: Path) -> None:
-    """The second import writes nothing new."""
     for _ in range(2):
         _import(tmp_path, str(PEERS / "guidellm-eagle3.json"))
 
 
 def test_files_of_one_arm_and_load_are_repeats(tmp_path: Path) -> None:
-    """Two files, two repeats of one cell."""
     data = json.loads((PEERS / "vllm-eagle3.json").read_text())
     second = _write(tmp_path, {**data, "ttfts": [seconds * 1.01 for seconds in data["ttfts"]]})
     summary = _import(tmp_path, str(PEERS / "vllm-eagle3.json"), str(second))
@@ -203,7 +200,6 @@ def test_requested_lengths_are_not_taken_for_the_answers_tokens(tmp_path: Path) 
 
 @pytest.mark.parametrize("field", ["mean_tpot_ms", "total_output_tokens", "spec_decode_acceptance_length"])
 def test_a_figure_below_zero_is_refused(field: str, tmp_path: Path) -> None:
-    """No measurement gives it."""
     data = json.loads((PEERS / "vllm-eagle3.json").read_text())
     figures = _one(_write(tmp_path, {**data, field: -abs(data[field])})).result.figures
     refused = [figure for figure in figures if figure.reason.endswith("the file is damaged")]
@@ -252,7 +248,6 @@ def _write(tmp_path: Path, data: Any, name: str = "file.json") -> Path:
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_the_remedy(text: str, message: str, tmp_path: Path) -> None:
-    """What is wrong, where, and what to do."""
     path = _write(tmp_path, text, "bad.json")
     with pytest.raises(BadInput, match=message) as raised:
         read_peer_file(path)
@@ -318,7 +313,6 @@ def test_requests_that_cannot_be_are_refused(change: Any, message: str, tmp_path
 
 
 def test_a_result_without_answers_has_no_acceptance_length(tmp_path: Path) -> None:
-    """It is unknown, not 0."""
     data = json.loads((PEERS / "vllm-eagle3.json").read_text())
     summary = {name: value for name, value in data.items() if not isinstance(value, list)}
     figures = _figures(_one(_write(tmp_path, {**summary, "completed": 0, "total_output_tokens": 0})))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

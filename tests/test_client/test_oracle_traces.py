@@ -146,7 +146,6 @@ def pooled(answers: DrafterAnswers, policy_walk: PolicyWalk) -> float:
 
 
 def speedup(answers: DrafterAnswers, policy_walk: PolicyWalk) -> float:
-    """Return the speed-up at batch size 1."""
     return value(walk_speedup(answers.answers, policy_walk, PUBLISHED_H100, 1))
 
 

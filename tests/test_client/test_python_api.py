@@ -240,7 +240,6 @@ class TestInterruption:
 
 
 def line_for(folder: Path) -> str:
-    """Return the documented line for a folder."""
     return DUCKDB_LINE.replace("specbench-results", str(folder)).rstrip(";")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from specbench_api.spec.model import Adapter, Target
 from specbench_client.report.html import page_topics
 from specbench_client.report.text.applicability import (
@@ -36,27 +34,12 @@ def test_table_lists_six_checklist_rows_and_then_transfer_conditions() -> None:
     assert all(len(row) == len(APPLICABILITY_COLUMNS) and all(row) for row in sheet.rows)
 
 
-def test_known_conditions_are_shown() -> None:
-    values = applicability_values(WORLD, Corruptions(launches=SEEN))
-    assert values["Batch"] == "concurrency 1, 2"
-    assert values["Prompt cache"] == "disabled"
-    assert (values["Language"], values["Quantisation"], values["Hardware"]) == ("de, ko", "bfloat16, fp8", "4 × H100")
-    assert values["Engine"].endswith(" 0.33.0")
-    assert values["Acceptance"].startswith("ngram ")
-    assert f"at most {WORLD.tokens[1]}" in values["Output length"]
-
-
 def test_an_adapter_is_part_of_the_models_name() -> None:
     adapted = Target(name="acme/tiny", adapter=Adapter(name="sql", model="acme/sql"))
     plan, summary = WORLD.plan.model_copy(update={"target": adapted}), run_of_world(WORLD)
     values = {row[0]: row[1] for row in applicability_table(plan, summary).rows}
     assert values["Model"] == "acme/tiny, revision main, with adapter acme/sql"
     assert "acme/tiny with adapter acme/sql (quantisation unknown)" in applicability_line(plan, summary)
-
-
-@pytest.mark.parametrize("name", ["Memory", "Quantisation", "Hardware"])
-def test_unknown_condition_is_a_dash(name: str) -> None:
-    assert applicability_values(WORLD, Corruptions())[name] == DASH
 
 
 def test_memory_row_shows_the_kv_cache_share_a_drafter_takes() -> None:
@@ -72,3 +55,15 @@ def test_applicability_is_in_html_markdown_and_terminal_output() -> None:
     assert line.startswith("these prompts and their language, ")
     assert all(word in line for word in ("bfloat16, fp8", "4 × H100", "concurrency 1, 2"))
     assert "quantisation unknown" in applicability_line(plan, run_of_world(WORLD))
+
+
+def test_known_conditions_are_shown_and_unknown_ones_are_a_dash() -> None:
+    values = applicability_values(WORLD, Corruptions(launches=SEEN))
+    assert values["Batch"] == "concurrency 1, 2"
+    assert values["Prompt cache"] == "disabled"
+    assert (values["Language"], values["Quantisation"], values["Hardware"]) == ("de, ko", "bfloat16, fp8", "4 × H100")
+    assert values["Engine"].endswith(" 0.33.0")
+    assert values["Acceptance"].startswith("ngram ")
+    assert f"at most {WORLD.tokens[1]}" in values["Output length"]
+    unknown = applicability_values(WORLD, Corruptions())
+    assert {unknown[name] for name in ("Memory", "Quantisation", "Hardware")} == {DASH}

@@ -56,7 +56,6 @@ class Seen:
 
 
 def summaries() -> dict[str, tuple[SyntheticRun, RunSummary]]:
-    """Return runs of every shape."""
     plain, summary = WORLDS["plain"], run_of_world(WORLDS["plain"])
     return {
         "plain": (plain, run_of_world(plain, Corruptions(simulated=True))),
@@ -72,7 +71,6 @@ def summaries() -> dict[str, tuple[SyntheticRun, RunSummary]]:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    """Open every page in every view, in one browser."""
     return asyncio.run(_observe_pages(tmp_path_factory.mktemp("browser")))
 
 

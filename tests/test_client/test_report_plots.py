@@ -65,7 +65,6 @@ COLOUR_VISION = {
 
 
 def linear(colour: str) -> np.ndarray:
-    """Return linear RGB."""
     rgb = np.array(to_rgba(colour)[:3])
     return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
@@ -114,7 +113,6 @@ def test_shortened_name_keeps_both_ends(name: str) -> None:
 
 @cache
 def plain() -> RunSummary:
-    """Return the summary of an ordinary run."""
     return run_of_world(WORLD)
 
 
@@ -124,12 +122,10 @@ def drawn(draw: Callable[[RunSummary], Drawing | None], summary: RunSummary) -> 
 
 
 def panels(drawing: Drawing) -> list[Axes]:
-    """Return the panels of a figure."""
     return [each for each in drawing.canvas.axes if each.get_visible()]
 
 
 def titles(drawing: Drawing) -> list[str]:
-    """Return the titles of the panels."""
     return [each.get_title(loc="left") for each in panels(drawing)]
 
 
@@ -154,13 +150,11 @@ def reach(axes: Axes, name: str) -> list[tuple[float, float]]:
 
 
 def hollow(axes: Axes) -> int:
-    """Return the number of hollow marks."""
     marks = [each for each in axes.lines if to_hex(each.get_markerfacecolor()) == PAPER]
     return sum(np.asarray(each.get_xdata()).size for each in marks)
 
 
 def of_arm(summary: RunSummary, arm: str) -> list[Cell]:
-    """Return the cells of an arm, the lightest load first."""
     return [cell for cell in summary.cells if cell.arm == arm]
 
 
@@ -199,7 +193,6 @@ def test_invalid_cells_are_hollow() -> None:
 
 
 def crossing(at: float | None, *ends: float | None) -> ArmCrossover:
-    """Return the crossover of an arm."""
     interval = CrossoverInterval(low=ends[0], high=ends[1], method="m") if ends else None
     kind = CrossoverKind.NOT_REACHED if at is None else CrossoverKind.REACHED
     found = Crossover(axis="concurrency", kind=kind, at=figure(at), interval=interval, message="m")
@@ -286,7 +279,6 @@ def test_latency_has_a_panel_for_each_figure_and_percentile() -> None:
 
 
 def environment(arm: str, tokens: int | None, weights: int | None = None, lost: float | None = None) -> ArmEnvironment:
-    """Return what an arm's engine reported about its memory."""
     facts = {FactName.KV_CACHE_TOKENS: tokens, FactName.DRAFTER_WEIGHTS_BYTES: weights}
     found = {name: Fact.of(value, "engine", "not reported") for name, value in facts.items()}
     return ArmEnvironment(arm=arm, launches=["0-0"], facts=found, kv_cache_lost=figure(lost) if lost else None)

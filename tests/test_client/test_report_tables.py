@@ -210,7 +210,6 @@ GAMMA = SyntheticRun(
 
 @cache
 def gamma() -> RunSummary:
-    """Return the summary of a run with bursty arrivals."""
     return run_of_world(GAMMA)
 
 

@@ -40,7 +40,6 @@ ABBA = np.array([1.0, -1.0, -1.0, 1.0])
 
 
 def layout_of(*sizes: int, repeats: int = 1, weights: Values | None = None) -> ResamplingLayout:
-    """Return a layout of strata of these sizes."""
     return ResamplingLayout(np.repeat(np.arange(len(sizes)), sizes), repeats, sum(sizes), weights)
 
 

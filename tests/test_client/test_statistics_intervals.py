@@ -50,7 +50,6 @@ def t(freedom: float) -> float:
 
 
 def layout_of(*sizes: int, repeats: int = 1) -> ResamplingLayout:
-    """Return a layout of strata of these sizes."""
     return ResamplingLayout(np.repeat(np.arange(len(sizes)), sizes), repeats, sum(sizes))
 
 

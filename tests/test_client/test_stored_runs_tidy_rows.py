@@ -35,7 +35,6 @@ SMALL = SyntheticRun(prompts=12, categories=ONE, repeats=3)
 
 
 def failing(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
-    """Every seventh request failed."""
     failed = np.arange(len(frame)) % 7 == 3
     missing = ["first_token_ns", "last_token_ns", "chunk_ns", "chunk_tokens", "output_tokens", "output_sha256"]
     edited = {

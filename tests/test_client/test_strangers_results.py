@@ -25,7 +25,6 @@ from specbench_client.store.records import (
     PART_BYTES_MAX,
     PART_ROWS_MAX,
     PART_VALUES_MAX,
-    RECORD_SCHEMA,
     UnreadablePart,
     to_frame,
 )
@@ -39,7 +38,6 @@ Edit = Callable[[Any], None]
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of a stored run with a summary."""
     results = tmp_path_factory.mktemp("stored") / "out"
     store_results(WORLD, results, "0190a000-0000-7000-8000-000000000000")
     assert exit_code(["report", str(results), "--output", "json"]) in (Exit.OK, Exit.UNTRUSTWORTHY)
@@ -49,7 +47,6 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(stored: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
     return Path(shutil.copytree(stored, tmp_path / "run"))
 
 
@@ -78,23 +75,6 @@ OUTSIDE = ["../../../../../../etc/passwd", "/etc/passwd", "points/../../x", "poi
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("key", OUTSIDE)
-def test_a_manifest_cannot_list_a_file_outside_of_its_run(
-    root: Path, key: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    edited(manifest(root), set_at("files", 0, "key", to=key))
-    assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
-    assert "manifest.json: it cannot be read: files.0.key: String should match pattern" in capsys.readouterr().err
-
-
-@pytest.mark.runs
-def test_a_manifest_cannot_list_a_file_of_another_point(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edited(manifest(root), set_at("files", 0, "key", to="points/other/records/part-a-00000.parquet"))
-    assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
-    assert "it lists points/other/records/part-a-00000.parquet, which is outside of points/" in capsys.readouterr().err
-
-
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("name", "path", "value"),
     [
@@ -119,11 +99,10 @@ def test_a_document_that_contradicts_itself_is_reported_as_damaged(
     root: Path, name: str, path: tuple[int | str, ...], value: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edited(root / name, set_at(*path, to=value))
-    for command in (["report"], ["analyze", "breakdown"], ["decide"]):
-        assert exit_code([*command, str(root)]) == Exit.RESULTS_NOT_STORED
-        error = capsys.readouterr().err
-        assert error.startswith(f"error: Damaged: {root / name}: ")
-        assert len(error) < 1000
+    assert exit_code(["report", str(root)]) == Exit.RESULTS_NOT_STORED
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: Damaged: {root / name}: ")
+    assert len(error) < 1000
 
 
 @pytest.mark.runs
@@ -238,13 +217,13 @@ def rows_with_one_text() -> bytes:
 def test_a_signed_bomb_is_reported_with_its_file(root: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The author of a manifest can state any digest, so a digest does not make a file safe."""
     file = manifest(root)
-    point, compaction = file.parent.name, file.with_name("compacted.json")
+    compaction = file.with_name("compacted.json")
     if kind == "part":
         compaction.unlink()
     listing = compaction if kind == "compacted" else file
     document = json.loads(listing.read_text())
     if kind == "rows":
-        document["files"].insert(0, {**document["files"][0], "key": rows_key(point, "a", 0)})
+        document["files"].insert(0, {**document["files"][0], "key": rows_key(file.parent.name, "a", 0)})
     listed = document["files"][0]
     data = rows_with_one_text() if kind == "rows" else one_text_in_every_row()
     (root / listed["key"]).parent.mkdir(parents=True, exist_ok=True)
@@ -255,6 +234,17 @@ def test_a_signed_bomb_is_reported_with_its_file(root: Path, kind: str, capsys: 
     assert f"{listed['key']}: its texts have" in capsys.readouterr().err
 
 
-def test_the_limits_are_far_above_what_is_written() -> None:
-    assert PART_ROWS_MAX >= 10 * 2000
-    assert len(RECORD_SCHEMA) < 100
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        *((key, "manifest.json: it cannot be read: files.0.key: String should match pattern") for key in OUTSIDE),
+        ("points/other/records/part-a-00000.parquet", "which is outside of points/"),
+    ],
+)
+def test_a_manifest_cannot_list_a_file_outside_of_its_point(
+    root: Path, key: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(manifest(root), set_at("files", 0, "key", to=key))
+    assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
+    assert message in capsys.readouterr().err

@@ -53,7 +53,6 @@ def autocorrelated(coefficient: float, count: int, seed: int) -> np.ndarray:
 
 
 def windows(values: list[float], window_s: float = WINDOW_S) -> list[PointSummary]:
-    """Windows with these acceptance lengths."""
     point = SOAK.honest(SOAK.plan.points[0])
     return [
         point.model_copy(
@@ -133,7 +132,6 @@ def test_changes_are_shown_in_readable_units(
 
 
 def evidence(values: list[float], window_s: float = WINDOW_S) -> CellEvidence:
-    """Evidence of an arm with these acceptance lengths in its windows."""
     plan = SOAK.plan
     return CellEvidence(
         plan=plan,

@@ -37,7 +37,6 @@ def test_load_that_was_not_reached_is_found_from_records_alone() -> None:
 
 
 def open_loop_with(arrival: dict[str, Any], rate: float | None = 10) -> SyntheticRun:
-    """Return an open loop with the given arrival process."""
     load = {"slots": 64, "repeats": 1, "arrival": arrival} | ({"rate": [rate]} if rate else {})
     return SyntheticRun(prompts=60, rate=(rate or 1,), repeats=1, edits={"spec.load": load})
 

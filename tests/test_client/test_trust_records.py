@@ -19,14 +19,11 @@ MS = 1_000_000
 
 
 def duplicate_one(frame: pd.DataFrame) -> pd.DataFrame:
-    """Duplicate one answer of the steady state."""
     steady = frame[frame["phase"] == RecordPhase.STEADY.value]
     return pd.concat([frame, steady.iloc[[5]]], ignore_index=True)
 
 
 def impossible_record_messages(edit: Edit) -> list[str]:
-    """Return the messages of ImpossibleRecords after the edit."""
-
     def records(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return edit(frame)
 
@@ -41,7 +38,6 @@ def test_one_duplicate_record_is_found() -> None:
 
 
 def without_one_send_time(rows: pd.DataFrame) -> pd.DataFrame:
-    """Remove the send time of one record; the others keep theirs."""
     return rows.assign(sent_ns=rows["sent_ns"].where(rows.index != rows.index[5]))
 
 
@@ -66,7 +62,6 @@ def without_one_send_time(rows: pd.DataFrame) -> pd.DataFrame:
 def test_impossible_times_and_counts_are_named(
     edit: Edit, words: str, imported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in runs that other benchmarks measured."""
     monkeypatch.setattr(Engine, "is_imported", property(lambda _: imported))
     (message,) = impossible_record_messages(edit)
     assert words in message

@@ -128,7 +128,6 @@ SOAK = SyntheticRun(
 
 
 def easier_later(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-    """Make later windows need fewer steps, as easier prompts do."""
     steps = frame["steps"] * (0.5 if point.repeat else 1)
     return frame.assign(steps=steps.astype(int), step_accepted=None)
 
