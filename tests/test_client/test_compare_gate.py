@@ -369,9 +369,3 @@ def test_prompts_without_records_are_identified_by_the_declared_dataset() -> Non
     assert gate_report(other).reason is GateReason.PASSED, "another file may contain the same prompts"
     bare = gate_report(without_records(other))
     assert (bare.reason, "different prompts" in bare.message) == (GateReason.NOT_COMPARABLE, True)
-
-
-def test_same_two_results_give_the_same_report() -> None:
-    report = gate_report(slow())
-    assert report == gate_report(slow())
-    assert GateReport.from_json(report.to_json()) == report

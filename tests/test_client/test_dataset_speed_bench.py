@@ -362,11 +362,3 @@ def test_resumed_preparation_draws_the_same_few_shot_examples(tmp_path: Path, mo
 
     assert (again.kept, again.resolved) == (len(lines[::2]), len(lines[1::2]))
     assert again.fingerprint == whole.fingerprint
-
-
-def test_missing_token_table_is_reported_with_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "none"))
-    hle_of(tmp_path)
-    given = row(f"{HUB}/cais/hle", "h1")
-    with pytest.raises(Unresolved, match="give the file with --table"):
-        resolve_row(given, ConfigRows("throughput_1k", [given], UpstreamTables(tmp_path)))

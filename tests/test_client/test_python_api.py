@@ -145,11 +145,6 @@ def test_plots_are_displayed_and_saved(run: specbench.Run, tmp_path: Path) -> No
         run.plot().save(tmp_path / "plot.gif")
 
 
-def test_a_notebook_displays_the_report(run: specbench.Run) -> None:
-    assert run.headline in repr(run)
-    assert run._repr_markdown_().startswith(f"# {run.name}\n")
-
-
 def test_decide_has_the_options_of_the_command(run: specbench.Run) -> None:
     decision = specbench.decide(run, objective="latency", slo_tpot_ms=11, slo_percentile="p50", worth=10)
     assert [each.words for each in decision.document.targets] == ["TPOT p50 ≤ 11 ms"]

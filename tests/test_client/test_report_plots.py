@@ -26,7 +26,7 @@ from specbench_client.documents.drift import DriftCause, DriftChart, DriftReport
 from specbench_client.report.html import render_html
 from specbench_client.report.plots import figures
 from specbench_client.report.plots.commands import drift_windows
-from specbench_client.report.plots.figures import FIGURES, draw_figures, speedup_png
+from specbench_client.report.plots.figures import FIGURES, draw_figures
 from specbench_client.report.plots.style import (
     DARK,
     GREY_DARK,
@@ -241,13 +241,6 @@ def test_throughput_is_per_gpu_when_the_summary_has_it() -> None:
     assert values(axes, "ngram") == [7.0, 7.0]
 
 
-def test_labels_of_loads_do_not_overlap() -> None:
-    (axes,) = panels(drawn(figures.throughput, many_cells(plain(), arms=8, loads=12)))
-    places = [axes.transLimits.transform(each.xy) for each in axes.texts]  # type: ignore[attr-defined]
-    assert len(places) < 8 * 12
-    assert all((np.abs(one - other) > (0.07, 0.05)).any() for one, other in combinations(places, 2))
-
-
 def test_joint_acceptance_is_the_product_of_the_conditional() -> None:
     drawing = drawn(figures.acceptance_by_position, plain())
     assert [title.rpartition(", ")[2] for title in titles(drawing)] == ["at concurrency 1"] * 2
@@ -377,11 +370,6 @@ def test_picture_is_the_same_each_time_it_is_written(kind: str, start: bytes) ->
     data = picture("title", drawing, kind)
     assert data.startswith(start)
     assert picture("title", drawing, kind) == data
-
-
-def test_png_of_a_run_without_a_comparison_is_a_picture() -> None:
-    assert speedup_png(plain()).startswith(b"\x89PNG\r\n")
-    assert speedup_png(without_baseline(plain())).startswith(b"\x89PNG\r\n")
 
 
 def test_drift_shows_windows_reference_and_alarms() -> None:

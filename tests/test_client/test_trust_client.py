@@ -12,9 +12,10 @@ import pytest
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import ClientHealth
 from specbench_api.plan.plan import Point
-from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
+from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_testing.corrupted_records import OPEN, WORLD, check_names, findings_of, replace_columns, replace_watch
+from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import NS_PER_MS, ONE, Corruptions, SyntheticRun
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
@@ -269,11 +270,7 @@ def test_half_of_a_short_answer_may_be_one_step() -> None:
 
 def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
     """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
-    engine = Engine(
-        kind=EngineKind.EXTERNAL,
-        endpoints=[Endpoint(name="endpoint", url="http://127.0.0.1:1")],
-        dialect=DialectName.OPENAI,
-    )
+    engine = external_engine(DialectName.OPENAI)
     arm = WORLD.plan.arm("ngram").model_copy(update={"drafter": None})
     plan = WORLD.plan.model_copy(update={"engine": engine, "arms": [WORLD.plan.arm("none"), arm]})
     point = next(each for each in plan.points if each.arm == "ngram")

@@ -92,14 +92,6 @@ def test_prompt_text_is_read_unchanged(text: str, tmp_path: Path) -> None:
     assert load(tmp_path, [row(0, prompt=text), row(1)]).rows[0].turns == user(text)
 
 
-def test_published_spec_bench_rows_are_read(tmp_path: Path) -> None:
-    rows = [{"question_id": 81, "category": "writing", "turns": ["Compose.", "Rewrite."], "reference": ["x"]}]
-
-    (prompt,) = load(tmp_path, rows, source="spec-bench").rows
-
-    assert (prompt.id, prompt.category, prompt.turns) == ("81", "writing", user("Compose.", "Rewrite."))
-
-
 def test_parquet_and_json_lines_give_the_same_prompts(tmp_path: Path) -> None:
     rows: list[Row] = [
         {"id": "a", "category": "qa", "turns": ["2024-01-01", "More"], "messages": None},
@@ -158,31 +150,10 @@ def categories(prompts: Prompts) -> list[str]:
     return [f"{prompt.category}-{prompt.id}" for prompt in prompts.rows]
 
 
-MIXED = [row(number, category="aaabbbc"[number]) for number in range(7)]
-
-
-def test_only_the_requested_categories_are_used(tmp_path: Path) -> None:
-    assert categories(load(tmp_path, MIXED, categories=["c", "a"])) == ["a-q0", "a-q1", "a-q2", "c-q6"]
-
-
-def test_count_is_spread_over_the_categories_in_file_order(tmp_path: Path) -> None:
-    assert categories(load(tmp_path, MIXED, count=5)) == ["a-q0", "a-q1", "b-q3", "b-q4", "c-q6"]
-
-
 def test_bad_row_outside_the_requested_categories_is_ignored(tmp_path: Path) -> None:
     rows = [row(0), row(1, category="licensed", prompt="")]
 
     assert len(load(tmp_path, rows, categories=["qa"]).rows) == 1
-
-
-def test_unknown_category_is_rejected_with_the_available_ones(tmp_path: Path) -> None:
-    message = rejection_message(tmp_path, MIXED, categories=["a", "z"])
-
-    assert message == "p.jsonl: no row has the category 'z'; available: a, b, c"
-
-
-def test_count_above_the_number_of_prompts_is_rejected(tmp_path: Path) -> None:
-    assert "count is 8, but there are only 7 prompts" in rejection_message(tmp_path, MIXED, count=8)
 
 
 def test_fingerprint_depends_only_on_what_is_sent(tmp_path: Path) -> None:
