@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.breakdown import Breakdown, BreakdownSlice
+from specbench_api.outcome.breakdown import BreakdownSlice
 from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.breakdown.breakdown import BY_LITERATURE, BY_QUARTILE, breakdown_of_cell
 from specbench_client.metrics.tidy_frame import tidy
@@ -102,23 +102,7 @@ def test_slices_of_a_dimension_contain_every_step_once() -> None:
     assert all(each.figures[LENGTH].interval is None for each in found.by_position), "intervals need a seed"
 
 
-def test_class_reached_by_two_prompts_has_no_interval() -> None:
-    rows = pd.concat(
-        [rows_of(30, 60, lambda _: GOOD), rows_of(2, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")]
-    ).reset_index(drop=True)
-    by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
-    assert by_label["64–127"].prompts == 2
-    assert by_label["64–127"].figures[LENGTH].n == 2
-    assert by_label["64–127"].figures[LENGTH].interval is None
-    assert by_label["1–15"].figures[LENGTH].interval is not None
-
-
-def test_class_interval_uses_the_number_of_its_own_prompts() -> None:
-    few = rows_of(5, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")
-    rows = pd.concat([rows_of(30, 60, lambda _: GOOD), few], ignore_index=True)
-    by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
-    interval = present(by_label["64–127"].figures[LENGTH].interval)
-    assert "5 prompts" in interval.method
+ALL_DIMENSIONS = ("by_position", "by_context", "by_part")
 
 
 def test_short_answers_are_grouped_by_quartiles_and_then_by_position() -> None:
@@ -158,33 +142,28 @@ def test_distribution_over_requests_matches_a_calculation_by_hand() -> None:
     assert spread.deciles == pytest.approx([2, 3, 4, 5, 6, 7, 8, 9, 10])
 
 
-def missing(found: Breakdown) -> dict[str, str]:
-    return {name: reason for name, reason in found.missing.items() if name in ("by_position", "by_context", "by_part")}
-
-
-def test_missing_breakdowns_have_a_reason() -> None:
-    without_source = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, acceptance_source=None), 1, 3)
-    assert missing(without_source) == dict.fromkeys(("by_position", "by_context", "by_part"), breakdown.NO_DRAFTS)
-    unplaced = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, step_accepted=None), 1, 3)
-    assert missing(unplaced) == dict.fromkeys(("by_position", "by_context", "by_part"), breakdown.NOT_LOCATED)
-    assert unplaced.placed_share == 0
-    uncounted = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, input_tokens=None), 1, 3)
-    assert missing(uncounted) == {"by_context": breakdown.NO_PROMPT_TOKENS, "by_part": breakdown.NO_REASONING}
-    assert uncounted.missing["by_turn"] == breakdown.NO_TURNS
-    assert uncounted.missing["by_length"] == breakdown.ONE_LENGTH
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({"acceptance_source": None}, dict.fromkeys(ALL_DIMENSIONS, breakdown.NO_DRAFTS)),
+        ({"step_accepted": None}, dict.fromkeys(ALL_DIMENSIONS, breakdown.NOT_LOCATED)),
+        ({"input_tokens": None}, {"by_context": breakdown.NO_PROMPT_TOKENS, "by_part": breakdown.NO_REASONING}),
+    ],
+)
+def test_missing_breakdowns_have_a_reason(edits: dict[str, Any], expected: dict[str, str]) -> None:
+    found = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, **edits), 1, 3).missing
+    assert {name: reason for name, reason in found.items() if name in ALL_DIMENSIONS} == expected
+    assert (found["by_turn"], found["by_length"]) == (breakdown.NO_TURNS, breakdown.ONE_LENGTH)
     assert breakdown_of_cell(tidy([]), 1, 3).missing["by_length"] == breakdown.NO_TOKENS
 
 
-def test_share_of_located_steps_is_reported() -> None:
-    placed = rows_of(3, 20, lambda _: GOOD)
-    rows = pd.concat([placed, rows_of(1, 20, lambda _: GOOD, step_accepted=None)], ignore_index=True)
-    assert breakdown_of_cell(rows, 1, 3).placed_share == 0.75
-
-
-def test_steps_removed_by_a_check_are_in_no_slice() -> None:
-    rows = rows_of(4, 20, lambda _: GOOD).assign(steps=np.nan, acceptance_source=None)
-    found = breakdown_of_cell(rows, 1, 3)
+def test_steps_removed_by_a_check_are_in_no_slice_and_the_share_of_located_ones_is_reported() -> None:
+    rows = rows_of(4, 20, lambda _: GOOD)
+    found = breakdown_of_cell(rows.assign(steps=np.nan, acceptance_source=None), 1, 3)
     assert (found.by_position, found.placed_share, found.acceptance_by_request) == ([], None, None)
+    unplaced = rows_of(1, 20, lambda _: GOOD, step_accepted=None)
+    assert breakdown_of_cell(unplaced, 1, 3).placed_share == 0
+    assert breakdown_of_cell(pd.concat([rows[:3], unplaced], ignore_index=True), 1, 3).placed_share == 0.75
 
 
 @pytest.mark.runs
@@ -199,3 +178,15 @@ def test_every_cell_has_its_breakdown_in_the_summary() -> None:
     }
     assert whole > 1000
     assert type(summary).from_json(summary.to_json()) == summary
+
+
+@pytest.mark.parametrize(("few", "method"), [(2, None), (5, "5 prompts")])
+def test_class_interval_uses_the_number_of_its_own_prompts(few: int, method: str | None) -> None:
+    long = rows_of(few, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")
+    rows = pd.concat([rows_of(30, 60, lambda _: GOOD), long], ignore_index=True)
+    by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
+    assert by_label["64–127"].prompts == by_label["64–127"].figures[LENGTH].n == few
+    interval = by_label["64–127"].figures[LENGTH].interval
+    assert (interval is None) == (method is None)
+    assert interval is None or "5 prompts" in interval.method
+    assert by_label["1–15"].figures[LENGTH].interval is not None

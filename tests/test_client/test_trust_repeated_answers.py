@@ -41,47 +41,37 @@ def common_text(_: Point, row: Any) -> str:
     return str(row["prompt_id"])
 
 
-def test_answers_that_differ_between_repeats_at_temperature_0_are_found() -> None:
-    seen = findings_of_check("TemperatureNotApplied", GREEDY, texts(own_text))
+@pytest.mark.parametrize(
+    ("world", "make", "words"),
+    [(GREEDY, own_text, "they were sampled"), (SAMPLED, common_text, "temperature 0.8 with another seed")],
+    ids=["greedy", "sampled"],
+)
+def test_answers_of_another_temperature_are_found(
+    world: SyntheticRun, make: Callable[[Point, Any], str], words: str
+) -> None:
+    seen = findings_of_check("TemperatureNotApplied", world, texts(make))
     assert {finding.arm for finding in seen} == {"none", "ngram"}
     assert all((finding.severity, finding.value) == (WARNING, 1.0) for finding in seen)
-    assert "they were sampled" in seen[0].message
+    assert words in seen[0].message
 
 
-def test_sampled_answers_that_are_equal_between_repeats_are_found() -> None:
-    seen = findings_of_check("TemperatureNotApplied", SAMPLED, texts(common_text))
-    assert [finding.value for finding in seen] == [1.0, 1.0]
-    assert "temperature 0.8 with another seed" in seen[0].message
-
-
-@pytest.mark.parametrize(("world", "make"), [(GREEDY, common_text), (SAMPLED, own_text)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    ("world", "make"),
+    [
+        (GREEDY, common_text),
+        (SAMPLED, own_text),
+        (SyntheticRun(prompts=24, categories=ONE, tokens=(4, 20)), own_text),
+        (SyntheticRun(prompts=24, categories=ONE, tokens=(200, 300)), own_text),
+        (SyntheticRun(prompts=6, categories=ONE), own_text),
+        (SyntheticRun(prompts=24, categories=ONE, repeats=1), own_text),
+        (SyntheticRun(prompts=24, categories=ONE, temperature=0.2), common_text),
+    ],
+    ids=["greedy", "sampled", "short answers", "long answers", "few prompts", "one repeat", "low temperature"],
+)
 def test_answers_with_the_requested_temperature_are_not_reported(
     world: SyntheticRun, make: Callable[[Point, Any], str]
 ) -> None:
     assert findings_of_check("TemperatureNotApplied", world, texts(make)) == []
-
-
-@pytest.mark.parametrize(
-    "world",
-    [
-        SyntheticRun(prompts=24, categories=ONE, tokens=(4, 20)),
-        SyntheticRun(prompts=24, categories=ONE, tokens=(200, 300)),
-        SyntheticRun(prompts=6, categories=ONE),
-        SyntheticRun(prompts=24, categories=ONE, repeats=1),
-    ],
-    ids=["short answers", "long answers", "few prompts", "one repeat"],
-)
-def test_too_few_repeats_or_prompts_are_not_checked(world: SyntheticRun) -> None:
-    assert findings_of_check("TemperatureNotApplied", world, texts(own_text)) == []
-
-
-def test_low_temperature_may_repeat_answers() -> None:
-    assert (
-        findings_of_check(
-            "TemperatureNotApplied", SyntheticRun(prompts=24, categories=ONE, temperature=0.2), texts(common_text)
-        )
-        == []
-    )
 
 
 def pairwise(share: float) -> Callable[[int, Any], str]:
