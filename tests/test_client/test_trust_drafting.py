@@ -1,4 +1,4 @@
-"""Impossible acceptance is found; tokens that an engine counts but never delivers are not reported."""
+"""Impossible acceptance is found, and drafts that do not add up; tokens that are never delivered are not reported."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from specbench_api.outcome.summary import Cell, ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.trust.checks.acceptance import STEP_TOKEN_MISMATCH
+from specbench_client.trust.evidence import PointEvidence
 from specbench_testing.corrupted_records import (
     WORLD,
     check_names,
@@ -24,7 +27,7 @@ from specbench_testing.corrupted_records import (
     without_counters,
 )
 from specbench_testing.resources import external_engine
-from specbench_testing.synthetic_records import Corruptions, SyntheticRun, point_of, run_of_world
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, frame_of, point_of, record, run_of_world
 
 pytestmark = pytest.mark.runs
 
@@ -232,3 +235,47 @@ def test_steps_without_drafts_on_llama_cpp_may_be_due_to_a_target_that_cannot_ro
 def test_last_steps_and_lookup_methods_may_have_no_drafts() -> None:
     cases = ((1, "eagle3"), (4, "ngram"), (4, "suffix"))
     assert [findings_of(undrafted(steps), world=drafting_always(method)) for steps, method in cases] == [[], [], []]
+
+
+ANSWERS = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 6)), min_size=1, max_size=8)
+"""Accepted drafts of each draft step, and the number of steps without drafts."""
+
+
+def check_values(answers: list[tuple[list[int], int]], extra: int = 0, **edits: Any) -> list[float | None]:
+    """Return the check's values for these answers, each with `extra` tokens more than its steps emit."""
+    rows = [record(**{**_answer(accepted, undrafted, extra), **edits}) for accepted, undrafted in answers]
+    evidence = PointEvidence(WORLD.plan, NGRAM, tidy([frame_of(rows)]), ClientHealth(), None)
+    return [each.value for each in STEP_TOKEN_MISMATCH.evaluate(evidence)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(ANSWERS)
+def test_consistent_answers_have_no_finding_for_any_drafts(answers: list[tuple[list[int], int]]) -> None:
+    assert check_values(answers) == []
+    assert check_values(answers, extra=1) == [], "one token per answer may be counted on one side only"
+
+
+def test_difference_is_reported_as_a_share_of_the_tokens() -> None:
+    answers = [([3, 1, 0], 2)] * 4
+    assert check_values(answers, extra=4) == [pytest.approx(3 / 13)]
+    assert check_values(answers, extra=-3) == [pytest.approx(2 / 6)]
+
+
+def test_missing_step_counts_leave_only_lists_that_emit_too_much() -> None:
+    answers = [([3, 1, 0], 0)]
+    assert check_values(answers, extra=5, steps=None) == [], "five steps may have had no drafts"
+    assert check_values(answers, extra=-4, steps=None) == [pytest.approx(3 / 3)]
+    assert check_values(answers, extra=-4, steps=None, step_accepted=None) == []
+
+
+def test_list_of_steps_with_more_tokens_than_counted_is_a_warning() -> None:
+    corruptions = replace_columns(
+        step_accepted=lambda _, row: row["step_accepted"] and [*row["step_accepted"][:-3], 3, 3, 3]
+    )
+    assert check_names(findings_of(corruptions)) == [("StepTokenMismatch", Severity.WARNING)]
+
+
+def _answer(accepted: list[int], undrafted: int, extra: int) -> dict[str, Any]:
+    tokens = 1 + sum(accepted) + len(accepted) + undrafted + extra
+    counts = {"output_tokens": tokens, "output_tokens_client": tokens}
+    return {**counts, "steps": len(accepted) + undrafted, "step_accepted": accepted}
