@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.container import ErrorbarContainer
-from matplotlib.lines import Line2D
 
 from specbench_api.outcome.crossover import ArmCrossover, Crossover, CrossoverInterval, CrossoverKind
 from specbench_api.outcome.figure import Figure, FigureInterval, StatusFigure
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.summary import ArmEnvironment, Cell, RunSummary, Trend
+from specbench_api.spec.load import Level
 from specbench_client.documents.drift import DriftCause, DriftChart, DriftReport, DriftSide, DriftWindow
 from specbench_client.report.html import render_html
 from specbench_client.report.plots import figures
@@ -129,14 +129,12 @@ def titles(drawing: Drawing) -> list[str]:
     return [each.get_title(loc="left") for each in panels(drawing)]
 
 
-def lines(axes: Axes) -> dict[str, Line2D]:
-    """Return the line of each series by its label."""
-    return {str(each.get_label()): each.lines[0] for each in axes.containers if isinstance(each, ErrorbarContainer)}
-
-
 def values(axes: Axes, name: str, along: str = "y") -> list[float]:
-    """Return the values of a series along an axis."""
-    line = lines(axes)[name]
+    (line,) = [
+        each.lines[0]
+        for each in axes.containers
+        if isinstance(each, ErrorbarContainer) and str(each.get_label()) == name
+    ]
     return [float(each) for each in np.asarray(line.get_ydata() if along == "y" else line.get_xdata())]
 
 
@@ -225,18 +223,14 @@ def test_throughput_is_drawn_against_the_speed_of_a_user() -> None:
     (axes,) = panels(drawn(figures.throughput, plain()))
     assert "of the engine" in axes.get_ylabel()
     for label, arm in (("baseline", "none"), ("ngram", "ngram")):
-        found = [(cell.figures[StatusFigure.USER_TPS], cell.figures["output_tps"]) for cell in of_arm(plain(), arm)]
-        assert values(axes, label, "x") == [x.value for x, _ in found]
-        assert values(axes, label) == [y.value for _, y in found]
-    assert {each.get_text() for each in axes.texts} <= {"1", "2"}
-
-
-def test_throughput_is_per_gpu_when_the_summary_has_it() -> None:
-    cells = [
+        cells = of_arm(plain(), arm)
+        assert values(axes, label, "x") == [cell.figures[StatusFigure.USER_TPS].value for cell in cells]
+        assert values(axes, label) == [cell.figures["output_tps"].value for cell in cells]
+    per_gpu = [
         cell.model_copy(update={"figures": {**cell.figures, "output_tps_per_gpu": figure(7.0)}})
         for cell in plain().cells
     ]
-    (axes,) = panels(drawn(figures.throughput, with_cells(plain(), cells)))
+    (axes,) = panels(drawn(figures.throughput, with_cells(plain(), per_gpu)))
     assert "of a GPU" in axes.get_ylabel()
     assert values(axes, "ngram") == [7.0, 7.0]
 
@@ -319,15 +313,17 @@ def test_only_figures_with_data_are_drawn() -> None:
 
 
 def test_each_workload_has_its_own_panel() -> None:
-    workloads = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("one", "two")]
-    summary = run_of_world(SyntheticRun(prompts=12, edits={"spec.workloads": workloads}))
+    two = [cell.model_copy(update={"workload": name}) for name in ("one", "two") for cell in plain().cells]
+    summary = with_cells(plain(), two)
     assert titles(drawn(figures.speedup, summary)) == ["one", "two"]
     assert titles(drawn(figures.acceptance_by_category, summary)) == ["one, at concurrency 1", "two, at concurrency 1"]
     assert titles(drawn(figures.latency, summary))[:2] == ["TTFT p50, one", "TTFT p50, two"]
 
 
 def test_open_loop_has_the_rate_as_axis() -> None:
-    (axes,) = panels(drawn(figures.speedup, run_of_world(SyntheticRun(prompts=20, rate=(4, 0.5), repeats=1))))
+    rates = {1: Level(rate=0.5), 2: Level(rate=4)}
+    cells = [cell.model_copy(update={"level": rates[cell.level.concurrency or 0]}) for cell in plain().cells]
+    (axes,) = panels(drawn(figures.speedup, with_cells(plain(), cells)))
     assert axes.get_xlabel() == "conversations a second"
     assert [each.get_text() for each in axes.get_xticklabels()] == ["0.5/s", "4/s"]
 

@@ -189,7 +189,7 @@ CASES: dict[str, tuple[Corruptions, SyntheticRun, list[tuple[str, Severity]]]] =
         SyntheticRun(prompts=5, categories=ONE),
         [("OutputLengthsDiffer", INVALID), ("TooFewPrompts", INFO), ("ShortAnswers", INFO)],
     ),
-    "lengths that differ both ways": (truncate_both_ways(), WORLD, []),
+    "lengths that differ both ways": (truncate_both_ways(), WORLD, [("ShortAnswers", INFO)]),
     "sampled lengths": (truncate_answers(0.5), SAMPLED, []),
     "sampled texts": (diverge(1.0, later_repeats_only=True), SAMPLED, []),
     "other texts": (diverge(1.0), WORLD, [("GreedyDivergence", WARNING)]),

@@ -55,12 +55,6 @@ def test_endpoints_with_other_names_of_models_are_a_warning(root: str | None, ex
     assert [each.severity for each in found] == expected
 
 
-def test_equal_launches_are_not_reported() -> None:
-    same: dict[str, Any] = {"dtype": "bfloat16", "max_model_len": 4096, "prefix_cache": False, "node": "a"}
-    assert list(pair(same, same)) == []
-    assert list(differ()) == [], "no launches were observed"
-
-
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].comparability is FactComparability.MUST])
 def test_differing_required_fact_is_a_warning_with_values_and_arms(name: FactName) -> None:
     (finding,) = pair({name.value: "a"}, {name.value: "b"})
@@ -74,32 +68,9 @@ def test_facts_that_a_drafter_changes_are_not_reported() -> None:
     assert list(pair(taken, dict.fromkeys(taken, 2))) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "one", "other"),
-    [
-        ("node", "gpu-1", "gpu-2"),
-        ("draft_sampling", "greedy", "probabilistic"),
-        ("draft_verification", "token match", "acceptance thresholds (lossy)"),
-    ],
-)
-def test_different_node_or_sampling_of_drafts_is_info(name: str, one: str, other: str) -> None:
-    (finding,) = pair({name: one}, {name: other})
-    assert finding.severity is Severity.INFO
-    assert finding.message == f'{name} is not the same in all launches: "{one}" on none, "{other}" on ngram'
-
-
 def test_launches_of_one_arm_are_compared_too() -> None:
     (finding,) = differ(*(observed_launch("none", number, driver=version) for number, version in enumerate("112")))
     assert finding.message == 'driver is not the same in all launches: "1" on none, "2" on none'
-
-
-def test_fact_that_only_one_launch_reports_is_ignored() -> None:
-    assert list(pair({"dtype": "bfloat16"}, {"dtype": None})) == []
-
-
-def test_booleans_and_numbers_are_distinguished() -> None:
-    (finding,) = pair({"cuda_graphs": True}, {"cuda_graphs": 1})
-    assert "true on none, 1 on ngram" in finding.message
 
 
 def test_arguments_are_compared_except_those_of_drafter_and_process() -> None:
@@ -116,22 +87,54 @@ def test_arguments_are_compared_except_those_of_drafter_and_process() -> None:
     )
 
 
-def test_argument_that_only_one_launch_has_differs() -> None:
-    (finding,) = pair({"arguments": {"new": [1]}}, {"arguments": {}}, SGLANG)
-    assert "new ([1] on none, null on ngram)" in finding.message
-
-
-def test_argument_that_is_also_a_fact_is_reported_once() -> None:
-    """SGLang lowers max_running_requests to 48 when it speculates, without reporting it."""
-    one, other = ({"max_running_requests": limit, "arguments": {"max_running_requests": limit}} for limit in (256, 48))
-    (finding,) = pair(one, other, SGLANG)
-    assert finding.severity is Severity.WARNING
-    assert "256 on none, 48 on ngram" in finding.message
-
-
 def test_first_arguments_are_named_and_the_rest_counted() -> None:
     one, other = ({f"a{number}": value for number in range(11)} for value in ("x" * 100, "y"))
     (finding,) = pair({"arguments": one}, {"arguments": other}, SGLANG)
     assert (finding.value, finding.message.count(" on none")) == (11, 8)
     assert finding.message.endswith(" and 3 more")
     assert "x" * 70 not in finding.message
+
+
+SAME: dict[str, Any] = {"dtype": "bfloat16", "max_model_len": 4096, "prefix_cache": False, "node": "a"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "world", "expected"),
+    [
+        (SAME, SAME, WORLD, None),
+        ({"dtype": "bfloat16"}, {"dtype": None}, WORLD, None),
+        ({"node": "gpu-1"}, {"node": "gpu-2"}, WORLD, (Severity.INFO, '"gpu-1" on none, "gpu-2" on ngram')),
+        (
+            {"draft_sampling": "greedy"},
+            {"draft_sampling": "probabilistic"},
+            WORLD,
+            (Severity.INFO, '"greedy" on none, "probabilistic" on ngram'),
+        ),
+        (
+            {"draft_verification": "token match"},
+            {"draft_verification": "acceptance thresholds (lossy)"},
+            WORLD,
+            (Severity.INFO, '"token match" on none, "acceptance thresholds (lossy)" on ngram'),
+        ),
+        ({"cuda_graphs": True}, {"cuda_graphs": 1}, WORLD, (Severity.WARNING, "true on none, 1 on ngram")),
+        (
+            {"arguments": {"new": [1]}},
+            {"arguments": {}},
+            SGLANG,
+            (Severity.INFO, "new ([1] on none, null on ngram)"),
+        ),
+        # SGLang lowers max_running_requests to 48 when it speculates, without reporting it.
+        (
+            {"max_running_requests": 256, "arguments": {"max_running_requests": 256}},
+            {"max_running_requests": 48, "arguments": {"max_running_requests": 48}},
+            SGLANG,
+            (Severity.WARNING, "256 on none, 48 on ngram"),
+        ),
+    ],
+)
+def test_pair_of_launches(
+    one: dict[str, Any], other: dict[str, Any], world: SyntheticRun, expected: tuple[Severity, str] | None
+) -> None:
+    found = pair(one, other, world)
+    assert [each.severity for each in found] == ([expected[0]] if expected else [])
+    assert all(expected and expected[1] in each.message for each in found)

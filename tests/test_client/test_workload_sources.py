@@ -363,29 +363,30 @@ def test_sessions_share_their_beginning_alone_and_depend_on_the_seed(tmp_path: P
     assert present(found.coverage).reusable_share == (32 + 48 + 80) / (52 + 79 + 106)
 
 
+SHORTEST = {"turns": 1, "turnTokens": 16, "answerTokens": 1}
+
+
 @pytest.mark.parametrize(
-    "declared",
+    ("declared", "message"),
     [
-        {"source": "sessions", "count": 5},
-        {"source": "sessions", "sessions": {"turns": 1, "turnTokens": 16, "answerTokens": 1}},
-        {
-            "source": "jsonl",
-            "uri": "p.jsonl",
-            "count": 5,
-            "sessions": {"turns": 1, "turnTokens": 16, "answerTokens": 1},
-        },
+        ({"source": "sessions", "count": 5}, r"source sessions needs dataset\.sessions .* and dataset\.count"),
+        (
+            {"source": "sessions", "sessions": SHORTEST},
+            r"source sessions needs dataset\.sessions .* and dataset\.count",
+        ),
+        (
+            {"source": "jsonl", "uri": "p.jsonl", "count": 5, "sessions": SHORTEST},
+            r"source sessions needs dataset\.sessions .* and dataset\.count",
+        ),
+        (
+            {"source": "sessions", "count": 5, "sessions": {**SHORTEST, "sharedPrefixTokens": 40}},
+            r"sessions\.sharedPrefixTokens must be a multiple of 16",
+        ),
     ],
-    ids=str,
 )
-def test_lengths_of_sessions_belong_to_their_source(declared: Row) -> None:
-    with pytest.raises(InvalidSpec, match=r"source sessions needs dataset\.sessions .* and dataset\.count"):
+def test_lengths_of_sessions_belong_to_their_source(declared: Row, message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
         run_of({"spec.workloads[0].dataset": declared})
-
-
-def test_the_shared_beginning_of_sessions_is_of_whole_blocks() -> None:
-    lengths = {"turns": 1, "turnTokens": 16, "answerTokens": 1, "sharedPrefixTokens": 40}
-    with pytest.raises(InvalidSpec, match=r"sessions\.sharedPrefixTokens must be a multiple of 16"):
-        run_of({"spec.workloads[0].dataset": {"source": "sessions", "count": 5, "sessions": lengths}})
 
 
 def test_a_word_of_random_text_is_a_token() -> None:
