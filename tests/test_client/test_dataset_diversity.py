@@ -100,16 +100,6 @@ def test_four_of_ten_are_optimal_in_at_least_four_of_five_cases() -> None:
     assert hits >= 40
 
 
-def test_swaps_leave_the_local_optimum_of_the_greedy_selection() -> None:
-    """The greedy selection depends on its first row; swaps can correct it."""
-    better = 0
-    for seed in range(20):
-        vectors = vectors_of(seed, 60)
-        chosen = select_greedily(vectors, 12)
-        better += refine_by_swaps(vectors, chosen)[1] > 0
-    assert better >= 10
-
-
 def test_first_of_identical_rows_is_taken() -> None:
     axes = np.eye(4, dtype=np.float32)
     vectors = unit_vectors(np.concatenate([axes, axes, axes]), [str(row) for row in range(12)])

@@ -125,16 +125,6 @@ class SyntheticRun:
             self._found[point.hash] = summarise_point(*arguments, simulated=False)
         return self._found[point.hash]
 
-    def summary_with(
-        self, point: Point, watch: ClientHealth, counters: CounterDeltas | None, *, simulated: bool
-    ) -> PointSummary:
-        """The summary of the point's own records with other health records or counters."""
-        key = (point.hash, repr(watch), repr(counters), simulated)
-        if key not in self._summaries_with:
-            frame = self.records(point)
-            self._summaries_with[key] = summarise_point(self.plan, point, [frame], watch, counters, simulated=simulated)
-        return self._summaries_with[key]
-
     def is_uncorrupted(self, summary: PointSummary) -> bool:
         """Whether this is the uncorrupted summary of its point."""
         return self._found.get(summary.hash) is summary
@@ -145,10 +135,6 @@ class SyntheticRun:
 
     @cached_property
     def _found(self) -> dict[str, PointSummary]:
-        return {}
-
-    @cached_property
-    def _summaries_with(self) -> dict[tuple[object, ...], PointSummary]:
         return {}
 
 
@@ -299,10 +285,8 @@ def point_of(
     frame = corruptions.records(point, honest)
     watch, honestly_counted = corruptions.watch(point, watch_of(point)), counters_of(honest)
     counters = corruptions.counters(point, honestly_counted)
-    if frame is not honest:
+    if frame is not honest or watch != watch_of(point) or counters != honestly_counted or corruptions.simulated:
         return summarise_point(world.plan, point, [frame], watch, counters, simulated=corruptions.simulated), frame
-    if watch != watch_of(point) or counters != honestly_counted or corruptions.simulated:
-        return world.summary_with(point, watch, counters, simulated=corruptions.simulated), frame
     return world.honest(point), frame
 
 
