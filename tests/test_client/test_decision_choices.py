@@ -84,6 +84,15 @@ TABLE: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]
     ("one faster, one invalid", [Given("ngram", gain=1.4), BROKEN], (RecommendationAnswer.DRAFTER, "ngram")),
     ("baseline only", [], (RecommendationAnswer.CANNOT_TELL, None)),
     (
+        "invalid at the best load",
+        [
+            *(Given("none", load, tps=tps) for load, tps in ((1, 50), (32, 700))),
+            Given("ngram", 1, tps=45, gain=0.9),
+            Given("ngram", 32, tps=1400, gain=2.0, valid=False),
+        ],
+        (RecommendationAnswer.CANNOT_TELL, None),
+    ),
+    (
         "no baseline at the best load",
         [Given("none", 1, tps=50), Given("ngram", 1, tps=45, gain=0.9), Given("ngram", 32, tps=700)],
         (RecommendationAnswer.CANNOT_TELL, None),
@@ -239,40 +248,7 @@ def test_target_that_is_met_by_value_is_explained(half: float | None, why: str) 
     assert choice.reason.endswith(f"; it meets the targets by value, but this is not shown: {why}")
 
 
-def test_load_above_a_missed_load_does_not_count_as_sustained() -> None:
-    cells = [Given("none", load, tpot=ms) for load, ms in ((1, 20), (8, 40), (32, 20))]
-    (row,) = decide(*cells, request=tpot(30)).choices[0].sustained
-    assert (row.load, row.missed_at) == ("1", "8")
-
-
-def test_sustained_load_covers_all_loads_when_one_load_is_requested() -> None:
-    cells = [Given("none", load, tpot=ms) for load, ms in ((1, 20), (8, 25), (32, 40))]
-    targets = tpot(30).targets
-    (choice,) = decide(*cells, request=RecommendationRequest(targets=targets, load="8")).choices
-    (row,) = choice.sustained
-    assert [each.load for each in choice.at_each_load] == ["8"]
-    assert (row.load, row.missed_at) == ("8", "32")
-
-
-def test_sustained_load_is_unknown_from_an_invalid_load_on() -> None:
-    findings = {"ChunksCoalesced": Severity.WARNING, "ClientSaturated": Severity.INVALID}
-    cells = [Given("none", 1), Given("none", 8, valid=False, findings=findings), Given("none", 32)]
-    (row,) = decide(*cells, request=tpot(30)).choices[0].sustained
-    assert (row.load, row.missed_at, row.reason) == ("1", None, "unknown from 8 on: invalid (ClientSaturated)")
-
-
 # Several loads
-
-
-def test_arm_that_is_invalid_at_the_best_load_is_not_ruled_out() -> None:
-    cells = [
-        *(Given("none", load, tps=tps) for load, tps in ((1, 50), (32, 700))),
-        Given("ngram", 1, tps=45, gain=0.9),
-        Given("ngram", 32, tps=1400, gain=2.0, valid=False),
-    ]
-    (choice,) = decide(*cells).choices
-    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
-    assert "could not be judged at every load" in choice.reason
 
 
 def test_each_load_has_its_own_recommendation() -> None:
@@ -398,3 +374,43 @@ WITHIN_30_MS: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str |
 @pytest.mark.parametrize(("cells", "expected"), [row[1:] for row in WITHIN_30_MS], ids=[row[0] for row in WITHIN_30_MS])
 def test_targets_limit_the_choice(cells: Sequence[Given], expected: tuple[RecommendationAnswer, str | None]) -> None:
     assert answer(*cells, request=tpot(30)) == expected
+
+
+INVALID_AT_8 = {"ChunksCoalesced": Severity.WARNING, "ClientSaturated": Severity.INVALID}
+
+
+@pytest.mark.parametrize(
+    ("cells", "load", "sustained", "missed_at", "reason"),
+    [
+        (
+            [Given("none", at, tpot=ms) for at, ms in ((1, 20), (8, 40), (32, 20))],
+            None,
+            "1",
+            "8",
+            "TPOT p95 ≤ 30 ms: 40",
+        ),
+        (
+            [Given("none", at, tpot=ms) for at, ms in ((1, 20), (8, 25), (32, 40))],
+            "8",
+            "8",
+            "32",
+            "TPOT p95 ≤ 30 ms: 40",
+        ),
+        (
+            [Given("none", 1), Given("none", 8, valid=False, findings=INVALID_AT_8), Given("none", 32)],
+            None,
+            "1",
+            None,
+            "unknown from 8 on: invalid (ClientSaturated)",
+        ),
+    ],
+    ids=["a load above a missed one does not count", "all loads count where one is requested", "unknown from invalid"],
+)
+def test_sustained_load(
+    cells: list[Given], load: str | None, sustained: str, missed_at: str | None, reason: str
+) -> None:
+    (choice,) = decide(*cells, request=RecommendationRequest(targets=tpot(30).targets, load=load)).choices
+    (row,) = choice.sustained
+    assert (row.load, row.missed_at) == (sustained, missed_at)
+    assert (row.reason or "").startswith(reason)
+    assert load is None or [each.load for each in choice.at_each_load] == [load]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from specbench_client.trust.registry import REMEDIES, check_remedy
 
 PEERS = Path(__file__).parent / "peer_results"
 TRUTH = json.loads((PEERS / "truth.json").read_text())
+VLLM = json.loads((PEERS / "vllm-eagle3.json").read_text())
 AL = "acceptance_length_emitted_pooled"
 SUMMARIES = {
     "vllm-none": "vllm-none.json",
@@ -142,8 +144,7 @@ def test_importing_the_same_files_again_finds_the_same_run(tmp_path: Path) -> No
 
 
 def test_files_of_one_arm_and_load_are_repeats(tmp_path: Path) -> None:
-    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
-    second = _write(tmp_path, {**data, "ttfts": [seconds * 1.01 for seconds in data["ttfts"]]})
+    second = _write(tmp_path, {**VLLM, "ttfts": [seconds * 1.01 for seconds in VLLM["ttfts"]]})
     summary = _import(tmp_path, str(PEERS / "vllm-eagle3.json"), str(second))
     assert [len(cell["points"]) for cell in summary["cells"]] == [2]
 
@@ -200,8 +201,7 @@ def test_requested_lengths_are_not_taken_for_the_answers_tokens(tmp_path: Path) 
 
 @pytest.mark.parametrize("field", ["mean_tpot_ms", "total_output_tokens", "spec_decode_acceptance_length"])
 def test_a_figure_below_zero_is_refused(field: str, tmp_path: Path) -> None:
-    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
-    figures = _one(_write(tmp_path, {**data, field: -abs(data[field])})).result.figures
+    figures = _one(_write(tmp_path, {**VLLM, field: -abs(VLLM[field])})).result.figures
     refused = [figure for figure in figures if figure.reason.endswith("the file is damaged")]
     assert refused
     assert all(figure.value is None or figure.value >= 0 for figure in figures)
@@ -306,15 +306,14 @@ def test_a_gap_that_is_no_time_is_refused(gap: object, tmp_path: Path) -> None:
 )
 def test_requests_that_cannot_be_are_refused(change: Any, message: str, tmp_path: Path) -> None:
     """A huge count overflowed, a negative time counted as a failed request, and totals contradicted the requests."""
-    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
+    data = deepcopy(VLLM)
     change(data)
     with pytest.raises(BadInput, match=message):
         read_peer_file(_write(tmp_path, data))
 
 
 def test_a_result_without_answers_has_no_acceptance_length(tmp_path: Path) -> None:
-    data = json.loads((PEERS / "vllm-eagle3.json").read_text())
-    summary = {name: value for name, value in data.items() if not isinstance(value, list)}
+    summary = {name: value for name, value in VLLM.items() if not isinstance(value, list)}
     figures = _figures(_one(_write(tmp_path, {**summary, "completed": 0, "total_output_tokens": 0})))
     assert figures[AL].value is None
 

@@ -14,7 +14,15 @@ from specbench_api.outcome.summary import ClientHealth
 from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
-from specbench_testing.corrupted_records import OPEN, WORLD, check_names, findings_of, replace_columns, replace_watch
+from specbench_testing.corrupted_records import (
+    OPEN,
+    WORLD,
+    check_names,
+    combine,
+    findings_of,
+    replace_columns,
+    replace_watch,
+)
 from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import NS_PER_MS, ONE, Corruptions, SyntheticRun
 
@@ -193,31 +201,6 @@ def coalesced(share: float, group_size: int = 2) -> Corruptions:
     return replace_columns(chunk_ns=stamps)
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"), [(0.0, []), (0.2, [("ChunksCoalesced", WARNING)]), (0.8, [("ChunksCoalesced", INVALID)])]
-)
-def test_coalesced_chunks_are_found(share: float, expected: list[tuple[str, Severity]]) -> None:
-    assert check_names(findings_of(coalesced(share), arm="none")) == expected
-
-
-def test_few_coalesced_chunks_are_not_reported() -> None:
-    once = replace_columns(chunk_ns=lambda _, row: [row["chunk_ns"][1], *row["chunk_ns"][1:]])
-    assert findings_of(once, arm="none") == []
-
-
-def test_chunks_of_one_step_may_arrive_together() -> None:
-    assert findings_of(BY_TOKEN) == []
-    uncounted = Corruptions(records=lambda point, frame: BY_TOKEN.records(point, frame).assign(chunk_tokens=None))
-    assert findings_of(uncounted) == []
-
-
-def test_coalesced_steps_are_found_for_any_number_of_tokens_per_step() -> None:
-    assert check_names(findings_of(coalesced(1.0, group_size=4))) == [("ChunksCoalesced", INVALID)]
-    coalesced_records = coalesced(1.0, group_size=4).records
-    corruptions = Corruptions(records=lambda point, frame: coalesced_records(point, frame).assign(chunk_tokens=None))
-    assert check_names(findings_of(corruptions)) == [("ChunksCoalesced", INVALID)]
-
-
 def in_one_piece(share: float, apart_ns: int = 0) -> Corruptions:
     """Make this share of the answers arrive in one piece, with segments `apart_ns` apart."""
 
@@ -262,12 +245,6 @@ def test_message_blames_a_client_that_sent_late() -> None:
     assert "the client itself was late (its event loop was 0.40 ms late at the 99th percentile of the time)" in message
 
 
-def test_half_of_a_short_answer_may_be_one_step() -> None:
-    """Eight chunks, one per token; one step emitted four of them."""
-    short = SyntheticRun(prompts=24, concurrency=(1,), repeats=1, tokens=(8, 8), alpha={"ngram": 1.0}, alpha_spread=0.0)
-    assert findings_of(BY_TOKEN, world=short) == []
-
-
 def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
     """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
     engine = external_engine(DialectName.OPENAI)
@@ -292,30 +269,70 @@ def merge_four_chunks(_: int, row: Any) -> list[int]:
     return [sum(row["chunk_tokens"][at : at + 4]) for at in range(0, len(row["chunk_tokens"]), 4)]
 
 
-@pytest.mark.parametrize("arm", ["none", "ngram"])
-def test_merged_chunks_are_found(arm: str) -> None:
-    corruptions = replace_columns(
-        chunk_tokens=merge_four_chunks, chunk_ns=lambda _, row: row["chunk_ns"][3::4] or row["chunk_ns"][-1:]
-    )
-    assert check_names(findings_of(corruptions, arm=arm)) == [("MultiStepChunks", WARNING)]
-
-
-def test_merged_chunks_are_found_without_tokens_per_chunk() -> None:
-    corruptions = replace_columns(chunk_tokens=None, chunk_ns=lambda _, row: row["chunk_ns"][::8])
-    assert check_names(findings_of(corruptions)) == [("MultiStepChunks", WARNING)]
-
-
-def test_occasional_chunk_of_several_tokens_is_not_reported() -> None:
-    rare = replace_columns(
-        chunk_tokens=lambda index, row: [2, *row["chunk_tokens"][2:]] if index == 9 else row["chunk_tokens"]
-    )
-    assert findings_of(rare, arm="none") == []
-
-
 BY_TOKEN = replace_columns(
     chunk_ns=lambda _, row: [
         ns for ns, count in zip(row["chunk_ns"], row["chunk_tokens"], strict=True) for _ in range(count)
     ],
     chunk_tokens=lambda _, row: [1] * sum(row["chunk_tokens"]),
 )
+
+
+UNCOUNTED = replace_columns(chunk_tokens=None)
+
+
+MERGED = replace_columns(
+    chunk_tokens=merge_four_chunks, chunk_ns=lambda _, row: row["chunk_ns"][3::4] or row["chunk_ns"][-1:]
+)
+
+
+SHORT = SyntheticRun(prompts=24, concurrency=(1,), repeats=1, tokens=(8, 8), alpha={"ngram": 1.0}, alpha_spread=0.0)
+
+
+CHUNKS: dict[str, tuple[Corruptions, str, SyntheticRun, list[tuple[str, Severity]]]] = {
+    "none coalesced": (coalesced(0.0), "none", WORLD, []),
+    "some coalesced": (coalesced(0.2), "none", WORLD, [("ChunksCoalesced", WARNING)]),
+    "most coalesced": (coalesced(0.8), "none", WORLD, [("ChunksCoalesced", INVALID)]),
+    "one pair": (
+        replace_columns(chunk_ns=lambda _, row: [row["chunk_ns"][1], *row["chunk_ns"][1:]]),
+        "none",
+        WORLD,
+        [],
+    ),
+    "several steps": (coalesced(1.0, group_size=4), "ngram", WORLD, [("ChunksCoalesced", INVALID)]),
+    "several steps, uncounted": (
+        combine(coalesced(1.0, group_size=4), UNCOUNTED),
+        "ngram",
+        WORLD,
+        [("ChunksCoalesced", INVALID)],
+    ),
+    "one step": (BY_TOKEN, "ngram", WORLD, []),
+    "one step, uncounted": (combine(BY_TOKEN, UNCOUNTED), "ngram", WORLD, []),
+    "half of a short answer in one step": (BY_TOKEN, "ngram", SHORT, []),
+    "merged": (MERGED, "ngram", WORLD, [("MultiStepChunks", WARNING)]),
+    "merged, of the baseline": (MERGED, "none", WORLD, [("MultiStepChunks", WARNING)]),
+    "merged, uncounted": (
+        replace_columns(chunk_tokens=None, chunk_ns=lambda _, row: row["chunk_ns"][::8]),
+        "ngram",
+        WORLD,
+        [("MultiStepChunks", WARNING)],
+    ),
+    "merged once": (
+        replace_columns(
+            chunk_tokens=lambda index, row: [2, *row["chunk_tokens"][2:]] if index == 9 else row["chunk_tokens"]
+        ),
+        "none",
+        WORLD,
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHUNKS)
+def test_coalesced_and_merged_chunks_are_found(case: str) -> None:
+    corruptions, arm, world, expected = CHUNKS[case]
+    assert check_names(findings_of(corruptions, arm, world)) == expected
+
+
+"""Eight tokens in three steps, so half of an answer may be one step."""
+"""llama.cpp streams one chunk per token; those of one step leave the engine together."""
 """llama.cpp streams one chunk per token; those of one step leave the engine together."""
