@@ -34,7 +34,7 @@ from specbench_client.simulator import (
 )
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.expected_answers import extract_answer
-from specbench_client.workload.prompts import load_workload
+from specbench_client.workload.prompts import Prompts, load_workload
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import Row, context, row
 from specbench_testing.load_loops import LoopDriver
@@ -264,11 +264,14 @@ async def test_cut_answers_are_unfinished(tmp_path: Path, name: DialectName) -> 
 # The expected answers of a dataset.
 
 
-def loaded(tmp_path: Path, rows: list[dict[str, Any]], answers: dict[str, Any], source: str = "jsonl") -> list[Any]:
-    file = tmp_path / "p.jsonl"
-    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+def load_answers(tmp_path: Path, rows: list[dict[str, Any]], answers: dict[str, Any], source: str) -> Prompts:
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     workload = {"name": "w", "dataset": {"source": source, "uri": "p.jsonl"}, "answers": answers}
-    return [prompt.expected for prompt in load_workload(Workload.model_validate(workload), tmp_path).rows]
+    return load_workload(Workload.model_validate(workload), tmp_path)
+
+
+def loaded(tmp_path: Path, rows: list[dict[str, Any]], answers: dict[str, Any], source: str = "jsonl") -> list[Any]:
+    return [prompt.expected for prompt in load_answers(tmp_path, rows, answers, source).rows]
 
 
 @pytest.mark.parametrize(
@@ -325,11 +328,7 @@ def test_expected_answers_come_from_the_row(
 
 
 def test_gpqas_letter_is_that_of_the_shuffled_choice(tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_text(json.dumps(GPQA))
-    workload = Workload.model_validate({
-        "name": "w", "dataset": {"source": "gpqa", "uri": "p.jsonl"}, "answers": {"expected": {"match": "Choice"}},
-    })  # fmt: skip
-    (prompt,) = load_workload(workload, tmp_path).rows
+    (prompt,) = load_answers(tmp_path, [GPQA], {"expected": {"match": "Choice"}}, "gpqa").rows
     assert f"({prompt.expected}) yes" in prompt.turns[0][0].content
 
 
@@ -359,14 +358,9 @@ def test_prompts_that_cannot_be_judged_are_rejected(
 
 
 def test_an_expected_answer_is_part_of_the_fingerprint(tmp_path: Path) -> None:
-    workload = Workload.model_validate({
-        "name": "w", "dataset": {"source": "gsm8k", "uri": "p.jsonl"}, "answers": {"expected": {"match": "Number"}},
-    })  # fmt: skip
-    found = set()
-    for answer in ("#### 18", "#### 19", "It is 18"):
-        (tmp_path / "p.jsonl").write_text(json.dumps({**GSM8K, "answer": answer}))
-        found.add(load_workload(workload, tmp_path).fingerprint)
-    assert len(found) == 2
+    expected = {"expected": {"match": "Number"}}
+    rows = [{**GSM8K, "answer": answer} for answer in ("#### 18", "#### 19", "It is 18")]
+    assert len({load_answers(tmp_path, [row], expected, "gsm8k").fingerprint for row in rows}) == 2
 
 
 PROSE = "Speculative decoding drafts some tokens and verifies them in one step of the target."

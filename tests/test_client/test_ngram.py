@@ -125,14 +125,21 @@ def overlaps(prompt: list[int], output: list[int]) -> list[float | None]:
     return [found.copied_share, found.bleu_4]
 
 
-def test_overlap_matches_a_calculation_by_hand() -> None:
-    product = 4 / 5 * 3 / 4 * 2 / 3 * 1 / 2
-    assert overlaps([1, 2, 3, 4, 5], [1, 2, 3, 4, 9]) == pytest.approx([1 / 2, product**0.25])
-    assert overlaps([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4]) == pytest.approx([1.0, np.exp(1 - 8 / 4)])
-    assert overlaps([1] * 4, [1] * 8) == pytest.approx([1.0, (4 / 8 * 3 / 7 * 2 / 6 * 1 / 5) ** 0.25])
-    assert overlaps([1, 2, 3, 4], [1, 2, 3]) == [None, None]
-    assert overlaps([1, 2, 3], [6, 7, 8, 9]) == [0.0, 0.0]
-    assert overlaps([], [1, 2, 3, 4]) == [0.0, 0.0]
+@pytest.mark.parametrize(
+    ("prompt", "output", "expected"),
+    [
+        ([1, 2, 3, 4, 5], [1, 2, 3, 4, 9], [1 / 2, (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25]),
+        ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], [1.0, np.exp(1 - 8 / 4)]),
+        ([1] * 4, [1] * 8, [1.0, (4 / 8 * 3 / 7 * 2 / 6 * 1 / 5) ** 0.25]),
+        ([1, 2, 3, 4], [1, 2, 3], [None, None]),
+        ([1, 2, 3], [6, 7, 8, 9], [0.0, 0.0]),
+        ([], [1, 2, 3, 4], [0.0, 0.0]),
+    ],
+)
+def test_overlap_matches_a_calculation_by_hand(
+    prompt: list[int], output: list[int], expected: list[float | None]
+) -> None:
+    assert overlaps(prompt, output) == pytest.approx(expected)
 
 
 @given(ids, ids)

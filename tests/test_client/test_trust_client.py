@@ -22,8 +22,8 @@ from specbench_testing.corrupted_records import (
     findings_of,
     replace_columns,
     replace_watch,
+    undeclared_drafter,
 )
-from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import NS_PER_MS, ONE, Corruptions, SyntheticRun
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
@@ -247,10 +247,7 @@ def test_message_blames_a_client_that_sent_late() -> None:
 
 def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
     """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
-    engine = external_engine(DialectName.OPENAI)
-    arm = WORLD.plan.arm("ngram").model_copy(update={"drafter": None})
-    plan = WORLD.plan.model_copy(update={"engine": engine, "arms": [WORLD.plan.arm("none"), arm]})
-    point = next(each for each in plan.points if each.arm == "ngram")
+    plan, point = undeclared_drafter(WORLD, DialectName.OPENAI)
     return check_names(summarise_point(plan, point, [frame], ClientHealth(), None, simulated=False).findings)
 
 

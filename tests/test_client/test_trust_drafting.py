@@ -24,9 +24,9 @@ from specbench_testing.corrupted_records import (
     findings_of,
     replace_columns,
     replace_counters,
+    undeclared_drafter,
     without_counters,
 )
-from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, frame_of, point_of, record, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -144,10 +144,7 @@ def test_acceptance_length_contradicted_by_counters_is_not_reported() -> None:
 
 def test_stream_interval_of_an_endpoint_without_drafter_is_only_info() -> None:
     """Its counters report no drafts and acceptance was only inferred from chunks, so the finding is Info."""
-    engine = external_engine(DialectName.VLLM)
-    arm = WIDE.plan.arm("ngram").model_copy(update={"drafter": None})
-    plan = WIDE.plan.model_copy(update={"engine": engine, "arms": [WIDE.plan.arm("none"), arm]})
-    point = next(each for each in plan.points if each.arm == "ngram")
+    plan, point = undeclared_drafter(WIDE, DialectName.VLLM)
     frame = streamed_every(4, None).records(point, WIDE.records(point))
     counted = CounterDeltas(output_tokens=int(frame["output_tokens"][WIDE.warmup :].sum()))
     summary = summarise_point(plan, point, [frame], ClientHealth(), counted, simulated=False)

@@ -10,7 +10,9 @@ import pandas as pd
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.record import RecordPhase
 from specbench_api.outcome.summary import ClientHealth, CounterDeltas
-from specbench_api.plan.plan import Point
+from specbench_api.plan.plan import Plan, Point
+from specbench_api.spec.engine import DialectName
+from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import TURNAROUND_NS, Corruptions, SyntheticRun, point_of
 
 WORLD = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, turns=1)
@@ -98,3 +100,11 @@ def combine(*edits: Corruptions) -> Corruptions:
 
 
 WITHOUT_COUNTERS = Corruptions(counters=without_counters)
+
+
+def undeclared_drafter(world: SyntheticRun, dialect: DialectName) -> tuple[Plan, Point]:
+    """The world's plan with a running endpoint whose drafter is not declared, and that arm's first point."""
+    arm = world.plan.arm("ngram").model_copy(update={"drafter": None})
+    changes = {"engine": external_engine(dialect), "arms": [world.plan.arm("none"), arm]}
+    plan = world.plan.model_copy(update=changes)
+    return plan, next(each for each in plan.points if each.arm == "ngram")
