@@ -238,10 +238,18 @@ def test_throughput_counts_all_tokens_in_the_steady_window() -> None:
     assert mean_in_flight(rows, window) == pytest.approx((60 + 100 + 20) / 100)
 
 
-def test_missing_tokens_per_chunk_are_spread_evenly() -> None:
-    uncounted = streams(chunk_tokens=None, output_tokens=20)
-    window = present(steady_window(uncounted))
-    assert window_tokens(uncounted, window) == pytest.approx(2 * (7 + 10 + 2))
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({"chunk_tokens": None, "output_tokens": 20}, 2 * (7 + 10 + 2)),
+        # The ramp's answer ends inside, at 100 ms; the drain's ends after it, at 220 ms.
+        ({"chunk_ns": None, "chunk_tokens": None, "first_token_ns": None}, 10 + 10),
+    ],
+    ids=["tokens without chunks are spread evenly", "an answer without chunks counts at its end"],
+)
+def test_tokens_of_uncounted_chunks(edits: dict[str, object], expected: float) -> None:
+    rows = streams(**edits)
+    assert window_tokens(rows, present(steady_window(rows))) == pytest.approx(expected)
 
 
 def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
@@ -253,14 +261,6 @@ def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
     assert [each.tolist() for each in window_throughput(both)] == [[19], [pytest.approx(0.1)]]
     beside = pd.concat([whole, later[later["phase"] == "drain"].assign(edge_ns=None)], ignore_index=True)
     assert window_throughput(beside)[0].tolist() == [19], "uncounted answers outside the window do not matter"
-
-
-def test_answer_without_chunks_counts_at_its_end() -> None:
-    whole = streams(chunk_ns=None, chunk_tokens=None, first_token_ns=None)
-    window = present(steady_window(whole))
-    assert window_tokens(whole, window) == 10 + 10, (
-        "the ramp's answer ends inside, at 100 ms; the drain's ends after it, at 220 ms"
-    )
 
 
 def test_unstreamed_answer_has_only_an_end() -> None:

@@ -175,11 +175,11 @@ def test_costs_are_never_negative(times: list[float]) -> None:
 
 def test_drafter_family_covers_all_lengths_but_no_trees_or_schedules() -> None:
     assert drafter_family(arm(1)) == drafter_family(arm(5)) != drafter_family(arm(1, "other"))
-    assert drafter_family(arm(0)) is None
     drafter = present(arm(3).drafter)
     tree = Arm(name="t", drafter=drafter.model_copy(update={"eagle_topk": 4}))
     scheduled = Drafter.model_validate({**drafter.to_dict(), "draftLengths": [{"batchSize": 8, "tokens": 3}]})
-    assert drafter_family(tree) is drafter_family(Arm(name="s", drafter=scheduled)) is None
+    others = (arm(0), tree, Arm(name="s", drafter=scheduled))
+    assert [drafter_family(each) for each in others] == [None] * 3
 
 
 def test_each_drafter_has_its_own_profile_that_includes_the_baseline() -> None:
@@ -195,9 +195,8 @@ def test_cell_without_reported_steps_is_not_an_observation() -> None:
     rows = tidy([VirtualEngine(requests_per_stream=8).records(2, 3)], "point")
     place = ObservedCell(arm(3), "w", Level(concurrency=2))
     assert observe_cell(place, rows) is not None
-    assert observe_cell(place, rows.assign(steps=np.nan)) is None
-    assert observe_cell(place, rows.assign(input_tokens=np.nan)) is None
-    assert observe_cell(place, rows.iloc[:3]) is None
+    lacking = (rows.assign(steps=np.nan), rows.assign(input_tokens=np.nan), rows.iloc[:3])
+    assert [observe_cell(place, each) for each in lacking] == [None] * 3
 
 
 def test_single_stream_has_batch_size_1_and_no_prefill_in_its_steps() -> None:

@@ -68,27 +68,26 @@ def test_allowed_missing_rows_are_counted_per_category() -> None:
 
 
 def test_placeholders_outside_the_requested_categories_are_ignored() -> None:
-    rows = [row(0, licensed=False), row(1, licensed=True)]
-
-    coverage = present(select(rows, categories=["stem"]).coverage)
-
+    coverage = present(select([row(0, licensed=False), row(1, licensed=True)], categories=["stem"]).coverage)
     assert (coverage.requested, coverage.unusable) == (1, {})
 
 
-def test_placeholder_in_a_later_turn_makes_the_row_unusable() -> None:
-    rows = [row(0, licensed=False), row(1, licensed=False, turns=["Why?", LICENSED])]
-    with pytest.raises(BadInput, match=r"1 of 2 rows have no text that can be sent: row 2 \(s1, rag\)"):
-        select(rows)
-
-
-def test_broken_row_is_rejected_despite_allow_missing() -> None:
-    with pytest.raises(BadInput, match=r"row 1: turns\[0\] is empty"):
-        select([row(0, licensed=False, turns=[""]), *ROWS[1:]], allowMissing=True)
-
-
-def test_dataset_without_any_usable_row_is_rejected() -> None:
-    with pytest.raises(BadInput, match="none of the 1 rows passes the filters"):
-        select([row(1, licensed=True)], allowMissing=True)
+@pytest.mark.parametrize(
+    ("rows", "declared", "message"),
+    [
+        (
+            [row(0, licensed=False), row(1, licensed=False, turns=["Why?", LICENSED])],
+            {},
+            r"1 of 2 rows have no text that can be sent: row 2 \(s1, rag\)",
+        ),
+        ([row(0, licensed=False, turns=[""]), *ROWS[1:]], {"allowMissing": True}, r"row 1: turns\[0\] is empty"),
+        ([row(1, licensed=True)], {"allowMissing": True}, "none of the 1 rows passes the filters"),
+    ],
+    ids=["a placeholder in a later turn", "a broken row", "no usable row"],
+)
+def test_rows_are_rejected(rows: list[PromptRow], declared: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        select(rows, **declared)
 
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
