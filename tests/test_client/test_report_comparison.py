@@ -89,10 +89,10 @@ def test_comment_starts_with_the_verdict_then_tests_then_differences() -> None:
 
 def printed(*sheets: TextTable) -> str:
     """Return what a terminal of 160 columns shows."""
-    console = Console(file=io.StringIO(), width=160)
+    text = io.StringIO()
     for sheet in sheets:
-        console.print(rich_table(sheet, console.width))
-    return console.file.getvalue()  # type: ignore[attr-defined]
+        Console(file=text, width=160).print(rich_table(sheet, 160))
+    return text.getvalue()
 
 
 @pytest.mark.parametrize(

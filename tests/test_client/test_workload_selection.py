@@ -97,7 +97,7 @@ def test_filter_keeps_matching_rows_in_file_order(declared: dict[str, Any], expe
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"categories": ["mixed", "z"]}, "x: no row has the category 'z'; available: high_entropy, low_entropy, mixed"),
+        ({"categories": ["mixed", "z"]}, "x: no row has the category 'z'; available: low_entropy, mixed, high_entropy"),
         ({"difficulty": ["hardest"]}, "x: no row has the difficulty 'hardest'; available: easy, hard"),
         ({"sub_categories": ["lore"]}, "x: no row has the sub-category 'lore'; available: law, code"),
         ({"languages": ["fr"]}, "x: no row has the language 'fr'; available: en, de"),
