@@ -186,7 +186,6 @@ def test_answers_are_compared_with_the_expected_one() -> None:
 
 # The real simulator, over HTTP, in each of its dialects.
 
-ALL = pytest.mark.parametrize("name", SIMULATED_DIALECTS)
 NGRAM = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.NGRAM, 6))
 QUESTIONS = [
     Row(f"q{number}", turns=row("q", f"A has {number} eggs and sells 3. How many?").turns, expected=f"{number + 3}")
@@ -216,25 +215,35 @@ async def measured(
     return driver.records, {line["request_id"]: line["text_faults"] for line in lines}
 
 
-@ALL
+VLLM = DialectName.VLLM
+
+
 @pytest.mark.parametrize(
-    ("answers", "fault", "found"),
+    ("name", "stream", "answers", "fault", "found"),
     [
-        ({"jsonSchema": PERSON}, "corrupt-json=1", {"InvalidJson"}),
-        ({"tools": TOOLS[:1]}, "broken-tool-calls=0.5", {"InvalidJson"}),
-        ({"tools": TOOLS}, "empty=0.5", {"Empty"}),
-        ({"expected": {"match": "Number"}}, "wrong-deep=5", {"WrongAnswer"}),
+        # Tool calls are read by dialect, in chunks or whole.
+        *(
+            (name, stream, {"tools": TOOLS[:1]}, "broken-tool-calls=0.5", {"InvalidJson"})
+            for name in SIMULATED_DIALECTS
+            for stream in (True, False)
+        ),
+        (VLLM, True, {"jsonSchema": PERSON}, "corrupt-json=1", {"InvalidJson"}),
+        (VLLM, False, {"tools": TOOLS}, "empty=0.5", {"Empty"}),
+        (VLLM, True, {"expected": {"match": "Number"}}, "wrong-deep=5", {"WrongAnswer"}),
     ],
 )
 async def test_faults_are_found_in_exactly_the_answers_that_have_them(
-    tmp_path: Path, name: DialectName, answers: dict[str, Any], fault: str, found: set[str]
+    tmp_path: Path, name: DialectName, *, stream: bool, answers: dict[str, Any], fault: str, found: set[str]
 ) -> None:
-    for stream in (True, False):
-        records, _ = await measured(tmp_path, name, answers, stream=stream)
-        assert Counter((each.error_class, each.judged, each.flaw) for each in records) == {(None, True, None): 20}
-        records, truth = await measured(tmp_path, name, answers, fault, stream=stream)
-        assert {each.flaw for each in records if truth[each.request_id]} == found
-        assert {each.flaw for each in records if not truth[each.request_id]} <= {None}
+    records, truth = await measured(tmp_path, name, answers, fault, stream=stream)
+    assert {each.flaw for each in records if truth[each.request_id]} == found
+    assert {each.flaw for each in records if not truth[each.request_id]} <= {None}
+
+
+@pytest.mark.parametrize("answers", [{"jsonSchema": PERSON}, {"tools": TOOLS}, {"expected": {"match": "Number"}}])
+async def test_answers_without_faults_are_judged_and_have_no_flaw(tmp_path: Path, answers: dict[str, Any]) -> None:
+    records, _ = await measured(tmp_path, VLLM, answers)
+    assert Counter((each.error_class, each.judged, each.flaw) for each in records) == {(None, True, None): 20}
 
 
 async def test_a_named_tool_after_which_the_engine_reports_stop_is_no_empty_answer(tmp_path: Path) -> None:
@@ -254,11 +263,10 @@ async def test_damage_of_restored_prefixes_is_found(tmp_path: Path) -> None:
     assert 5 < sum(damaged) < 18
 
 
-@ALL
-async def test_cut_answers_are_unfinished(tmp_path: Path, name: DialectName) -> None:
-    for answers in ({"jsonSchema": PERSON}, {"tools": TOOLS[:1]}):
-        records, _ = await measured(tmp_path, name, answers, tokens=2)
-        assert {record.flaw for record in records} == {"Unfinished"}
+@pytest.mark.parametrize("answers", [{"jsonSchema": PERSON}, {"tools": TOOLS[:1]}])
+async def test_cut_answers_are_unfinished(tmp_path: Path, answers: dict[str, Any]) -> None:
+    records, _ = await measured(tmp_path, VLLM, answers, tokens=2)
+    assert {record.flaw for record in records} == {"Unfinished"}
 
 
 # The expected answers of a dataset.

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from pydantic import JsonValue
 
 from specbench_api.outcome.comparison import ChangeConclusion, ComparisonGapReason
 from specbench_api.outcome.finding import Finding, Severity
@@ -289,7 +288,7 @@ def test_different_work_is_rejected_with_the_reason(after: Callable[[], StoredRe
     ],
 )  # fmt: skip
 def test_difference_of_launches_has_both_values(
-    earlier: dict[str, JsonValue] | None, later: dict[str, JsonValue] | None, expected: str
+    earlier: dict[str, Any] | None, later: dict[str, Any] | None, expected: str
 ) -> None:
     old, new = (replace(before(), launches=(observed_launch(**facts),) if facts else ()) for facts in (earlier, later))
     assert [str(each) for each in differences(old, new)] == [expected]

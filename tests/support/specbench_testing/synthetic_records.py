@@ -125,6 +125,12 @@ class SyntheticRun:
             self._found[point.hash] = summarise_point(*arguments, simulated=False)
         return self._found[point.hash]
 
+    def summary_with(
+        self, point: Point, watch: ClientHealth, counters: CounterDeltas | None, *, simulated: bool
+    ) -> PointSummary:
+        """The summary of the point's own records with other health records or counters."""
+        return summarise_point(self.plan, point, [self.records(point)], watch, counters, simulated=simulated)
+
     def is_uncorrupted(self, summary: PointSummary) -> bool:
         """Whether this is the uncorrupted summary of its point."""
         return self._found.get(summary.hash) is summary
