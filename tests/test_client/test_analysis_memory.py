@@ -159,9 +159,9 @@ def compare_results(count: int) -> int:
     return 4 * count
 
 
-def draw_curve(by: str, count: int) -> int:
+def draw_curve(count: int) -> int:
     """Draw a curve of one place; return the number of records that were read."""
-    found = build_curves(by, stored(count))
+    found = build_curves("output-tokens", stored(count))
     assert sum(point.pairs for curve in found.curves for point in curve.points) > 0.8 * count
     return 2 * count
 
@@ -188,12 +188,11 @@ def detect_drift(count: int) -> int:
     "analyse",
     [
         compare_results,
-        partial(draw_curve, "concurrency"),
-        partial(draw_curve, "output-tokens"),
+        draw_curve,
         project_to_mix,
         detect_drift,
     ],
-    ids=["compare", "curve by load", "curve by length", "predict", "drift"],
+    ids=["compare", "curve", "predict", "drift"],
 )
 def test_each_further_record_adds_few_bytes_to_a_command(analyse: Callable[[int], int]) -> None:
     records = analyse(PART) / PART  # What is cached in the first call is not counted.
