@@ -8,6 +8,7 @@ from specbench_api.outcome.crossover import BreakEven, CrossoverKind, Crossovers
 from specbench_api.outcome.figure import FigureInterval
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.text.curves import break_even_rows, crossover_lines, crossover_markdown, crossover_rows
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -22,8 +23,7 @@ def summary() -> RunSummary:
 
 
 def only_break_even(summary: RunSummary) -> BreakEven:
-    assert summary.crossover is not None
-    (found,) = summary.crossover.break_even
+    (found,) = present(summary.crossover).break_even
     return found
 
 
@@ -31,18 +31,14 @@ def only_break_even(summary: RunSummary) -> BreakEven:
 def test_break_even_is_the_ratio_of_step_times(alpha: float) -> None:
     found = only_break_even(run_of_world(SyntheticRun(prompts=40, categories=ONE, alpha={"ngram": alpha})))
     assert found.needed.value == pytest.approx(STEP_RATIO, rel=0.01)
-    assert found.needed.interval is not None
-    assert found.needed.interval.low < STEP_RATIO < found.needed.interval.high
+    assert present(found.needed.interval).low < STEP_RATIO < present(found.needed.interval).high
 
 
 def test_margin_equals_the_decode_speedup(summary: RunSummary) -> None:
     found, cell = only_break_even(summary), summary.cells[1]
-    assert found.needed.value is not None
-    assert found.measured.value is not None
-    assert found.margin.value == pytest.approx(found.measured.value / found.needed.value)
-    assert cell.tpot_speedup is not None
-    assert found.margin.value == pytest.approx(cell.tpot_speedup.value)
-    assert found.measured.value == pytest.approx(cell.figures["acceptance_length_emitted_pooled"].value)
+    assert found.margin.value == pytest.approx(present(found.measured.value) / present(found.needed.value))
+    assert found.margin.value == pytest.approx(present(cell.tpot_speedup).value)
+    assert present(found.measured.value) == pytest.approx(cell.figures["acceptance_length_emitted_pooled"].value)
 
 
 def test_break_even_is_missing_without_steps() -> None:
@@ -52,6 +48,15 @@ def test_break_even_is_missing_without_steps() -> None:
     summary = run_of_world(WORLD, without_steps)
     assert only_break_even(summary).needed.value is None
     assert break_even_rows(summary) == []
+
+
+@pytest.fixture(scope="module")
+def three_loads() -> RunSummary:
+    """Return a run with an invalid second load."""
+    failing = Corruptions(
+        records=lambda at, frame: frame.assign(error_class="x") if at.level.concurrency == 2 else frame
+    )
+    return run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2, 4)), failing)
 
 
 def test_invalid_comparison_is_marked(summary: RunSummary) -> None:
@@ -75,33 +80,20 @@ def test_one_load_gives_no_crossover(summary: RunSummary) -> None:
     ("low", "suffix"),
     [(0.16, "; 18% [16%, 20%] of the speed-up is lost from the smallest load to the largest"), (-0.01, "")],
 )
-def test_significant_loss_is_reported(low: float, suffix: str) -> None:
-    summary = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2)))
-    found = summary.crossover
-    assert found is not None
-    (by_load,) = found.by_load
-    assert by_load.crossover.lost is not None
+def test_significant_loss_is_reported(low: float, suffix: str, three_loads: RunSummary) -> None:
+    (by_load,) = three_loads.crossover.by_load
     interval = FigureInterval(low=low, high=0.2, level=0.95, method="")
-    lost = by_load.crossover.lost.model_copy(update={"value": 0.18, "interval": interval})
+    lost = present(by_load.crossover.lost).model_copy(update={"value": 0.18, "interval": interval})
     crossover = by_load.crossover.model_copy(update={"lost": lost})
-    found = found.model_copy(update={"by_load": [by_load.model_copy(update={"crossover": crossover})]})
-    (line,) = crossover_lines(summary.model_copy(update={"crossover": found}))
+    found = Crossovers(by_load=[by_load.model_copy(update={"crossover": crossover})])
+    (line,) = crossover_lines(three_loads.model_copy(update={"crossover": found}))
     assert line == f"ngram on chat: {crossover.message}{suffix}"
 
 
-def test_invalid_loads_and_too_few_repeats_are_left_out_with_a_reason() -> None:
-    world = SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2, 4))
-    failing = Corruptions(
-        records=lambda at, frame: frame.assign(error_class="x") if at.level.concurrency == 2 else frame
-    )
-    invalid_run = run_of_world(world, failing)
-    found = invalid_run.crossover
-    assert found is not None
-    (by_load,) = found.by_load
+def test_invalid_loads_and_too_few_repeats_are_left_out_with_a_reason(three_loads: RunSummary) -> None:
+    (by_load,) = three_loads.crossover.by_load
     assert by_load.crossover.places == [1.0, 4.0]
-    assert crossover_lines(invalid_run) == [f"ngram on chat: {by_load.crossover.message}"]
     assert by_load.crossover.left_out == ["concurrency 2: invalid (BaselineInvalid, RequestsFailed, NoSteadyState)"]
-    few = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossover
-    assert few is not None
-    assert few.by_load[0].crossover.kind is CrossoverKind.INSUFFICIENT_DATA
-    assert "2 repeats: too few to tell" in few.by_load[0].crossover.message
+    (few,) = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossover.by_load
+    assert few.crossover.kind is CrossoverKind.INSUFFICIENT_DATA
+    assert "2 repeats: too few to tell" in few.crossover.message

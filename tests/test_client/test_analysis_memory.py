@@ -50,7 +50,6 @@ READ_RECORD_BYTES = 40
 
 @cache
 def part_of(point: str) -> pd.DataFrame:
-    """Return the steady records of the point."""
     frame = WORLD.records(next(each for each in WORLD.plan.points if each.hash == point))
     return frame[(frame["phase"] == "steady").to_numpy(bool)].reset_index(drop=True)
 
@@ -73,7 +72,6 @@ def records_of(point: str, count: int) -> Iterator[pd.DataFrame]:
 
 
 def measured(arm: str, count: int) -> MeasuredCell:
-    """Return one arm with its rows on disk."""
     (workload,), (level,) = WORLD.plan.workloads, WORLD.plan.load.levels
     points = tuple(WORLD.honest(point) for point in WORLD.plan.points if point.arm == arm)
     records = {point.hash: records_of(point.hash, count // len(points)) for point in points}
@@ -82,7 +80,6 @@ def measured(arm: str, count: int) -> MeasuredCell:
 
 
 def compare_arms(mine: MeasuredCell, base: MeasuredCell) -> None:
-    """Run the whole analysis of two arms."""
     diverged = divergence(mine.rows, base.rows)
     evaluate_cell(base, None)
     evaluate_cell(mine, base, diverged)
@@ -90,7 +87,6 @@ def compare_arms(mine: MeasuredCell, base: MeasuredCell) -> None:
 
 
 def peak(work: Callable[[], object]) -> int:
-    """Return the peak memory in bytes."""
     tracemalloc.start()
     work()
     most = tracemalloc.get_traced_memory()[1]
@@ -161,21 +157,19 @@ def stored(count: int) -> StoredResult:
 
 
 def compare_results(count: int) -> int:
-    """Compare two results; return the number of records that were compared."""
     found = comparison(stored(count), stored(count), WALL)
     assert [each.metric for each in found.cells if each.arm == "ngram"] == [each.label for each in SHOWN_METRICS]
     return 4 * count
 
 
-def draw_curve(by: str, count: int) -> int:
+def draw_curve(count: int) -> int:
     """Draw a curve of one place; return the number of records that were read."""
-    found = build_curves(by, stored(count))
+    found = build_curves("output-tokens", stored(count))
     assert sum(point.pairs for curve in found.curves for point in curve.points) > 0.8 * count
     return 2 * count
 
 
 def project_to_mix(count: int) -> int:
-    """Project the speed-up; return the number of records that were read."""
     result = stored(count)
     (found,) = predict_mix(result, cells_of(result, None), TrafficMix({"code": 1.0, "chat": 3.0}))
     assert found.speedup.value is not None
@@ -197,12 +191,11 @@ def detect_drift(count: int) -> int:
     "analyse",
     [
         compare_results,
-        partial(draw_curve, "concurrency"),
-        partial(draw_curve, "output-tokens"),
+        draw_curve,
         project_to_mix,
         detect_drift,
     ],
-    ids=["compare", "curve by load", "curve by length", "predict", "drift"],
+    ids=["compare", "curve", "predict", "drift"],
 )
 def test_each_further_record_adds_few_bytes_to_a_command(analyse: Callable[[int], int]) -> None:
     records = analyse(PART) / PART  # What is cached in the first call is not counted.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pandas as pd
@@ -16,6 +15,7 @@ from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.reuse import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
 from specbench_client.report.text.text_table import with_interval
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -37,9 +37,7 @@ def drafting_cell(summary: RunSummary) -> Cell:
 
 
 def reuse_of(summary: RunSummary) -> Reuse:
-    found = drafting_cell(summary).reuse
-    assert found is not None
-    return found
+    return present(drafting_cell(summary).reuse)
 
 
 def lost(summary: RunSummary) -> list[tuple[str | None, Severity]]:
@@ -62,10 +60,11 @@ def test_equal_or_more_reuse_is_not_reported(world: SyntheticRun) -> None:
     assert lost(run_of_world(world)) == []
 
 
-def test_reuse_is_not_compared_if_the_cache_is_declared_off() -> None:
+def test_reuse_is_neither_compared_nor_reported_if_the_cache_is_declared_off() -> None:
     summary = run_of_world(replace(LOST, edits={}))
     assert [cell.reuse for cell in summary.cells] == [None, None]
     assert lost(summary) == []
+    assert "Net " not in markdown(LOST.plan, summary).partition("\n|")[0]
 
 
 @pytest.mark.parametrize(
@@ -82,16 +81,10 @@ def test_nothing_is_compared_if_a_side_does_not_report_cached_tokens_and_reports
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(cached_tokens=None) if point.arm in silent else frame
 
-    summary = run_of_world(replace(LOST, concurrency=(1, 2)), Corruptions(records=edit))
-    assert [cell.reuse for cell in summary.cells] == [None] * 4
-    assert [cell.reuse_missing for cell in summary.cells if cell.arm == "ngram"] == [reason] * 2
+    summary = run_of_world(LOST, Corruptions(records=edit))
+    assert [(cell.reuse, cell.reuse_missing) for cell in summary.cells] == [(None, None), (None, reason)]
     line = f"ngram: Reuse of the prompt cache is not compared: {REUSE_MISSING[reason]}"
     assert reuse_lines(summary.cells) == [line]
-
-
-def test_baseline_has_neither_reuse_nor_a_reason(lost_run: RunSummary) -> None:
-    baseline = next(cell for cell in lost_run.cells if cell.arm == "none")
-    assert (baseline.reuse, baseline.reuse_missing) == (None, None)
 
 
 def test_figures_of_reuse_are_those_of_the_world(lost_run: RunSummary) -> None:
@@ -100,9 +93,7 @@ def test_figures_of_reuse_are_those_of_the_world(lost_run: RunSummary) -> None:
     assert found.baseline_hit_share.value == pytest.approx(0.8, abs=0.005)
     assert found.computed_ratio.value == pytest.approx(4.0, rel=0.02)
     for figure in (found.hit_share, found.baseline_hit_share, found.computed_ratio):
-        assert figure.value is not None
-        assert figure.interval is not None
-        assert figure.interval.low <= figure.value <= figure.interval.high
+        assert present(figure.interval).low <= present(figure.value) <= present(figure.interval).high
 
 
 def test_requests_with_more_cached_than_prompt_tokens_are_left_out() -> None:
@@ -140,43 +131,26 @@ def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:
     assert sum(each.pairs for each in found.by_turn) == sum(each.pairs for each in found.by_depth)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_reports_begin_with_the_net_speedup_and_have_tables_by_turn_and_depth(lost_run: RunSummary) -> None:
     cell, found = drafting_cell(lost_run), reuse_of(lost_run)
-    assert cell.end_to_end is not None
-    net = with_interval(cell.end_to_end.speedup)
+    net = with_interval(present(cell.end_to_end).speedup)
     line = f"Net {net.replace(' [', 'x [')} (20% of the prompt tokens from the cache, 80% of the baseline's)"
     assert line in markdown(LOST.plan, lost_run).partition("\n|")[0]
-    page = render_html(LOST.plan, lost_run)
-    assert line in page.partition("<strong>Next:</strong>")[0].replace("&#39;", "'")
-    for title in ("Reuse of the prompt cache", "By turn", "By depth"):
-        assert title in page
+    assert line in render_html(LOST.plan, lost_run).partition("<strong>Next:</strong>")[0].replace("&#39;", "'")
     shares, *slices = reuse_tables(lost_run.cells)
     assert [shares.rows[0][3:5], shares.rows[0][6]] == [["20%", "80%"], net]
     assert [len(table.rows) for table in slices] == [1, len(found.by_depth)]
     (invalid, says) = reuse_lines([cell.model_copy(update={"valid": False})])
     assert invalid.endswith(". Invalid: see the findings")
     assert says == REUSE_SAYS
+    none = found.hit_share.model_copy(update={"value": 0.0})
+    nothing = found.model_copy(update={"hit_share": none, "baseline_hit_share": none})
+    assert reuse_lines([cell.model_copy(update={"reuse": nothing})])[0].endswith("from a cache on either side")
 
 
-def test_where_nothing_came_from_a_cache_reports_state_that(lost_run: RunSummary) -> None:
-    cell, reuse = drafting_cell(lost_run), reuse_of(lost_run)
-    none = reuse.hit_share.model_copy(update={"value": 0.0})
-    nothing = reuse.model_copy(update={"hit_share": none, "baseline_hit_share": none})
-    line, _ = reuse_lines([cell.model_copy(update={"reuse": nothing})])
-    assert re.fullmatch(
-        r"ngram at concurrency 1: Net \S+x \[\S+ \S+\]\. No prompt tokens came from a cache on either side", line
-    )
-
-
-def test_with_too_few_repeats_the_net_speedup_has_no_interval() -> None:
-    summary = run_of_world(replace(LOST, repeats=2))
-    line, _ = reuse_lines(summary.cells)
-    assert "[" not in line
+def test_with_too_few_repeats_the_net_speedup_has_no_interval(lost_run: RunSummary) -> None:
+    few = [cell.model_copy(update={"compared_repeats": 2}) for cell in lost_run.cells]
+    line, _ = reuse_lines(few)
     assert line.endswith("80% of the baseline's; 2 repeats: too few to tell)")
-    assert not any("[" in text for table in reuse_tables(summary.cells) for row in table.rows for text in row)
-
-
-def test_reports_without_reuse_have_neither_line_nor_tables() -> None:
-    summary = run_of_world(replace(LOST, edits={}))
-    assert "Net " not in markdown(LOST.plan, summary).partition("\n|")[0]
-    assert "Reuse of the prompt cache" not in render_html(LOST.plan, summary)
+    assert not any("[" in text for table in reuse_tables(few) for row in table.rows for text in row)

@@ -11,6 +11,7 @@ from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.report.text.text_table import with_interval
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import CREATED, Corruptions, SyntheticRun, point_of, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -32,13 +33,10 @@ def test_known_speedup_is_inside_the_interval() -> None:
     length, rate = found.figures["acceptance_length_emitted_pooled"].value, found.tpot_speedup
     assert length is not None
     assert rate is not None
-    assert rate.interval is not None
-    assert rate.interval.low < length * 10 / 12 < rate.interval.high
+    assert present(rate.interval).low < length * 10 / 12 < present(rate.interval).high
     assert rate.value == pytest.approx(length * 10 / 12, rel=0.01)
     assert found.speedup is not None
-    assert found.speedup.value is not None
-    assert rate.value is not None
-    assert found.speedup.value < rate.value, "drafting does not speed up the prefill"
+    assert present(found.speedup.value) < present(rate.value), "drafting does not speed up the prefill"
 
 
 def test_cells_are_sorted_by_load_with_the_baseline_first() -> None:
@@ -85,38 +83,35 @@ def test_every_record_list_is_read_once() -> None:
     assert sorted(keys_read) == sorted(point.hash for point in world.plan.points)
 
 
-def test_skipped_baseline_gives_no_speedup_and_no_finding() -> None:
-    summary = run_of_world(SyntheticRun(prompts=24, edits={"spec.baseline": "Skip"}))
-    assert [each.speedup for each in summary.cells] == [None]
-    assert "this run has no baseline" in summary.headline
-    assert summary.trustworthy
-
-
-def test_unmeasured_baseline_gives_no_speedup() -> None:
-    summary = run_of_world(QUIET, Corruptions(measured=lambda point: point.arm != "none"))
-    assert cell(summary, "ngram").speedup is None
-    assert "not comparable" in summary.headline
-    assert len(summary.missing) == 3
-    assert not summary.trustworthy
-
-
 def test_arm_with_a_missing_point_is_compared_in_its_other_repeats() -> None:
     summary = run_of_world(QUIET, Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 1)))
     found = cell(summary, "ngram")
     assert len(found.points) == 2
-    assert found.speedup is not None
-    assert "80 pairs" in found.speedup.definition
+    assert "80 pairs" in present(found.speedup).definition
     assert [finding.check for finding in summary.findings] == ["MissingPoints"]
 
 
+@pytest.mark.parametrize(
+    ("world", "corruptions", "words", "missing"),
+    [
+        (SyntheticRun(prompts=24, edits={"spec.baseline": "Skip"}), Corruptions(), "this run has no baseline", 0),
+        (QUIET, Corruptions(measured=lambda point: point.arm != "none"), "not comparable", 3),
+    ],
+    ids=["skipped", "not measured"],
+)
+def test_without_a_baseline_there_is_no_speedup(
+    world: SyntheticRun, corruptions: Corruptions, words: str, missing: int
+) -> None:
+    summary = run_of_world(world, corruptions)
+    assert [each.speedup for each in summary.cells] == [None]
+    assert words in summary.headline
+    assert (len(summary.missing), summary.trustworthy) == (missing, not missing)
+
+
 def test_unmeasured_run_is_not_trustworthy() -> None:
-    once = SyntheticRun(prompts=20, categories=(None,), repeats=1)
-    for world in (QUIET, once):
-        found = run_of_world(world, Corruptions(measured=lambda _: False)).findings
-        assert [finding.check for finding in found] == ["MissingPoints"]
     summary = run_of_world(QUIET, Corruptions(measured=lambda _: False))
-    assert summary.cells == []
-    assert summary.points_measured == 0
+    assert [finding.check for finding in summary.findings] == ["MissingPoints"]
+    assert (summary.cells, summary.points_measured) == ([], 0)
     assert summary.headline == "Nothing was measured. Not trustworthy: MissingPoints (see findings)."
 
 
@@ -140,45 +135,25 @@ def test_invalid_point_of_one_arm_does_not_affect_other_arms() -> None:
 
 
 def test_categories_are_compared_and_one_prompt_has_no_interval() -> None:
-    world = SyntheticRun(prompts=13, categories=("code",) * 12 + ("odd",))
+    world = SyntheticRun(prompts=14, categories=("code",) * 12 + ("odd", None))
     by_category = cell(run_of_world(world), "ngram").by_category
     assert sorted(by_category) == ["code", "odd"]
     assert by_category["code"]["speedup"].interval is not None
     assert by_category["odd"]["speedup"].value is not None
-    assert by_category["odd"]["speedup"].interval is None
-    assert by_category["odd"]["speedup"].n == 1
+    assert (by_category["odd"]["speedup"].interval, by_category["odd"]["speedup"].n) == (None, 1)
 
 
-def test_prompts_without_a_category_are_in_no_category() -> None:
-    summary = run_of_world(SyntheticRun(prompts=12, categories=("code", None, "chat")))
-    assert sorted(cell(summary, "ngram").by_category) == ["chat", "code"]
-    assert run_of_world(SyntheticRun(prompts=12, categories=(None,))).cells[1].by_category == {}
-
-
-def test_interval_of_one_repeat_states_its_limitation() -> None:
-    found = cell(run_of_world(SyntheticRun(prompts=24, repeats=1)), "ngram").speedup
-    assert found is not None
-    assert found.interval is not None
-    assert "one repeat" in found.interval.method
-
-
-def test_sampled_conversations_are_compared_in_their_first_turns() -> None:
+def test_conversations_are_compared_in_the_turns_that_have_equal_histories() -> None:
     def other_words(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(output_sha256=[f"{point.arm}{point.repeat}-{index}" for index in range(len(frame))])
 
     world = SyntheticRun(prompts=24, turns=2, temperature=1.0)
     summary = run_of_world(world, Corruptions(records=other_words))
-    found = cell(summary, "ngram").speedup
-    assert found is not None
-    assert "72 later turns unpaired" in found.definition
+    assert "72 later turns unpaired" in present(cell(summary, "ngram").speedup).definition
     assert [finding.check for finding in summary.findings] == ["UnpairedRequests"]
     assert summary.trustworthy
-
-
-def test_identical_conversations_are_compared_in_all_turns() -> None:
-    found = cell(run_of_world(SyntheticRun(prompts=24, turns=2)), "ngram").speedup
-    assert found is not None
-    assert "144 pairs" in found.definition
+    equal = cell(run_of_world(SyntheticRun(prompts=24, turns=2)), "ngram").speedup
+    assert "144 pairs" in present(equal).definition
 
 
 def test_acceptance_length_interval_stays_within_possible_values() -> None:
@@ -193,9 +168,7 @@ def test_acceptance_length_interval_stays_within_possible_values() -> None:
 
 
 def test_two_prompts_give_no_interval() -> None:
-    drafted = next(cell for cell in run_of_world(SyntheticRun(prompts=2)).cells if cell.arm == "ngram")
-    assert drafted.figures["acceptance_rate"].n == 2
-    assert drafted.figures["acceptance_rate"].interval is None
-    assert drafted.speedup is not None
-    assert drafted.speedup.interval is None
+    drafted = cell(run_of_world(SyntheticRun(prompts=2)), "ngram")
+    assert (drafted.figures["acceptance_rate"].n, drafted.figures["acceptance_rate"].interval) == (2, None)
+    assert present(drafted.speedup).interval is None
     assert with_interval(drafted.figures["acceptance_rate"]).endswith("(2 prompts: no interval)")

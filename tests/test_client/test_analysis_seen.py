@@ -1,15 +1,26 @@
-"""Environment of each arm, and the share of the KV cache a drafter takes."""
+"""Environment of each arm, its share of the KV cache, and the conditions under which the figures hold."""
 
 from __future__ import annotations
 
 import pytest
 
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.summary import ArmEnvironment, RunSummary
+from specbench_api.outcome.summary import ArmEnvironment
+from specbench_api.spec.model import Adapter, Target
 from specbench_client.analysis.summary.run import SHOWN_FACTS, arm_environments
-from specbench_client.report.html import render_html
-from specbench_client.report.text.applicability import ArmEnvironmentRow, arm_environment_rows
+from specbench_client.report.html import page_topics, render_html
+from specbench_client.report.text.applicability import (
+    APPLICABILITY_COLUMNS,
+    APPLICABILITY_TITLE,
+    ArmEnvironmentRow,
+    applicability_line,
+    applicability_table,
+    arm_environment_rows,
+)
+from specbench_client.report.text.cells import markdown
+from specbench_client.report.text.text_table import DASH
 from specbench_testing.observed_launches import observed_launch
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -23,8 +34,7 @@ def rows(*launches: object) -> dict[str, ArmEnvironment]:
 
 
 def kv_cache_lost(row: ArmEnvironment) -> float | None:
-    assert row.kv_cache_lost is not None
-    return row.kv_cache_lost.value
+    return present(row.kv_cache_lost).value
 
 
 def test_launched_arms_have_one_row_in_plan_order() -> None:
@@ -49,18 +59,14 @@ def test_values_that_vary_between_launches_are_reported_as_median() -> None:
     assert found["none"].facts[KV].value == 1000
     assert found["none"].facts[KV].source == "a witness; the median of 3 launches"
     assert kv_cache_lost(found["ngram"]) == pytest.approx(0.5)
-    assert found["ngram"].kv_cache_lost is not None
-    assert found["ngram"].kv_cache_lost.n == 3
+    assert present(found["ngram"].kv_cache_lost).n == 3
 
 
 @pytest.mark.parametrize(("baseline", "arm"), [(None, 750), (1000, None), (0, 0)])
 def test_unknown_kv_cache_loss_has_no_value(baseline: int | None, arm: int | None) -> None:
-    found = rows(observed_launch("none", 0, kv_cache_tokens=baseline), observed_launch("ngram", 1, kv_cache_tokens=arm))
-    assert kv_cache_lost(found["ngram"]) is None
-
-
-def test_kv_cache_loss_without_a_baseline_has_no_value() -> None:
-    assert kv_cache_lost(rows(observed_launch("ngram", 1, kv_cache_tokens=750))["ngram"]) is None
+    mine = observed_launch("ngram", 1, kv_cache_tokens=arm)
+    assert kv_cache_lost(rows(observed_launch("none", 0, kv_cache_tokens=baseline), mine)["ngram"]) is None
+    assert kv_cache_lost(rows(mine)["ngram"]) is None, "without a baseline"
 
 
 def test_texts_that_differ_between_launches_are_listed_in_the_reason() -> None:
@@ -84,18 +90,66 @@ SEEN = Corruptions(
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_environment_rows_show_engine_machine_and_cost_with_dashes() -> None:
-    assert arm_environment_rows(run_of_world(WORLD, SEEN)) == [
+    summary = run_of_world(WORLD, SEEN)
+    assert arm_environment_rows(summary) == [
         ArmEnvironmentRow("none", 1, "0.33.0", "2 × NVIDIA H200", "bfloat16", "8,192", "400,000", "–", "–"),
         ArmEnvironmentRow("ngram", 1, "0.33.0", "A processor", "bfloat16, fp8", "–", "300,000", "25.0%", "3 MiB"),
     ]
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_report_has_an_environment_section_if_anything_was_observed() -> None:
-    summary = run_of_world(WORLD, SEEN)
-    page = render_html(WORLD.plan, summary)
-    assert ">Engines and hardware</h2>" in page
-    assert "2 × NVIDIA H200" in page
-    assert RunSummary.from_json(summary.to_json()) == summary
+    assert ">Engines and hardware</h2>" in render_html(WORLD.plan, summary)
     assert "Engines and hardware" not in render_html(WORLD.plan, run_of_world(WORLD))
+
+
+GERMAN = SyntheticRun(prompts=6, concurrency=(1, 2), edits={"spec.workloads[0].dataset.languages": ["de", "ko"]})
+ON_H100 = (
+    observed_launch("none", 0, engine_version="0.33.0", gpu="H100", gpu_count=4, dtype="bfloat16", quantization="fp8"),
+    observed_launch("ngram", 1, engine_version="0.33.0", gpu="H100", gpu_count=4, dtype="bfloat16", quantization="fp8"),
+)
+CHECKLIST = ["Workload", "Batch", "Output length", "Acceptance", "Memory", "Engine"]
+TRANSFER = ["Prompt cache", "Language", "Sampling", "Model", "Quantisation", "Hardware"]
+
+
+def applicability_values(world: SyntheticRun, corruptions: Corruptions) -> dict[str, str]:
+    return {row[0]: row[1] for row in applicability_table(world.plan, run_of_world(world, corruptions)).rows}
+
+
+def test_table_lists_six_checklist_rows_and_then_transfer_conditions() -> None:
+    sheet = applicability_table(GERMAN.plan, run_of_world(GERMAN))
+    assert [row[0] for row in sheet.rows] == [*CHECKLIST, *TRANSFER]
+    assert all(len(row) == len(APPLICABILITY_COLUMNS) and all(row) for row in sheet.rows)
+
+
+def test_an_adapter_is_part_of_the_models_name() -> None:
+    adapted = Target(name="acme/tiny", adapter=Adapter(name="sql", model="acme/sql"))
+    plan, summary = GERMAN.plan.model_copy(update={"target": adapted}), run_of_world(GERMAN)
+    values = {row[0]: row[1] for row in applicability_table(plan, summary).rows}
+    assert values["Model"] == "acme/tiny, revision main, with adapter acme/sql"
+    assert "acme/tiny with adapter acme/sql (quantisation unknown)" in applicability_line(plan, summary)
+
+
+def test_memory_row_shows_the_kv_cache_share_a_drafter_takes() -> None:
+    seen = (observed_launch("none", 0, kv_cache_tokens=1000), observed_launch("ngram", 1, kv_cache_tokens=750))
+    assert applicability_values(GERMAN, Corruptions(launches=seen))["Memory"] == "ngram takes 25.0% of the KV cache"
+
+
+def test_applicability_is_in_html_markdown_and_terminal_output() -> None:
+    plan, summary = GERMAN.plan, run_of_world(GERMAN, Corruptions(launches=ON_H100))
+    assert page_topics(plan, summary)[-1].title == APPLICABILITY_TITLE
+    assert f"## {APPLICABILITY_TITLE}" in markdown(plan, summary)
+    line = applicability_line(plan, summary)
+    assert line.startswith("these prompts and their language, ")
+    assert all(word in line for word in ("bfloat16, fp8", "4 × H100", "concurrency 1, 2"))
+    assert "quantisation unknown" in applicability_line(plan, run_of_world(GERMAN))
+
+
+def test_known_conditions_are_shown_and_unknown_ones_are_a_dash() -> None:
+    values = applicability_values(GERMAN, Corruptions(launches=ON_H100))
+    assert values["Batch"] == "concurrency 1, 2"
+    assert values["Prompt cache"] == "disabled"
+    assert (values["Language"], values["Quantisation"], values["Hardware"]) == ("de, ko", "bfloat16, fp8", "4 × H100")
+    assert values["Engine"].endswith(" 0.33.0")
+    assert values["Acceptance"].startswith("ngram ")
+    assert f"at most {GERMAN.tokens[1]}" in values["Output length"]
+    unknown = applicability_values(GERMAN, Corruptions())
+    assert {unknown[name] for name in ("Memory", "Quantisation", "Hardware")} == {DASH}

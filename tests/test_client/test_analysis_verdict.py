@@ -1,14 +1,26 @@
-"""The headline gives advice that the intervals support."""
+"""Conclusions are corrected for multiple comparisons, and the headline gives advice that the intervals support."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.summary import ArrivalPattern, Cell, RequestCounts, SpeedupConclusion
+from specbench_api.outcome.summary import (
+    ArrivalPattern,
+    Cell,
+    Claims,
+    RequestCounts,
+    RunSummary,
+    SpeedupConclusion,
+    best_speedup_text,
+)
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Level
+from specbench_client.analysis.estimates.speedups import SPEEDUP
 from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, conclusions, headline_of
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
@@ -48,243 +60,343 @@ def evaluated_cell(
     return EvaluatedCell(cell, (), None if interval is None else p, 20)
 
 
-def headline(*cells: EvaluatedCell, findings: tuple[Finding, ...] = (), simulated: bool = False) -> str:
-    trustworthy = all(finding.severity is Severity.INFO for finding in findings)
-    return headline_of(HeadlineFacts(PLAN, with_claims(cells), findings, trustworthy, simulated))
+def headline(*cells: EvaluatedCell) -> str:
+    return headline_of(HeadlineFacts(PLAN, with_claims(cells), (), True, False))
 
 
-def test_headline_separates_faster_and_indistinguishable_loads() -> None:
-    text = headline(
-        evaluated_cell("none", 1, None), evaluated_cell("ngram", 1, 1.42), evaluated_cell("ngram", 8, 1.0, 0.03, p=0.7)
-    )
-    assert text == "Use ngram at concurrency 1: 1.42x [1.32, 1.52]; it makes no measurable difference at concurrency 8."
+HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
+    "faster and without a difference": (
+        [
+            evaluated_cell("none", 1, None),
+            evaluated_cell("ngram", 1, 1.42),
+            evaluated_cell("ngram", 8, 1.0, 0.03, p=0.7),
+        ],
+        "Use ngram at concurrency 1: 1.42x [1.32, 1.52]; it makes no measurable difference at concurrency 8.",
+    ),
+    "rates": (
+        [evaluated_cell("ngram", Level(rate=0.5), 1.42), evaluated_cell("ngram", Level(rate=2), 1.0, 0.03, p=0.7)],
+        "Use ngram at 0.5/s: 1.42x [1.32, 1.52]; it makes no measurable difference at 2/s.",
+    ),
+    "trace": (
+        [evaluated_cell("ngram", Level(), 1.42)],
+        "Use ngram at the trace's own speed: 1.42x [1.32, 1.52].",
+    ),
+    "slower": (
+        [evaluated_cell("ngram", 4, 0.64)],
+        "Do not enable ngram: it is slower, 0.64x [0.54, 0.74] at concurrency 4.",
+    ),
+    "every conclusion": (
+        [
+            evaluated_cell("ngram", 1, 1.5),
+            evaluated_cell("ngram", 2, 1.4),
+            evaluated_cell("ngram", 4, 1.12, p=0.04),
+            evaluated_cell("ngram", 8, 1.0, 0.03, p=1.0),
+            evaluated_cell("ngram", 64, 1.0, p=1.0),
+            evaluated_cell("ngram", 16, 1.3, None),
+            evaluated_cell("ngram", 32, 1.4, valid=False),
+        ],
+        (
+            "Use ngram up to concurrency 2: 1.50x [1.40, 1.60] at 1, 1.40x [1.30, 1.50] at 2;"
+            " it makes no measurable difference at concurrency 8;"
+            " it is inconclusive: 1.00x [0.90, 1.10] at concurrency 64;"
+            " it makes no clear difference at concurrency 4 once corrected for the number of comparisons;"
+            " it cannot be judged at concurrency 16: too few prompts for an interval;"
+            " it is not comparable with the baseline at concurrency 32."
+        ),
+    ),
+    "too few repeats": (
+        [evaluated_cell("ngram", 1, 1.42, repeats=1), evaluated_cell("ngram", 8, 1.02, p=0.7, repeats=1)],
+        "ngram cannot be judged: 1.42x at concurrency 1, 1.02x at 8 (1 repeat: too few to tell).",
+    ),
+    "too few repeats at one load": (
+        [
+            evaluated_cell("ngram", 1, 1.5),
+            evaluated_cell("ngram", 2, 1.4, repeats=2),
+            evaluated_cell("ngram", 4, 9.0, valid=False, repeats=1),
+        ],
+        (
+            "Use ngram at concurrency 1: 1.50x [1.40, 1.60];"
+            " it cannot be judged: 1.40x at concurrency 2 (2 repeats: too few to tell);"
+            " it is not comparable with the baseline at concurrency 4."
+        ),
+    ),
+    "an invalid arm": (
+        [evaluated_cell("broken", 1, 9.0, valid=False), evaluated_cell("ngram", 1, 1.5)],
+        "Use ngram at concurrency 1: 1.50x [1.40, 1.60]. broken is not comparable with the baseline at concurrency 1.",
+    ),
+    "the baseline alone": ([evaluated_cell("none", 1, None)], "Only the baseline was measured."),
+    "the best arm at each load": (
+        [
+            evaluated_cell("eagle3", 1, 2.0),
+            evaluated_cell("eagle3", 8, 1.2),
+            evaluated_cell("ngram", 1, 1.3),
+            evaluated_cell("ngram", 8, 1.9),
+        ],
+        (
+            "Use eagle3 at concurrency 1: 2.00x [1.90, 2.10];"
+            " it is faster than the baseline: 1.20x [1.10, 1.30] at concurrency 8."
+            " Use ngram at concurrency 8: 1.90x [1.80, 2.00];"
+            " it is faster than the baseline: 1.30x [1.20, 1.40] at concurrency 1."
+        ),
+    ),
+    "several workloads": (
+        [
+            evaluated_cell("ngram", 1, 1.4, workload="edits"),
+            evaluated_cell("ngram", 8, 1.3, workload="edits"),
+            evaluated_cell("ngram", 1, 1.0, 0.03, p=0.8, workload="chat"),
+            evaluated_cell("ngram", 8, 0.5, workload="chat"),
+            evaluated_cell("eagle3", 1, 1.0, 0.03, p=0.8, workload="edits"),
+            evaluated_cell("eagle3", 1, 0.5, workload="chat"),
+        ],
+        (
+            "Use ngram for edits up to concurrency 8: 1.40x [1.30, 1.50] at 1, 1.30x [1.20, 1.40] at 8;"
+            " it is slower than the baseline for chat: 0.50x [0.40, 0.60] at concurrency 8;"
+            " it makes no measurable difference for chat at concurrency 1."
+            " Do not enable eagle3 for chat: it is slower, 0.50x [0.40, 0.60] at concurrency 1;"
+            " it makes no measurable difference for edits."
+        ),
+    ),
+    "within 5 %": (
+        [evaluated_cell("ngram", 1, 1.0, 0.04, p=0.7)],
+        "ngram makes no measurable difference at concurrency 1.",
+    ),
+    "beyond 5 %": (
+        [evaluated_cell("ngram", 1, 1.0, 0.06, p=0.7)],
+        "ngram is inconclusive: 1.00x [0.94, 1.06] at concurrency 1.",
+    ),
+    "wide": (
+        [evaluated_cell("ngram", 1, 1.09, 0.28, p=0.7)],
+        "ngram is inconclusive: 1.09x [0.81, 1.37] at concurrency 1.",
+    ),
+}
 
 
-def test_rate_is_shown_with_its_unit() -> None:
-    text = headline(
-        evaluated_cell("ngram", Level(rate=0.5), 1.42), evaluated_cell("ngram", Level(rate=2), 1.0, 0.03, p=0.7)
-    )
-    assert text == "Use ngram at 0.5/s: 1.42x [1.32, 1.52]; it makes no measurable difference at 2/s."
-    assert headline(evaluated_cell("ngram", Level(), 1.42)) == "Use ngram at the trace's own speed: 1.42x [1.32, 1.52]."
+@pytest.mark.parametrize("case", HEADLINES)
+def test_headline(case: str) -> None:
+    cells, expected = HEADLINES[case]
+    assert headline(*cells) == expected
 
 
-def test_slower_arm_is_advised_against() -> None:
-    assert (
-        headline(evaluated_cell("ngram", 4, 0.64))
-        == "Do not enable ngram: it is slower, 0.64x [0.54, 0.74] at concurrency 4."
-    )
+FASTER = evaluated_cell("ngram", 1, 1.5)
+DOUBTS = tuple(
+    Finding(check=name, severity=severity, message="")
+    for name, severity in (("A", Severity.INFO), ("B", Severity.WARNING), ("C", Severity.INVALID))
+)
+TRANSFORMERS = PLAN.model_copy(update={"engine": PLAN.engine.model_copy(update={"kind": EngineKind.TRANSFORMERS})})
+EQUAL = with_claims((evaluated_cell("eagle3", 1, 1.5), evaluated_cell("ngram", 1, 1.45)))
+LARGER = with_claims((evaluated_cell("eagle3", 1, 1.45), FASTER))
+TWO_LOADS = with_claims([
+    evaluated_cell(arm, load, value)
+    for arm, row in {"eagle3": {1: 1.4, 8: 1.5}, "ngram": {1: 1.8, 8: 1.45}}.items()
+    for load, value in row.items()
+])  # fmt: skip
+NGRAM, TIED = {("chat", "1"): "ngram"}, {("chat", "1"): ["eagle3"]}
+LOSSY = SyntheticRun(
+    drafters=("ngram", "fly"),
+    edits={
+        "spec.engine": {"kind": "vllm"},
+        "spec.drafters[1].speculativeConfig": {"rejection_sample_method": "fly"},
+    },
+).plan
+FASTER_LOSSY = with_claims((evaluated_cell("ngram", 1, 1.4), evaluated_cell("fly", 1, 2.0)))
+FACTS: dict[str, tuple[HeadlineFacts, str]] = {
+    "findings, invalid ones first": (
+        HeadlineFacts(PLAN, with_claims([FASTER]), DOUBTS, False, False),
+        "Use ngram at concurrency 1: 1.50x [1.40, 1.60]. Not trustworthy: C, B (see findings).",
+    ),
+    "simulated": (
+        HeadlineFacts(PLAN, with_claims([FASTER]), (), True, True),
+        "Simulated, not a measurement: Use ngram at concurrency 1: 1.50x [1.40, 1.60].",
+    ),
+    "research runtime": (
+        HeadlineFacts(TRANSFORMERS, with_claims([FASTER]), (), True, False),
+        "On a research runtime: Use ngram at concurrency 1: 1.50x [1.40, 1.60].",
+    ),
+    "every arm failed": (
+        HeadlineFacts(PLAN, (), (), False, False, dict.fromkeys(("none", "ngram"), "8 of 8 requests failed: no key.")),
+        "Failed: 8 of 8 requests failed: no key. Not trustworthy.",
+    ),
+    "one arm failed": (
+        HeadlineFacts(PLAN, with_claims([FASTER]), (), True, False, {"draft": "out of memory"}),
+        "draft failed: out of memory. Use ngram at concurrency 1: 1.50x [1.40, 1.60].",
+    ),
+    "recommended among faster arms": (
+        HeadlineFacts(PLAN, EQUAL, (), True, False, recommended=NGRAM, tied=TIED),
+        ("Use ngram at concurrency 1: 1.45x [1.35, 1.55], indistinguishable from eagle3 and simpler to run."
+        " eagle3 is faster than the baseline: 1.50x [1.40, 1.60] at concurrency 1."),
+    ),
+    "the largest speed-up needs no reason": (
+        HeadlineFacts(PLAN, LARGER, (), True, False, recommended=NGRAM, tied=TIED),
+        ("Use ngram at concurrency 1: 1.50x [1.40, 1.60]. eagle3 is faster than the baseline: 1.45x [1.35, 1.55] at"
+        " concurrency 1."),
+    ),
+    "the reason names its load": (
+        HeadlineFacts(
+            PLAN, TWO_LOADS, (), True, False,
+            recommended=dict.fromkeys((("chat", "1"), ("chat", "8")), "ngram"), tied={("chat", "8"): ["eagle3"]},
+        ),
+        ("Use ngram up to concurrency 8: 1.80x [1.70, 1.90] at 1, 1.45x [1.35, 1.55] at 8,"
+        " indistinguishable from eagle3 at 8 and simpler to run."
+        " eagle3 is faster than the baseline: 1.40x [1.30, 1.50] at concurrency 1, 1.50x [1.40, 1.60] at 8."),
+    ),
+    "lossy": (
+        HeadlineFacts(LOSSY, FASTER_LOSSY, (), True, False),
+        ("Use ngram at concurrency 1: 1.40x [1.30, 1.50]. fly is faster than the baseline: 2.00x [1.90, 2.10] at"
+        " concurrency 1. Its verification is lossy (speculativeConfig.rejection_sample_method: fly), so fly is not"
+        " recommended."),
+    ),
+}  # fmt: skip
 
 
-def test_every_conclusion_has_its_text() -> None:
-    text = headline(
-        evaluated_cell("ngram", 1, 1.5),
-        evaluated_cell("ngram", 2, 1.4),
-        evaluated_cell("ngram", 4, 1.12, p=0.04),
-        evaluated_cell("ngram", 8, 1.0, 0.03, p=1.0),
-        evaluated_cell("ngram", 64, 1.0, p=1.0),
-        evaluated_cell("ngram", 16, 1.3, None),
-        evaluated_cell("ngram", 32, 1.4, valid=False),
-    )
-    assert text == (
-        "Use ngram up to concurrency 2: 1.50x [1.40, 1.60] at 1, 1.40x [1.30, 1.50] at 2;"
-        " it makes no measurable difference at concurrency 8;"
-        " it is inconclusive: 1.00x [0.90, 1.10] at concurrency 64;"
-        " it makes no clear difference at concurrency 4 once corrected for the number of comparisons;"
-        " it cannot be judged at concurrency 16: too few prompts for an interval;"
-        " it is not comparable with the baseline at concurrency 32."
-    )
-
-
-def test_too_few_repeats_make_no_claim_at_any_speedup() -> None:
-    text = headline(evaluated_cell("ngram", 1, 1.42, repeats=1), evaluated_cell("ngram", 8, 1.02, p=0.7, repeats=1))
-    assert text == "ngram cannot be judged: 1.42x at concurrency 1, 1.02x at 8 (1 repeat: too few to tell)."
-    mixed = headline(
-        evaluated_cell("ngram", 1, 1.5),
-        evaluated_cell("ngram", 2, 1.4, repeats=2),
-        evaluated_cell("ngram", 4, 9.0, valid=False, repeats=1),
-    )
-    assert mixed == (
-        "Use ngram at concurrency 1: 1.50x [1.40, 1.60];"
-        " it cannot be judged: 1.40x at concurrency 2 (2 repeats: too few to tell);"
-        " it is not comparable with the baseline at concurrency 4."
-    )
-
-
-def test_run_of_two_repeats_recommends_nothing() -> None:
-    summary = run_of_world(SyntheticRun(prompts=24, categories=ONE, repeats=2))
-    assert "(2 repeats: too few to tell). Not trustworthy: TooFewRepeats (see findings)." in summary.headline
-    assert "faster" not in summary.headline
-    assert "Use" not in summary.headline
-    lost = run_of_world(
-        SyntheticRun(prompts=24, categories=ONE),
-        Corruptions(measured=lambda point: (point.arm, point.repeat) != ("none", 1)),
-    )
-    assert "(2 repeats: too few to tell)" in lost.headline
-
-
-def test_one_marginal_result_among_many_comparisons_is_unclear() -> None:
-    cells = [
-        evaluated_cell("ngram", 1, 1.12, p=0.03),
-        *(evaluated_cell("ngram", load, 1.0, p=0.8) for load in range(2, 12)),
-    ]
-    assert conclusions(with_claims(cells))[0][1] is SpeedupConclusion.UNCLEAR
-    assert conclusions(with_claims(cells[:1]))[0][1] is SpeedupConclusion.FASTER
-
-
-def test_invalid_cells_do_not_count_as_comparisons() -> None:
-    cells = [evaluated_cell("ngram", 1, 1.12, p=0.03), evaluated_cell("ngram", 2, 9.0, valid=False)]
-    assert [conclusion for _, conclusion in conclusions(with_claims(cells))] == [
-        SpeedupConclusion.FASTER,
-        SpeedupConclusion.NOT_COMPARABLE,
-    ]
+@pytest.mark.parametrize("case", FACTS)
+def test_headline_of_facts(case: str) -> None:
+    facts, expected = FACTS[case]
+    assert headline_of(facts) == expected
 
 
 def test_best_arm_comes_first_and_a_long_list_is_truncated() -> None:
-    arms = [evaluated_cell(f"arm{index}", 1, 1.2 + index / 10) for index in range(6)]
-    text = headline(*arms)
+    text = headline(*(evaluated_cell(f"arm{index}", 1, 1.2 + index / 10) for index in range(6)))
     assert text.startswith("Use arm5 at concurrency 1: 1.70x [1.60, 1.80]. arm4 is faster than the baseline: 1.60x")
     assert text.endswith(" 2 more arms are in the table.")
 
 
-def test_invalid_arm_comes_last() -> None:
-    text = headline(evaluated_cell("broken", 1, 9.0, valid=False), evaluated_cell("ngram", 1, 1.5))
-    assert text.startswith(
-        "Use ngram at concurrency 1: 1.50x [1.40, 1.60]. broken is not comparable with the baseline at concurrency 1."
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([evaluated_cell("ngram", load, 1.0, p=0.8) for load in range(2, 12)], SpeedupConclusion.UNCLEAR),
+        ([], SpeedupConclusion.FASTER),
+        ([evaluated_cell("ngram", 2, 9.0, valid=False)], SpeedupConclusion.FASTER),
+    ],
+    ids=["among many", "alone", "beside an invalid one"],
+)
+def test_a_marginal_result_is_corrected_for_all_valid_comparisons(
+    others: list[EvaluatedCell], expected: SpeedupConclusion
+) -> None:
+    cells = [evaluated_cell("ngram", 1, 1.12, p=0.03), *others]
+    assert conclusions(with_claims(cells))[0][1] is expected
+
+
+def test_run_of_two_repeats_recommends_nothing() -> None:
+    lost = Corruptions(measured=lambda point: (point.arm, point.repeat) != ("none", 1))
+    summary = run_of_world(SyntheticRun(prompts=24, categories=ONE), lost)
+    assert "(2 repeats: too few to tell)" in summary.headline
+    assert "Use" not in summary.headline
+
+
+def figure(value: float, half: float | None = 0.1) -> Figure:
+    interval = None if half is None else FigureInterval(low=value - half, high=value + half, method="m")
+    return Figure(value=value, unit="ratio", definition="d", n=20, interval=interval, source="both")
+
+
+def cell_with_categories(
+    load: int,
+    categories: Mapping[str, tuple[Figure, float | None]],
+    *,
+    p: float | None = 0.9,
+    valid: bool = True,
+    repeats: int = 3,
+) -> EvaluatedCell:
+    cell = Cell(
+        arm="ngram",
+        workload="chat",
+        level=Level(concurrency=load),
+        arrivals=ArrivalPattern(process="ClosedLoop"),
+        points=[],
+        counts=RequestCounts(),
+        figures={},
+        speedup=figure(1.0),
+        by_category={name: {SPEEDUP: speedup} for name, (speedup, _) in categories.items()},
+        valid=valid,
+        compared_repeats=repeats,
     )
+    return EvaluatedCell(cell, (), p, 20, {name: p for name, (_, p) in categories.items()})
 
 
-def test_findings_are_listed_with_invalid_ones_first() -> None:
-    findings = tuple(
-        Finding(check=name, severity=severity, message="")
-        for name, severity in (("A", Severity.INFO), ("B", Severity.WARNING), ("C", Severity.INVALID))
+def claims(*cells: EvaluatedCell) -> list[Claims]:
+    return [each.cell.claims for each in with_claims(cells) if each.cell.claims is not None]
+
+
+def test_one_significant_category_among_many_is_unclear() -> None:
+    lucky = {"code": (figure(1.12), 0.03), **{f"c{each}": (figure(1.0), 0.8) for each in range(10)}}
+    (found,) = claims(cell_with_categories(1, lucky))
+    assert found.by_category["code"] is SpeedupConclusion.UNCLEAR
+    assert found.by_category["c0"] is SpeedupConclusion.INDISTINGUISHABLE
+    assert found.category_comparisons == 11
+    (alone,) = claims(cell_with_categories(1, {"code": (figure(1.12), 0.03)}))
+    assert alone.by_category["code"] is SpeedupConclusion.FASTER
+
+
+def test_categories_of_all_cells_are_one_family_of_comparisons() -> None:
+    one = {"code": (figure(0.8), 0.02), "chat": (figure(1.0), 0.9)}
+    assert claims(cell_with_categories(1, one))[0].by_category["code"] is SpeedupConclusion.SLOWER
+    several = claims(*(cell_with_categories(load, one) for load in (1, 2, 4)))
+    assert [each.by_category["code"] for each in several] == [SpeedupConclusion.UNCLEAR] * 3
+    assert {each.category_comparisons for each in several} == {6}
+
+
+def test_category_comparisons_do_not_affect_the_cells_claim() -> None:
+    many = {f"c{each}": (figure(1.0), 0.8) for each in range(40)}
+    clear = EvaluatedCell(
+        cell_with_categories(1, many).cell.model_copy(update={"speedup": figure(1.2)}), (), 0.04, 20, {}
     )
-    assert headline(evaluated_cell("ngram", 1, 1.5), findings=findings).endswith(
-        " Not trustworthy: C, B (see findings)."
-    )
-
-
-def test_simulated_result_is_marked_first() -> None:
-    assert headline(evaluated_cell("ngram", 1, 1.5), simulated=True).startswith(
-        "Simulated, not a measurement: Use ngram"
-    )
-
-
-def test_research_runtime_is_marked_first() -> None:
-    plan = PLAN.model_copy(update={"engine": PLAN.engine.model_copy(update={"kind": EngineKind.TRANSFORMERS})})
-    cells = (evaluated_cell("ngram", 1, 1.5),)
-    assert headline_of(HeadlineFacts(plan, with_claims(cells), (), True, False)).startswith(
-        "On a research runtime: Use ngram at concurrency 1: 1.50x"
-    )
-
-
-def test_baseline_alone_makes_no_claim() -> None:
-    assert headline(evaluated_cell("none", 1, None)) == "Only the baseline was measured."
-
-
-def test_equal_arms_are_indistinguishable() -> None:
-    world = SyntheticRun(
-        prompts=24, categories=ONE, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.002
-    )
-    assert run_of_world(world, Corruptions()).headline == "ngram makes no measurable difference at concurrency 1."
-
-
-def test_workload_that_gains_is_named_among_several() -> None:
-    text = headline(
-        evaluated_cell("ngram", 1, 1.4, workload="edits"),
-        evaluated_cell("ngram", 8, 1.3, workload="edits"),
-        evaluated_cell("ngram", 1, 1.0, 0.03, p=0.8, workload="chat"),
-        evaluated_cell("ngram", 8, 0.5, workload="chat"),
-        evaluated_cell("eagle3", 1, 1.0, 0.03, p=0.8, workload="edits"),
-        evaluated_cell("eagle3", 1, 0.5, workload="chat"),
-    )
-    assert text == (
-        "Use ngram for edits up to concurrency 8: 1.40x [1.30, 1.50] at 1, 1.30x [1.20, 1.40] at 8;"
-        " it is slower than the baseline for chat: 0.50x [0.40, 0.60] at concurrency 8;"
-        " it makes no measurable difference for chat at concurrency 1."
-        " Do not enable eagle3 for chat: it is slower, 0.50x [0.40, 0.60] at concurrency 1;"
-        " it makes no measurable difference for edits."
-    )
-
-
-def test_best_arm_is_recommended_at_each_load() -> None:
-    text = headline(
-        evaluated_cell("eagle3", 1, 2.0),
-        evaluated_cell("eagle3", 8, 1.2),
-        evaluated_cell("ngram", 1, 1.3),
-        evaluated_cell("ngram", 8, 1.9),
-    )
-    assert text == (
-        "Use eagle3 at concurrency 1: 2.00x [1.90, 2.10];"
-        " it is faster than the baseline: 1.20x [1.10, 1.30] at concurrency 8."
-        " Use ngram at concurrency 8: 1.90x [1.80, 2.00];"
-        " it is faster than the baseline: 1.30x [1.20, 1.40] at concurrency 1."
-    )
-
-
-def test_cause_of_a_failure_comes_first() -> None:
-    cause = "8 of 8 requests failed; the last one: HTTP 401: no key."
-    failed = HeadlineFacts(PLAN, (), (), False, False, {"none": cause, "ngram": cause})
-    assert headline_of(failed) == ("Failed: 8 of 8 requests failed; the last one: HTTP 401: no key. Not trustworthy.")
-    partly = HeadlineFacts(
-        PLAN, with_claims((evaluated_cell("ngram", 1, 1.5),)), (), True, False, {"draft": "out of memory"}
-    )
-    assert headline_of(partly) == "draft failed: out of memory. Use ngram at concurrency 1: 1.50x [1.40, 1.60]."
-
-
-def test_recommendation_selects_among_faster_arms() -> None:
-    cells = with_claims((evaluated_cell("eagle3", 1, 1.5), evaluated_cell("ngram", 1, 1.45)))
-    facts = HeadlineFacts(
-        PLAN, cells, (), True, False, recommended={("chat", "1"): "ngram"}, tied={("chat", "1"): ["eagle3"]}
-    )
-    assert headline_of(facts) == (
-        "Use ngram at concurrency 1: 1.45x [1.35, 1.55], indistinguishable from eagle3 and simpler to run."
-        " eagle3 is faster than the baseline: 1.50x [1.40, 1.60] at concurrency 1."
-    )
-
-
-def test_lossy_arm_is_never_the_arm_to_use() -> None:
-    options = {"rejection_sample_method": "fly"}
-    edits = {"spec.engine": {"kind": "vllm"}, "spec.drafters[1].speculativeConfig": options}
-    plan = SyntheticRun(drafters=("ngram", "fly"), edits=edits).plan
-    cells = with_claims((evaluated_cell("ngram", 1, 1.4), evaluated_cell("fly", 1, 2.0)))
-    assert headline_of(HeadlineFacts(plan, cells, (), True, False)) == (
-        "Use ngram at concurrency 1: 1.40x [1.30, 1.50]. fly is faster than the baseline: 2.00x [1.90, 2.10] at"
-        " concurrency 1. Its verification is lossy (speculativeConfig.rejection_sample_method: fly), so fly is not"
-        " recommended."
-    )
-
-
-def test_recommended_arm_with_the_largest_speedup_needs_no_reason() -> None:
-    cells = with_claims((evaluated_cell("eagle3", 1, 1.45), evaluated_cell("ngram", 1, 1.5)))
-    facts = HeadlineFacts(
-        PLAN, cells, (), True, False, recommended={("chat", "1"): "ngram"}, tied={("chat", "1"): ["eagle3"]}
-    )
-    assert headline_of(facts).startswith("Use ngram at concurrency 1: 1.50x [1.40, 1.60]. eagle3")
-
-
-def test_reason_names_the_loads_it_is_about() -> None:
-    arms = {"eagle3": {1: 1.4, 8: 1.5}, "ngram": {1: 1.8, 8: 1.45}}
-    cells = with_claims([evaluated_cell(arm, load, value) for arm, row in arms.items() for load, value in row.items()])
-    places = [("chat", "1"), ("chat", "8")]
-    facts = HeadlineFacts(
-        PLAN, cells, (), True, False, dict.fromkeys((), ""), dict.fromkeys(places, "ngram"), {places[1]: ["eagle3"]}
-    )
-    assert headline_of(facts).startswith(
-        "Use ngram up to concurrency 8: 1.80x [1.70, 1.90] at 1, 1.45x [1.35, 1.55] at 8,"
-        " indistinguishable from eagle3 at 8 and simpler to run."
-    )
+    (found,) = claims(clear)
+    assert (found.overall, found.comparisons) == (SpeedupConclusion.FASTER, 1)
 
 
 @pytest.mark.parametrize(
-    ("value", "half", "text"),
+    ("category", "valid", "repeats", "word"),
     [
-        (1.0, 0.04, "ngram makes no measurable difference at concurrency 1."),
-        (1.0, 0.06, "ngram is inconclusive: 1.00x [0.94, 1.06] at concurrency 1."),
-        (1.09, 0.28, "ngram is inconclusive: 1.09x [0.81, 1.37] at concurrency 1."),
+        ((figure(1.4), 0.001), False, 3, SpeedupConclusion.NOT_COMPARABLE),
+        ((figure(1.4), None), True, 2, SpeedupConclusion.TOO_FEW_REPEATS),
+        ((figure(1.4), None), True, 3, SpeedupConclusion.TOO_FEW_REPEATS),
+        ((figure(1.4, None), None), True, 3, SpeedupConclusion.NO_INTERVAL),
+        ((Figure(unit="ratio", definition="d", n=0, source="both"), None), True, 3, SpeedupConclusion.NOT_COMPARABLE),
     ],
-    ids=["within 5 %", "beyond 5 %", "wide"],
+    ids=["invalid", "few repeats", "category in too few repeats", "few prompts", "not paired"],
 )
-def test_no_measurable_difference_needs_an_interval_without_a_relevant_one(
-    value: float, half: float, text: str
+def test_category_without_a_usable_comparison_makes_no_claim(
+    category: tuple[Figure, float | None], valid: bool, repeats: int, word: SpeedupConclusion
 ) -> None:
-    assert headline(evaluated_cell("ngram", 1, value, half, p=0.7)) == text
+    (found,) = claims(cell_with_categories(1, {"code": category}, valid=valid, repeats=repeats))
+    assert found.by_category["code"] is word
+
+
+def test_invalid_cells_do_not_count_as_comparisons() -> None:
+    by_category = {"code": (figure(1.12), 0.03)}
+    found = claims(cell_with_categories(1, by_category), cell_with_categories(2, by_category, valid=False, p=0.0001))
+    assert (found[0].category_comparisons, found[0].comparisons) == (1, 1)
+    assert found[0].by_category["code"] is SpeedupConclusion.FASTER
+
+
+def run_with(*cells: EvaluatedCell) -> RunSummary:
+    summary = run_of_world(SyntheticRun(prompts=6, repeats=1))
+    return summary.model_copy(update={"cells": [each.cell for each in with_claims(cells)]})
+
+
+def test_best_speedup_text_is_corrected_for_multiple_comparisons() -> None:
+    lucky = EvaluatedCell(
+        cell_with_categories(1, {}).cell.model_copy(update={"speedup": figure(1.2)}), (), 0.03, 20, {}
+    )
+    others = [cell_with_categories(load, {}, p=0.8) for load in range(2, 12)]
+    assert best_speedup_text(run_with(lucky)) == "ngram 1.20x at concurrency 1"
+    assert best_speedup_text(run_with(lucky, *others)) == "none faster"
+
+
+def test_an_arm_with_worse_answers_at_one_load_is_the_best_at_none() -> None:
+    fast, worse = (
+        EvaluatedCell(
+            cell_with_categories(load, {}).cell.model_copy(update={"speedup": figure(1.2)}), (), 0.001, 20, {}
+        )
+        for load in (1, 8)
+    )
+    flawed = replace(worse, cell=worse.cell.model_copy(update={"valid": False, "findings": ["AnswersWorse"]}))
+    assert best_speedup_text(run_with(fast, worse)) != ""
+    assert best_speedup_text(run_with(fast, flawed)) == ""
+
+
+def test_run_has_a_claim_for_each_category() -> None:
+    summary = run_of_world(SyntheticRun(prompts=24, repeats=3))
+    found = next(cell.claims for cell in summary.cells if cell.claims)
+    assert (found.overall, found.comparisons, found.category_comparisons) == (SpeedupConclusion.FASTER, 1, 2)
+    assert found.by_category == {"chat": SpeedupConclusion.FASTER, "code": SpeedupConclusion.FASTER}
+    assert summary.cells[0].claims is None

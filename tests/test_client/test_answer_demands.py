@@ -1,8 +1,9 @@
-"""Answers are checked for what the workload demands: schemas, tool calls and expected answers, and nothing else."""
+"""Answers are checked for what the workload demands (schemas, tool calls, expected answers), and for general flaws."""
 
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.errors import BadInput
-from specbench_client.load.answer_flaws import unmet_demand
+from specbench_client.load.answer_flaws import LOOP_TOKENS, flaw_of, unmet_demand
 from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.simulator import (
     SimulatedEngine,
@@ -33,7 +34,7 @@ from specbench_client.simulator import (
 )
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.expected_answers import extract_answer
-from specbench_client.workload.prompts import load_workload
+from specbench_client.workload.prompts import Prompts, load_workload
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import context, row
@@ -186,7 +187,6 @@ def test_answers_are_compared_with_the_expected_one() -> None:
 
 # The real simulator, over HTTP, in each of its dialects.
 
-ALL = pytest.mark.parametrize("name", SIMULATED_DIALECTS)
 NGRAM = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.NGRAM, 6))
 QUESTIONS = [
     Prompt(f"q{number}", None, row("q", f"A has {number} eggs and sells 3. How many?").turns, expected=f"{number + 3}")
@@ -216,25 +216,35 @@ async def measured(
     return driver.records, {line["request_id"]: line["text_faults"] for line in lines}
 
 
-@ALL
+VLLM = DialectName.VLLM
+
+
 @pytest.mark.parametrize(
-    ("answers", "fault", "found"),
+    ("name", "stream", "answers", "fault", "found"),
     [
-        ({"jsonSchema": PERSON}, "corrupt-json=1", {"InvalidJson"}),
-        ({"tools": TOOLS[:1]}, "broken-tool-calls=0.5", {"InvalidJson"}),
-        ({"tools": TOOLS}, "empty=0.5", {"Empty"}),
-        ({"expected": {"match": "Number"}}, "wrong-deep=5", {"WrongAnswer"}),
+        # Tool calls are read by dialect, in chunks or whole.
+        *(
+            (name, stream, {"tools": TOOLS[:1]}, "broken-tool-calls=0.5", {"InvalidJson"})
+            for name in SIMULATED_DIALECTS
+            for stream in (True, False)
+        ),
+        (VLLM, True, {"jsonSchema": PERSON}, "corrupt-json=1", {"InvalidJson"}),
+        (VLLM, False, {"tools": TOOLS}, "empty=0.5", {"Empty"}),
+        (VLLM, True, {"expected": {"match": "Number"}}, "wrong-deep=5", {"WrongAnswer"}),
     ],
 )
 async def test_faults_are_found_in_exactly_the_answers_that_have_them(
-    tmp_path: Path, name: DialectName, answers: dict[str, Any], fault: str, found: set[str]
+    tmp_path: Path, name: DialectName, *, stream: bool, answers: dict[str, Any], fault: str, found: set[str]
 ) -> None:
-    for stream in (True, False):
-        records, _ = await measured(tmp_path, name, answers, stream=stream)
-        assert Counter((each.error_class, each.judged, each.flaw) for each in records) == {(None, True, None): 20}
-        records, truth = await measured(tmp_path, name, answers, fault, stream=stream)
-        assert {each.flaw for each in records if truth[each.request_id]} == found
-        assert {each.flaw for each in records if not truth[each.request_id]} <= {None}
+    records, truth = await measured(tmp_path, name, answers, fault, stream=stream)
+    assert {each.flaw for each in records if truth[each.request_id]} == found
+    assert {each.flaw for each in records if not truth[each.request_id]} <= {None}
+
+
+@pytest.mark.parametrize("answers", [{"jsonSchema": PERSON}, {"tools": TOOLS}, {"expected": {"match": "Number"}}])
+async def test_answers_without_faults_are_judged_and_have_no_flaw(tmp_path: Path, answers: dict[str, Any]) -> None:
+    records, _ = await measured(tmp_path, VLLM, answers)
+    assert Counter((each.error_class, each.judged, each.flaw) for each in records) == {(None, True, None): 20}
 
 
 async def test_a_named_tool_after_which_the_engine_reports_stop_is_no_empty_answer(tmp_path: Path) -> None:
@@ -254,21 +264,23 @@ async def test_damage_of_restored_prefixes_is_found(tmp_path: Path) -> None:
     assert 5 < sum(damaged) < 18
 
 
-@ALL
-async def test_cut_answers_are_unfinished(tmp_path: Path, name: DialectName) -> None:
-    for answers in ({"jsonSchema": PERSON}, {"tools": TOOLS[:1]}):
-        records, _ = await measured(tmp_path, name, answers, tokens=2)
-        assert {record.flaw for record in records} == {"Unfinished"}
+@pytest.mark.parametrize("answers", [{"jsonSchema": PERSON}, {"tools": TOOLS[:1]}])
+async def test_cut_answers_are_unfinished(tmp_path: Path, answers: dict[str, Any]) -> None:
+    records, _ = await measured(tmp_path, VLLM, answers, tokens=2)
+    assert {record.flaw for record in records} == {"Unfinished"}
 
 
 # The expected answers of a dataset.
 
 
-def loaded(tmp_path: Path, rows: list[dict[str, Any]], answers: dict[str, Any], source: str = "jsonl") -> list[Any]:
-    file = tmp_path / "p.jsonl"
-    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+def load_answers(tmp_path: Path, rows: list[dict[str, Any]], answers: dict[str, Any], source: str) -> Prompts:
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     workload = {"name": "w", "dataset": {"source": source, "uri": "p.jsonl"}, "answers": answers}
-    return [prompt.expected for prompt in load_workload(Workload.model_validate(workload), tmp_path).rows]
+    return load_workload(Workload.model_validate(workload), tmp_path)
+
+
+def loaded(tmp_path: Path, rows: list[dict[str, Any]], answers: dict[str, Any], source: str = "jsonl") -> list[Any]:
+    return [prompt.expected for prompt in load_answers(tmp_path, rows, answers, source).rows]
 
 
 @pytest.mark.parametrize(
@@ -325,11 +337,7 @@ def test_expected_answers_come_from_the_row(
 
 
 def test_gpqas_letter_is_that_of_the_shuffled_choice(tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_text(json.dumps(GPQA))
-    workload = Workload.model_validate({
-        "name": "w", "dataset": {"source": "gpqa", "uri": "p.jsonl"}, "answers": {"expected": {"match": "Choice"}},
-    })  # fmt: skip
-    (prompt,) = load_workload(workload, tmp_path).rows
+    (prompt,) = load_answers(tmp_path, [GPQA], {"expected": {"match": "Choice"}}, "gpqa").rows
     assert f"({prompt.expected}) yes" in prompt.turns[0][0].content
 
 
@@ -359,11 +367,72 @@ def test_prompts_that_cannot_be_judged_are_rejected(
 
 
 def test_an_expected_answer_is_part_of_the_fingerprint(tmp_path: Path) -> None:
-    workload = Workload.model_validate({
-        "name": "w", "dataset": {"source": "gsm8k", "uri": "p.jsonl"}, "answers": {"expected": {"match": "Number"}},
-    })  # fmt: skip
-    found = set()
-    for answer in ("#### 18", "#### 19", "It is 18"):
-        (tmp_path / "p.jsonl").write_text(json.dumps({**GSM8K, "answer": answer}))
-        found.add(load_workload(workload, tmp_path).fingerprint)
-    assert len(found) == 2
+    expected = {"expected": {"match": "Number"}}
+    rows = [{**GSM8K, "answer": answer} for answer in ("#### 18", "#### 19", "It is 18")]
+    assert len({load_answers(tmp_path, [row], expected, "gsm8k").fingerprint for row in rows}) == 2
+
+
+PROSE = "Speculative decoding drafts some tokens and verifies them in one step of the target."
+WORDS = [f"{first}{second}" for first in "bcdfghklmnprst" for second in ("ado", "erin", "ilum", "oks", "ute")]
+
+
+def prose(words: int, seed: int = 0) -> str:
+    return " ".join(random.Random(seed).choices(WORDS, k=words))
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "finish", "flaw"),
+    [
+        (PROSE, "", "stop", None),
+        (PROSE, "", None, None),
+        (PROSE, "", "abort", AnswerFlaw.UNEXPECTED_FINISH),
+        ("", "", "stop", AnswerFlaw.EMPTY),
+        (" \n", "", "length", AnswerFlaw.EMPTY),
+        ("", "Let me think.", "length", None),
+        ("", "Let me think.", "stop", AnswerFlaw.EMPTY),
+        ("", "", "tool_calls", None),
+        ("", "f{}", "function_call", None),
+        ("tab\tand\r\nlines\x0b\x0c", "", "stop", None),
+        ("a\x00b", "", "stop", AnswerFlaw.BROKEN_TEXT),
+        ("\x1b[31mred", "", "stop", AnswerFlaw.BROKEN_TEXT),
+        ("caf\ufffd au lait", "", "length", AnswerFlaw.BROKEN_TEXT),
+        ("cut in a character \ufffd", "", "length", None),
+        ("not cut \ufffd", "", "stop", AnswerFlaw.BROKEN_TEXT),
+    ],
+)
+def test_flaws_of_one_answer(text: str, reasoning: str, finish: str | None, flaw: AnswerFlaw | None) -> None:
+    assert flaw_of(text, reasoning, finish, None, called=finish == "function_call") is flaw
+
+
+@pytest.mark.parametrize("period", [1, 2, 7, 40, 300, 1000])
+@pytest.mark.parametrize("start", ["", prose(50)])
+def test_loops_are_found_wherever_they_are_cut(period: int, start: str) -> None:
+    unit = (prose(400, seed=period) + ".")[-period:]
+    repeated = unit * (4 + 400 // period)
+    for cut in {0, 1, period // 2}:
+        text = start + repeated[cut:] + unit[:cut]
+        assert flaw_of(text, "", "length", None) is AnswerFlaw.LOOP, (period, cut)
+
+
+def test_a_loop_of_single_characters_is_measured_in_tokens() -> None:
+    assert flaw_of("!" * LOOP_TOKENS, "", "length", LOOP_TOKENS) is AnswerFlaw.LOOP
+    assert flaw_of("!" * (LOOP_TOKENS - 1), "", "length", LOOP_TOKENS - 1) is None
+
+
+def test_a_loop_in_the_reasoning_is_found() -> None:
+    assert flaw_of("", "Wait, is it? " * 40, "length", None) is AnswerFlaw.LOOP
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PROSE * 3,
+        prose(2000),
+        "".join(f"{number}. The same words every time\n" for number in range(100)),
+        prose(40) + "\n" + "-" * 80,
+        "".join(f"|{'---|' * 8}\n|{' a |' * 8}\n{prose(9, seed)}\n" for seed in range(9)),
+        "again " * 100 + prose(3),
+    ],
+)
+def test_text_that_repeats_otherwise_is_no_loop(text: str) -> None:
+    assert flaw_of(text, "", "stop", None) is None

@@ -14,6 +14,7 @@ from specbench_client.analysis.compare.comparable_metrics import comparable_metr
 from specbench_client.analysis.compare.comparison import ComparisonRow
 from specbench_client.analysis.compare.figures import ComparedArm, FigureOnBothSides, speedup
 from specbench_client.analysis.compare.gate import GateTrial, gate_verdicts
+from specbench_testing.present import present
 from specbench_testing.result_pairs import TwoResults
 
 pytestmark = pytest.mark.draws
@@ -24,9 +25,7 @@ CONFIDENCE = 0.95
 
 
 def compared_speedup(two: TwoResults, seed: int) -> FigureOnBothSides:
-    compared = speedup(ComparedArm(*two.measured(seed)), seed)
-    assert compared is not None
-    return compared
+    return present(speedup(ComparedArm(*two.measured(seed)), seed))
 
 
 def trial(two: TwoResults, seed: int) -> GateTrial:
@@ -93,6 +92,5 @@ def test_noise_above_the_tolerance_makes_a_gate_inconclusive() -> None:
 
 def test_common_prompts_narrow_the_interval() -> None:
     """Without pairing, the variation between prompts (30 %) would count as noise of the comparison."""
-    estimate = compared_speedup(TwoResults(run_noise=0.002), 1).estimate
-    assert estimate is not None
+    estimate = present(compared_speedup(TwoResults(run_noise=0.002), 1).estimate)
     assert estimate.high(0.975) - estimate.low(0.975) < 0.1

@@ -20,6 +20,7 @@ from specbench_client.metrics.decode_speed import TPOT_MS, TPOT_MS_POOLED
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, tidy
+from specbench_testing.present import present
 from specbench_testing.result_pairs import TwoResults, measured_of
 from specbench_testing.synthetic_records import SyntheticRun
 from specbench_testing.tables import filled
@@ -65,8 +66,7 @@ def test_inverse_ratio_is_mirrored(estimate: LogRatioEstimate, limit: float) -> 
 
 
 def test_difference_without_noise_is_certain() -> None:
-    same = estimate_over_repeats(0.125, np.zeros(3), np.full(3, 0.125))
-    assert same is not None
+    same = present(estimate_over_repeats(0.125, np.zeros(3), np.full(3, 0.125)))
     assert (same.p_above(0.0), same.p_below(0.0), same.p_above(0.125)) == (0.0, 1.0, 1.0)
     assert same.low(0.95) == same.high(0.95) == 0.125
 
@@ -85,11 +85,9 @@ def test_wider_estimate_is_used_and_requires_prompts() -> None:
 
 
 def test_repeats_to_decide_is_the_smallest_sufficient_number() -> None:
-    estimate = estimate_over_repeats(0.0, np.array([-0.03, 0.0, 0.03]), np.array([-0.03, 0.0, 0.03]))
-    assert estimate is not None
+    estimate = present(estimate_over_repeats(0.0, np.array([-0.03, 0.0, 0.03]), np.array([-0.03, 0.0, 0.03])))
     limit = float(np.log(0.95))
-    needed = repeats_to_decide(estimate, limit, 0.95)
-    assert needed is not None
+    needed = present(repeats_to_decide(estimate, limit, 0.95))
 
     def reach(repeats: int) -> float:
         return float(stats.t.ppf(0.95, 2 * repeats - 2) * np.sqrt(2 * 0.03**2 / repeats))
@@ -102,11 +100,9 @@ def test_repeats_to_decide_is_the_smallest_sufficient_number() -> None:
 
 
 def test_known_change_is_recovered() -> None:
-    found = speedup(ComparedArm(*TwoResults(prompts=400, slower=1.1, run_noise=0.0).measured(1)), 0)
-    assert found is not None
+    found = present(speedup(ComparedArm(*TwoResults(prompts=400, slower=1.1, run_noise=0.0).measured(1)), 0))
     assert found.after / found.before == pytest.approx(1 / 1.1, rel=0.005)
-    assert found.estimate is not None
-    assert found.estimate.value == pytest.approx(np.log(found.after / found.before))
+    assert present(found.estimate).value == pytest.approx(np.log(found.after / found.before))
     assert (found.repeats, found.units) == ((3, 3), 400)
 
 
@@ -116,8 +112,7 @@ def test_requests_that_only_one_side_answered_are_left_out() -> None:
     before = measured_of(prompt, repeat, {BASELINE: flat, ARM: np.array([5.0, 5, 5, 5, 5, 5])})
     slow = np.array([5.0, 5, 900, 5, 5, 900])
     after = measured_of(np.array([0, 1, 7, 0, 1, 7]), repeat, {BASELINE: flat, ARM: slow})
-    found = speedup(ComparedArm(before, after), 0)
-    assert found is not None
+    found = present(speedup(ComparedArm(before, after), 0))
     assert (found.after / found.before, found.units) == (1.0, 2)
 
 
@@ -127,8 +122,7 @@ def test_request_answered_less_often_on_one_side_has_equal_weight() -> None:
     pace = np.array([5.0, 6, 50, 5, 6, 50])
     before = measured_of(prompt, repeat, {BASELINE: flat, ARM: pace})
     after = measured_of(prompt[:-1], repeat[:-1], {BASELINE: flat[:-1], ARM: pace[:-1]})
-    found = speedup(ComparedArm(before, after), 0)
-    assert found is not None
+    found = present(speedup(ComparedArm(before, after), 0))
     assert found.after / found.before == pytest.approx(1.0)
 
 
@@ -155,13 +149,11 @@ def test_later_turns_are_the_same_request_only_after_equal_replies() -> None:
     before = rows_of(world)
     changed = table(before).assign(output_sha256=numbers(before.rows, "output_sha256") + 1)
     both = ratio(TPOT_MS_POOLED)(ComparedArm(before, before), 0)
-    first_turns_alone = ratio(TPOT_MS_POOLED)(ComparedArm(before, MeasuredArm(changed, None)), 0)
+    first_turns_alone = present(ratio(TPOT_MS_POOLED)(ComparedArm(before, MeasuredArm(changed, None)), 0))
     assert both is not None
-    assert first_turns_alone is not None
     assert first_turns_alone.before != both.before
     firsts = MeasuredArm(before.rows.among(numbers(before.rows, "turn") == 0), None)
-    alone = ratio(TPOT_MS_POOLED)(ComparedArm(firsts, firsts), 0)
-    assert alone is not None
+    alone = present(ratio(TPOT_MS_POOLED)(ComparedArm(firsts, firsts), 0))
     assert first_turns_alone.before == alone.before
 
 
@@ -182,8 +174,7 @@ def test_percentile_equals_that_of_the_runs_report(percent: int, repeats: int) -
     before = rows_of(SyntheticRun(prompts=40, repeats=repeats))
     spread = numbers(before.rows, "last_token_ns") + np.arange(len(before.rows)) ** 2 * 1_000_000
     before = MeasuredArm(table(before).assign(last_token_ns=spread), None)
-    found = percentile(TPOT_MS, percent)(ComparedArm(before, before), 0)
-    assert found is not None
+    found = present(percentile(TPOT_MS, percent)(ComparedArm(before, before), 0))
     assert found.before == pytest.approx(np.percentile(TPOT_MS.values(before.rows), percent), rel=1e-9)
 
 

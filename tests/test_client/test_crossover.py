@@ -21,6 +21,7 @@ from specbench_client.analysis.curves.crossover import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.log_ratio import LogRatio
+from specbench_testing.present import present
 from specbench_testing.speedup_experiment import SpeedupExperiment
 
 TRUTH = 20.0
@@ -41,9 +42,7 @@ def test_known_crossover_is_found_with_its_interval() -> None:
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value == pytest.approx(TRUTH, rel=0.2)
     assert found.interval is not None
-    assert found.interval.low is not None
-    assert found.interval.high is not None
-    assert found.interval.low < TRUTH < found.interval.high
+    assert present(found.interval.low) < TRUTH < present(found.interval.high)
     assert found.at.interval is not None
     assert [each.falls for each in found.crossings] == [True]
     assert found.message.startswith("falls to 1 at concurrency ")
@@ -64,8 +63,7 @@ def test_known_crossover_is_found_with_its_interval() -> None:
 def test_interval_covers_the_truth_at_its_level(world: SpeedupExperiment) -> None:
     covered = 0
     for seed in range(200):
-        interval = answer(world, seed).interval
-        assert interval is not None
+        interval = present(answer(world, seed).interval)
         covered += (interval.low or 0) <= TRUTH <= (interval.high or np.inf)
     assert 0.90 <= covered / 200 <= 0.99
 
@@ -85,11 +83,9 @@ def test_launches_that_are_slow_at_all_loads_are_not_independent_noise() -> None
 
 @pytest.mark.parametrize(("last", "truth"), [(1.2, 0.4), (2.0, 0.0), (2.5, -0.25)])
 def test_loss_from_the_first_load_to_the_last_has_an_interval(last: float, truth: float) -> None:
-    found = answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: last}, prompts=200)).lost
-    assert found is not None
-    assert found.interval is not None
+    found = present(answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: last}, prompts=200)).lost)
     assert found.value == pytest.approx(truth, abs=0.05)
-    assert found.interval.low < truth < found.interval.high
+    assert present(found.interval).low < truth < present(found.interval).high
     assert found.definition.startswith("Share of the speed-up that is lost from concurrency 1 to concurrency 64")
 
 
@@ -97,64 +93,70 @@ def test_loss_from_the_first_load_to_the_last_has_an_interval(last: float, truth
 def test_interval_of_the_loss_covers_the_truth_at_its_level() -> None:
     world, covered = SpeedupExperiment({1.0: 2.0, 64.0: 1.5}, repeats=5, launch_noise=0.02, run_noise=0.02), 0
     for seed in range(200):
-        found = answer(world, seed).lost
-        assert found is not None
-        assert found.interval is not None
-        covered += found.interval.low <= 0.25 <= found.interval.high
+        found = present(answer(world, seed).lost)
+        covered += present(found.interval).low <= 0.25 <= present(found.interval).high
     assert 0.90 <= covered / 200 <= 0.99
-
-
-def test_one_load_has_no_loss() -> None:
-    assert answer(SpeedupExperiment({1.0: 2.0})).lost is None
-
-
-def test_speedup_that_stays_above_1_has_no_crossover() -> None:
-    found = answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: 1.3}))
-    assert (found.kind, found.at.value, found.at.interval) == (CrossoverKind.NOT_REACHED, None, None)
-    assert found.interval is not None
-    assert (found.interval.low, found.interval.high) == (64.0, None)
-    assert found.message == "crossover not reached up to concurrency 64: above 1 all the way (95%: beyond 64)"
 
 
 def test_crossover_interval_is_open_if_the_last_speedup_is_near_1() -> None:
     found = answer(SpeedupExperiment({1.0: 1.6, 8.0: 1.3, 64.0: 1.01}, run_noise=0.03))
     assert found.interval is not None
-    assert found.interval.low is not None
-    assert 8 < found.interval.low < 64
+    assert 8 < present(found.interval.low) < 64
     assert found.interval.high is None
     assert "or more, perhaps beyond 64" in found.message
 
 
-def test_crossover_of_a_slow_arm_is_below_the_smallest_load() -> None:
-    found = answer(SpeedupExperiment({1.0: 0.8, 8.0: 0.6}))
-    assert found.kind is CrossoverKind.BELOW_SMALLEST
-    assert found.interval is not None
-    assert (found.interval.low, found.interval.high) == (None, 1.0)
-    assert found.message.endswith("(95%: below 1)")
-
-
-def test_arm_equal_to_the_baseline_at_all_loads_is_indistinguishable() -> None:
-    found = answer(SpeedupExperiment({1.0: 1.0, 8.0: 1.0, 64.0: 1.0}, run_noise=0.03))
-    assert (found.kind, found.at.value, found.interval) == (CrossoverKind.INDISTINGUISHABLE, None, None)
-    assert "indistinguishable from 1 between concurrency 1 and concurrency 64" in found.message
-
-
-def test_several_crossings_are_listed_without_a_single_crossover() -> None:
-    found = answer(SpeedupExperiment({1.0: 1.4, 4.0: 0.7, 16.0: 1.4, 64.0: 0.7}))
-    assert (found.kind, found.at.value, found.interval) == (CrossoverKind.NOT_MONOTONE, None, None)
-    assert [each.falls for each in found.crossings] == [True, False, True]
-    assert found.message.count("through 1 at concurrency") == 3
-
-
-def test_speedup_that_rises_with_the_load_is_not_a_falling_crossover() -> None:
-    found = answer(SpeedupExperiment({1.0: 0.7, 64.0: 1.4}))
-    assert found.kind is CrossoverKind.NOT_MONOTONE
-    assert [each.falls for each in found.crossings] == [False]
+@pytest.mark.parametrize(
+    ("world", "kind", "bounds", "falls", "words"),
+    [
+        (
+            SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: 1.3}),
+            CrossoverKind.NOT_REACHED,
+            (64.0, None),
+            [],
+            "crossover not reached up to concurrency 64: above 1 all the way (95%: beyond 64)",
+        ),
+        (
+            SpeedupExperiment({1.0: 0.8, 8.0: 0.6}),
+            CrossoverKind.BELOW_SMALLEST,
+            (None, 1.0),
+            [],
+            "(95%: below 1)",
+        ),
+        (
+            SpeedupExperiment({1.0: 1.0, 8.0: 1.0, 64.0: 1.0}, run_noise=0.03),
+            CrossoverKind.INDISTINGUISHABLE,
+            None,
+            None,
+            "indistinguishable from 1 between concurrency 1 and concurrency 64",
+        ),
+        (
+            SpeedupExperiment({1.0: 1.4, 4.0: 0.7, 16.0: 1.4, 64.0: 0.7}),
+            CrossoverKind.NOT_MONOTONE,
+            None,
+            [True, False, True],
+            "through 1 at concurrency",
+        ),
+        (SpeedupExperiment({1.0: 0.7, 64.0: 1.4}), CrossoverKind.NOT_MONOTONE, None, [False], "through 1 at"),
+    ],
+    ids=["above 1", "below 1", "equal", "several crossings", "rising"],
+)
+def test_curves_without_a_single_fall_have_no_crossover(
+    world: SpeedupExperiment,
+    kind: CrossoverKind,
+    bounds: tuple[float | None, float | None] | None,
+    falls: list[bool] | None,
+    words: str,
+) -> None:
+    found = answer(world)
+    assert (found.kind, found.at.value, found.at.interval) == (kind, None, None)
+    assert (found.interval and (found.interval.low, found.interval.high)) == bounds
+    assert falls is None or [each.falls for each in found.crossings] == falls
+    assert words in found.message
 
 
 def test_single_rise_along_another_axis_is_a_crossover() -> None:
-    lengths = CurveAxis("output-tokens", "tokens", logarithmic=True)
-    found = find_crossover(lengths, SpeedupExperiment({64.0: 0.8, 1024.0: 1.25}, prompts=100).measured_places(1), (), 0)
+    found = along_lengths(SpeedupExperiment({64.0: 0.8, 1024.0: 1.25}, prompts=100))
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value == pytest.approx(256, rel=0.2)
     assert found.message.startswith("rises to 1 at output tokens ")
@@ -162,13 +164,10 @@ def test_single_rise_along_another_axis_is_a_crossover() -> None:
 
 @pytest.mark.parametrize(("speedup", "side"), [(1.4, "above"), (0.7, "below")])
 def test_nothing_is_extrapolated_along_another_axis(speedup: float, side: str) -> None:
-    lengths = CurveAxis("output-tokens", "tokens", logarithmic=True)
-    found = find_crossover(lengths, SpeedupExperiment({64.0: speedup, 1024.0: speedup}).measured_places(1), (), 0)
+    found = along_lengths(SpeedupExperiment({64.0: speedup, 1024.0: speedup}))
     assert (found.kind, found.interval) == (CrossoverKind.NOT_REACHED, None)
     assert found.message == f"crossover not reached from output tokens 64 to output tokens 1,024: {side} 1 all the way"
-    near = find_crossover(
-        lengths, SpeedupExperiment({64.0: 1.05, 1024.0: 1.05}, run_noise=0.05).measured_places(1), (), 0
-    )
+    near = along_lengths(SpeedupExperiment({64.0: 1.05, 1024.0: 1.05}, run_noise=0.05))
     assert near.kind is CrossoverKind.INDISTINGUISHABLE
 
 
@@ -189,12 +188,18 @@ def test_maximum_above_1_does_not_hide_the_crossover() -> None:
     ("loads", "words"), [({8.0: 1.4}, "no crossover: only concurrency 8 has a usable"), ({}, "no crossover: no load")]
 )
 def test_fewer_than_two_places_are_insufficient_data_with_a_reason(loads: dict[float, float], words: str) -> None:
-    found = find_crossover(
-        CONCURRENCY, SpeedupExperiment(loads).measured_places(1), ["concurrency 16: invalid (ServerSaturated)"], 0
-    )
-    assert (found.kind, found.at.value) == (CrossoverKind.INSUFFICIENT_DATA, None)
+    places = SpeedupExperiment(loads).measured_places(1)
+    found = find_crossover(CONCURRENCY, places, ["concurrency 16: invalid (ServerSaturated)"], 0)
+    assert (found.kind, found.at.value, found.lost) == (CrossoverKind.INSUFFICIENT_DATA, None, None)
     assert words in found.message
     assert found.message.endswith("concurrency 16: invalid (ServerSaturated)")
+
+
+LENGTHS = CurveAxis("output-tokens", "tokens", logarithmic=True)
+
+
+def along_lengths(world: SpeedupExperiment) -> Crossover:
+    return find_crossover(LENGTHS, world.measured_places(1), (), 0)
 
 
 def test_same_seed_gives_an_identical_result() -> None:

@@ -18,6 +18,7 @@ from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.documents.curves import Curves
 from specbench_client.report.text.curves import curve_notes, curves_csv, curves_markdown
+from specbench_testing.present import present
 from specbench_testing.result_pairs import result_of, without_records
 from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun
 
@@ -42,7 +43,6 @@ def arms(**lengths: int) -> Mapping[str, Any]:
 
 
 def workloads(*fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return edits: workloads with these fields."""
     common = {"dataset": DATASET, "sampling": {"temperature": 0.0, "seed": 1}, "output": {"maxTokens": 32}}
     return {"spec.workloads": [{"name": f"w{number}", **common, **each} for number, each in enumerate(fields)]}
 
@@ -91,8 +91,7 @@ def test_cells_that_differ_only_in_the_axis_form_one_curve(
 def test_curve_over_loads_has_the_summarys_crossover() -> None:
     run = result_of(world(concurrency=(1, 2, 3), prompts=16))
     (curve,) = build_curves("concurrency", run).curves
-    assert run.summary.crossover is not None
-    assert curve.crossover == run.summary.crossover.by_load[0].crossover
+    assert curve.crossover == present(run.summary.crossover).by_load[0].crossover
 
 
 def test_crossover_is_between_the_right_two_points() -> None:
@@ -100,8 +99,7 @@ def test_crossover_is_between_the_right_two_points() -> None:
     result = result_of(world(drafters=tuple(steps), step_ms=steps, edits=arms(k8=8, k3=3, k4=4)))
     (curve,) = build_curves("draft-tokens", result).curves
     assert curve.crossover.kind is CrossoverKind.REACHED
-    assert curve.crossover.at.value is not None
-    assert 4 < curve.crossover.at.value < 8
+    assert 4 < present(curve.crossover.at.value) < 8
 
 
 def fail_the_arm(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
@@ -129,7 +127,6 @@ def test_cells_that_cannot_be_on_a_curve_are_left_out_with_the_reason(
 
 
 def lengthen_every_other_prompt(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-    """Make every other prompt long."""
     long = [int(prompt[1:]) % 2 == 1 if prompt.startswith("p") else False for prompt in frame["prompt_id"]]
     return frame.assign(input_tokens=[2000 if each else 130 for each in long])
 

@@ -116,11 +116,13 @@ def test_busy_server_is_retried(server: Server) -> None:
     assert embed(server.url, entry("p", "one")) == unit(direction("one"))
 
 
-def test_server_that_stays_busy_fails_after_the_maximum_of_tries(server: Server) -> None:
+def test_server_that_stays_busy_or_is_not_there_fails_after_the_maximum_of_tries(server: Server) -> None:
     server.always = 503
     with pytest.raises(EngineFailed, match="HTTP 503"):
         embed(server.url, entry("p", "one"))
     assert len(server.keys) == len(embeddings.PAUSES_S) + 1
+    with pytest.raises(EngineFailed, match=r"127\.0\.0\.1"):
+        embed("http://127.0.0.1:9/v1", entry("p", "x"))
 
 
 @pytest.mark.parametrize("status", [307, 400, 401])
@@ -129,11 +131,6 @@ def test_rejected_text_is_not_retried(status: int, server: Server) -> None:
     with pytest.raises(BadInput, match=f"HTTP {status}: not now: the longest of the 1 texts has 3 characters"):
         embed(server.url, entry("p", "one"))
     assert len(server.keys) == 1
-
-
-def test_unreachable_endpoint_fails() -> None:
-    with pytest.raises(EngineFailed, match=r"127\.0\.0\.1"):
-        embed("http://127.0.0.1:9/v1", entry("p", "x"))
 
 
 def test_local_model_encodes_distinct_texts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,28 +167,6 @@ def test_target_tokenizer_lengths_are_reported_too() -> None:
     assert report.target_tokenizer.most == written[0]["target_tokens"]
 
 
-def test_missing_or_wrong_token_table_is_rejected_with_a_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    with pytest.raises(BadInput, match="or give the file with --table"):
-        load_reference_tokenizer()
-    (tmp_path / "wrong").write_text("IQ== 0\n")
-    with pytest.raises(BadInput, match="its SHA-256 differs"):
-        load_reference_tokenizer(tmp_path / "wrong")
-    with pytest.raises(BadInput, match="No such file"):
-        load_reference_tokenizer(tmp_path / "none")
-
-
-def test_invalid_tokenizer_file_is_rejected(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
-    with pytest.raises(BadInput, match="No such file"):
-        load_target_tokenizer(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(BadInput, match=r"is not a valid tokenizer\.json"):
-        load_target_tokenizer(tmp_path)
-
-
 @pytest.mark.process
 def test_prompts_of_real_text_have_the_requested_token_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -222,3 +200,20 @@ def test_invalid_token_count_is_rejected(isl: str, tmp_path: Path, capsys: pytes
     (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
     assert exit_code(["dataset", "prepare", str(tmp_path / "in.jsonl"), f"--isl={isl}", "--to", "out.jsonl"]) == 2
     assert "give for example 8000 or 8k" in capsys.readouterr().err
+
+
+def test_invalid_or_missing_tables_and_tokenizers_are_rejected_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    with pytest.raises(BadInput, match="or give the file with --table"):
+        load_reference_tokenizer()
+    (tmp_path / "wrong").write_text("IQ== 0\n")
+    with pytest.raises(BadInput, match="its SHA-256 differs"):
+        load_reference_tokenizer(tmp_path / "wrong")
+    with pytest.raises(BadInput, match="No such file"):
+        load_reference_tokenizer(tmp_path / "none")
+    pytest.importorskip("tokenizers")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(BadInput, match=r"is not a valid tokenizer\.json"):
+        load_target_tokenizer(tmp_path)

@@ -58,10 +58,11 @@ def test_duplicates_are_not_both_selected_and_rows_keep_their_columns(
 def test_selection_does_not_depend_on_file_order(tmp_path: Path) -> None:
     found = []
     for rows in (ROWS, ROWS[::-1]):
-        to = tmp_path / "out.jsonl"
-        assert select(rows, to) == 0
-        found.append({str(row["id"]) for row in read_rows(to)})
+        assert select(rows, tmp_path / "out.jsonl") == 0
+        found.append({str(row["id"]) for row in read_rows(tmp_path / "out.jsonl")})
     assert found[0] == found[1]
+    assert select(ROWS, tmp_path / "out.jsonl", "--by", "all") == 0
+    assert len(read_rows(tmp_path / "out.jsonl")) == 2
 
 
 def test_category_with_too_few_prompts_is_rejected_unless_fewer_are_allowed(
@@ -75,30 +76,9 @@ def test_category_with_too_few_prompts_is_rejected_unless_fewer_are_allowed(
     assert len(read_rows(to)) == 5
 
 
-def test_overall_selection_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    to = tmp_path / "out.jsonl"
-    assert select(ROWS, to, "--by", "all") == 0
-    assert len(read_rows(to)) == 2
-    out = capsys.readouterr().out
-    assert "mean cosine similarity over all pairs, by" in out
-    assert str(to) in out
-
-
 def test_missing_output_folder_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert select(ROWS, tmp_path / "out.jsonl", "--to", str(tmp_path / "none" / "out.jsonl")) == 2
     assert "give a file in an existing, writable folder" in capsys.readouterr().err
-
-
-def test_embeddings_option_is_required(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_rows(tmp_path / "in.jsonl", ROWS)
-    command = ["dataset", "select", str(tmp_path / "in.jsonl"), "--count", "2", "--to", str(tmp_path / "out.jsonl")]
-    assert exit_code(command) == 2
-    assert "Missing option '--embeddings'" in capsys.readouterr().err
-
-
-def test_dataset_help_lists_select(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(["dataset", "--help"]) == 0
-    assert "select" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -161,12 +161,13 @@ def test_row_that_cannot_be_resolved_is_rejected_with_the_reason(
         resolve_row(given, ConfigRows(config, [given], UpstreamTables(sources)))
 
 
-def test_source_with_an_unexpected_format_is_named(tmp_path: Path) -> None:
-    jsonl(tmp_path / "hle/test.jsonl", [{"id": "h1", "text": "?"}])
-    with pytest.raises(Unresolved, match="HLE: a row has no 'question'"):
-        resolve_row(row(f"{HUB}/cais/hle", "h1"), ConfigRows("qualitative", [], UpstreamTables(tmp_path)))
-    (tmp_path / "hle/test.jsonl").write_text("{broken\n")
-    with pytest.raises(Unresolved, match="not JSON"):
+@pytest.mark.parametrize(
+    ("content", "message"), [('{"id": "h1", "text": "?"}', "HLE: a row has no 'question'"), ("{broken", "not JSON")]
+)
+def test_source_with_an_unexpected_format_is_named(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "hle").mkdir()
+    (tmp_path / "hle/test.jsonl").write_text(content + "\n")
+    with pytest.raises(Unresolved, match=message):
         resolve_row(row(f"{HUB}/cais/hle", "h1"), ConfigRows("qualitative", [], UpstreamTables(tmp_path)))
 
 
@@ -294,24 +295,6 @@ def test_rows_of_another_dataset_are_rejected() -> None:
 # -- HLE with few-shot examples ----------------------------------------------------------------------------------------
 
 
-def hle_of(folder: Path, size: int = 40) -> None:
-    subjects = ("Math", "Law")
-    rows = [
-        {"id": f"h{n}", "question": f"Why {n}? " * (1 + n % 5), "rationale": f"since {n} " * (n % 7 + 3),
-         "category": subjects[n % 2], "image": "data:" if n % 11 == 3 else ""}
-        for n in range(size)
-    ]  # fmt: skip
-    jsonl(folder / "hle/test.jsonl", rows)
-
-
-def hle_rows(folder: Path) -> list[SpeedBenchRow]:
-    """Return the test half of the questions, as SPEED-Bench rows."""
-    parted = datasets.Dataset.from_json(str(folder / "hle/test.jsonl")).train_test_split(
-        test_size=0.5, shuffle=True, seed=42
-    )
-    return [row(f"{HUB}/cais/hle", name) for name in parted["test"]["id"]]
-
-
 class ByteTokenizer:
     """A tokenizer with one token per byte."""
 
@@ -322,23 +305,32 @@ class ByteTokenizer:
         return bytes(tokens)
 
 
-@pytest.mark.process
-def test_few_shot_examples_match_the_publishers_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference is pandas' `sample`, which that program calls, with one generator over all rows."""
+@pytest.fixture
+def hle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[SpeedBenchRow]:
+    """Write forty questions; return the test half, as SPEED-Bench rows."""
     monkeypatch.setattr(UpstreamTables, "ruler", lambda _: ByteTokenizer())
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    hle_of(tmp_path)
-    rows = hle_rows(tmp_path)
+    rows = [
+        {"id": f"h{n}", "question": f"Why {n}? " * (1 + n % 5), "rationale": f"since {n} " * (n % 7 + 3),
+         "category": ("Math", "Law")[n % 2], "image": "data:" if n % 11 == 3 else ""}
+        for n in range(40)
+    ]  # fmt: skip
+    jsonl(tmp_path / "hle/test.jsonl", rows)
+    parted = datasets.Dataset.from_json(str(tmp_path / "hle/test.jsonl"))
+    return [row(f"{HUB}/cais/hle", name) for name in parted.train_test_split(test_size=0.5, seed=42)["test"]["id"]]
+
+
+@pytest.mark.process
+def test_few_shot_examples_match_the_publishers_sampling(hle: list[SpeedBenchRow], tmp_path: Path) -> None:
+    """The reference is pandas' `sample`, which that program calls, with one generator over all rows."""
     questions = pd.read_json(tmp_path / "hle/test.jsonl", lines=True).set_index("id")
-    names = [one.src_id for one in rows]
     order = datasets.Dataset.from_json(str(tmp_path / "hle/test.jsonl")).train_test_split(test_size=0.5, seed=42)
     shown = questions.loc[order["train"]["id"]]
     shown = shown[shown["image"] == ""]
     draws = np.random.default_rng(42)
-
-    config_rows = ConfigRows("throughput_1k", rows, UpstreamTables(tmp_path))
-    for name, given in zip(names, rows, strict=True):
-        last, kind = str(questions.loc[name, "question"]), str(questions.loc[name, "category"])
+    config_rows = ConfigRows("throughput_1k", hle, UpstreamTables(tmp_path))
+    for given in hle:
+        last, kind = (str(questions.loc[given.src_id, name]) for name in ("question", "category"))
         text = f"Please answer the question below.\n\nHere are some examples of question and answer pairs in the category of {kind}:\n\n"  # noqa: E501
         while len(text) + len(last) < 1000:
             one = shown[shown["category"] == kind].sample(1, random_state=draws).iloc[0]
@@ -347,26 +339,14 @@ def test_few_shot_examples_match_the_publishers_sampling(tmp_path: Path, monkeyp
 
 
 @pytest.mark.process
-def test_resumed_preparation_draws_the_same_few_shot_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(UpstreamTables, "ruler", lambda _: ByteTokenizer())
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    hle_of(tmp_path)
-    rows = hle_rows(tmp_path)
-    whole = prepare_config(rows, "throughput_1k", tmp_path / "one", UpstreamTables(tmp_path), check_progress)
-    prepare_config(rows, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), check_progress)
+def test_resumed_preparation_draws_the_same_few_shot_examples(hle: list[SpeedBenchRow], tmp_path: Path) -> None:
+    whole, cut = (
+        prepare_config(hle, "throughput_1k", tmp_path / name, UpstreamTables(tmp_path), check_progress)
+        for name in ("one", "two")
+    )
     journal = tmp_path / "two/throughput_1k/resolved.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[::2]))
-
-    again = prepare_config(rows, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), check_progress)
-
+    again = prepare_config(hle, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), check_progress)
     assert (again.kept, again.resolved) == (len(lines[::2]), len(lines[1::2]))
-    assert again.fingerprint == whole.fingerprint
-
-
-def test_missing_token_table_is_reported_with_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "none"))
-    hle_of(tmp_path)
-    given = row(f"{HUB}/cais/hle", "h1")
-    with pytest.raises(Unresolved, match="give the file with --table"):
-        resolve_row(given, ConfigRows("throughput_1k", [given], UpstreamTables(tmp_path)))
+    assert again.fingerprint == whole.fingerprint == cut.fingerprint

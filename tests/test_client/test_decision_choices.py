@@ -13,11 +13,11 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.recommendation import Attainment, Objective, Recommendation, RecommendationAnswer, SloTarget
-from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_testing.decision_summaries import Given, plan_of, summary_of
-from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
+from specbench_testing.present import present
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
 
@@ -49,8 +49,7 @@ def test_clearly_faster_drafter_is_recommended_with_its_gain() -> None:
 def test_throughput_of_streams_that_wait_is_not_that_of_faster_answers() -> None:
     """Users who wait twice as long as an answer takes: with answers of half the time, a fifth more requests."""
     (choice,) = decide(BASE, Given("eagle3", tps=120, gain=2.0, waits=True)).choices
-    assert choice.gain is not None
-    assert choice.gain.value == pytest.approx(1.2)
+    assert present(choice.gain).value == pytest.approx(1.2)
 
 
 TABLE: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]] = [
@@ -84,6 +83,20 @@ TABLE: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]
     ("one slower, one invalid", [Given("ngram", gain=0.8), BROKEN], (RecommendationAnswer.CANNOT_TELL, None)),
     ("one faster, one invalid", [Given("ngram", gain=1.4), BROKEN], (RecommendationAnswer.DRAFTER, "ngram")),
     ("baseline only", [], (RecommendationAnswer.CANNOT_TELL, None)),
+    (
+        "invalid at the best load",
+        [
+            *(Given("none", load, tps=tps) for load, tps in ((1, 50), (32, 700))),
+            Given("ngram", 1, tps=45, gain=0.9),
+            Given("ngram", 32, tps=1400, gain=2.0, valid=False),
+        ],
+        (RecommendationAnswer.CANNOT_TELL, None),
+    ),
+    (
+        "no baseline at the best load",
+        [Given("none", 1, tps=50), Given("ngram", 1, tps=45, gain=0.9), Given("ngram", 32, tps=700)],
+        (RecommendationAnswer.CANNOT_TELL, None),
+    ),
 ]
 
 
@@ -91,7 +104,27 @@ TABLE: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]
 def test_each_case_has_its_recommendation(
     cells: Sequence[Given], expected: tuple[RecommendationAnswer, str | None]
 ) -> None:
-    assert answer(BASE, *cells) == expected
+    assert answer(*([] if any(each.arm == "none" for each in cells) else [BASE]), *cells) == expected
+
+
+def test_without_a_baseline_or_a_measurement_nothing_is_recommended() -> None:
+    (choice,) = decide(Given("ngram"), Given("eagle3", tps=200)).choices
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
+    assert "the baseline was not measured" in choice.reason
+    assert decide().choices == []
+    assert decide().sentence == "For throughput: nothing was measured"
+
+
+def test_findings_of_an_arm_are_its_doubts_or_exclude_it() -> None:
+    findings = {
+        "ChunksCoalesced": Severity.WARNING,
+        "GreedyDivergence": Severity.INFO,
+        "AnswersWorse": Severity.FAULT,
+    }
+    (_, candidate) = decide(BASE, Given("ngram", gain=2.0, findings=findings)).candidates
+    assert candidate.doubts == ["ChunksCoalesced", "AnswersWorse"]
+    (_, candidate) = decide(BASE, Given("ngram", gain=2.0, valid=False, findings=findings)).candidates
+    assert candidate.excluded == "invalid (AnswersWorse)"
 
 
 def test_all_invalid_cells_give_no_recommendation_with_a_reason() -> None:
@@ -125,31 +158,6 @@ def test_gain_over_too_few_repeats_has_no_interval(load: int) -> None:
     assert not any(each.gain.interval for each in recommendation.candidates if each.gain)
 
 
-def test_warnings_of_a_candidate_do_not_contain_notes() -> None:
-    findings = {"GreedyDivergence": Severity.INFO, "WarmupNotSteady": Severity.WARNING}
-    (_, candidate) = decide(BASE, Given("ngram", gain=2.0, findings=findings)).candidates
-    assert candidate.doubts == ["WarmupNotSteady"]
-
-
-def test_arm_with_worse_answers_is_invalid_for_that_reason() -> None:
-    findings = {"ChunksCoalesced": Severity.WARNING, "AnswersWorse": Severity.FAULT}
-    (_, candidate) = decide(BASE, Given("ngram", gain=2.0, valid=False, findings=findings)).candidates
-    assert candidate.excluded == "invalid (AnswersWorse)"
-
-
-def test_no_drafter_is_recommended_without_a_baseline() -> None:
-    (choice,) = decide(Given("ngram"), Given("eagle3", tps=200)).choices
-    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
-    assert "the baseline was not measured" in choice.reason
-
-
-def test_simulated_results_are_marked_in_every_output() -> None:
-    found = decide(BASE, Given("ngram", gain=1.5), simulated=True)
-    assert found.simulated
-    assert found.sentence.startswith("Simulated, not a measurement: for ")
-    assert any("Simulated" in limit for limit in found.limits)
-
-
 def test_indistinguishable_arms_are_named() -> None:
     (choice,) = decide(BASE, Given("eagle3", gain=1.51), Given("ngram", gain=1.5)).choices
     assert choice.tied == ["eagle3"]
@@ -170,26 +178,10 @@ def test_one_marginal_result_among_many_comparisons_is_no_recommendation() -> No
 
 def test_candidate_conclusions_match_the_verdict() -> None:
     summary = run_of_world(SyntheticRun(prompts=12, drafters=("ngram", "slow"), step_ms={"slow": 40.0}))
-    assert summary.recommendation is not None
-    conclusions = {(each.arm, each.load): each.conclusion for each in summary.recommendation.candidates}
+    conclusions = {(each.arm, each.load): each.conclusion for each in present(summary.recommendation).candidates}
     assert [conclusions["ngram", "1"], conclusions["slow", "1"]] == [ChangeConclusion.BETTER, ChangeConclusion.WORSE]
     assert "Use ngram at concurrency 1: " in summary.headline
-    assert summary.recommendation.choices[0].arm == "ngram"
-
-
-def test_summary_has_a_recommendation_and_older_summaries_load_without_one() -> None:
-    summary = run_of_world(SyntheticRun(prompts=12))
-    assert summary.recommendation is not None
-    assert RunSummary.from_json(summary.to_json()) == summary
-    older = summary.to_dict()
-    del older["recommendation"]
-    assert RunSummary.model_validate(older).recommendation is None
-    nothing = run_of_world(SyntheticRun(prompts=12), Corruptions(measured=lambda _: False)).recommendation
-    assert nothing is not None
-    assert (nothing.sentence, nothing.choices) == (
-        "For throughput: nothing was measured (the run is not trustworthy)",
-        [],
-    )
+    assert present(summary.recommendation).choices[0].arm == "ngram"
 
 
 # Targets
@@ -206,9 +198,8 @@ def test_largest_load_that_meets_the_targets_is_chosen() -> None:
     found = decide(*cells, request=tpot(35))
     (choice,) = found.choices
     assert (choice.arm, choice.load, choice.baseline_load) == ("eagle3", "32", "8")
-    assert choice.gain is not None
-    assert choice.gain.value == pytest.approx(900 / 300)
-    assert "not paired" in choice.gain.definition
+    assert present(choice.gain).value == pytest.approx(900 / 300)
+    assert "not paired" in present(choice.gain).definition
     assert [(each.arm, each.load, each.missed_at) for each in choice.sustained] == [
         ("none", "8", "32"),
         ("eagle3", "32", None),
@@ -216,30 +207,6 @@ def test_largest_load_that_meets_the_targets_is_chosen() -> None:
     assert choice.sustained[0].reason == "TPOT p95 ≤ 35 ms: 50 ms"
     assert "with TPOT p95 ≤ 35 ms" in found.sentence
     assert "3.00x [2.88, 3.13] the baseline's throughput at concurrency 8" in found.sentence
-
-
-def test_only_arm_that_meets_the_targets_is_recommended() -> None:
-    assert answer(Given("none", tpot=40), Given("eagle3", tpot=20, gain=2.0), request=tpot(30)) == (
-        RecommendationAnswer.DRAFTER,
-        "eagle3",
-    )
-    unclear = Given("eagle3", tpot=20, gain=1.2, half=0.3)
-    assert answer(Given("none", tpot=40), unclear, request=tpot(30)) == (RecommendationAnswer.DRAFTER, "eagle3")
-    near = Given("none", tpot=30.2)
-    assert answer(near, unclear, request=tpot(30)) == (RecommendationAnswer.CANNOT_TELL, None), (
-        "the baseline's miss is not significant"
-    )
-
-
-def test_slower_arm_is_not_recommended_although_it_meets_the_targets() -> None:
-    assert answer(Given("none", tpot=40), Given("eagle3", tpot=20, gain=0.7), request=tpot(30))[1] is None
-
-
-def test_nothing_is_recommended_when_no_arm_meets_the_targets() -> None:
-    assert answer(Given("none", tpot=40), Given("eagle3", tpot=35, gain=1.5), request=tpot(30)) == (
-        RecommendationAnswer.NOTHING_MEETS,
-        None,
-    )
 
 
 def test_target_without_a_measured_figure_is_not_met() -> None:
@@ -281,52 +248,7 @@ def test_target_that_is_met_by_value_is_explained(half: float | None, why: str) 
     assert choice.reason.endswith(f"; it meets the targets by value, but this is not shown: {why}")
 
 
-def test_target_that_is_missed_by_value_is_explained() -> None:
-    cells = Given("none", tpot=32, tpot_half=None), Given("eagle3", tpot=20, gain=1.0)
-    (choice,) = decide(*cells, request=tpot(30)).choices
-    assert "the baseline misses the targets by value, but this is not shown: TPOT p95 has no interval" in choice.reason
-
-
-def test_load_above_a_missed_load_does_not_count_as_sustained() -> None:
-    cells = [Given("none", load, tpot=ms) for load, ms in ((1, 20), (8, 40), (32, 20))]
-    (row,) = decide(*cells, request=tpot(30)).choices[0].sustained
-    assert (row.load, row.missed_at) == ("1", "8")
-
-
-def test_sustained_load_covers_all_loads_when_one_load_is_requested() -> None:
-    cells = [Given("none", load, tpot=ms) for load, ms in ((1, 20), (8, 25), (32, 40))]
-    targets = tpot(30).targets
-    (choice,) = decide(*cells, request=RecommendationRequest(targets=targets, load="8")).choices
-    (row,) = choice.sustained
-    assert [each.load for each in choice.at_each_load] == ["8"]
-    assert (row.load, row.missed_at) == ("8", "32")
-
-
-def test_sustained_load_is_unknown_from_an_invalid_load_on() -> None:
-    findings = {"ChunksCoalesced": Severity.WARNING, "ClientSaturated": Severity.INVALID}
-    cells = [Given("none", 1), Given("none", 8, valid=False, findings=findings), Given("none", 32)]
-    (row,) = decide(*cells, request=tpot(30)).choices[0].sustained
-    assert (row.load, row.missed_at, row.reason) == ("1", None, "unknown from 8 on: invalid (ClientSaturated)")
-
-
 # Several loads
-
-
-def test_arm_does_not_win_where_the_baseline_is_missing() -> None:
-    cells = [Given("none", 1, tps=50), Given("ngram", 1, tps=45, gain=0.9), Given("ngram", 32, tps=700)]
-    (choice,) = decide(*cells).choices
-    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
-
-
-def test_arm_that_is_invalid_at_the_best_load_is_not_ruled_out() -> None:
-    cells = [
-        *(Given("none", load, tps=tps) for load, tps in ((1, 50), (32, 700))),
-        Given("ngram", 1, tps=45, gain=0.9),
-        Given("ngram", 32, tps=1400, gain=2.0, valid=False),
-    ]
-    (choice,) = decide(*cells).choices
-    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
-    assert "could not be judged at every load" in choice.reason
 
 
 def test_each_load_has_its_own_recommendation() -> None:
@@ -418,3 +340,77 @@ def test_recommended_arms_are_valid_within_targets_and_not_slower(
             and choice.gain.interval is not None
         ):
             assert choice.gain.interval.high >= 1
+
+
+WITHIN_30_MS: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]] = [
+    (
+        "only one meets them",
+        [Given("none", tpot=40), Given("eagle3", tpot=20, gain=2.0)],
+        (RecommendationAnswer.DRAFTER, "eagle3"),
+    ),
+    (
+        "only one meets them, and its gain is unclear",
+        [Given("none", tpot=40), Given("eagle3", tpot=20, gain=1.2, half=0.3)],
+        (RecommendationAnswer.DRAFTER, "eagle3"),
+    ),
+    (
+        "the baseline's miss is not significant",
+        [Given("none", tpot=30.2), Given("eagle3", tpot=20, gain=1.2, half=0.3)],
+        (RecommendationAnswer.CANNOT_TELL, None),
+    ),
+    (
+        "the only one that meets them is slower",
+        [Given("none", tpot=40), Given("eagle3", tpot=20, gain=0.7)],
+        (RecommendationAnswer.CANNOT_TELL, None),
+    ),
+    (
+        "none meets them",
+        [Given("none", tpot=40), Given("eagle3", tpot=35, gain=1.5)],
+        (RecommendationAnswer.NOTHING_MEETS, None),
+    ),
+]
+
+
+@pytest.mark.parametrize(("cells", "expected"), [row[1:] for row in WITHIN_30_MS], ids=[row[0] for row in WITHIN_30_MS])
+def test_targets_limit_the_choice(cells: Sequence[Given], expected: tuple[RecommendationAnswer, str | None]) -> None:
+    assert answer(*cells, request=tpot(30)) == expected
+
+
+INVALID_AT_8 = {"ChunksCoalesced": Severity.WARNING, "ClientSaturated": Severity.INVALID}
+
+
+@pytest.mark.parametrize(
+    ("cells", "load", "sustained", "missed_at", "reason"),
+    [
+        (
+            [Given("none", at, tpot=ms) for at, ms in ((1, 20), (8, 40), (32, 20))],
+            None,
+            "1",
+            "8",
+            "TPOT p95 ≤ 30 ms: 40",
+        ),
+        (
+            [Given("none", at, tpot=ms) for at, ms in ((1, 20), (8, 25), (32, 40))],
+            "8",
+            "8",
+            "32",
+            "TPOT p95 ≤ 30 ms: 40",
+        ),
+        (
+            [Given("none", 1), Given("none", 8, valid=False, findings=INVALID_AT_8), Given("none", 32)],
+            None,
+            "1",
+            None,
+            "unknown from 8 on: invalid (ClientSaturated)",
+        ),
+    ],
+    ids=["a load above a missed one does not count", "all loads count where one is requested", "unknown from invalid"],
+)
+def test_sustained_load(
+    cells: list[Given], load: str | None, sustained: str, missed_at: str | None, reason: str
+) -> None:
+    (choice,) = decide(*cells, request=RecommendationRequest(targets=tpot(30).targets, load=load)).choices
+    (row,) = choice.sustained
+    assert (row.load, row.missed_at) == (sustained, missed_at)
+    assert (row.reason or "").startswith(reason)
+    assert load is None or [each.load for each in choice.at_each_load] == [load]

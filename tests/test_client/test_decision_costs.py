@@ -12,13 +12,17 @@ from pydantic import ValidationError
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Candidate, Objective, Recommendation, RecommendationAnswer, SloTarget
-from specbench_api.outcome.summary import ArmEnvironment
+from specbench_api.outcome.summary import ArmEnvironment, RunSummary
+from specbench_api.plan.plan import Plan
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.documents.prices import Prices
 from specbench_testing.decision_summaries import TOKENS, Given, plan_of, summary_of
+from specbench_testing.present import present
 
 ON_GPUS = plan_of(placement={"gpus": 4})
+DRAFTER = {"name": "eagle3", "method": "eagle3", "model": "e"}
+WITHOUT_GPUS = plan_of(drafters=[DRAFTER])
 PRICE = Prices(gpu_hour={"*": 2.5})
 CELLS = (Given("none", tps=100), Given("eagle3", tps=160, gain=1.6))
 
@@ -33,8 +37,7 @@ def candidate_of(found: Recommendation, arm: str) -> Candidate:
 
 def value(candidate: Candidate, name: str) -> float:
     figure = candidate.figures[name]
-    assert figure.value is not None
-    return figure.value
+    return present(figure.value)
 
 
 def test_cost_is_the_price_of_an_hour_over_its_requests() -> None:
@@ -56,8 +59,7 @@ def test_cost_is_the_price_of_an_hour_over_its_requests() -> None:
 def test_cost_interval_is_the_inverted_throughput_interval() -> None:
     rate = candidate_of(decide(*CELLS), "none").figures["cost_per_request"]
     assert rate.interval is not None
-    assert rate.value is not None
-    assert rate.interval.low < rate.value < rate.interval.high
+    assert rate.interval.low < present(rate.value) < rate.interval.high
     assert rate.interval.high == pytest.approx(10 / (3600 * 0.97), rel=0.001)
 
 
@@ -98,61 +100,61 @@ def test_arms_with_different_best_loads_are_compared_at_their_own_costs() -> Non
     cells += [Given("eagle3", load, tps=tps, gain=1.5, tpot=20) for load, tps in ((8, 450), (32, 900))]
     (choice,) = decide(*cells, targets=(SloTarget(metric="tpot_ms", limit_ms=30),)).choices
     assert (choice.arm, choice.load, choice.baseline_load) == ("eagle3", "32", "8")
-    assert choice.gain is not None
-    assert choice.gain.value == pytest.approx(3)
+    assert present(choice.gain).value == pytest.approx(3)
 
 
-def test_price_is_looked_up_by_the_observed_gpu_product() -> None:
-    facts = {FactName.GPU: Fact.observed("NVIDIA H100", "s"), FactName.GPU_COUNT: Fact.observed(2, "s")}
+def with_gpus(count: float, source: str = "s") -> RunSummary:
+    """Return the summary of a run whose engines reported so many GPUs."""
+    facts = {FactName.GPU: Fact.observed("NVIDIA H100", "s"), FactName.GPU_COUNT: Fact.observed(count, source)}
     seen = [ArmEnvironment(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
-    summary = summary_of(*CELLS).model_copy(update={"arm_environments": seen})
-
-    def priced(prices: Prices) -> str:
-        return recommend(plan_of(drafters=[DRAFTER]), summary, RecommendationRequest(prices=prices)).prices
-
-    assert priced(Prices(gpu_hour={"NVIDIA H100": 3.0, "*": 1.0})) == "3 USD a GPU-hour x 2 GPU NVIDIA H100"
-    with pytest.raises(InvalidSpec, match=r"has no price for NVIDIA H100 .*'NVIDIA H100'"):
-        priced(Prices(gpu_hour={"NVIDIA A100": 1.0}))
+    return summary_of(*CELLS).model_copy(update={"arm_environments": seen})
 
 
-def test_launches_with_different_gpu_counts_have_no_price() -> None:
-    """Their median of 1.5 must not be rounded to 1."""
-    facts = {
-        FactName.GPU: Fact.observed("NVIDIA H100", "s"),
-        FactName.GPU_COUNT: Fact.observed(1.5, "the median of 2 launches"),
-    }
-    seen = [ArmEnvironment(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
-    summary = summary_of(*CELLS).model_copy(update={"arm_environments": seen})
-    with pytest.raises(InvalidSpec, match="it is not known how many GPUs"):
-        recommend(plan_of(drafters=[DRAFTER]), summary, RecommendationRequest(prices=PRICE))
+def prices_of(prices: Prices, plan: Plan = ON_GPUS, summary: RunSummary | None = None) -> str:
+    return recommend(plan, summary or summary_of(*CELLS), RecommendationRequest(prices=prices)).prices
 
 
-DRAFTER = {"name": "eagle3", "method": "eagle3", "model": "e"}
+@pytest.mark.parametrize(
+    ("prices", "plan", "summary", "expected"),
+    [
+        (PRICE, ON_GPUS, None, "2.5 USD a GPU-hour x 4 GPUs"),
+        (PRICE.model_copy(update={"gpus": 8}), WITHOUT_GPUS, None, "2.5 USD a GPU-hour x 8 GPUs"),
+        (
+            Prices(gpu_hour={"NVIDIA H100": 3.0, "*": 1.0}),
+            WITHOUT_GPUS,
+            with_gpus(2),
+            "3 USD a GPU-hour x 2 GPU NVIDIA H100",
+        ),
+    ],
+    ids=["plan", "given", "observed"],
+)
+def test_price_of_an_hour(prices: Prices, plan: Plan, summary: RunSummary | None, expected: str) -> None:
+    assert prices_of(prices, plan, summary) == expected
 
 
-def test_missing_price_is_rejected_with_its_field() -> None:
-    with pytest.raises(InvalidSpec, match=r"prices.gpuHour: has no price for a GPU"):
-        decide(*CELLS, prices=Prices())
+@pytest.mark.parametrize(
+    ("prices", "plan", "summary", "message"),
+    [
+        (Prices(), ON_GPUS, None, "prices.gpuHour: has no price for a GPU"),
+        (PRICE, WITHOUT_GPUS, None, "it is not known how many GPUs"),
+        # Their median of 1.5 must not be rounded to 1.
+        (PRICE, WITHOUT_GPUS, with_gpus(1.5, "the median of 2 launches"), "it is not known how many GPUs"),
+        (
+            Prices(gpu_hour={"NVIDIA A100": 1.0}),
+            WITHOUT_GPUS,
+            with_gpus(2),
+            "has no price for NVIDIA H100 .*'NVIDIA H100'",
+        ),
+    ],
+    ids=["no price", "no count", "two counts", "another GPU"],
+)
+def test_unknown_price_is_rejected(prices: Prices, plan: Plan, summary: RunSummary | None, message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
+        prices_of(prices, plan, summary)
 
 
-def test_cost_without_prices_or_gpu_count_is_rejected() -> None:
+def test_cost_has_no_default_price_and_none_near_zero() -> None:
     with pytest.raises(InvalidSpec, match="there are no defaults"):
         recommend(ON_GPUS, summary_of(*CELLS), RecommendationRequest(Objective.COST))
-    with pytest.raises(InvalidSpec, match="it is not known how many GPUs"):
-        recommend(plan_of(), summary_of(*CELLS), RecommendationRequest(prices=PRICE))
-    prices = PRICE.model_copy(update={"gpus": 8})
-    assert (
-        recommend(plan_of(), summary_of(*CELLS), RecommendationRequest(prices=prices)).prices
-        == "2.5 USD a GPU-hour x 8 GPUs"
-    )
-
-
-def test_savings_are_reported_for_every_objective() -> None:
-    found = recommend(ON_GPUS, summary_of(*CELLS), RecommendationRequest(prices=PRICE))
-    assert value(candidate_of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
-
-
-def test_price_near_zero_is_rejected() -> None:
-    """It would give costs of 0, by which other figures are divided."""
     with pytest.raises(ValidationError, match="greater than or equal to"):
         Prices(machine_hour=1e-320)

@@ -59,7 +59,6 @@ def measured(kind: EngineKind | str, drafter: dict[str, Any] = EAGLE3) -> Plan:
 
 
 def paying(arm: str = "eagle3", **options: Any) -> RunSummary:
-    """A run in which the arm pays at low load only."""
     gains = ((1, 1.8), (8, 1.4), (32, 0.9))
     cells = (Given(arm, load, gain=gain, tps=100 * gain) for load, gain in gains)
     return summary_of(*(Given("none", load) for load, _ in gains), *cells, **options)
@@ -117,12 +116,6 @@ def test_the_adapter_is_part_of_the_evidence() -> None:
     plan = plan_of([EAGLE3], engine={"kind": "vllm"}, model=adapted)
     text = emitted(plan, paying())
     assert "# Adapter, without which nothing was measured: acme/sql\n" in text
-
-
-def test_settings_of_the_measurement_are_not_deployed() -> None:
-    settings = settings_of(emitted(measured("vllm"), paying()))
-    (flag, _) = shlex.split(settings)
-    assert flag == "--speculative-config"
 
 
 @pytest.mark.engine
@@ -219,13 +212,6 @@ def test_an_argument_with_characters_that_cannot_be_shown_is_refused(argument: s
         emitted(measured("vllm", EAGLE3 | {"args": [argument]}), paying())
 
 
-def test_a_name_with_line_breaks_stays_in_its_comment() -> None:
-    plan = plan_of([EAGLE3 | {"model": "a\n--trust-remote-code"}], engine={"kind": "vllm"})
-    settings = settings_of(emitted(plan, paying()))
-    assert len(settings.splitlines()) == 1
-    assert len(shlex.split(settings)) == 2
-
-
 def points_of(plan: Plan, cell: Cell) -> list[str]:
     return [each.hash for each in plan.points if (each.arm, each.level) == (cell.arm, cell.level)]
 
@@ -271,3 +257,11 @@ def test_refusals_have_an_exit_code_and_print_no_settings(
     printed = capsys.readouterr()
     assert message in printed.err
     assert "--speculative-config" not in printed.out
+
+
+@pytest.mark.parametrize("model", ["acme/eagle3-head", "a\n--trust-remote-code"], ids=["plain", "line break"])
+def test_settings_are_the_drafters_flag_alone(model: str) -> None:
+    """Those of the measurement are not deployed, and a name with a line break stays in its comment."""
+    (settings,) = settings_of(emitted(measured("vllm", EAGLE3 | {"model": model}), paying())).splitlines()
+    flag, _ = shlex.split(settings)
+    assert flag == "--speculative-config"

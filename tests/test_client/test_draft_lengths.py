@@ -12,16 +12,18 @@ import pytest
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.summary import SpeedupConclusion
 from specbench_api.outcome.termination import Exit
+from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.draft_lengths import NO_BATCH, NO_SETTING, NOTHING_PAYS, best_draft_lengths
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.cli import exit_code
-from specbench_client.documents.curves import DraftLengths
+from specbench_client.documents.curves import DraftLengthTable
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.report.text.curves import draft_lengths_table, schedule_lines
 from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
+from specbench_testing.present import present
 from specbench_testing.result_pairs import result_of
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
+from specbench_testing.synthetic_records import ONE, UNCORRUPTED, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
 
@@ -65,45 +67,46 @@ FAST = {"k3": 12.0, "k4": 15.0, "k5": 18.0}
 SWITCHING = slower_under_load({"k3": 1.6, "k4": 1.1, "k5": 1.6})
 
 
-@pytest.fixture(scope="module")
-def switching() -> DraftLengths:
-    """Three drafts are the best at one stream, and four at four streams."""
-    result = result_of(world(FAST), SWITCHING)
-    return best_draft_lengths(result, result.summary.cells)
-
-
-def test_best_length_at_each_load_is_compared_with_the_next_best_over_the_same_requests() -> None:
-    result = result_of(world(FAST), SWITCHING)
+def table_of(run: SyntheticRun, corruptions: Corruptions = UNCORRUPTED) -> DraftLengthTable:
+    """Return the one table of a run."""
+    result = result_of(run, corruptions)
     (table,) = best_draft_lengths(result, result.summary.cells).tables
+    return table
+
+
+@pytest.fixture(scope="module")
+def switching() -> StoredResult:
+    """Three drafts are the best at one stream, and four at four streams."""
+    return result_of(world(FAST), SWITCHING)
+
+
+def test_best_length_at_each_load_is_compared_with_the_next_best_over_the_same_requests(
+    switching: StoredResult,
+) -> None:
+    (table,) = best_draft_lengths(switching, switching.summary.cells).tables
     assert [(each.load, each.measured) for each in table.loads] == [("1", [0, 3, 4, 5]), ("4", [0, 3, 4, 5])]
     for each, (best, other) in zip(table.loads, ((3, 4), (4, 3)), strict=True):
         assert (each.draft_tokens, each.next_draft_tokens) == (best, other)
         assert each.conclusion is SpeedupConclusion.FASTER
         keys = [(f"k{length}", "chat", each.load) for length in (best, other)]
-        rows = [result.rows_of(result.points_of(key)) for key in keys]
-        assert each.ratio == paired_speedup(SPEEDUP, pair_requests(rows[0], rows[1], result.plan), 1).figure
-        assert each.speedup == result.cells[keys[0]].speedup
+        rows = [switching.rows_of(switching.points_of(key)) for key in keys]
+        assert each.ratio == paired_speedup(SPEEDUP, pair_requests(rows[0], rows[1], switching.plan), 1).figure
+        assert each.speedup == switching.cells[keys[0]].speedup
 
 
-def test_schedule_has_the_best_lengths_in_the_engines_form_and_was_not_run(switching: DraftLengths) -> None:
-    (table,) = switching.tables
-    assert table.schedule is not None
-    assert table.schedule.config == [[1, 1, 3], [2, 4, 4]]
-    assert "--speculative-config" in table.schedule.arguments
-    assert table.schedule.problems == []
-    assert table.schedule.run_as is None
-    assert table.schedule.drafter["draftLengths"] == [
-        {"batchSize": 1, "tokens": 3}, {"batchSize": 4, "tokens": 4},
-    ]  # fmt: skip
+def test_schedule_has_the_best_lengths_in_the_engines_form_and_was_not_run(switching: StoredResult) -> None:
+    (table,) = best_draft_lengths(switching, switching.summary.cells).tables
+    schedule = present(table.schedule)
+    assert (schedule.config, schedule.problems, schedule.run_as) == ([[1, 1, 3], [2, 4, 4]], [], None)
+    assert "--speculative-config" in schedule.arguments
+    assert schedule.drafter["draftLengths"] == [{"batchSize": 1, "tokens": 3}, {"batchSize": 4, "tokens": 4}]
     assert schedule_lines(table)[-1].startswith("Not run as a schedule. To measure it, add the arm {")
 
 
 def test_a_schedule_that_was_an_arm_is_named() -> None:
     schedule = arm(4, name="both", draftLengths=[{"batchSize": 1, "tokens": 3}, {"batchSize": 4, "tokens": 4}])
-    result = result_of(world({**FAST, "both": 30.0}, schedule), SWITCHING)
-    (table,) = best_draft_lengths(result, result.summary.cells).tables
-    assert table.schedule is not None
-    assert table.schedule.run_as == "both"
+    table = table_of(world({**FAST, "both": 30.0}, schedule), SWITCHING)
+    assert present(table.schedule).run_as == "both"
     assert table.arms == ["k5", "k3", "k4"], "a schedule has no single draft length"
     assert schedule_lines(table)[-1] == "Run as a schedule by both: the report has its figures."
 
@@ -119,15 +122,13 @@ def test_a_schedule_that_was_an_arm_is_named() -> None:
     ids=["nothing pays", "one length", "engine", "think time"],
 )
 def test_without_a_schedule_the_reason_is_given(run: SyntheticRun, corruptions: Corruptions, why: str) -> None:
-    result = result_of(run, corruptions)
-    (table,) = best_draft_lengths(result, result.summary.cells).tables
+    table = table_of(run, corruptions)
     assert (table.schedule, table.why_no_schedule) == (None, why)
     assert schedule_lines(table) == [f"No schedule: {why}."]
 
 
 def test_with_too_few_repeats_there_are_neither_intervals_nor_a_conclusion() -> None:
-    result = result_of(world(FAST, repeats=2))
-    (table,) = best_draft_lengths(result, result.summary.cells).tables
+    table = table_of(world(FAST, repeats=2))
     assert {each.conclusion for each in table.loads} == {SpeedupConclusion.TOO_FEW_REPEATS}
     assert not any("[" in cell for row in draft_lengths_table(table).rows for cell in row)
 

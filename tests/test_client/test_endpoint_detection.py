@@ -81,10 +81,17 @@ GATEWAY = {"/v1/models": models("openai", {"id": "gpt"})}
 
 
 @asynccontextmanager
-async def serving(pages: Pages, tls: ssl.SSLContext | None = None, **headers: str) -> AsyncIterator[str]:
-    """Serve these pages, each a JSON document, text, or a status with a text; everything else is answered with 404."""
+async def serving(
+    pages: Pages, tls: ssl.SSLContext | None = None, requested: list[str] | None = None, **headers: str
+) -> AsyncIterator[str]:
+    """Serve these pages, each a JSON document, text, or a status with a text; everything else is answered with 404.
+
+    `requested` collects the requested paths.
+    """
 
     async def answer(request: web.Request) -> web.Response:
+        if requested is not None:
+            requested.append(request.path)
         page = pages.get(request.path, (404, '{"detail": "Not Found"}'))
         status, body = page if isinstance(page, tuple) else (200, page)
         text = body if isinstance(body, str) else json.dumps(body)
@@ -98,14 +105,6 @@ async def serving(pages: Pages, tls: ssl.SSLContext | None = None, **headers: st
         yield f"{'https' if tls else 'http'}://localhost:{server.port}"
     finally:
         await server.close()
-
-
-@asynccontextmanager
-async def simulating(dialect: str, **settings: Any) -> AsyncIterator[str]:
-    config = SimulatorConfig(drafter=make_drafter(SimulatedMethod.NGRAM, 4), time_scale=0.01, **settings)
-    app = SimulatorServer(SimulatedEngine(config), choose_dialect(dialect, config)).application()
-    async with ClosingTestServer(app) as server:
-        yield str(server.make_url("")).rstrip("/")
 
 
 async def detect(url: str, headers: Mapping[str, str] | None = None, **options: Any) -> DetectedEndpoint:
@@ -196,27 +195,19 @@ def test_other_pages_identify_no_engine(pages: EndpointPages) -> None:
     assert recognize(pages, SIGNATURES) == {}
 
 
-@pytest.mark.parametrize(
-    ("dialect", "expected"),
-    [
-        ("vllm", "vLLM API of specbench simulated-0.1.0, model simulated, drafter k=4"),
-        ("sglang", "SGLang API of specbench simulated-0.1.0, model simulated, drafter NGRAM k=4"),
-        (
-            "tensorrt-llm",
-            "TensorRT-LLM API of specbench simulated-0.1.0, model simulated, speculative decoding not reported",
-        ),
-    ],
-)
-async def test_simulator_is_detected_as_the_engine_it_imitates(dialect: str, expected: str) -> None:
-    async with simulating(dialect) as url:
-        found = await detect(url)
-    assert (str(found.dialect), found.line(), found.warnings) == (dialect, expected, ())
-
-
 async def test_engine_that_drafts_without_reporting_it_is_flagged_with_the_flag_to_set() -> None:
-    async with simulating("vllm", spec_detail="none") as url:
-        (warning,) = (await detect(url)).warnings
+    drafter = make_drafter(SimulatedMethod.NGRAM, 4)
+    config = SimulatorConfig(drafter=drafter, time_scale=0.01, spec_detail="none")
+    app = SimulatorServer(SimulatedEngine(config), choose_dialect("vllm", config)).application()
+    async with ClosingTestServer(app) as server:
+        (warning,) = (await detect(str(server.make_url("")))).warnings
     assert warning.endswith("start vLLM with --per-request-spec-decode-metrics detailed")
+
+
+@pytest.mark.parametrize("host", ["localhost", "engine.invalid"], ids=["closed port", "unknown host"])
+async def test_unreachable_host(host: str) -> None:
+    url = f"http://{host}:{free_port()}"
+    assert (await failure_of(url)).endswith(f"start the engine, or correct the host and port of {url}")
 
 
 async def test_contradictory_pages_are_left_to_the_user() -> None:
@@ -229,17 +220,9 @@ async def test_contradictory_pages_are_left_to_the_user() -> None:
 
 async def test_metrics_of_tensorrt_llm_are_not_cleared() -> None:
     requested: list[str] = []
-
-    async def answer(request: web.Request) -> web.Response:
-        requested.append(request.path)
-        page = {**TENSORRT_LLM, "/v1/models": models("a gateway", {"id": "m"})}.get(request.path)
-        return web.Response(status=200 if page else 404, text=page if isinstance(page, str) else json.dumps(page))
-
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    async with ClosingTestServer(app) as server:
-        found = await detect(str(server.make_url("")))
-    assert found.dialect is DialectName.TENSORRT_LLM
+    pages = {**TENSORRT_LLM, "/v1/models": models("a gateway", {"id": "m"})}
+    async with serving(pages, requested=requested) as url:
+        assert (await detect(url)).dialect is DialectName.TENSORRT_LLM
     assert "/metrics" not in requested
 
 
@@ -291,11 +274,6 @@ async def failure_of(url: str, headers: Mapping[str, str] | None = None, **optio
     with pytest.raises(EngineFailed) as caught:
         await detect(url, headers, **options)
     return str(caught.value)
-
-
-@pytest.mark.parametrize("url", [f"http://localhost:{free_port()}", "http://engine.invalid:8000"], ids=["port", "host"])
-async def test_unreachable_server(url: str) -> None:
-    assert (await failure_of(url)).endswith(f"start the engine, or correct the host and port of {url}")
 
 
 async def test_https_to_a_port_that_speaks_http() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from specbench_client.analysis.explanation.traffic_mix import (
 from specbench_client.cli import exit_code
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_testing.local_results import store_results
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun
 from specbench_testing.tables import pairs_of_frame
 
@@ -32,19 +34,22 @@ TRUTH = {"code": (40, 10, 400.0, 100.0), "chat": (200, 160, 3000.0, 2500.0)}
 """Category → tokens, steps, and stream time in ms of the baseline and of the arm."""
 
 
-def pairs_of(truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0) -> Pairs:
-    return pairs_of_frame(frame_of_pairs(truth, prompts, noise))
+def pairs_of(
+    truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0, seed: int = 1
+) -> Pairs:
+    return pairs_of_frame(frame_of_pairs(truth, prompts, noise, seed))
 
 
 def frame_of_pairs(
-    truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0
+    truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0, seed: int = 1
 ) -> pd.DataFrame:
-    rng, rows = np.random.default_rng(1), list[dict[str, object]]()
+    """Return pairs with the times of the truth, multiplied by noise with the mean 1."""
+    rng, rows = np.random.default_rng(seed), list[dict[str, object]]()
     for name, (tokens, steps, baseline, arm) in truth.items():
         for number in range(prompts):
             row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
             for side, ms in ((BASELINE, baseline), (ARM, arm)):
-                took = ms * 1e6 * float(np.exp(rng.normal(0, noise)))
+                took = ms * 1e6 * (float(rng.gamma(1 / noise**2, noise**2)) if noise else 1.0)
                 columns_of_side = {"category": name, "input_tokens": 9.0, "tokens": float(tokens), "intended_ns": 0.0}
                 columns_of_side |= {
                     "first_token_ns": took / 10,
@@ -59,9 +64,7 @@ def frame_of_pairs(
 
 
 def projected(pairs: Pairs, given: dict[str, float]) -> MixEstimate:
-    estimate = project_mix(pairs, given, seed=1)
-    assert estimate is not None
-    return estimate
+    return present(project_mix(pairs, given, seed=1))
 
 
 @pytest.mark.parametrize(("column", "broken"), [("last_token_ns", -1e15), ("tokens", 0.0)])
@@ -103,45 +106,35 @@ def test_measured_mix_predicts_the_measured_speedup(prompts: int, noise: float) 
     pairs = pairs_of(TRUTH, prompts, noise)
     estimate, measured = projected(pairs, {"code": 0.5, "chat": 0.5}), paired_speedup(SPEEDUP, pairs, 1).figure
     assert estimate.speedup.value == pytest.approx(measured.value)
-    assert estimate.speedup.interval is not None
-    assert estimate.speedup.interval.low <= (estimate.speedup.value or 0) <= estimate.speedup.interval.high
-
-
-def experiment(seed: int) -> Pairs:
-    """Return pairs whose gain varies by prompt around a mean speed-up of 2x (code) and 1.25x (chat)."""
-    rng, rows = np.random.default_rng(seed), list[dict[str, object]]()
-    for name, baseline, arm in (("code", 400.0, 200.0), ("chat", 3000.0, 2400.0)):
-        for number in range(15):
-            row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
-            for side, ms in ((BASELINE, baseline), (ARM, arm)):
-                took = ms * 1e6 * float(rng.gamma(20, 1 / 20))
-                columns_of_side = {"category": name, "input_tokens": 9.0, "tokens": 100.0, "intended_ns": 0.0}
-                columns_of_side |= {
-                    "first_token_ns": took / 10,
-                    "last_token_ns": took,
-                    "finish_reason": "stop",
-                    "output_sha256": "x",
-                    STEPS: 40.0,
-                }
-                row |= {f"{column}{side}": each for column, each in columns_of_side.items()}
-            rows.append(row)
-    return pairs_of_frame(pd.DataFrame(rows))
+    assert (
+        present(estimate.speedup.interval).low
+        <= (estimate.speedup.value or 0)
+        <= present(estimate.speedup.interval).high
+    )
 
 
 @pytest.mark.draws
 def test_mix_interval_covers_the_truth_at_its_nominal_rate() -> None:
+    """The gain varies by prompt around a mean speed-up of 2x (code) and 1.25x (chat)."""
+    means = {"code": (100, 40, 400.0, 200.0), "chat": (100, 40, 3000.0, 2400.0)}
     truth, draws, held = (0.8 * 400 + 0.2 * 3000) / (0.8 * 200 + 0.2 * 2400), 300, 0
     for seed in range(draws):
-        bounds = projected(experiment(seed), {"code": 0.8, "chat": 0.2}).speedup.interval
-        assert bounds is not None
+        pairs = pairs_of(means, prompts=15, noise=20**-0.5, seed=seed)
+        bounds = present(projected(pairs, {"code": 0.8, "chat": 0.2}).speedup.interval)
         held += bounds.low <= truth <= bounds.high
     assert 0.91 <= held / draws <= 0.98, held / draws
 
 
+def explained(results: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[dict[str, Any], str]:
+    """Run the command; return its document and what it prints on stderr."""
+    assert exit_code(["analyze", "explain", str(results), *options, "--output", "json"]) == Exit.OK
+    printed = capsys.readouterr()
+    return json.loads(printed.out), printed.err
+
+
 def test_token_shares_convert_to_request_shares() -> None:
     pairs = pairs_of(TRUTH)
-    given = request_shares(normalized_shares({"code": 1, "chat": 1}), pairs)
-    assert given is not None
+    given = present(request_shares(normalized_shares({"code": 1, "chat": 1}), pairs))
     assert given == pytest.approx({"code": 5 / 6, "chat": 1 / 6})
     assert [each.tokens_share for each in projected(pairs, given).categories] == pytest.approx([0.5, 0.5])
 
@@ -181,13 +174,13 @@ def test_explain_command_accepts_a_mix_as_shares_or_as_a_prompt_file(
         {"id": f"{at}", "prompt": f"word {at}", "category": name} for at, name in enumerate(["code"] * 3 + ["chat"])
     ]
     file.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
-    documents = []
-    for mix in ("code=3,chat=1", str(file)):
-        assert exit_code(["analyze", "explain", str(results), "--mix", mix, "--output", "json"]) == Exit.OK
-        documents.append(json.loads(capsys.readouterr().out))
-    assert documents[0] == documents[1]
-    assert [each["load"] for each in documents[0]["mixes"]] == ["1", "2"]
-    assert documents[0]["mixes"][0]["categories"][0]["requestsShare"] == pytest.approx(0.75)
+    of_shares, of_file = (explained(results, capsys, "--mix", mix)[0] for mix in ("code=3,chat=1", str(file)))
+    assert of_shares == of_file
+    assert [each["load"] for each in of_shares["mixes"]] == ["1", "2"]
+    assert of_shares["mixes"][0]["categories"][0]["requestsShare"] == pytest.approx(0.75)
+    file.write_text('{"id": "a", "prompt": "one"}\n{"id": "b", "prompt": "two", "category": "code"}\n')
+    assert exit_code(["analyze", "explain", str(results), "--mix", str(file)]) == Exit.BAD_INPUT
+    assert "1 of 2 prompts have no category" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -213,33 +206,14 @@ def test_impossible_mix_is_rejected_with_a_remedy(
 def test_repeated_mix_options_form_one_mix_and_scaling_is_printed(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outputs = []
-    for mix in (["code=0.5,chat=0.3"], ["code=0.5", "chat=0.3"]):
-        options = [word for part in mix for word in ("--mix", part)]
-        assert exit_code(["analyze", "explain", str(results), *options, "--output", "json"]) == Exit.OK
-        outputs.append(capsys.readouterr())
-    assert outputs[0].out == outputs[1].out
-    assert "sum to 0.8; they are scaled to: code 62.5%, chat 37.5%" in outputs[0].err
-    for whole in ("code=0.5,chat=0.5", "code=50,chat=50"):
-        assert exit_code(["analyze", "explain", str(results), "--mix", whole]) == Exit.OK
-        assert "sum to" not in capsys.readouterr().err
-
-
-def test_prompts_without_a_category_are_rejected_as_a_mix(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "bare.jsonl"
-    file.write_text('{"id": "a", "prompt": "one"}\n{"id": "b", "prompt": "two", "category": "code"}\n')
-    assert exit_code(["analyze", "explain", str(results), "--mix", str(file)]) == Exit.BAD_INPUT
-    assert "1 of 2 prompts have no category" in capsys.readouterr().err
+    one = explained(results, capsys, "--mix", "code=0.5,chat=0.3")
+    assert one == explained(results, capsys, "--mix", "code=0.5", "--mix", "chat=0.3")
+    assert "sum to 0.8; they are scaled to: code 62.5%, chat 37.5%" in one[1]
+    assert "sum to" not in explained(results, capsys, "--mix", "code=50,chat=50")[1]
 
 
 def test_explain_without_a_mix_prints_the_factors(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["analyze", "explain", str(results)]) == Exit.OK
-    printed = capsys.readouterr().out
-    assert "Predicted" in printed
-    assert "measured = predicted × prefill × length" in printed
-    assert exit_code(["analyze", "explain", str(results), "--output", "json", "--workload", "chat"]) == Exit.OK
-    assert json.loads(capsys.readouterr().out)["cells"][0]["arm"] == "ngram"
+    assert "measured = predicted × prefill × length" in capsys.readouterr().out
+    assert explained(results, capsys, "--workload", "chat")[0]["cells"][0]["arm"] == "ngram"
     assert exit_code(["analyze", "explain", str(results), "--workload", "other"]) == Exit.BAD_INPUT
-    assert "this run has chat" in capsys.readouterr().err

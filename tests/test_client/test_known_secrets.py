@@ -57,12 +57,10 @@ class Echo(BaseHTTPRequestHandler):
     authorization: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
-        """Answer with identity pages full of secrets."""
         page = {"version": TEXT, "api_key": "x", "model_path": TEXT, "data": [{"id": TEXT, "max_model_len": TEXT}]}
         self._answer(200, json.dumps(page))
 
     def do_POST(self) -> None:
-        """Reject a completion with a message full of secrets."""
         self.rfile.read(int(self.headers["content-length"]))
         self.authorization.append(self.headers["authorization"])
         self._answer(500, json.dumps({"error": {"message": TEXT}}))

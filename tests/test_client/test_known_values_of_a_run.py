@@ -123,7 +123,6 @@ def command_lines_of(pid: int) -> Iterator[bytes]:
 
 @asynccontextmanager
 async def served(engine: EchoingEngine, folder: Path) -> AsyncIterator[str]:
-    """Serve the engine; yields its address."""
     config = SimulatorConfig(time_scale=0)
     simulated = SimulatorServer(
         SimulatedEngine(config), choose_dialect("vllm", config), TruthFile(folder / "truth.jsonl")

@@ -25,6 +25,7 @@ from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric,
 from specbench_client.metrics.rows import Table, has_text, join_tables
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window, window_throughput, window_tokens
 from specbench_client.metrics.tidy_frame import tidy
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record
 from specbench_testing.tables import filled
 
@@ -55,31 +56,13 @@ def test_times_of_a_simple_request(measure: RequestMetric, expected: float) -> N
 
 def test_latency_is_measured_from_the_intended_time() -> None:
     late = rows_of(record(intended_ns=-ms(20)))
-    assert latency.TTFT_MS.values(late).tolist() == [70.0]
-    assert latency.TTFT_SENT_MS.values(late).tolist() == [49.0]
+    assert [each.values(late).tolist() for each in (latency.TTFT_MS, latency.TTFT_SENT_MS)] == [[70.0], [49.0]]
 
 
 def test_time_per_token_divides_by_tokens_not_chunks() -> None:
     merged = rows_of(record(chunk_ns=[ms(50), ms(150)], chunk_tokens=[1, 10], steps=4))
     assert decode_speed.TPOT_MS.values(merged).tolist() == [10.0]
     assert decode_speed.STEP_MS.values(merged).tolist() == [25.0]
-
-
-@pytest.mark.parametrize("tokens", [0, 1, None])
-def test_answer_of_fewer_than_two_tokens_has_no_decode_speed(tokens: int | None) -> None:
-    short = rows_of(record(output_tokens=tokens, output_tokens_client=tokens, steps=0))
-    for measure in decode_speed.MEASURES:
-        assert math.isnan(measure.values(short)[0])
-    assert decode_speed.TPOT_MS_POOLED.value(short) is None
-
-
-def test_answer_that_arrived_in_one_read_has_no_decode_speed() -> None:
-    at_once = record(first_token_ns=ms(150), chunk_ns=[ms(150)] * 11)
-    for measure in decode_speed.MEASURES:
-        assert math.isnan(measure.values(rows_of(at_once))[0])
-    assert decode_speed.TPOT_MS_POOLED.value(rows_of(at_once)) is None
-    assert decode_speed.TPOT_MS_POOLED.value(rows_of(at_once, record())) == pytest.approx(10)
-    assert latency.E2E_MS.values(rows_of(at_once)).tolist() == [150.0], "its end was measured"
 
 
 def test_pooled_tpot_is_weighted_by_tokens_and_the_mean_by_requests() -> None:
@@ -106,12 +89,11 @@ def test_missing_steps_give_no_acceptance_length() -> None:
 
 
 def test_baseline_with_reported_steps_has_acceptance_length_one() -> None:
-    assert [ratio.value(rows_of(record())) for ratio in acceptance.LENGTHS] == [1.0, 1.0, 1.0, 1.0]
+    rows = rows_of(record())
+    assert [ratio.value(rows) for ratio in acceptance.LENGTHS] == [1.0, 1.0, 1.0, 1.0]
     saved = (acceptance.ACCEPTED_PER_STEP, acceptance.PASSES_SAVED, acceptance.PASSES_PER_TOKEN)
-    assert [ratio.value(rows_of(record())) for ratio in saved] == [0.0, 0.0, 1.0]
-    assert [
-        ratio.value(rows_of(record())) for ratio in (acceptance.ACCEPTANCE_RATE, acceptance.WASTED_VERIFICATION)
-    ] == [None, None]
+    assert [ratio.value(rows) for ratio in saved] == [0.0, 0.0, 1.0]
+    assert [ratio.value(rows) for ratio in (acceptance.ACCEPTANCE_RATE, acceptance.WASTED_VERIFICATION)] == [None] * 2
 
 
 def test_passes_saved_and_wasted_verification() -> None:
@@ -125,19 +107,6 @@ def test_passes_saved_and_wasted_verification() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(0, 4)), min_size=1))
-def test_passes_saved_and_accepted_per_step_follow_from_the_acceptance_length(answers: list[Any]) -> None:
-    """`answers` contains accepted drafts per draft step, and the number of steps without drafts."""
-    rows = rows_of(*(answer_of(accepted, undrafted) for accepted, undrafted in answers))
-    length, verified = acceptance.EMITTED_POOLED.value(rows), acceptance.VERIFIED_POOLED.value(rows)
-    assert length is not None
-    assert verified == pytest.approx(length)
-    assert acceptance.PASSES_SAVED.value(rows) == pytest.approx(1 - 1 / length)
-    assert acceptance.PASSES_PER_TOKEN.value(rows) == pytest.approx(1 / length)
-    assert acceptance.ACCEPTED_PER_STEP.value(rows) == pytest.approx(length - 1)
-
-
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=20), min_size=1))
 def test_acceptance_length_is_one_plus_the_sum_of_products_of_conditional_rates(
     answers: list[list[int]],
@@ -146,16 +115,6 @@ def test_acceptance_length_is_one_plus_the_sum_of_products_of_conditional_rates(
     rates = [conditional_acceptance(at).value(rows) for at in range(1, 6)]
     products = np.cumprod([rate or 0.0 for rate in rates])
     assert acceptance.EMITTED_POOLED.value(rows) == pytest.approx(1 + products.sum())
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=20), min_size=1))
-def test_histogram_adds_up_to_one_and_has_the_mean_of_accepted_tokens(answers: list[list[int]]) -> None:
-    rows = rows_of(*(answer_of(accepted) for accepted in answers))
-    shares = [each.value(rows) or 0.0 for each in acceptance_histogram(rows, 5)]
-    assert sum(shares) == pytest.approx(1)
-    mean = sum(count * share for count, share in enumerate(shares))
-    assert mean == pytest.approx(acceptance.ACCEPTED_PER_STEP.value(rows))
 
 
 def test_acceptance_histogram_matches_a_calculation_by_hand() -> None:
@@ -192,11 +151,7 @@ def test_omitted_draft_counts_do_not_raise_the_verified_length() -> None:
 
 
 def test_unknown_acceptance_is_not_zero() -> None:
-    rows = rows_of(record(output_tokens=11, steps=5, accepted_tokens=None))
-    assert acceptance.VERIFIED_POOLED.value(rows) is None
-
-
-def test_drafter_that_drafted_nothing_has_no_acceptance_rate() -> None:
+    assert acceptance.VERIFIED_POOLED.value(rows_of(record(output_tokens=11, steps=5, accepted_tokens=None))) is None
     assert acceptance.ACCEPTANCE_RATE.value(rows_of(record(drafted_tokens=0, accepted_tokens=0))) is None
 
 
@@ -252,16 +207,6 @@ def test_cached_share_and_input_tokens() -> None:
     assert INPUT_TOKENS.values(rows).tolist() == [20, 20]
 
 
-@pytest.mark.parametrize("figure", RATIOS, ids=lambda figure: str(figure.name))
-def test_no_row_gives_no_ratio(figure: RatioMetric) -> None:
-    assert figure.value(rows_of()) is None
-
-
-@pytest.mark.parametrize("figure", PERCENTILE_FIGURES, ids=lambda figure: str(figure.name))
-def test_no_row_gives_no_percentile(figure: PercentileMetric) -> None:
-    assert figure.value(rows_of()) is None
-
-
 def test_percentiles_match_known_values() -> None:
     rows = rows_of(*(record(first_token_ns=ms(at)) for at in range(1, 101)), record(first_token_ns=None))
     by_percent = {each.percent: each.value(rows) for each in PERCENTILE_FIGURES if each.measure is latency.TTFT_MS}
@@ -289,18 +234,24 @@ def streams(**edits: object) -> Table:
 
 def test_throughput_counts_all_tokens_in_the_steady_window() -> None:
     rows = streams()
-    window = steady_window(rows)
-    assert window is not None
+    window = present(steady_window(rows))
     assert (window.start_ns, window.end_ns) == (ms(40), ms(140))
     assert window_tokens(rows, window) == 7 + 10 + 2
     assert mean_in_flight(rows, window) == pytest.approx((60 + 100 + 20) / 100)
 
 
-def test_missing_tokens_per_chunk_are_spread_evenly() -> None:
-    uncounted = streams(chunk_tokens=None, output_tokens=20)
-    window = steady_window(uncounted)
-    assert window is not None
-    assert window_tokens(uncounted, window) == pytest.approx(2 * (7 + 10 + 2))
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({"chunk_tokens": None, "output_tokens": 20}, 2 * (7 + 10 + 2)),
+        # The ramp's answer ends inside, at 100 ms; the drain's ends after it, at 220 ms.
+        ({"chunk_ns": None, "chunk_tokens": None, "first_token_ns": None}, 10 + 10),
+    ],
+    ids=["tokens without chunks are spread evenly", "an answer without chunks counts at its end"],
+)
+def test_tokens_of_uncounted_chunks(edits: dict[str, object], expected: float) -> None:
+    rows = streams(**edits)
+    assert window_tokens(rows, present(steady_window(rows))) == pytest.approx(expected)
 
 
 def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
@@ -315,23 +266,35 @@ def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
     assert window_throughput(beside)[0].tolist() == [19], "uncounted answers outside the window do not matter"
 
 
-def test_answer_without_chunks_counts_at_its_end() -> None:
-    whole = streams(chunk_ns=None, chunk_tokens=None, first_token_ns=None)
-    window = steady_window(whole)
-    assert window is not None
-    assert window_tokens(whole, window) == 10 + 10, (
-        "the ramp's answer ends inside, at 100 ms; the drain's ends after it, at 220 ms"
-    )
-
-
 def test_unstreamed_answer_has_only_an_end() -> None:
     whole = rows_of(record(chunk_ns=None, chunk_tokens=None, first_token_ns=None))
-    assert latency.E2E_MS.values(whole).tolist() == pytest.approx([150.0])
     assert decode_speed.STREAM_TPS.value(whole) == pytest.approx(11 / 0.150)
-    for measure in (latency.TTFT_MS, latency.TTFT_SENT_MS, *decode_speed.MEASURES):
-        assert math.isnan(measure.values(whole)[0]), measure.name
-    assert decode_speed.TPOT_MS_POOLED.value(whole) is None
+    assert all(math.isnan(measure.values(whole)[0]) for measure in (latency.TTFT_MS, latency.TTFT_SENT_MS))
 
 
 def test_no_steady_request_gives_no_window() -> None:
     assert steady_window(rows_of(record(phase="ramp"), record(error_class="reset"))) is None
+
+
+@pytest.mark.parametrize("figure", [*RATIOS, *PERCENTILE_FIGURES], ids=lambda figure: str(figure.name))
+def test_no_row_gives_no_figure(figure: RatioMetric | PercentileMetric) -> None:
+    assert figure.value(rows_of()) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"output_tokens": 0, "output_tokens_client": 0, "steps": 0},
+        {"output_tokens": 1, "output_tokens_client": 1, "steps": 0},
+        {"output_tokens": None, "output_tokens_client": None, "steps": 0},
+        {"first_token_ns": 150 * NS_PER_MS, "chunk_ns": [150 * NS_PER_MS] * 11},
+        {"chunk_ns": None, "chunk_tokens": None, "first_token_ns": None},
+    ],
+    ids=["no token", "one token", "uncounted", "one read", "not streamed"],
+)
+def test_answer_without_time_between_tokens_has_no_decode_speed(fields: dict[str, Any]) -> None:
+    rows = rows_of(record(**fields))
+    assert [measure.name for measure in decode_speed.MEASURES if not math.isnan(measure.values(rows)[0])] == []
+    assert decode_speed.TPOT_MS_POOLED.value(rows) is None
+    assert decode_speed.TPOT_MS_POOLED.value(rows_of(record(**fields), record())) == pytest.approx(10)
+    assert latency.E2E_MS.values(rows).tolist() == pytest.approx([150.0]), "its end was measured"

@@ -1,4 +1,4 @@
-"""N-gram replay compared with a literal implementation of its definition, and on texts with known matches."""
+"""N-gram replay against a literal implementation of its definition, and the overlap of answers with their prompts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer, NgramGrid, ngram_report
 from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
 from specbench_client.analysis.what_if.policies import Pricing
-from specbench_client.analysis.what_if.prompt_overlap import prompt_overlap
+from specbench_client.analysis.what_if.prompt_overlap import (
+    BIN_EDGES,
+    AnswerOverlaps,
+    bin_indexes,
+    overlap_bins,
+    prompt_overlap,
+)
+from specbench_testing.present import present
 
 ids = st.lists(st.integers(0, 2), max_size=30)
 
@@ -38,8 +45,7 @@ def test_every_position_has_the_drafts_of_the_definition(
     found = replay_lookup(prompt, output, lookup)
     for position in range(1, len(output)):
         expected = reference_drafts(prompt + output[:position], lookup)
-        assert found.proposed is not None
-        assert found.proposed[position] == len(expected)
+        assert present(found.proposed)[position] == len(expected)
         rest = output[position:]
         same = [draft == token for draft, token in zip(expected, rest, strict=False)]
         accepted = same.index(False) if False in same else len(same)
@@ -52,16 +58,14 @@ def test_longest_suffix_wins_and_then_the_earliest_match() -> None:
     prompt = [2, 3, 9, 9, 1, 2, 3, 8, 7, 5]
     output = [1, 2, 3, 8, 7, 6]
     found = replay_lookup(prompt, output, NgramLookup(2, 3, 5))
-    assert found.proposed is not None
-    assert found.proposed.tolist() == [0, 0, 5, 5, 5, 5]
+    assert present(found.proposed).tolist() == [0, 0, 5, 5, 5, 5]
     assert found.accepted.tolist() == [0, 0, 3, 2, 1, 0]
     assert replay_lookup(prompt, output, NgramLookup(2, 2, 5)).accepted.tolist()[3] == 0
 
 
 def test_drafts_end_at_the_end_of_the_context() -> None:
     found = replay_lookup([1, 2], [1, 2, 1, 2, 1, 2], NgramLookup(2, 2, 20))
-    assert found.proposed is not None
-    assert found.proposed.tolist() == [0, 0, 2, 2, 4, 4]
+    assert present(found.proposed).tolist() == [0, 0, 2, 2, 4, 4]
     assert found.accepted.tolist() == [0, 0, 2, 2, 2, 1]
 
 
@@ -121,14 +125,21 @@ def overlaps(prompt: list[int], output: list[int]) -> list[float | None]:
     return [found.copied_share, found.bleu_4]
 
 
-def test_overlap_matches_a_calculation_by_hand() -> None:
-    product = 4 / 5 * 3 / 4 * 2 / 3 * 1 / 2
-    assert overlaps([1, 2, 3, 4, 5], [1, 2, 3, 4, 9]) == pytest.approx([1 / 2, product**0.25])
-    assert overlaps([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4]) == pytest.approx([1.0, np.exp(1 - 8 / 4)])
-    assert overlaps([1] * 4, [1] * 8) == pytest.approx([1.0, (4 / 8 * 3 / 7 * 2 / 6 * 1 / 5) ** 0.25])
-    assert overlaps([1, 2, 3, 4], [1, 2, 3]) == [None, None]
-    assert overlaps([1, 2, 3], [6, 7, 8, 9]) == [0.0, 0.0]
-    assert overlaps([], [1, 2, 3, 4]) == [0.0, 0.0]
+@pytest.mark.parametrize(
+    ("prompt", "output", "expected"),
+    [
+        ([1, 2, 3, 4, 5], [1, 2, 3, 4, 9], [1 / 2, (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25]),
+        ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], [1.0, np.exp(1 - 8 / 4)]),
+        ([1] * 4, [1] * 8, [1.0, (4 / 8 * 3 / 7 * 2 / 6 * 1 / 5) ** 0.25]),
+        ([1, 2, 3, 4], [1, 2, 3], [None, None]),
+        ([1, 2, 3], [6, 7, 8, 9], [0.0, 0.0]),
+        ([], [1, 2, 3, 4], [0.0, 0.0]),
+    ],
+)
+def test_overlap_matches_a_calculation_by_hand(
+    prompt: list[int], output: list[int], expected: list[float | None]
+) -> None:
+    assert overlaps(prompt, output) == pytest.approx(expected)
 
 
 @given(ids, ids)
@@ -146,3 +157,30 @@ def test_overlap_matches_a_literal_count_of_n_grams(prompt: list[int], output: l
     copied = sum(count for gram, count in grams(output, 4).items() if prompt_grams[gram]) / (len(output) - 3)
     brevity = min(1.0, np.exp(1 - len(prompt) / len(output)))
     assert overlaps(prompt, output) == pytest.approx([copied, brevity * np.prod(precisions) ** 0.25])
+
+
+SHARES = st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1)), min_size=1, max_size=30)
+
+
+@given(SHARES)
+def test_every_answer_with_an_overlap_is_in_exactly_one_bin(values: list[float]) -> None:
+    array = np.array(values)
+    found = overlap_bins(
+        AnswerOverlaps(["p"] * len(values), {"copied_share": array, "bleu4": np.full(len(values), np.nan)})
+    )
+    assert {each.by for each in found} <= {"copied_share"}
+    answers_per_value = np.sum([each.answers for each in found], axis=0) if found else np.zeros(len(values))
+    assert answers_per_value.tolist() == (~np.isnan(array)).astype(int).tolist()
+    for each in found:
+        assert ((array[each.answers] >= each.low) & (array[each.answers] <= each.high)).all()
+
+
+@pytest.mark.parametrize(("value", "place"), [(0.0, 0), (0.2, 1), (0.79, 3), (1.0, len(BIN_EDGES) - 2)])
+def test_bin_edge_belongs_to_the_bin_above_and_1_to_the_last(value: float, place: int) -> None:
+    assert bin_indexes(np.array([value])).tolist() == [place]
+
+
+def test_overlap_of_a_prompt_is_the_mean_of_its_known_answers() -> None:
+    values = np.array([0.2, 0.6, np.nan, np.nan])
+    found = AnswerOverlaps(["a", "a", "a", "b"], {"copied_share": values, "bleu4": values})
+    assert found.of_prompts("bleu4") == {"a": pytest.approx(0.4)}

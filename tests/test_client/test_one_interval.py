@@ -30,6 +30,7 @@ from specbench_client.columns import TextCodes
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 DESIGNS = [(20, 1), (20, 3), (24, 4), (40, 5)]
@@ -42,8 +43,7 @@ def pairs_of(prompts: int, repeats: int) -> Pairs:
 
 
 def bounds_of(figure: Figure) -> tuple[float, float]:
-    assert figure.interval is not None
-    return figure.interval.low, figure.interval.high
+    return present(figure.interval).low, present(figure.interval).high
 
 
 def assert_same(mine: Figure, other: Figure) -> None:
@@ -54,8 +54,7 @@ def assert_same(mine: Figure, other: Figure) -> None:
 @pytest.mark.parametrize(("prompts", "repeats"), DESIGNS)
 def test_prediction_has_the_interval_of_the_speedup(prompts: int, repeats: int) -> None:
     pairs = pairs_of(prompts, repeats)
-    prediction = explain_speedup(pairs, 3, seed=1)
-    assert prediction is not None
+    prediction = present(explain_speedup(pairs, 3, seed=1))
     assert_same(prediction.measured, paired_speedup(SPEEDUP, pairs, 1).figure)
     assert_same(prediction.predicted, paired_speedup(TPOT_SPEEDUP, pairs, 1).figure)
 
@@ -77,9 +76,8 @@ def test_mix_of_nearly_one_category_has_nearly_its_interval(repeats: int) -> Non
     """Five prompts dominate; with the degrees of freedom of all twenty the interval would be a quarter too narrow."""
     pairs = paired(*Experiment(prompts=20, repeats=repeats, run_noise=0.001).arms(seed=11))
     nearly = project_mix(pairs, {"code": 0.997, "chat": 0.001, "math": 0.001, "news": 0.001}, seed=1)
-    alone = project_mix(pairs, {"code": 1.0}, seed=1)
+    alone = present(project_mix(pairs, {"code": 1.0}, seed=1))
     assert nearly is not None
-    assert alone is not None
     for mine, other in ((nearly.speedup, alone.speedup), (nearly.acceptance_length, alone.acceptance_length)):
         widths = [np.log(high / low) for low, high in (bounds_of(mine), bounds_of(other))]
         assert widths[0] == pytest.approx(widths[1], rel=0.07)
@@ -100,8 +98,7 @@ def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: MixExponents
     for place in np.ndindex(levels.influence.shape):
         heavier = sums.matrices.copy()
         heavier[:, :, *place] *= 1 + tiny
-        moved = MixSums(sums.layout, heavier, sums.weights).levels(powers, seed=1)
-        assert moved is not None
+        moved = present(MixSums(sums.layout, heavier, sums.weights).levels(powers, seed=1))
         assert (moved.value - levels.value) / tiny == pytest.approx(levels.influence[place], rel=1e-3, abs=1e-7)
 
 

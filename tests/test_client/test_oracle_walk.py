@@ -31,7 +31,8 @@ from specbench_client.analysis.what_if.policies import (
     walk_oracle,
     walk_seconds,
 )
-from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, TargetCost
+from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, OracleReport, TargetCost
+from specbench_testing.present import present
 
 CHEAP, DEAR = DraftCost(fixed_s=0.5), DraftCost(fixed_s=1.0, per_draft_s=0.25)
 COST = CostModel(
@@ -187,10 +188,8 @@ def test_recorded_steps_expand_to_positions_and_back(recorded: list[int]) -> Non
 
 
 def test_incomplete_steps_do_not_cover_an_answer() -> None:
-    assert steps_cover_answer([2, 0, 1], 7)
-    assert not steps_cover_answer([2, 0, 1], 8)
-    assert not steps_cover_answer(None, 7)
-    assert not steps_cover_answer([2, -1, 1], 6)
+    cases = [([2, 0, 1], 7), ([2, 0, 1], 8), (None, 7), ([2, -1, 1], 6)]
+    assert [steps_cover_answer(steps, tokens) for steps, tokens in cases] == [True, False, False, False]
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
@@ -205,6 +204,24 @@ def drafted_answer(
 ) -> DraftedAnswer:
     known = None if ids is None else np.array(ids, dtype=np.int64)
     return DraftedAnswer(prompt, None, 0, 10, PositionAcceptance(np.array(accepted, dtype=np.int64)), known, sha)
+
+
+def report_of(
+    accepted: list[list[int]],
+    lengths: tuple[int, ...],
+    pricing: Pricing,
+    cost: DraftCost | None = None,
+    run_drafts: int | None = None,
+) -> OracleReport:
+    """Return the report on one drafter with these answers."""
+    answers = join_answers([drafted_answer(f"p{number}", each) for number, each in enumerate(accepted)])
+    subject = OracleSubject("made", NamedDrafter("eagle", answers, cost, run_drafts=run_drafts))
+    return oracle_report(subject, lengths, pricing)
+
+
+def drawn_answers(most: int) -> list[list[int]]:
+    rng = np.random.default_rng(5)
+    return [[0, *rng.integers(0, most + 1, 60)] for _ in range(30)]
 
 
 def test_two_drafters_are_combined_up_to_the_first_differing_token() -> None:
@@ -231,57 +248,39 @@ def test_equal_texts_without_ids_are_covered_and_others_are_not() -> None:
 
 
 def test_runs_own_draft_length_is_among_the_fixed_ones() -> None:
-    rng = np.random.default_rng(5)
-    answers = join_answers([drafted_answer(f"p{number}", [0, *rng.integers(0, 7, 60)]) for number in range(30)])
-    report = oracle_report(
-        OracleSubject("made", NamedDrafter("dear", answers, DEAR, run_drafts=6)), (1, 3, 10), Pricing((1,), COST)
-    )
+    report = report_of(drawn_answers(6), (1, 3, 10), Pricing((1,), COST), DEAR, run_drafts=6)
     assert [each.drafts for each in report.rows if each.policy is DraftPolicy.FIXED] == [1, 3, 6]
 
 
 def test_headroom_is_the_oracles_gain_over_the_best_fixed_length() -> None:
-    rng = np.random.default_rng(5)
-    answers = join_answers([drafted_answer(f"p{number}", [0, *rng.integers(0, 6, 60)]) for number in range(30)])
-    subject = OracleSubject("made", NamedDrafter("dear", answers, DEAR))
-    report = oracle_report(subject, (1, 2, 5), Pricing((1, 64), COST))
+    report = report_of(drawn_answers(5), (1, 2, 5), Pricing((1, 64), COST), DEAR)
     rows = {(each.policy, each.drafts): each for each in report.rows}
     for room in report.rooms:
         batch = str(room.batch)
         speeds = {k: rows[DraftPolicy.FIXED, k].speedups[batch].value or 0.0 for k in (1, 2, 5)}
-        top = max(speeds, key=lambda k: speeds[k])
-        assert room.best_drafts == top
-        assert room.headroom.value == pytest.approx(
-            (rows[DraftPolicy.ORACLE, None].speedups[batch].value or 0.0) - speeds[top]
-        )
-        assert room.headroom.interval is not None
-        assert room.headroom.interval.low <= (room.headroom.value or 0.0) <= room.headroom.interval.high
+        oracle, headroom = present(rows[DraftPolicy.ORACLE, None].speedups[batch].value), present(room.headroom.value)
+        assert room.best_drafts == max(speeds, key=lambda k: speeds[k])
+        assert headroom == pytest.approx(oracle - max(speeds.values()))
+        assert present(room.headroom.interval).low <= headroom <= present(room.headroom.interval).high
 
 
 def test_best_draft_length_is_0_when_no_length_pays() -> None:
-    answers = join_answers([drafted_answer(f"p{number}", [0] * 20) for number in range(5)])
-    report = oracle_report(OracleSubject("made", NamedDrafter("dear", answers, DEAR)), (1, 3), Pricing((1,), COST))
-    (room,) = report.rooms
+    (room,) = report_of([[0] * 20] * 5, (1, 3), Pricing((1,), COST), DEAR).rooms
     assert (room.best_drafts, room.best_fixed.value) == (0, 1.0)
     assert room.headroom.value == pytest.approx(0.0)
 
 
 def test_report_without_a_step_cost_has_lengths_and_no_speedups() -> None:
-    answers = join_answers([drafted_answer(f"p{number}", [0, 2, 1, 0] * 4) for number in range(5)])
-    report = oracle_report(
-        OracleSubject("made", NamedDrafter("eagle", answers, run_drafts=3)), (1, 3, 5), Pricing((1, 8))
-    )
-    assert [each.drafts for each in report.rows] == [1, 3, None]
-    assert all(not each.speedups for each in report.rows)
+    report = report_of([[0, 2, 1, 0] * 4] * 5, (1, 3, 5), Pricing((1, 8)), run_drafts=3)
+    assert [(each.drafts, each.speedups) for each in report.rows] == [(1, {}), (3, {}), (None, {})]
     assert report.rooms == []
     assert any("--step-cost" in each for each in report.limits)
 
 
-def test_share_of_steps_with_all_drafts_accepted_is_reported() -> None:
+@pytest.mark.parametrize(("run_drafts", "share"), [(3, 2 / 3), (4, 0.0)])
+def test_share_of_steps_with_all_drafts_accepted_is_reported(run_drafts: int, share: float) -> None:
     """Two of the steps 3, 3, 0 of a run with three drafts accepted every draft."""
-    answers = join_answers([drafted_answer("p", span_split([3, 3, 0]).tolist())])
-    report = oracle_report(OracleSubject("made", NamedDrafter("eagle", answers, run_drafts=3)), (3,), Pricing())
-    assert report.censored["eagle"].value == pytest.approx(2 / 3)
-    assert any("eagle: 67% of its steps accepted every draft" in each for each in report.limits)
-    longer = oracle_report(OracleSubject("made", NamedDrafter("eagle", answers, run_drafts=4)), (3,), Pricing())
-    assert longer.censored["eagle"].value == 0.0
-    assert not any("accepted every draft" in each for each in longer.limits)
+    report = report_of([span_split([3, 3, 0]).tolist()], (3,), Pricing(), run_drafts=run_drafts)
+    assert report.censored["eagle"].value == pytest.approx(share)
+    limit = "eagle: 67% of its steps accepted every draft"
+    assert any(limit in each for each in report.limits) == bool(share)

@@ -21,7 +21,6 @@ import specbench
 from generators.records_page import DUCKDB_LINE
 from specbench_api.outcome.layout import run_root
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.cli import exit_code
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import measure as measure_command
 from specbench_client.store.folder import FolderStore
@@ -140,17 +139,10 @@ def test_plots_are_displayed_and_saved(run: specbench.Run, tmp_path: Path) -> No
     assert run.plot()._repr_png_().startswith(b"\x89PNG")
     run.plot("THROUGHPUT").save(tmp_path / "plot.svg")
     assert "Throughput of the engine" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
-    with pytest.raises(
-        specbench.BadInput, match="no plot has this title: give a part of one of these:\n  Speed-up over"
-    ):
+    with pytest.raises(specbench.BadInput, match="no plot has this title"):
         run.plot("latency of everything")
     with pytest.raises(specbench.BadInput, match=r"suffix is not \.png or \.svg"):
         run.plot().save(tmp_path / "plot.gif")
-
-
-def test_a_notebook_displays_the_report(run: specbench.Run) -> None:
-    assert run.headline in repr(run)
-    assert run._repr_markdown_().startswith(f"# {run.name}\n")
 
 
 def test_decide_has_the_options_of_the_command(run: specbench.Run) -> None:
@@ -158,7 +150,6 @@ def test_decide_has_the_options_of_the_command(run: specbench.Run) -> None:
     assert [each.words for each in decision.document.targets] == ["TPOT p50 ≤ 11 ms"]
     assert decision.document.worth == 1.1
     assert len(decision.candidates) == len(run.cells)
-    assert decision.sentence in repr(decision)
     assert decision._repr_markdown_().startswith("# For latency")
     with pytest.raises(specbench.BadInput, match="Invalid value for objective: 'fast' is not one of"):
         specbench.decide(run, objective="fast")
@@ -170,7 +161,6 @@ def test_compare_returns_ratios_with_intervals(run: specbench.Run, results: Path
     comparison = specbench.compare(run, run)
     assert set(comparison.changes.ratio) == {1.0}
     assert (comparison.changes.ratio_low <= 1).all()
-    assert "### specbench" in comparison._repr_markdown_()
     with pytest.raises(specbench.BadInput, match="no summary yet"):
         specbench.compare(run, specbench.read(results, latest=True))
 
@@ -235,21 +225,16 @@ class TestInterruption:
 
 
 def line_for(folder: Path) -> str:
-    """Return the documented line for a folder."""
     return DUCKDB_LINE.replace("specbench-results", str(folder)).rstrip(";")
 
 
 def test_one_line_of_duckdb_opens_a_folder(results: Path, run: specbench.Run, tmp_path: Path) -> None:
-    """Finished runs directly; an unfinished one through `requests`, or after `specbench report --recompute`."""
+    """Finished runs directly; an unfinished one through `requests`."""
     finished = duckdb.sql(line_for(results)).df()
     assert len(finished[finished.phase != "warmup"]) == len(run.requests)
     assert {"arm", "workload", "load", "repeat"} <= set(finished.columns)
-
-    plan = store_results(WORLD, tmp_path, UNFINISHED, points=2)
+    store_results(WORLD, tmp_path, UNFINISHED, points=2)
     with pytest.raises(duckdb.IOException, match="No files found"):
         duckdb.sql(line_for(tmp_path))
     requests = specbench.read(tmp_path).requests
-    ((count, arms),) = duckdb.sql("SELECT count(*), count(DISTINCT arm) FROM requests").fetchall()
-    assert (count, arms) == (len(requests), len({point.arm for point in plan.points[:2]}))
-    exit_code(["report", str(tmp_path), "--recompute", "--output", "json"])
-    assert len(duckdb.sql(line_for(tmp_path)).df().query("phase != 'warmup'")) == count
+    assert duckdb.sql("SELECT count(*) FROM requests").fetchall() == [(len(requests),)]

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
 from specbench_client.report.text.breakdown import DIMENSIONS, slices_dimensions, slices_markdown
-from specbench_client.report.text.cells import csv, markdown
+from specbench_testing.present import present
 from specbench_testing.summary_variants import invalid
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
@@ -26,7 +25,6 @@ UID = "0190a000-0000-7000-8000-000000000000"
 
 @cache
 def summary() -> RunSummary:
-    """Return the summary of the synthetic run."""
     return run_of_world(WORLD)
 
 
@@ -55,18 +53,11 @@ def test_every_dimension_has_a_row_per_class_and_cell() -> None:
 
 def test_row_has_the_sample_size_and_the_interval_of_its_class() -> None:
     (table,) = slices_dimensions(summary(), ["position"])
-    ngram = summary().cells[1].breakdown
-    assert ngram is not None
+    ngram = present(summary().cells[1].breakdown)
     first = ngram.by_position[0]
     figure = first.figures["acceptance_length_emitted_pooled"]
-    assert figure.interval is not None
-    expected = f"{figure.value:.2f} [{figure.interval.low:.2f}, {figure.interval.high:.2f}]"
+    expected = f"{figure.value:.2f} [{present(figure.interval).low:.2f}, {present(figure.interval).high:.2f}]"
     assert table.table.rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", expected)
-
-
-def test_rows_of_an_invalid_cell_are_marked() -> None:
-    tables = slices_dimensions(invalid(summary()))
-    assert {row[2] for table in tables for row in table.table.rows} == {"1 invalid"}
 
 
 def test_missing_dimension_is_explained_once_for_its_cells() -> None:
@@ -78,12 +69,13 @@ def test_missing_dimension_is_explained_once_for_its_cells() -> None:
     assert [line.split(":")[0] for line in length.missing] == ["Classes"]
 
 
-def test_simulated_results_are_marked_in_markdown() -> None:
+def test_simulated_and_invalid_results_are_marked() -> None:
     simulated = summary().model_copy(update={"simulated": True})
     assert "not a measurement" in slices_markdown(simulated, ["turn"])
     text = slices_markdown(summary())
     assert "not a measurement" not in text
-    assert [f"## {title}" in text for title in DIMENSIONS.values()] == [True] * len(DIMENSIONS)
+    assert [title for title in DIMENSIONS.values() if f"## {title}" not in text] == []
+    assert {row[2] for table in slices_dimensions(invalid(summary())) for row in table.table.rows} == {"1 invalid"}
 
 
 def test_breakdown_command_shows_the_requested_dimension_and_arm(
@@ -92,15 +84,11 @@ def test_breakdown_command_shows_the_requested_dimension_and_arm(
     assert exit_code(["analyze", "breakdown", str(stored), "--by", "turn", "--arm", "ngram"]) == Exit.OK
     printed = capsys.readouterr().out
     assert "Requests by turn" in printed
-    assert "turn 2" in printed
-    assert "none" not in printed
-    assert "position" not in printed
+    assert not any(word in printed for word in ("none", "position"))
     assert exit_code(["analyze", "breakdown", str(stored), "--output", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     assert [cell["arm"] for cell in document["cells"]] == ["none", "ngram"]
     assert document["cells"][1]["breakdown"]["byTurn"][1]["label"] == "turn 2"
-    assert exit_code(["analyze", "breakdown", str(stored), "--output", "markdown"]) == Exit.OK
-    assert capsys.readouterr().out.startswith("# ")
 
 
 def test_unknown_arm_and_summary_without_breakdown_are_rejected(
@@ -113,15 +101,5 @@ def test_unknown_arm_and_summary_without_breakdown_are_rejected(
     for cell in older["cells"]:
         del cell["breakdown"]
     kept.write_text(json.dumps(older))
-    assert RunSummary.from_json(kept.read_text()).cells[1].breakdown == Breakdown(), "older summaries are readable"
     assert exit_code(["analyze", "breakdown", str(stored)]) == Exit.BAD_INPUT
     assert "--recompute" in capsys.readouterr().err
-    kept.write_text("{}")
-    assert exit_code(["analyze", "breakdown", str(stored)]) == Exit.RESULTS_NOT_STORED  # damaged, as for every command
-    kept.unlink()
-    assert exit_code(["analyze", "breakdown", str(stored)]) == Exit.BAD_INPUT
-
-
-def test_tables_without_slo_targets_have_no_goodput_column() -> None:
-    assert "Goodput" not in markdown(WORLD.plan, summary())
-    assert "slo_goodput" not in csv(summary())

@@ -26,7 +26,7 @@ from specbench_client.report.text.comparison import (
     comparison_table,
 )
 from specbench_client.report.text.gate import ROWS_MAX, gate_markdown, gate_table
-from specbench_client.report.text.text_table import fit_columns, rich_table
+from specbench_client.report.text.text_table import TextTable, fit_columns, rich_table
 from specbench_testing.gate_reports import gate_report, side
 
 INTERVAL = FigureInterval(low=0.806, high=0.875, method="m")
@@ -76,33 +76,37 @@ def gaps(count: int = 1, message: str = "the later result does not have it") -> 
 
 def test_comment_starts_with_the_verdict_then_tests_then_differences() -> None:
     gpu = Difference(name="GPU", before="H100", after="H200")
-    text = gate_markdown(report_of(message="1 of 1 tests", differences=[gpu], uncompared=gaps()))
-    lines = text.splitlines()
+    report = report_of(message="1 of 1 tests", differences=[gpu], uncompared=gaps())
+    lines = gate_markdown(report, "https://ci/report.html").splitlines()
     assert lines[0] == "### ❌ specbench: Gate failed: 1 of 1 tests regressed"
     assert lines[2] == "1 of 1 tests"
     row = "| ❌ Failed | ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 [0.806, 0.875] | ≤ 1.050 |"
     assert row in lines
     assert "- Different: GPU H100 → H200" in lines
     assert "- Not compared: a0 on chat at 1: the later result does not have it" in lines
-    assert "s3://results/runs/default/demo/0002/report.html" in text
+    assert any("[Report](https://ci/report.html)" in line for line in lines)
+
+
+def printed(*sheets: TextTable) -> str:
+    """Return what a terminal of 160 columns shows."""
+    text = io.StringIO()
+    for sheet in sheets:
+        Console(file=text, width=160).print(rich_table(sheet, 160))
+    return text.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("reason", "head"),
+    ("reason", "passed", "head"),
     [
-        (GateReason.PASSED, "✅ specbench: Gate passed"),
-        (GateReason.REGRESSED, "❌ specbench: Gate failed: 1 of 1 tests regressed"),
-        (GateReason.INCONCLUSIVE, "❌ specbench: Gate not passed: Inconclusive"),
-        (GateReason.NOT_COMPARABLE, "❌ specbench: Gate not passed: NotComparable"),
+        (GateReason.PASSED, True, "✅ specbench: Gate passed"),
+        (GateReason.REGRESSED, False, "❌ specbench: Gate failed: 1 of 1 tests regressed"),
+        (GateReason.INCONCLUSIVE, False, "❌ specbench: Gate not passed: Inconclusive"),
+        (GateReason.INCONCLUSIVE, True, "✅ specbench: Gate passed (inconclusive, which this gate lets pass)"),
+        (GateReason.NOT_COMPARABLE, False, "❌ specbench: Gate not passed: NotComparable"),
     ],
 )
-def test_comment_title_shows_the_gates_reason(reason: GateReason, head: str) -> None:
-    assert gate_markdown(report_of(reason)).splitlines()[0] == f"### {head}"
-
-
-def test_allowed_inconclusive_gate_is_marked_as_such() -> None:
-    text = gate_markdown(report_of(GateReason.INCONCLUSIVE, passed=True))
-    assert text.startswith("### ✅ specbench: Gate passed (inconclusive, which this gate lets pass)")
+def test_comment_title_shows_the_gates_reason(reason: GateReason, passed: bool, head: str) -> None:
+    assert gate_markdown(report_of(reason, passed=passed)).splitlines()[0].startswith(f"### {head}")
 
 
 def test_limit_is_inverted_for_more_is_better_and_missing_interval_is_marked() -> None:
@@ -139,16 +143,10 @@ def test_names_and_messages_are_escaped_in_markdown() -> None:
 
 def test_simulated_results_are_marked_in_every_output() -> None:
     simulated = side("pr", "results/pr").model_copy(update={"simulated": True})
-    for text in (gate_markdown(report_of(after=simulated)), comparison_markdown(comparison_of(after=simulated))):
+    report, compared = report_of(after=simulated), comparison_of(after=simulated)
+    for text in (gate_markdown(report), comparison_markdown(compared)):
         assert text.splitlines()[2] == "> **Simulated. These numbers are not a measurement of any engine.**"
-    console = Console(file=io.StringIO(), width=160)
-    for sheet in (gate_table(report_of(after=simulated)), comparison_table(comparison_of(after=simulated))):
-        console.print(rich_table(sheet, console.width))
-    assert console.file.getvalue().count("(simulated, not a measurement)") == 2  # type: ignore[attr-defined]
-
-
-def test_report_url_is_linked() -> None:
-    assert "[Report](https://ci/report.html)" in gate_markdown(report_of(), "https://ci/report.html")
+    assert printed(gate_table(report), comparison_table(compared)).count("(simulated, not a measurement)") == 2
 
 
 def comparison_of(**changes: Any) -> Comparison:
@@ -168,12 +166,9 @@ def test_comparison_shows_before_after_ratio_and_conclusion() -> None:
 
 
 def test_terminal_tables_show_the_same_content() -> None:
-    console = Console(file=io.StringIO(), width=160)
-    for sheet in (gate_table(report_of()), comparison_table(comparison_of())):
-        console.print(rich_table(sheet, console.width))
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
-    for word in ("Gate failed", "❌ Failed", "≤ 1.050", "main → pr", "0.840 [0.806, 0.875]", "worse"):
-        assert word in printed
+    shown = printed(gate_table(report_of()), comparison_table(comparison_of()))
+    words = ("Gate failed", "❌ Failed", "≤ 1.050", "main → pr", "0.840 [0.806, 0.875]", "worse")
+    assert [word for word in words if word not in shown] == []
     gpu = Difference(name="GPU", before="H100", after="H200")
     assert comparison_notes([gpu], gaps()) == [
         "differs: GPU H100 → H200",

@@ -1,4 +1,4 @@
-"""docs/reference/records.md describes every column and enumeration value, and its example code runs."""
+"""docs/reference/records.md and metrics.md match the code: columns, values, figures, checks, and example code."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from generators.docstrings import documented
+from generators.metrics_page import render_metrics_page
 from generators.records_page import DUCKDB, READING, athena_table
 from specbench_api.outcome.layout import part_key, run_root
 from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
 from specbench_api.plan.plan import Plan
+from specbench_client.metrics.catalog import PERCENTILE_FIGURES, RATIOS
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
 from specbench_client.stored_runs import write_results
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.transport.exchange import ErrorClass, TimestampSource
+from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, RUN_CHECKS
 from specbench_testing.local_results import store_results
-from specbench_testing.synthetic_records import ONE, SyntheticRun
+from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
 
 PAGE = Path(__file__).parents[2] / "docs/reference/records.md"
 
@@ -136,3 +139,27 @@ def test_athena_table_has_the_columns_of_the_files_and_the_partitions_of_the_key
 def _arrow_type(text: str) -> pa.DataType:
     element = re.fullmatch(r"array<(\w+)>", text)
     return pa.list_(ATHENA_TYPES[element[1]]) if element else ATHENA_TYPES[text]
+
+
+METRICS_PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
+
+
+def test_metrics_page_is_up_to_date() -> None:
+    stale = "docs/reference/metrics.md is stale: run hack/generate"
+    assert METRICS_PAGE.read_text(encoding="utf-8") == render_metrics_page(), stale
+
+
+def test_metrics_page_lists_every_figure_and_check() -> None:
+    text = render_metrics_page()
+    figures = [*(ratio.name for ratio in RATIOS), *(percentile.name for percentile in PERCENTILE_FIGURES)]
+    assert all(f"`{name}`" in text for name in figures)
+    names = [check.name for checks in (POINT_CHECKS, CELL_CHECKS, ANSWER_CHECKS, RUN_CHECKS) for check in checks]
+    assert all(f"#### {name}\n" in text for name in names)
+
+
+def test_every_figure_of_a_summary_is_on_the_metrics_page() -> None:
+    summary = run_of_world(SyntheticRun(prompts=20, repeats=1))
+    by_position = {f"{kind}position_acceptance_rate_{at}" for kind in ("", "conditional_") for at in range(1, 4)}
+    exactly = {f"accepted_exactly_{count}" for count in range(4)}
+    names = {name for cell in summary.cells for name in cell.figures} - by_position - exactly
+    assert all(f"`{name}`" in render_metrics_page() for name in names)

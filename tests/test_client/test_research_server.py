@@ -41,6 +41,7 @@ from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import context, row
 from specbench_testing.load_loops import LoopDriver
+from specbench_testing.present import present
 from specbench_testing.resources import external_engine, run_of
 from specbench_testing.simulated_groups import write_prompts
 
@@ -119,28 +120,41 @@ def body(**more: Any) -> dict[str, Any]:
     return {"model": "parrot", "messages": [{"role": "user", "content": "hi"}], "temperature": 0, **more}
 
 
-@pytest.mark.parametrize("max_tokens", [1, 2, 37, 64])
-@pytest.mark.parametrize("stream", [True, False])
+async def post(url: str, path: str, **request: Any) -> tuple[int, dict[str, Any]]:
+    """Send one request; return the status and the document."""
+    async with aiohttp.ClientSession(url) as session, session.post(f"/v1/{path}", **request) as answer:
+        return answer.status, await answer.json()
+
+
+@pytest.mark.parametrize(("max_tokens", "stream"), [(1, True), (2, False), (37, True), (64, True), (64, False)])
 async def test_records_match_the_servers_counters(max_tokens: int, stream: bool) -> None:
     output = Output(max_tokens=max_tokens, ignore_eos=True, stream=stream)
     async with serving(Parrot()) as url, ControlClient(url) as control:
         before = DIALECT.counters(await control.text(DIALECT.metrics_path))
         records = await records_of(url, output)
         page = await control.text(DIALECT.metrics_path)
-        counted = counter_difference(before, DIALECT.counters(page))
-        assert DIALECT.speculating(None, page) is True
-    assert [record.error for record in records if record.error] == []
-    assert {record.output_tokens for record in records} == {max_tokens}
-    assert {record.finish_reason for record in records} == {"length"}
+    counted = counter_difference(before, DIALECT.counters(page))
+    assert DIALECT.speculating(None, page) is True
+    assert {(each.error, each.output_tokens, each.finish_reason) for each in records} == {(None, max_tokens, "length")}
     for record in records:
         assert record.steps == record.draft_steps
-        assert record.step_accepted is not None
-        assert max_tokens == 1 + sum(accepted + 1 for accepted in record.step_accepted)
-    assert counted.output_tokens == sum(record.output_tokens or 0 for record in records)
+        assert max_tokens == 1 + sum(accepted + 1 for accepted in present(record.step_accepted))
+    for name in ("output_tokens", "draft_steps", "drafted_tokens", "accepted_tokens"):
+        assert getattr(counted, name) == sum(getattr(record, name) for record in records), name
     assert counted.prompt_tokens == sum(record.input_tokens or 0 for record in records)
-    assert counted.draft_steps == sum(record.draft_steps or 0 for record in records)
-    assert counted.drafted_tokens == sum(record.drafted_tokens or 0 for record in records)
-    assert counted.accepted_tokens == sum(record.accepted_tokens or 0 for record in records)
+
+
+async def test_text_is_identical_streamed_and_unstreamed_and_ends_at_eos_unless_it_is_ignored() -> None:
+    length = len(TEXT.encode()) + 1
+    async with serving(Parrot()) as url:
+        _, whole = await post(url, "chat/completions", json=body(max_tokens=200))
+        streamed = await records_of(url, Output(max_tokens=200))
+        unstreamed = await records_of(url, Output(max_tokens=200, stream=False))
+        endless = await records_of(url, Output(max_tokens=99, ignore_eos=True))
+    assert whole["choices"][0]["message"]["content"] == TEXT
+    assert len({each.output_sha256 for each in (*streamed, *unstreamed)}) == 1
+    assert {(each.output_tokens, each.finish_reason) for each in streamed} == {(length, "stop")}
+    assert {(each.output_tokens, each.finish_reason) for each in endless} == {(99, "length")}
 
 
 async def test_baseline_exposes_no_draft_metrics() -> None:
@@ -177,35 +191,11 @@ def _endpoint_plan(url: str, dialect: str, prompts: Path) -> Plan:
     return lay_out(run)
 
 
-async def test_answer_ends_at_eos_unless_ignore_eos_is_set() -> None:
-    length = len(TEXT.encode()) + 1
-    async with serving(Parrot()) as url:
-        for record in await records_of(url, Output(max_tokens=99)):
-            assert (record.output_tokens, record.finish_reason) == (length, "stop")
-        for record in await records_of(url, Output(max_tokens=99, ignore_eos=True)):
-            assert (record.output_tokens, record.finish_reason) == (99, "length")
-
-
-async def test_text_is_identical_streamed_and_unstreamed() -> None:
-    async with serving(Parrot()) as url, aiohttp.ClientSession(url) as session:
-        async with session.post("/v1/chat/completions", json=body(max_tokens=200)) as answer:
-            whole = (await answer.json())["choices"][0]["message"]["content"]
-        streamed = {(record.output_sha256) for record in await records_of(url, Output(max_tokens=200))}
-        whole_ones = await records_of(url, Output(max_tokens=200, stream=False))
-    assert whole == TEXT
-    assert streamed == {record.output_sha256 for record in whole_ones}
-    assert len(streamed) == 1
-
-
 async def test_token_ids_are_accepted_and_returned() -> None:
     request = {"prompt": [71, 0, 255], "max_tokens": 5, "temperature": 0, "return_token_ids": True}
     parrot = Parrot()
-    async with (
-        serving(parrot) as url,
-        aiohttp.ClientSession(url) as session,
-        session.post("/v1/completions", json=request) as answer,
-    ):
-        document = await answer.json()
+    async with serving(parrot) as url:
+        _, document = await post(url, "completions", json=request)
     assert parrot.jobs[0].prompt == (71, 0, 255)
     assert document["choices"][0]["token_ids"] == list(TEXT.encode()[:5])
     assert document["usage"]["prompt_tokens"] == 3
@@ -213,10 +203,9 @@ async def test_token_ids_are_accepted_and_returned() -> None:
 
 async def test_request_parameters_reach_the_generator() -> None:
     parrot = Parrot()
-    async with serving(parrot) as url, aiohttp.ClientSession(url) as session:
+    async with serving(parrot) as url:
         for more in ({"temperature": 0.7, "top_p": 0.9, "seed": 5, "max_tokens": 4}, {"max_completion_tokens": 3}):
-            async with session.post("/v1/chat/completions", json=body() | more) as answer:
-                assert answer.status == 200
+            assert (await post(url, "chat/completions", json=body() | more))[0] == 200
     assert parrot.jobs == [GenerationRequest((104, 105), 4, 0.7, 0.9, 5), GenerationRequest((104, 105), 3)]
 
 
@@ -239,13 +228,11 @@ async def test_request_parameters_reach_the_generator() -> None:
 async def test_unsupported_request_is_rejected(
     path: str, request_body: dict[str, Any], status: int, message: str
 ) -> None:
-    async with (
-        serving(Parrot()) as url,
-        aiohttp.ClientSession(url) as session,
-        session.post(f"/v1/{path}", json=request_body) as answer,
-    ):
-        assert answer.status == status
-        assert message in (await answer.json())["error"]["message"]
+    async with serving(Parrot()) as url:
+        found, document = await post(url, path, json=request_body)
+        assert (await post(url, path, data=b"{"))[0] == 400
+    assert found == status
+    assert message in document["error"]["message"]
 
 
 def test_missing_extra_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +264,6 @@ async def becomes(control: ControlClient, expected: dict[str, float]) -> None:
 
 async def test_requests_are_served_one_at_a_time_and_disconnected_ones_are_dropped() -> None:
     parrot = Parrot(gate=threading.Event())
-    assert parrot.gate is not None
     async with serving(parrot) as url, ControlClient(url) as control, aiohttp.ClientSession(url) as session:
 
         async def send_chat() -> int:
@@ -292,7 +278,7 @@ async def test_requests_are_served_one_at_a_time_and_disconnected_ones_are_dropp
         await becomes(control, {"num_requests_running": 1, "num_requests_waiting": 1})
         first.cancel()
         await becomes(control, {"num_requests_running": 0, "num_requests_waiting": 1})
-        parrot.gate.set()
+        present(parrot.gate).set()
         assert await third == 200
         await becomes(control, {"num_requests_running": 0, "num_requests_waiting": 0})
         page = await control.text("/metrics")
@@ -302,13 +288,11 @@ async def test_requests_are_served_one_at_a_time_and_disconnected_ones_are_dropp
 
 
 async def test_generator_error_is_reported_as_a_server_error() -> None:
-    parrot = Parrot(broken_after=2)
-    async with serving(parrot) as url, aiohttp.ClientSession(url) as session, ControlClient(url) as control:
-        async with session.post("/v1/chat/completions", json=body(max_tokens=9)) as answer:
-            assert answer.status == 500
-            assert "the weights caught fire" in (await answer.json())["error"]["message"]
+    async with serving(Parrot(broken_after=2)) as url, ControlClient(url) as control:
+        status, document = await post(url, "chat/completions", json=body(max_tokens=9))
         streamed = [one for one in await records_of(url, Output(max_tokens=30)) if not one.turn]
         page = await control.text("/metrics")
+    assert (status, "the weights caught fire" in document["error"]["message"]) == (500, True)
     assert {record.error_class for record in streamed} == {"http_5xx"}
     assert all("the weights caught fire" in (record.error or "") for record in streamed)
     assert 'finished_reason="error",model_name="parrot"} 4.0' in page

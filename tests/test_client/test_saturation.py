@@ -29,28 +29,26 @@ def saturating(at: int) -> Rates:
     return lambda streams: ProbedLoad(streams, 100.0 * min(streams, at))
 
 
-def test_sweep_ends_at_the_first_load_without_gain() -> None:
-    levels, said = levels_of(saturating(8))
-    assert levels == [1, 2, 4, 8, 16]
-    assert said[-1] == "sweep: concurrency 16 gains nothing over 8: measuring 1 to 16"
+GOODPUT = {1: 1.0, 2: 2.0, 4: 1.9, 8: 9.0}
 
 
-def test_growth_of_less_than_five_percent_is_no_gain() -> None:
-    assert levels_of(lambda streams: ProbedLoad(streams, 1.05 ** (streams - 1)))[0][:2] == [1, 2]
-    assert levels_of(lambda streams: ProbedLoad(streams, 1 + streams / 26))[0] == [1, 2]
-    assert levels_of(lambda streams: ProbedLoad(streams, 1 + streams / 18))[0][:3] == [1, 2, 4]
+@pytest.mark.parametrize(
+    ("endpoints", "levels"),
+    [
+        ([saturating(8)], [1, 2, 4, 8, 16]),
+        ([saturating(2), saturating(8)], [1, 2, 4, 8, 16]),
+        ([lambda streams: ProbedLoad(streams, 100.0 * streams, GOODPUT[streams])], [1, 2, 4]),
+        ([lambda streams: ProbedLoad(streams, 1 + streams / 26)], [1, 2]),
+        ([lambda streams: ProbedLoad(streams, 1 + min(streams, 2) / 18)], [1, 2, 4]),
+    ],
+    ids=["without gain", "while any endpoint gains", "goodput falls", "gain below 5 %", "gain above 5 %"],
+)
+def test_sweep_ends_at_the_first_load_without_gain(endpoints: list[Rates], levels: list[int]) -> None:
+    assert levels_of(*endpoints)[0] == levels
 
 
-def test_sweep_ends_when_the_goodput_falls_although_the_throughput_grows() -> None:
-    good = {1: 1.0, 2: 2.0, 4: 1.9, 8: 9.0}
-    assert levels_of(lambda streams: ProbedLoad(streams, 100.0 * streams, good[streams]))[0] == [1, 2, 4]
-
-
-def test_sweep_continues_while_any_endpoint_gains() -> None:
-    assert levels_of(saturating(2), saturating(8))[0] == [1, 2, 4, 8, 16]
-
-
-def test_sweep_has_no_load_above_the_number_of_requests() -> None:
+def test_sweep_reports_why_it_ends_and_has_no_load_above_the_number_of_requests() -> None:
+    assert levels_of(saturating(8))[1][-1] == "sweep: concurrency 16 gains nothing over 8: measuring 1 to 16"
     levels, said = levels_of(saturating(10**9), most=6)
     assert levels == [1, 2, 4]
     assert "as many requests as the load has" in said[-1]

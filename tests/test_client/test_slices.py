@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specbench_api.outcome.breakdown import Breakdown, BreakdownSlice
+from specbench_api.outcome.breakdown import BreakdownSlice
 from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.breakdown.breakdown import BY_LITERATURE, BY_QUARTILE, breakdown_of_cell
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import numbers, tidy
 from specbench_client.simulator.speculation import count_accepted
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun as RecordedWorld
 from specbench_testing.synthetic_records import frame_of, record, run_of_world
 from specbench_testing.tables import filled
@@ -60,8 +61,7 @@ def lengths(slices: list[BreakdownSlice]) -> dict[str, float | None]:
 
 
 def holds(each: BreakdownSlice, truth: float) -> bool:
-    interval = each.figures[LENGTH].interval
-    assert interval is not None
+    interval = present(each.figures[LENGTH].interval)
     assert interval.high - interval.low < 0.4, "the interval is narrow enough to be meaningful"
     return interval.low <= truth <= interval.high
 
@@ -103,24 +103,7 @@ def test_slices_of_a_dimension_contain_every_step_once() -> None:
     assert all(each.figures[LENGTH].interval is None for each in found.by_position), "intervals need a seed"
 
 
-def test_class_reached_by_two_prompts_has_no_interval() -> None:
-    rows = join_tables(
-        [rows_of(30, 60, lambda _: GOOD), rows_of(2, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")]
-    )
-    by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
-    assert by_label["64–127"].prompts == 2
-    assert by_label["64–127"].figures[LENGTH].n == 2
-    assert by_label["64–127"].figures[LENGTH].interval is None
-    assert by_label["1–15"].figures[LENGTH].interval is not None
-
-
-def test_class_interval_uses_the_number_of_its_own_prompts() -> None:
-    few = rows_of(5, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")
-    rows = join_tables([rows_of(30, 60, lambda _: GOOD), few])
-    by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
-    interval = by_label["64–127"].figures[LENGTH].interval
-    assert interval is not None
-    assert "5 prompts" in interval.method
+ALL_DIMENSIONS = ("by_position", "by_context", "by_part")
 
 
 def test_short_answers_are_grouped_by_quartiles_and_then_by_position() -> None:
@@ -154,52 +137,57 @@ def test_each_turn_has_a_slice() -> None:
 
 def test_distribution_over_requests_matches_a_calculation_by_hand() -> None:
     rows = tidy([frame_of([record(output_tokens=1 + 10 * ten, steps=10) for ten in range(1, 12)])])
-    spread = breakdown_of_cell(rows, 1, 0).acceptance_by_request
-    assert spread is not None
+    spread = present(breakdown_of_cell(rows, 1, 0).acceptance_by_request)
     assert (spread.minimum, spread.median, spread.maximum, spread.n) == (1, 6, 11, 11)
     assert (spread.lower_quartile, spread.upper_quartile) == (3.5, 8.5)
     assert spread.deciles == pytest.approx([2, 3, 4, 5, 6, 7, 8, 9, 10])
 
 
-def missing(found: Breakdown) -> dict[str, str]:
-    return {name: reason for name, reason in found.missing.items() if name in ("by_position", "by_context", "by_part")}
-
-
-def test_missing_breakdowns_have_a_reason() -> None:
-    without_source = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, acceptance_source=None), 1, 3)
-    assert missing(without_source) == dict.fromkeys(("by_position", "by_context", "by_part"), breakdown.NO_DRAFTS)
-    unplaced = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, step_accepted=None), 1, 3)
-    assert missing(unplaced) == dict.fromkeys(("by_position", "by_context", "by_part"), breakdown.NOT_LOCATED)
-    assert unplaced.placed_share == 0
-    uncounted = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, input_tokens=None), 1, 3)
-    assert missing(uncounted) == {"by_context": breakdown.NO_PROMPT_TOKENS, "by_part": breakdown.NO_REASONING}
-    assert uncounted.missing["by_turn"] == breakdown.NO_TURNS
-    assert uncounted.missing["by_length"] == breakdown.ONE_LENGTH
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({"acceptance_source": None}, dict.fromkeys(ALL_DIMENSIONS, breakdown.NO_DRAFTS)),
+        ({"step_accepted": None}, dict.fromkeys(ALL_DIMENSIONS, breakdown.NOT_LOCATED)),
+        ({"input_tokens": None}, {"by_context": breakdown.NO_PROMPT_TOKENS, "by_part": breakdown.NO_REASONING}),
+    ],
+)
+def test_missing_breakdowns_have_a_reason(edits: dict[str, Any], expected: dict[str, str]) -> None:
+    found = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, **edits), 1, 3).missing
+    assert {name: reason for name, reason in found.items() if name in ALL_DIMENSIONS} == expected
+    assert (found["by_turn"], found["by_length"]) == (breakdown.NO_TURNS, breakdown.ONE_LENGTH)
     assert breakdown_of_cell(tidy([]), 1, 3).missing["by_length"] == breakdown.NO_TOKENS
 
 
-def test_share_of_located_steps_is_reported() -> None:
-    placed = rows_of(3, 20, lambda _: GOOD)
-    rows = join_tables([placed, rows_of(1, 20, lambda _: GOOD, step_accepted=None)])
-    assert breakdown_of_cell(rows, 1, 3).placed_share == 0.75
-
-
-def test_steps_removed_by_a_check_are_in_no_slice() -> None:
-    rows = filled(rows_of(4, 20, lambda _: GOOD), steps=np.nan, acceptance_source=None)
-    found = breakdown_of_cell(rows, 1, 3)
+def test_steps_removed_by_a_check_are_in_no_slice_and_the_share_of_located_ones_is_reported() -> None:
+    rows = rows_of(4, 20, lambda _: GOOD)
+    found = breakdown_of_cell(filled(rows, steps=np.nan, acceptance_source=None), 1, 3)
     assert (found.by_position, found.placed_share, found.acceptance_by_request) == ([], None, None)
+    unplaced = rows_of(1, 20, lambda _: GOOD, step_accepted=None)
+    assert breakdown_of_cell(unplaced, 1, 3).placed_share == 0
+    assert breakdown_of_cell(join_tables([rows_of(3, 20, lambda _: GOOD), unplaced]), 1, 3).placed_share == 0.75
 
 
 @pytest.mark.runs
 def test_every_cell_has_its_breakdown_in_the_summary() -> None:
     summary = run_of_world(RecordedWorld(prompts=20, repeats=3))
     baseline, ngram = summary.cells
-    assert baseline.breakdown is not None
-    assert baseline.breakdown.by_position == []
-    assert baseline.breakdown.missing["by_position"] == breakdown.NO_DRAFTS
-    assert ngram.breakdown is not None
+    assert present(baseline.breakdown).by_position == []
+    assert present(baseline.breakdown).missing["by_position"] == breakdown.NO_DRAFTS
     (whole,) = {
-        sum(each.steps for each in dimension) for dimension in (ngram.breakdown.by_position, ngram.breakdown.by_context)
+        sum(each.steps for each in dimension)
+        for dimension in (present(ngram.breakdown).by_position, present(ngram.breakdown).by_context)
     }
     assert whole > 1000
     assert type(summary).from_json(summary.to_json()) == summary
+
+
+@pytest.mark.parametrize(("few", "method"), [(2, None), (5, "5 prompts")])
+def test_class_interval_uses_the_number_of_its_own_prompts(few: int, method: str | None) -> None:
+    long = rows_of(few, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")
+    rows = join_tables([rows_of(30, 60, lambda _: GOOD), long])
+    by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
+    assert by_label["64–127"].prompts == by_label["64–127"].figures[LENGTH].n == few
+    interval = by_label["64–127"].figures[LENGTH].interval
+    assert (interval is None) == (method is None)
+    assert interval is None or "5 prompts" in interval.method
+    assert by_label["1–15"].figures[LENGTH].interval is not None

@@ -59,7 +59,6 @@ class VirtualPool:
         self.used_bytes.append(tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes())
 
     async def run(self, _load: object, take: RecordsCallback) -> LoadResult:
-        """Pass on the records of a window."""
         before = tracemalloc.get_traced_memory()[0]
         records = [self._record(number) for number in range(REQUESTS)]
         self.window_bytes = tracemalloc.get_traced_memory()[0] - before
@@ -71,7 +70,6 @@ class VirtualPool:
         return LoadResult([WorkerDone(log, 0.1, 0.1, 0.1)], LoadTimeline([log], begin_ns, bounds))
 
     def _record(self, number: int) -> Record:
-        """Return one of the window's requests, which are spread over it."""
         simple = record()
         shift_ns = number * WINDOW_S * NS_PER_S // REQUESTS
         name = f"{self._repeat}-{number}"

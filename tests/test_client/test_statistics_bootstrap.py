@@ -1,4 +1,4 @@
-"""Bootstrap draws, their sums, and what is added to them, compared with direct computations and values by hand."""
+"""Bootstrap draws, their sums, what is added to them, and p-values, compared with direct computations and by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from specbench_client.analysis.statistics.bootstrap import (
     t_quantile,
     wider_interval,
 )
+from specbench_client.analysis.statistics.p_values import holm_rejections, interval_p_value
 from specbench_client.metrics.tidy_frame import Values
+from specbench_testing.present import present
 
 STRATA = np.repeat([0, 1, 2], [5, 6, 9])
 DRAWS = 50
@@ -39,7 +41,6 @@ ABBA = np.array([1.0, -1.0, -1.0, 1.0])
 
 
 def layout_of(*sizes: int, repeats: int = 1, weights: Values | None = None) -> ResamplingLayout:
-    """Return a layout of strata of these sizes."""
     return ResamplingLayout(np.repeat(np.arange(len(sizes)), sizes), repeats, sum(sizes), weights)
 
 
@@ -147,8 +148,7 @@ def test_a_layout_of_some_prompts_keeps_their_weights_and_the_repeats() -> None:
     some = whole.among(np.arange(15) > 4)
     assert some.stratum_of.tolist() == [0] * 10
     assert (some.repeats, some.prompts, some.turns, some.anytime) == (4, 10, whole.turns, True)
-    assert some.weight_of is not None
-    assert some.weight_of.tolist() == list(range(5, 15))
+    assert present(some.weight_of).tolist() == list(range(5, 15))
     assert whole.among(np.ones(15, np.bool_)).stratum_of.tolist() == whole.stratum_of.tolist()
     assert layout_of(5, 10).among(np.arange(15) > 4).weight_of is None
 
@@ -196,8 +196,7 @@ def test_an_effect_of_order_is_removed_and_costs_a_degree_of_freedom() -> None:
     assert runs_variance(values, ABBA) == 29 / 2
     assert order_note(ABBA) == ", without the drift between their two orders"
     half = 4.302653 * np.sqrt(29 / 2 / 4)
-    found = t_bounds(4.5, values, ABBA)
-    assert found is not None
+    found = present(t_bounds(4.5, values, ABBA))
     assert astuple(found) == pytest.approx((4.5 - half, 4.5 + half))
 
 
@@ -256,3 +255,42 @@ def test_the_wider_interval_is_chosen(
     prompts: IntervalBounds | None, runs: IntervalBounds | None, expected: ChosenInterval | None
 ) -> None:
     assert wider_interval(prompts, runs, CATEGORIES) == expected
+
+
+T = float(stats.t.ppf(0.975, 10))
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "expected"),
+    [
+        (2.0, 1.0, 9.0, 2 * stats.t.sf(2 * T, 10)),
+        (-2.0, -9.0, -1.0, 2 * stats.t.sf(2 * T, 10)),
+        (2.0, 0.0, 3.0, 0.05),
+        (-2.0, -3.0, 0.0, 0.05),
+        (0.5, -1.0, 1.0, 2 * stats.t.sf(T / 3, 10)),
+        (-0.5, -0.75, 0.25, 2 * stats.t.sf(T / 1.5, 10)),
+        (0.0, -1.0, 1.0, 1.0),
+        (0.0, 0.0, 0.0, 1.0),
+        (2.0, 2.0, 2.0, 0.0),
+        (-2.0, -2.0, -2.0, 0.0),
+    ],
+)
+def test_p_value_matches_the_side_of_the_interval_that_is_nearer_to_0(
+    value: float, low: float, high: float, expected: float
+) -> None:
+    assert interval_p_value(value, IntervalBounds(low, high), 10) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("p_values", "rejected"),
+    [
+        ([0.01, 0.04, 0.03, 0.005], [True, False, False, True]),  # 0.005 ≤ 0.0125, 0.01 ≤ 0.0167, 0.03 > 0.025
+        ([0.025, 0.05], [True, True]),
+        ([0.026, 0.05], [False, False]),
+        ([0.05, None], [True, False]),
+        ([None], [False]),
+        ([], []),
+    ],
+)
+def test_holm_rejects_the_smallest_until_one_is_too_large(p_values: list[float | None], rejected: list[bool]) -> None:
+    assert holm_rejections(p_values, 0.05) == rejected

@@ -37,6 +37,7 @@ from specbench_client.analysis.statistics.intervals import (
     value_and_interval,
 )
 from specbench_client.metrics.tidy_frame import Values
+from specbench_testing.present import present
 
 PROMPTS = 40
 ABBA = np.array([1.0, -1.0, -1.0, 1.0])
@@ -49,7 +50,6 @@ def t(freedom: float) -> float:
 
 
 def layout_of(*sizes: int, repeats: int = 1) -> ResamplingLayout:
-    """Return a layout of strata of these sizes."""
     return ResamplingLayout(np.repeat(np.arange(len(sizes)), sizes), repeats, sum(sizes))
 
 
@@ -120,13 +120,13 @@ def test_variances_of_prompts_and_repeats_are_added(runs: list[float], requests:
 
 def test_each_side_has_its_own_error_and_freedom_is_limited() -> None:
     layout, figure = layout_of(20, 20, repeats=4), figure_of([0.0] * 4, 0.0)
-    found = two_level_interval(figure, layout, IntervalBounds(1.9, 2.4))
-    assert found is not None
+    found = present(two_level_interval(figure, layout, IntervalBounds(1.9, 2.4)))
     assert astuple(found.bounds) == pytest.approx((1.9, 2.4))
     assert (found.freedom, found.runs_error) == pytest.approx((38, 0))
     assert "40 prompts within categories, bootstrap-t" in found.method
-    runs_only = interval_of_share(replace(figure_of([0.1, -0.1, 0.1, -0.1], 0.0), samples=np.full(9, 2.0)), layout)
-    assert runs_only is not None
+    runs_only = present(
+        interval_of_share(replace(figure_of([0.1, -0.1, 0.1, -0.1], 0.0), samples=np.full(9, 2.0)), layout)
+    )
     assert runs_only.freedom == pytest.approx(3)
     half = t(3) * np.sqrt(4 / 3 * 0.04)
     assert astuple(runs_only.bounds) == pytest.approx((2 - half, 2 + half))
@@ -134,11 +134,11 @@ def test_each_side_has_its_own_error_and_freedom_is_limited() -> None:
 
 def test_an_effect_of_the_order_of_arms_is_no_variance_between_runs() -> None:
     layout = replace(layout_of(PROMPTS, repeats=4), turns=ABBA)
-    found = interval_of_share(replace(figure_of([0.5, -0.5, -0.5, 0.5], 0.0), samples=np.full(9, 2.0)), layout)
-    assert found is not None
+    found = present(interval_of_share(replace(figure_of([0.5, -0.5, -0.5, 0.5], 0.0), samples=np.full(9, 2.0)), layout))
     assert found.bounds == IntervalBounds(2, 2)
-    drifting = interval_of_share(replace(figure_of([0.3, -0.4, -0.6, 0.7], 0.0), samples=np.full(9, 2.0)), layout)
-    assert drifting is not None
+    drifting = present(
+        interval_of_share(replace(figure_of([0.3, -0.4, -0.6, 0.7], 0.0), samples=np.full(9, 2.0)), layout)
+    )
     half = t(2) * np.sqrt(4 / 2 * 4 * (0.2**2 + 0.1**2 + 0.1**2 + 0.2**2) / 4)
     assert astuple(drifting.bounds) == pytest.approx((2 - half, 2 + half))
     assert drifting.freedom == pytest.approx(2)
@@ -171,8 +171,7 @@ def test_shares_have_no_t_interval_over_repeats() -> None:
     found, half = interval_of_share(figure, layout_of(PROMPTS, repeats=4)), t(39) * PROMPTS_ERROR
     assert found is not None
     assert astuple(found.bounds) == pytest.approx((2 - half, 2 + half))
-    two = interval_of_share(figure_of([0.1, -0.1], 0.0), layout_of(PROMPTS, repeats=2))
-    assert two is not None
+    two = present(interval_of_share(figure_of([0.1, -0.1], 0.0), layout_of(PROMPTS, repeats=2)))
     assert (two.bounds, two.runs_error) == (found.bounds, 0)
     assert interval_of_share(figure, layout_of(2, repeats=4)) is None
 
@@ -197,8 +196,7 @@ def test_repeats_with_their_own_prompts_have_the_t_interval_over_repeats(
     influence = np.where(np.arange(PROMPTS) % 4 == np.arange(4)[:, np.newaxis], 0.01, 0.0)
     influence[0, 1] += shared
     figure = ResampledFigure(2.0, 2 + np.linspace(-1, 1, 2001), influence, np.array(repeats))
-    found = two_level_interval(figure, replace(layout_of(PROMPTS, repeats=4), turns=turns))
-    assert found is not None
+    found = present(two_level_interval(figure, replace(layout_of(PROMPTS, repeats=4), turns=turns)))
     assert ("own prompts" in found.method) == own
     assert not own or (found.bounds, found.freedom) == (t_bounds(2.0, figure.repeats, turns), 2)
 
@@ -253,15 +251,13 @@ def test_the_bootstrap_t_interval_is_that_of_its_resamples_one_by_one(
             value = drawn[0].sum() / drawn[1].sum()
             quotients.append((value - ratio) / stratified_error(value, *drawn))
     low, high = np.percentile(quotients, [2.5, 97.5])
-    found = bootstrap_t_interval(over, under, layout, seed=4)
-    assert found is not None
+    found = present(bootstrap_t_interval(over, under, layout, seed=4))
     assert (found.low, found.high) == pytest.approx((ratio - high * error, ratio - low * error))
 
 
 def test_the_bootstrap_t_interval_extends_further_into_a_tail() -> None:
     values = np.random.default_rng(3).lognormal(0, 0.7, (1, 20))
-    found = bootstrap_t_interval(values, np.ones_like(values), layout_of(20), seed=1)
-    assert found is not None
+    found = present(bootstrap_t_interval(values, np.ones_like(values), layout_of(20), seed=1))
     assert found.high - values.mean() > 1.2 * (values.mean() - found.low)
 
 
@@ -287,11 +283,9 @@ def test_intervals_of_samples_repeats_and_half_widths() -> None:
     assert symmetric_interval(1, 3, "m", least=0) == FigureInterval(low=0, high=4, level=0.95, method="m")
     assert symmetric_interval(5, 3, "m", least=0).low == 2
     half = t(2) / np.sqrt(3)
-    whole = repeats_interval(9, np.array([8.0, 9.0, 10.0]))
-    assert whole is not None
+    whole = present(repeats_interval(9, np.array([8.0, 9.0, 10.0])))
     assert (whole.low, whole.high) == pytest.approx((9 - half, 9 + half))
-    near_0 = repeats_interval(2, np.array([1.0, 2.0, 3.0]))
-    assert near_0 is not None
+    near_0 = present(repeats_interval(2, np.array([1.0, 2.0, 3.0])))
     assert (near_0.low, near_0.method) == (0, "t over 3 repeats, unit: repeat")
     assert repeats_interval(2, np.array([1.0, 3.0])) is None
 

@@ -23,6 +23,7 @@ from specbench_client.analysis.statistics.log_ratio import (
 from specbench_client.analysis.statistics.p_values import interval_p_value
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.metrics.tidy_frame import Values
+from specbench_testing.present import present
 from specbench_testing.tables import table_of
 
 approx: Any = pytest.approx
@@ -65,24 +66,20 @@ def test_a_log_ratio_has_its_value_resamples_and_repeats(repeats: int, prompts: 
     inflation = np.sqrt(prompts / (prompts - 1)) if found.chosen else 1
     np.testing.assert_allclose(found.samples, found.value + (logs[:, 0] - logs[:, 1] - found.value) * inflation)
     assert (found.chosen is None) == (prompts == FEW)
-    inverse = inputs_of(a, b).log_ratio({"b": 1, "a": -1})
-    assert inverse is not None
+    inverse = present(inputs_of(a, b).log_ratio({"b": 1, "a": -1}))
     assert inverse.value == approx(-found.value)
-    plain = log_ratio(sums_of(a, b), [1, -1], seed=4)
-    assert plain is not None
+    plain = present(log_ratio(sums_of(a, b), [1, -1], seed=4))
     assert (plain.value, plain.chosen) == (found.value, found.chosen)
 
 
 def test_equal_prompts_leave_only_the_variation_of_runs() -> None:
     a = np.repeat(RUNS[:, np.newaxis], PROMPTS, axis=1)
-    found = inputs_of(a, np.ones_like(a)).log_ratio(SIGNS)
-    assert found is not None
-    assert found.chosen is not None
+    found = present(inputs_of(a, np.ones_like(a)).log_ratio(SIGNS))
     whole = found.value
     by_influence = (a.sum(axis=1) / a.sum() - 1 / 4).std(ddof=1) * np.sqrt(4)
     over_repeats = np.log(RUNS).std(ddof=1) / np.sqrt(4)
     half = stats.t.ppf(0.975, 3) * max(by_influence, over_repeats)
-    assert (found.chosen.bounds.low, found.chosen.bounds.high) == approx((whole - half, whole + half))
+    assert (present(found.chosen).bounds.low, present(found.chosen).bounds.high) == approx((whole - half, whole + half))
 
 
 def test_a_ratio_of_sums_has_the_influences_of_the_delta_method() -> None:
@@ -107,8 +104,7 @@ def test_sums_that_are_not_positive_have_no_logarithm() -> None:
 def test_a_run_that_may_stop_reports_the_mean_of_its_repeats() -> None:
     a, b = drawn(4)
     inputs = inputs_of(a, b)
-    found = replace(inputs, layout=replace(inputs.layout, anytime=True)).log_ratio(SIGNS)
-    assert found is not None
+    found = present(replace(inputs, layout=replace(inputs.layout, anytime=True)).log_ratio(SIGNS))
     assert found.value == approx(np.log(a.sum(axis=1) / b.sum(axis=1)).mean())
     assert found.p_value == anytime_p_value(found.runs)
     assert found.figure("d").definition == "d; geometric mean over repeats"

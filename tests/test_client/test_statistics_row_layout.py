@@ -14,6 +14,7 @@ from specbench_client.columns import MemoryColumnStore
 from specbench_client.metrics import rows as tidy_rows
 from specbench_client.metrics.rows import store_rows
 from specbench_client.metrics.tidy_frame import iter_tidy
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import frame_of, record
 from specbench_testing.tables import table_of
 
@@ -88,15 +89,15 @@ def test_selected_rows_have_their_own_repeats_and_prompts(
     assert whole.prompts_of(mask) == found.prompts == prompts
     assert (found.cell_of.tolist(), found.repeat_numbers.tolist(), found.repeats) == (cells, repeats, numbers)
     assert found.category_of.size == found.stratum_of.size == prompts
-    assert found.turns is not None
-    assert whole.turns is not None
-    assert (found.turns.tolist(), found.anytime) == (whole.turns[np.isin([3, 5, 9], repeats)].tolist(), True)
+    assert (present(found.turns).tolist(), found.anytime) == (
+        present(whole.turns)[np.isin([3, 5, 9], repeats)].tolist(),
+        True,
+    )
     assert layout().of_rows(mask).turns is None
 
 
 def test_servers_take_turns_by_the_number_of_the_repeat() -> None:
-    turns = replace(layout(), repeat_numbers=np.array([3.0, 4.0, 9.0])).taking_turns().turns
-    assert turns is not None
+    turns = present(replace(layout(), repeat_numbers=np.array([3.0, 4.0, 9.0])).taking_turns().turns)
     assert turns.tolist() == [-1, 1, -1]
 
 

@@ -10,6 +10,7 @@ from scipy import stats
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
 from specbench_client.analysis.statistics.trends import FittedLine, fit_line
 from specbench_client.metrics.tidy_frame import Values
+from specbench_testing.present import present
 
 TIMES = np.arange(12.0)
 LINE = 4 - 0.05 * TIMES
@@ -43,8 +44,7 @@ def test_slopes_are_averaged_over_all_coefficients(parts: Parts | None, freedom:
     part = np.zeros(12, np.intp) if parts is None else parts
     values = LINE + 2 * part + BUMPS
     slopes, errors, weights = direct_fits(values, TIMES, part, freedom)
-    found = fit_line(values, TIMES, level, parts)
-    assert found is not None
+    found = present(fit_line(values, TIMES, level, parts))
     assert (found.slope, found.freedom) == pytest.approx((float(weights @ slopes), freedom))
     for bound, tail in ((found.bounds.low, (1 - level) / 2), (found.bounds.high, (1 + level) / 2)):
         assert weights @ stats.t.cdf((bound - slopes) / errors, freedom) == pytest.approx(tail)
@@ -118,7 +118,6 @@ def test_intervals_of_slopes_contain_the_truth(coefficient: float, windows: int,
     times, part, held = np.arange(float(windows * parts)), np.repeat(np.arange(parts), windows), 0
     for seed in range(300):
         noise = [autocorrelated(coefficient, windows, parts * seed + each) for each in range(parts)]
-        line = fit_line(np.array([5, 1, 3])[part] - 0.1 * times + np.concatenate(noise), times, parts=part)
-        assert line is not None
+        line = present(fit_line(np.array([5, 1, 3])[part] - 0.1 * times + np.concatenate(noise), times, parts=part))
         held += line.bounds.low <= -0.1 <= line.bounds.high
     assert held / 300 >= least

@@ -18,6 +18,7 @@ from specbench_client.analysis.stepcost.observations import ObservedCell, observ
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.simulator.config import SimulatedStepCost as TrueCost
 from specbench_client.simulator.config import StepLoad
+from specbench_testing.present import present
 from specbench_testing.tables import filled
 from specbench_testing.virtual_engine import VirtualEngine
 
@@ -78,10 +79,8 @@ def test_costs_of_a_linear_engine_are_recovered_exactly() -> None:
     for term, truth in TRUTH.items():
         assert found.coefficients[term].value == pytest.approx(truth, rel=1e-6)
     assert found.coefficients[Coefficient.DRAFTING].value == pytest.approx(0, abs=1e-6)
-    assert found.held_out_error is not None
-    assert found.held_out_error.value == pytest.approx(0, abs=1e-6)
-    assert found.r_squared is not None
-    assert found.r_squared.value == pytest.approx(1)
+    assert present(found.held_out_error).value == pytest.approx(0, abs=1e-6)
+    assert present(found.r_squared).value == pytest.approx(1)
 
 
 @pytest.mark.draws
@@ -107,8 +106,7 @@ def test_simulators_costs_are_recovered_within_their_intervals() -> None:
         for tokens in (0, 1, 3, 5):
             for streams in (1, 8, 24):
                 place = ObservedCell(arm(tokens), workload, Level(concurrency=streams))
-                found = observe_cell(place, tidy([engine.records(streams, tokens)], "point"))
-                assert found is not None
+                found = present(observe_cell(place, tidy([engine.records(streams, tokens)], "point")))
                 seen.append((arm(tokens), found))
     (cost,) = step_costs(seen)
     truth = {
@@ -121,8 +119,7 @@ def test_simulators_costs_are_recovered_within_their_intervals() -> None:
     assert cost.fits
     for term, value in truth.items():
         figure = cost.coefficients[term]
-        assert figure.interval is not None
-        assert figure.interval.low <= value <= figure.interval.high, term
+        assert present(figure.interval).low <= value <= present(figure.interval).high, term
         assert figure.value == pytest.approx(value, rel=0.1), term
 
 
@@ -179,12 +176,11 @@ def test_costs_are_never_negative(times: list[float]) -> None:
 
 def test_drafter_family_covers_all_lengths_but_no_trees_or_schedules() -> None:
     assert drafter_family(arm(1)) == drafter_family(arm(5)) != drafter_family(arm(1, "other"))
-    assert drafter_family(arm(0)) is None
-    drafter = arm(3).drafter
-    assert drafter is not None
+    drafter = present(arm(3).drafter)
     tree = Arm(name="t", drafter=drafter.model_copy(update={"eagle_topk": 4}))
     scheduled = Drafter.model_validate({**drafter.to_dict(), "draftLengths": [{"batchSize": 8, "tokens": 3}]})
-    assert drafter_family(tree) is drafter_family(Arm(name="s", drafter=scheduled)) is None
+    others = (arm(0), tree, Arm(name="s", drafter=scheduled))
+    assert [drafter_family(each) for each in others] == [None] * 3
 
 
 def test_each_drafter_has_its_own_profile_that_includes_the_baseline() -> None:
@@ -200,13 +196,11 @@ def test_cell_without_reported_steps_is_not_an_observation() -> None:
     rows = tidy([VirtualEngine(requests_per_stream=8).records(2, 3)], "point")
     place = ObservedCell(arm(3), "w", Level(concurrency=2))
     assert observe_cell(place, rows) is not None
-    assert observe_cell(place, filled(rows, steps=np.nan)) is None
-    assert observe_cell(place, filled(rows, input_tokens=np.nan)) is None
-    assert observe_cell(place, rows.at(np.arange(3))) is None
+    lacking = (filled(rows, steps=np.nan), filled(rows, input_tokens=np.nan), rows.at(np.arange(3)))
+    assert [observe_cell(place, each) for each in lacking] == [None] * 3
 
 
 def test_single_stream_has_batch_size_1_and_no_prefill_in_its_steps() -> None:
     rows = tidy([VirtualEngine(requests_per_stream=20).records(1, 3)], "point")
-    found = observe_cell(ObservedCell(arm(3), "w", Level(concurrency=1)), rows)
-    assert found is not None
+    found = present(observe_cell(ObservedCell(arm(3), "w", Level(concurrency=1)), rows))
     assert (found.batch, found.prefill_tokens, found.draft_tokens) == (1.0, 0.0, 3.0)

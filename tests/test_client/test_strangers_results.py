@@ -1,4 +1,4 @@
-"""Results of strangers: nothing outside of the run is read, sizes are bounded, and errors name the file."""
+"""Files of strangers: nothing outside of the run is read, sizes and depths are bounded, and errors name the file."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 from specbench_api.outcome.layout import PLAN, SUMMARY, rows_key
 from specbench_api.outcome.termination import Exit
+from specbench_client.bounded_json import parse_json
 from specbench_client.cli import exit_code
 from specbench_client.errors import NotDurable
 from specbench_client.store import folder
@@ -25,7 +26,6 @@ from specbench_client.store.records import (
     PART_BYTES_MAX,
     PART_ROWS_MAX,
     PART_VALUES_MAX,
-    RECORD_SCHEMA,
     UnreadablePart,
     to_columns,
 )
@@ -39,7 +39,6 @@ Edit = Callable[[Any], None]
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root of a stored run with a summary."""
     results = tmp_path_factory.mktemp("stored") / "out"
     store_results(WORLD, results, "0190a000-0000-7000-8000-000000000000")
     assert exit_code(["report", str(results), "--output", "json"]) in (Exit.OK, Exit.UNTRUSTWORTHY)
@@ -49,7 +48,6 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(stored: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
     return Path(shutil.copytree(stored, tmp_path / "run"))
 
 
@@ -78,23 +76,6 @@ OUTSIDE = ["../../../../../../etc/passwd", "/etc/passwd", "points/../../x", "poi
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("key", OUTSIDE)
-def test_a_manifest_cannot_list_a_file_outside_of_its_run(
-    root: Path, key: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    edited(manifest(root), set_at("files", 0, "key", to=key))
-    assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
-    assert "manifest.json: it cannot be read: files.0.key: String should match pattern" in capsys.readouterr().err
-
-
-@pytest.mark.runs
-def test_a_manifest_cannot_list_a_file_of_another_point(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edited(manifest(root), set_at("files", 0, "key", to="points/other/records/part-a-00000.parquet"))
-    assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
-    assert "it lists points/other/records/part-a-00000.parquet, which is outside of points/" in capsys.readouterr().err
-
-
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("name", "path", "value"),
     [
@@ -119,11 +100,10 @@ def test_a_document_that_contradicts_itself_is_reported_as_damaged(
     root: Path, name: str, path: tuple[int | str, ...], value: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edited(root / name, set_at(*path, to=value))
-    for command in (["report"], ["analyze", "breakdown"], ["decide"]):
-        assert exit_code([*command, str(root)]) == Exit.RESULTS_NOT_STORED
-        error = capsys.readouterr().err
-        assert error.startswith(f"error: Damaged: {root / name}: ")
-        assert len(error) < 1000
+    assert exit_code(["report", str(root)]) == Exit.RESULTS_NOT_STORED
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: Damaged: {root / name}: ")
+    assert len(error) < 1000
 
 
 @pytest.mark.runs
@@ -238,13 +218,13 @@ def rows_with_one_text() -> bytes:
 def test_a_signed_bomb_is_reported_with_its_file(root: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The author of a manifest can state any digest, so a digest does not make a file safe."""
     file = manifest(root)
-    point, compaction = file.parent.name, file.with_name("compacted.json")
+    compaction = file.with_name("compacted.json")
     if kind == "part":
         compaction.unlink()
     listing = compaction if kind == "compacted" else file
     document = json.loads(listing.read_text())
     if kind == "rows":
-        document["files"].insert(0, {**document["files"][0], "key": rows_key(point, "a", 0)})
+        document["files"].insert(0, {**document["files"][0], "key": rows_key(file.parent.name, "a", 0)})
     listed = document["files"][0]
     data = rows_with_one_text() if kind == "rows" else one_text_in_every_row()
     (root / listed["key"]).parent.mkdir(parents=True, exist_ok=True)
@@ -255,6 +235,46 @@ def test_a_signed_bomb_is_reported_with_its_file(root: Path, kind: str, capsys: 
     assert f"{listed['key']}: its texts have" in capsys.readouterr().err
 
 
-def test_the_limits_are_far_above_what_is_written() -> None:
-    assert PART_ROWS_MAX >= 10 * 2000
-    assert len(RECORD_SCHEMA) < 100
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        *((key, "manifest.json: it cannot be read: files.0.key: String should match pattern") for key in OUTSIDE),
+        ("points/other/records/part-a-00000.parquet", "which is outside of points/"),
+    ],
+)
+def test_a_manifest_cannot_list_a_file_outside_of_its_point(
+    root: Path, key: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(manifest(root), set_at("files", 0, "key", to=key))
+    assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
+    assert message in capsys.readouterr().err
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP, '{"a":' * 50_000, DEEP.encode(), "9" * 5000], ids=["lists", "mappings", "bytes", "digits"]
+)
+def test_json_with_too_much_nesting_or_too_many_digits_is_a_decode_error(text: str | bytes) -> None:
+    with pytest.raises(json.JSONDecodeError):
+        parse_json(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("log.jsonl", ["analyze", "drift", "FILE", "FILE"]),
+        ("prompts.jsonl", ["dataset", "inspect", "FILE"]),
+    ],
+)
+def test_a_command_rejects_deeply_nested_json_with_the_file(
+    name: str, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.write_text(DEEP)
+    assert exit_code([str(file) if word == "FILE" else word for word in command]) == Exit.BAD_INPUT
+    error = capsys.readouterr().err
+    assert str(file) in error
+    assert len(error) < 1000

@@ -1,7 +1,8 @@
-"""Checks on answers: cut by the engine's own limit, identical for most prompts, or with excess token counts."""
+"""Checks on answers: cut, identical or repeated ones, token counts, temperature, and drafters that remember."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.plan.plan import Point
-from specbench_testing.corrupted_records import WORLD, check_names, findings_of, replace_columns
+from specbench_testing.corrupted_records import WORLD, check_names, combine, findings_of, replace_columns
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
 
 pytestmark = pytest.mark.runs
@@ -34,21 +35,6 @@ def test_answers_cut_by_the_engines_own_limit_are_found_without_a_baseline(arm: 
     findings = findings_of(end_early(1.0, tokens=78), arm)
     assert check_names(findings) == [("PrematureLengthStop", INVALID)]
     assert "80 were allowed" in findings[0].message
-
-
-def test_answers_of_the_requested_length_are_not_reported() -> None:
-    assert (
-        findings_of(replace_columns(finish_reason=lambda _, row: "length" if row["output_tokens"] >= 79 else "stop"))
-        == []
-    )
-    assert findings_of(replace_columns(finish_reason=None)) == []
-
-
-def test_limit_of_a_prompt_of_its_own_is_not_the_engines() -> None:
-    own = replace_columns(finish_reason="length", max_tokens=lambda _, row: row["output_tokens"])
-    assert findings_of(own) == []
-    shorter = replace_columns(finish_reason="length", max_tokens=lambda _, row: row["output_tokens"] + 2)
-    assert check_names(findings_of(shorter)) == [("PrematureLengthStop", INVALID)]
 
 
 def test_one_long_prompt_among_hundreds_is_info() -> None:
@@ -93,24 +79,32 @@ def equal_texts(share: float) -> Corruptions:
     )
 
 
+def test_limits_that_are_not_the_engines_own_are_not_reported() -> None:
+    requested = replace_columns(finish_reason=lambda _, row: "length" if row["output_tokens"] >= 79 else "stop")
+    own = replace_columns(finish_reason="length", max_tokens=lambda _, row: row["output_tokens"])
+    unknown = replace_columns(finish_reason=None)
+    assert [findings_of(each) for each in (requested, own, unknown)] == [[], [], []]
+    shorter = replace_columns(finish_reason="length", max_tokens=lambda _, row: row["output_tokens"] + 2)
+    assert check_names(findings_of(shorter)) == [("PrematureLengthStop", INVALID)]
+
+
 @pytest.mark.parametrize(
-    ("share", "expected"), [(1.0, [("IdenticalAnswers", WARNING)]), (0.7, [("IdenticalAnswers", WARNING)]), (0.4, [])]
+    ("share", "world", "expected"),
+    [
+        (1.0, WORLD, [("IdenticalAnswers", WARNING)]),
+        (0.7, WORLD, [("IdenticalAnswers", WARNING)]),
+        (0.4, WORLD, []),
+        (1.0, SyntheticRun(prompts=9, concurrency=(1,), repeats=1), []),
+        (1.0, SyntheticRun(prompts=40, concurrency=(3,), repeats=1, tokens=(2, 4)), [("IdenticalAnswers", INFO)]),
+    ],
+    ids=["all", "most", "some", "few prompts", "labels"],
 )
-def test_one_text_for_most_prompts_is_a_warning(share: float, expected: list[tuple[str, Severity]]) -> None:
+def test_one_text_for_most_prompts_is_a_warning(
+    share: float, world: SyntheticRun, expected: list[tuple[str, Severity]]
+) -> None:
     for arm in ("none", "ngram"):
-        assert check_names(findings_of(equal_texts(share), arm)) == expected
-
-
-def test_same_label_for_most_prompts_is_info() -> None:
-    labels = SyntheticRun(prompts=40, concurrency=(3,), repeats=1, tokens=(2, 4))
-    assert [
-        each for each in check_names(findings_of(equal_texts(1.0), world=labels)) if each[0] == "IdenticalAnswers"
-    ] == [("IdenticalAnswers", INFO)]
-
-
-def test_few_prompts_with_one_answer_are_not_reported() -> None:
-    few = SyntheticRun(prompts=9, concurrency=(1,), repeats=1)
-    assert findings_of(equal_texts(1.0), world=few) == []
+        found = check_names(findings_of(equal_texts(share), arm, world))
+        assert [each for each in found if each[0] != "TokenCountMismatch"] == expected
 
 
 def with_texts(*, counted_more: float = 0.0, spread: float = 0.03) -> Corruptions:
@@ -136,10 +130,6 @@ def with_texts(*, counted_more: float = 0.0, spread: float = 0.03) -> Corruption
 SAMPLED = SyntheticRun(prompts=24, categories=ONE, temperature=0.8)
 
 
-def check_names_of(corruptions: Corruptions, world: SyntheticRun = SAMPLED) -> list[str]:
-    return [finding.check for finding in run_of_world(world, corruptions).findings]
-
-
 def test_excess_token_count_of_one_arm_changes_bytes_per_token() -> None:
     findings = run_of_world(SAMPLED, with_texts(counted_more=0.15)).findings
     assert check_names(findings) == [("BytesPerTokenDiffer", WARNING)]
@@ -147,22 +137,145 @@ def test_excess_token_count_of_one_arm_changes_bytes_per_token() -> None:
 
 
 @pytest.mark.draws
-def test_random_variation_of_bytes_per_token_is_not_reported() -> None:
-    assert check_names_of(with_texts()) == []
-    assert check_names_of(with_texts(counted_more=0.05)) == []
-    assert check_names_of(with_texts(spread=1.0)) == [], "a tenth is within the variation of such texts"
+@pytest.mark.parametrize(
+    ("corruptions", "world"),
+    [
+        (with_texts(), SAMPLED),
+        (with_texts(counted_more=0.05), SAMPLED),
+        (with_texts(spread=1.0), SAMPLED),
+        (combine(with_texts(counted_more=0.15), replace_columns(output_text=None)), SAMPLED),
+        (with_texts(counted_more=0.15), SyntheticRun(prompts=24, categories=ONE)),
+    ],
+    ids=["honest", "a little more", "a tenth of varied texts", "no texts", "greedy"],
+)
+def test_bytes_per_token_that_vary_or_are_unknown_are_not_reported(
+    corruptions: Corruptions, world: SyntheticRun
+) -> None:
+    assert "BytesPerTokenDiffer" not in dict(check_names(run_of_world(world, corruptions).findings))
 
 
-def test_bytes_per_token_need_texts_and_a_temperature_above_0() -> None:
-    counted_records = with_texts(counted_more=0.15).records
-    assert (
-        check_names_of(
-            Corruptions(
-                records=lambda *given: counted_records(*given).assign(output_text=None), counters=lambda *_: None
-            )
-        )
-        == []
-    )
-    assert "BytesPerTokenDiffer" not in check_names_of(
-        with_texts(counted_more=0.15), SyntheticRun(prompts=24, categories=ONE)
-    )
+GREEDY = SyntheticRun(prompts=24, categories=ONE)
+
+
+def findings_of_check(name: str, world: SyntheticRun, corruptions: Corruptions) -> list[Finding]:
+    return [finding for finding in run_of_world(world, corruptions).findings if finding.check == name]
+
+
+def texts(make: Callable[[Point, Any], str]) -> Corruptions:
+    """Set every answer's hash to the result of `make`."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(output_sha256=[sha(make(point, row)) for _, row in frame.iterrows()])
+
+    return Corruptions(records=edit)
+
+
+def own_text(point: Point, row: Any) -> str:
+    return f"{point.arm}-{point.repeat}-{row['prompt_id']}"
+
+
+def common_text(_: Point, row: Any) -> str:
+    return str(row["prompt_id"])
+
+
+@pytest.mark.parametrize(
+    ("world", "make", "words"),
+    [(GREEDY, own_text, "they were sampled"), (SAMPLED, common_text, "temperature 0.8 with another seed")],
+    ids=["greedy", "sampled"],
+)
+def test_answers_of_another_temperature_are_found(
+    world: SyntheticRun, make: Callable[[Point, Any], str], words: str
+) -> None:
+    seen = findings_of_check("TemperatureNotApplied", world, texts(make))
+    assert {finding.arm for finding in seen} == {"none", "ngram"}
+    assert all((finding.severity, finding.value) == (WARNING, 1.0) for finding in seen)
+    assert words in seen[0].message
+
+
+@pytest.mark.parametrize(
+    ("world", "make"),
+    [
+        (GREEDY, common_text),
+        (SAMPLED, own_text),
+        (SyntheticRun(prompts=24, categories=ONE, tokens=(4, 20)), own_text),
+        (SyntheticRun(prompts=24, categories=ONE, tokens=(200, 300)), own_text),
+        (SyntheticRun(prompts=6, categories=ONE), own_text),
+        (SyntheticRun(prompts=24, categories=ONE, repeats=1), own_text),
+        (SyntheticRun(prompts=24, categories=ONE, temperature=0.2), common_text),
+    ],
+    ids=["greedy", "sampled", "short answers", "long answers", "few prompts", "one repeat", "low temperature"],
+)
+def test_answers_with_the_requested_temperature_are_not_reported(
+    world: SyntheticRun, make: Callable[[Point, Any], str]
+) -> None:
+    assert findings_of_check("TemperatureNotApplied", world, texts(make)) == []
+
+
+def pairwise(share: float) -> Callable[[int, Any], str]:
+    """Return an edit that gives this share of the 24 prompts another prompt's answer."""
+    return lambda _, row: sha(f"{max(int(str(row['prompt_id'])[1:]), int(share * 24))}")
+
+
+def test_duplicate_prompts_are_a_warning() -> None:
+    seen = findings_of(replace_columns(output_sha256=pairwise(0.4), output_tokens=60, output_tokens_client=60))
+    assert ("DuplicatePrompts", WARNING) in check_names(seen)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"output_sha256": pairwise(0.1)},
+        {"output_sha256": pairwise(0.4), "output_tokens": 10, "output_tokens_client": 10},
+        {"output_sha256": pairwise(0.4), "input_tokens": lambda index, _: 100 + index},
+        {"output_sha256": None},
+    ],
+    ids=["a few", "labels", "different prompt lengths", "no texts"],
+)
+def test_few_equal_answers_labels_and_other_lengths_are_not_duplicates(changes: dict[str, Any]) -> None:
+    assert "DuplicatePrompts" not in {finding.check for finding in findings_of(replace_columns(**changes))}
+
+
+def remember_answers(arm: str, share: float) -> Corruptions:
+    """Make this arm need fewer steps for the same answers at concurrency 2 and above."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        if point.arm != arm or point.level.concurrency == 1:
+            return frame
+        return frame.assign(steps=(frame["steps"] * (1 - share)).astype(int), step_accepted=None)
+
+    return Corruptions(records=edit, counters=lambda _, __: None)
+
+
+LOADS = SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2))
+SOAK = SyntheticRun(
+    prompts=24,
+    categories=ONE,
+    edits={"spec.load": {"concurrency": [1], "order": "Soak", "durationSeconds": 60, "repeats": 8}},
+)
+
+
+def easier_later(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    steps = frame["steps"] * (0.5 if point.repeat else 1)
+    return frame.assign(steps=steps.astype(int), step_accepted=None)
+
+
+def test_acceptance_length_that_rises_within_a_launch_is_reported_once() -> None:
+    (seen,) = findings_of_check("DrafterCarryover", LOADS, remember_answers("ngram", 0.5))
+    assert (seen.severity, seen.arm, seen.workload, seen.threshold) == (WARNING, "ngram", "chat", 0.15)
+    assert seen.value is not None
+    assert 0.9 < seen.value < 1.2
+    assert "at 2, repeat 0" in seen.message
+
+
+@pytest.mark.parametrize(
+    ("world", "corruptions"),
+    [
+        (LOADS, remember_answers("ngram", 0.1)),
+        (SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2), temperature=0.8), remember_answers("ngram", 0.5)),
+        (SyntheticRun(prompts=24, categories=ONE, concurrency=(2,)), remember_answers("ngram", 0.5)),
+        (SOAK, Corruptions(records=easier_later, counters=lambda _, __: None)),
+    ],
+    ids=["a little", "sampled", "one load a launch", "windows with other prompts"],
+)
+def test_no_rise_within_a_launch_gives_no_carryover(world: SyntheticRun, corruptions: Corruptions) -> None:
+    assert findings_of_check("DrafterCarryover", world, corruptions) == []

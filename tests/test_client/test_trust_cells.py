@@ -11,7 +11,7 @@ import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.plan.plan import Point
-from specbench_testing.corrupted_records import close_gaps
+from specbench_testing.corrupted_records import close_gaps, combine
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
 
 pytestmark = pytest.mark.runs
@@ -63,77 +63,10 @@ def diverge(share: float, *, arms: tuple[str, ...] = ("ngram",), later_repeats_o
     return Corruptions(records=edit)
 
 
-def test_truncated_answers_are_found() -> None:
-    findings = found(truncate_answers(0.5))
-    assert names(findings) == [("OutputLengthsDiffer", INVALID), ("ShortAnswers", INFO)]
-    assert (findings[0].arm, findings[0].load, findings[0].point) == ("ngram", "1", None)
-    assert "24 of 24 prompts have an answer more than 10% shorter" in findings[0].message
-
-
 def test_truncation_invalidates_every_point_of_its_cell() -> None:
     summary = run_of_world(WORLD, truncate_answers(0.5))
     assert summary.points_invalid == 3
     assert "not comparable" in summary.headline
-
-
-def test_truncation_of_every_third_answer_is_found() -> None:
-    assert names(found(truncate_answers(0.5, every=3))) == [("OutputLengthsDiffer", INVALID)]
-
-
-def test_few_prompts_are_enough_if_all_of_them_agree() -> None:
-    assert ("OutputLengthsDiffer", INVALID) in names(
-        found(truncate_answers(0.5), SyntheticRun(prompts=5, categories=ONE))
-    )
-
-
-def test_truncated_baseline_is_found() -> None:
-    findings = found(truncate_answers(0.5, arm="none"))
-    assert names(findings) == [("OutputLengthsDiffer", INVALID), ("ShortAnswers", INFO)]
-    assert "the baseline's are cut" in findings[0].message
-
-
-def test_lengths_that_differ_in_both_directions_are_not_reported() -> None:
-    arm, baseline = truncate_answers(0.5, arm="ngram", every=2), truncate_answers(0.5, arm="none", every=3)
-
-    def both(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        odd = [int(str(prompt)[1:]) % 2 for prompt in frame["prompt_id"]]
-        corruption = arm if point.arm == "ngram" else baseline
-        return corruption.records(point, frame) if any(odd) else frame
-
-    corruptions = Corruptions(records=both, counters=lambda *_: None)
-    assert "OutputLengthsDiffer" not in {finding.check for finding in found(corruptions)}
-
-
-@pytest.mark.parametrize("corruptions", [truncate_answers(0.5), diverge(1.0, later_repeats_only=True)])
-def test_sampled_answers_are_not_compared(corruptions: Corruptions) -> None:
-    assert found(corruptions, SyntheticRun(prompts=24, categories=ONE, tokens=(100, 160), temperature=0.8)) == []
-
-
-def test_diverging_greedy_answers_are_found() -> None:
-    findings = found(diverge(1.0))
-    assert names(findings) == [("GreedyDivergence", WARNING)]
-    assert "100% of the greedy answers differ" in findings[0].message
-    assert findings[0].value == 1.0
-
-
-def test_small_divergence_is_info_and_none_is_not_reported() -> None:
-    assert names(found(diverge(0.1))) == [("GreedyDivergence", INFO)]
-    assert found(diverge(0.0)) == []
-
-
-def test_divergence_is_compared_with_the_baselines_own() -> None:
-    all_arms = diverge(0.5, arms=("ngram", "none"), later_repeats_only=True)
-    assert names(found(all_arms)) == []
-
-
-def test_divergence_without_repeats_has_no_control() -> None:
-    findings = [each for each in found(diverge(1.0), SyntheticRun(prompts=24, categories=ONE, repeats=1)) if each.arm]
-    assert names(findings) == [("GreedyDivergence", WARNING)]
-    assert "none, because it was measured once" in findings[0].message
-
-
-def test_texts_that_were_not_stored_are_not_compared() -> None:
-    assert found(Corruptions(records=lambda _, frame: frame.assign(output_sha256=None))) == []
 
 
 def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
@@ -155,16 +88,6 @@ def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
     assert found(Corruptions(), world) == []
     sampled = found(Corruptions(records=shaky), replace(world, temperature=0.8))
     assert names(sampled) == [("NoisyBaseline", INFO)], "sampled repeats differ in their texts on both sides"
-
-
-def test_unpaired_requests_are_info() -> None:
-    def fewer(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame[~frame["prompt_id"].isin([f"p{index}" for index in range(6)])] if point.arm == "none" else frame
-
-    assert names(found(Corruptions(records=fewer, counters=lambda *_: None), WORLD)) == [
-        ("TooFewPrompts", INFO),
-        ("UnpairedRequests", INFO),
-    ]
 
 
 def test_comparison_without_any_pair_is_a_warning() -> None:
@@ -193,10 +116,6 @@ def test_extra_token_for_the_same_text_is_found_if_it_changes_the_speedup() -> N
     assert "exactly the text" in findings[0].message
 
 
-def test_extra_token_with_a_small_effect_is_not_reported() -> None:
-    assert found(count_extra_tokens(1), SyntheticRun(categories=ONE, tokens=(400, 500))) == []
-
-
 SERVED = replace(WORLD, edits={"spec.promptCache": "AsServed"})
 RUNNING = {
     "spec.engine": {"kind": "external", "dialect": "vllm", "endpoints": [{"name": "none", "url": "http://a:1"}]},
@@ -212,10 +131,6 @@ def cache_from_repeat(first: int, share: float = 0.8) -> Corruptions:
         return rows.assign(cached_tokens=cached)
 
     return Corruptions(records=edit)
-
-
-def test_a_cache_that_is_emptied_before_each_point_has_seen_no_prompt_twice() -> None:
-    assert "PromptsSentAgain" not in dict(names(found(cache_from_repeat(0), SERVED)))
 
 
 @pytest.mark.parametrize("world", [SERVED, replace(WORLD, edits=RUNNING, repeats=1)])
@@ -243,3 +158,66 @@ def test_prompts_that_a_running_server_gets_again_in_later_repeats_are_a_warning
     assert [(each.severity, each.arm) for each in again] == [(WARNING, "none")]
     assert again[0].value == pytest.approx(0.8 * 2 / 3, abs=0.02), "two of three repeats"
     assert "PromptsSentAgain" not in dict(names(found(cache_from_repeat(3), world)))
+
+
+SAMPLED = SyntheticRun(prompts=24, categories=ONE, tokens=(100, 160), temperature=0.8)
+
+
+ONCE = SyntheticRun(prompts=24, categories=ONE, repeats=1)
+
+
+def truncate_both_ways() -> Corruptions:
+    """Truncate every second answer of the arm, and every third one of the baseline."""
+    arm, baseline = truncate_answers(0.5, arm="ngram", every=2), truncate_answers(0.5, arm="none", every=3)
+    return combine(arm, baseline)
+
+
+def fewer_baseline_prompts(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[~frame["prompt_id"].isin([f"p{index}" for index in range(6)])] if point.arm == "none" else frame
+
+
+CASES: dict[str, tuple[Corruptions, SyntheticRun, list[tuple[str, Severity]]]] = {
+    "half of each answer": (truncate_answers(0.5), WORLD, [("OutputLengthsDiffer", INVALID), ("ShortAnswers", INFO)]),
+    "half of every third answer": (truncate_answers(0.5, every=3), WORLD, [("OutputLengthsDiffer", INVALID)]),
+    "half of the baseline's answers": (
+        truncate_answers(0.5, arm="none"),
+        WORLD,
+        [("OutputLengthsDiffer", INVALID), ("ShortAnswers", INFO)],
+    ),
+    "few prompts that agree": (
+        truncate_answers(0.5),
+        SyntheticRun(prompts=5, categories=ONE),
+        [("OutputLengthsDiffer", INVALID), ("TooFewPrompts", INFO), ("ShortAnswers", INFO)],
+    ),
+    "lengths that differ both ways": (truncate_both_ways(), WORLD, [("ShortAnswers", INFO)]),
+    "sampled lengths": (truncate_answers(0.5), SAMPLED, []),
+    "sampled texts": (diverge(1.0, later_repeats_only=True), SAMPLED, []),
+    "other texts": (diverge(1.0), WORLD, [("GreedyDivergence", WARNING)]),
+    "some other texts": (diverge(0.1), WORLD, [("GreedyDivergence", INFO)]),
+    "the same texts": (diverge(0.0), WORLD, []),
+    "the baseline's own divergence": (diverge(0.5, arms=("ngram", "none"), later_repeats_only=True), WORLD, []),
+    "other texts, measured once": (diverge(1.0), ONCE, [("GreedyDivergence", WARNING), ("TooFewRepeats", WARNING)]),
+    "no texts": (Corruptions(records=lambda _, frame: frame.assign(output_sha256=None)), WORLD, []),
+    "unpaired requests": (
+        Corruptions(records=fewer_baseline_prompts, counters=lambda *_: None),
+        WORLD,
+        [("TooFewPrompts", INFO), ("UnpairedRequests", INFO)],
+    ),
+    "an extra token of long answers": (count_extra_tokens(1), SyntheticRun(categories=ONE, tokens=(400, 500)), []),
+    "a cache that is emptied before each point": (cache_from_repeat(0), SERVED, []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_checks_of_a_cell(case: str) -> None:
+    corruptions, world, expected = CASES[case]
+    assert sorted(names(found(corruptions, world))) == sorted(expected)
+
+
+def test_messages_contain_share_and_side() -> None:
+    finding = found(truncate_answers(0.5))[0]
+    assert (finding.arm, finding.load, finding.point) == ("ngram", "1", None)
+    assert "24 of 24 prompts have an answer more than 10% shorter" in finding.message
+    assert "the baseline's are cut" in found(truncate_answers(0.5, arm="none"))[0].message
+    (finding,) = found(diverge(1.0))
+    assert (finding.value, "100% of the greedy answers differ" in finding.message) == (1.0, True)

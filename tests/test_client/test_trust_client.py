@@ -12,9 +12,18 @@ import pytest
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import ClientHealth
 from specbench_api.plan.plan import Point
-from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
+from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
-from specbench_testing.corrupted_records import OPEN, WORLD, check_names, findings_of, replace_columns, replace_watch
+from specbench_testing.corrupted_records import (
+    OPEN,
+    WORLD,
+    check_names,
+    combine,
+    findings_of,
+    replace_columns,
+    replace_watch,
+    undeclared_drafter,
+)
 from specbench_testing.synthetic_records import NS_PER_MS, ONE, Corruptions, SyntheticRun
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
@@ -177,11 +186,6 @@ def test_imported_requests_without_connect_times_are_not_judged() -> None:
     assert saturation(replace_columns(connect_ns=None), CLOSED_LOOP) == []
 
 
-def test_largest_lag_is_named_beside_the_percentile() -> None:
-    (message,) = saturation(replace_watch(loop_lag_p99_ms=400.0, loop_lag_max_ms=2000.0), WORLD)
-    assert "400.00 ms late at the 99th percentile of the time, at the longest 2,000.00 ms;" in message
-
-
 def coalesced(share: float, group_size: int = 2) -> Corruptions:
     """Give every group of `group_size` neighbouring chunks the last one's time, in this share of the answers."""
 
@@ -195,37 +199,6 @@ def coalesced(share: float, group_size: int = 2) -> Corruptions:
         )
 
     return replace_columns(chunk_ns=stamps)
-
-
-@pytest.mark.parametrize(
-    ("share", "expected"), [(0.0, []), (0.2, [("ChunksCoalesced", WARNING)]), (0.8, [("ChunksCoalesced", INVALID)])]
-)
-def test_coalesced_chunks_are_found(share: float, expected: list[tuple[str, Severity]]) -> None:
-    assert check_names(findings_of(coalesced(share), arm="none")) == expected
-
-
-def test_few_coalesced_chunks_are_not_reported() -> None:
-    once = replace_columns(chunk_ns=lambda _, row: [row["chunk_ns"][1], *row["chunk_ns"][1:]])
-    assert findings_of(once, arm="none") == []
-
-
-def test_chunks_of_one_step_may_arrive_together() -> None:
-    """llama.cpp streams one chunk per token; those of one step leave the engine together."""
-
-    def by_token(_: int, row: Any) -> list[int]:
-        return [ns for ns, count in zip(row["chunk_ns"], row["chunk_tokens"], strict=True) for _ in range(count)]
-
-    split = replace_columns(chunk_ns=by_token, chunk_tokens=lambda _, row: [1] * sum(row["chunk_tokens"]))
-    without_tokens = replace_columns(chunk_ns=by_token, chunk_tokens=None)
-    assert findings_of(split) == []
-    assert findings_of(without_tokens) == []
-
-
-def test_coalesced_steps_are_found_for_any_number_of_tokens_per_step() -> None:
-    assert check_names(findings_of(coalesced(1.0, group_size=4))) == [("ChunksCoalesced", INVALID)]
-    coalesced_records = coalesced(1.0, group_size=4).records
-    corruptions = Corruptions(records=lambda point, frame: coalesced_records(point, frame).assign(chunk_tokens=None))
-    assert check_names(findings_of(corruptions)) == [("ChunksCoalesced", INVALID)]
 
 
 def in_one_piece(share: float, apart_ns: int = 0) -> Corruptions:
@@ -248,18 +221,21 @@ def test_answers_that_arrive_in_one_piece_are_found(arm: str, apart_ns: int) -> 
     assert findings_of(in_one_piece(1.0, 10_000_000), arm) == [], "chunks one step apart are not coalesced"
 
 
-def test_message_names_the_probable_cause_from_the_clients_lag() -> None:
-    def message(lag_ms: float | None) -> str:
-        seen = replace_watch(loop_lag_p99_ms=lag_ms).watch
-        corruptions = Corruptions(records=in_one_piece(0.3).records, watch=seen)
-        return next(each.message for each in findings_of(corruptions, "none") if each.check == "ChunksCoalesced")
-
-    patient = message(0.4)
-    assert "a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it" in patient
-    assert "(its event loop was 0.40 ms late" in patient
-    assert "and half an answer takes " in message(0.4), "the lag is compared with the duration of the coalesced part"
-    assert "the client itself was late (its event loop was 900.00 ms" in message(900.0)
-    assert message(None).endswith("the client read late, or the engine or a proxy holds chunks back")
+@pytest.mark.parametrize(
+    ("lag_ms", "words"),
+    [
+        (
+            0.4,
+            "a proxy holds chunks back, or lacks CPU; the client was not late",
+        ),
+        (900.0, "the client itself was late (its event loop was 900.00 ms"),
+        (None, "the client read late, or the engine or a proxy holds chunks back"),
+    ],
+)
+def test_message_names_the_probable_cause_from_the_clients_lag(lag_ms: float | None, words: str) -> None:
+    corruptions = replace(in_one_piece(0.3), watch=replace_watch(loop_lag_p99_ms=lag_ms).watch)
+    (message,) = (each.message for each in findings_of(corruptions, "none") if each.check == "ChunksCoalesced")
+    assert words in message
 
 
 def test_message_blames_a_client_that_sent_late() -> None:
@@ -269,27 +245,9 @@ def test_message_blames_a_client_that_sent_late() -> None:
     assert "the client itself was late (its event loop was 0.40 ms late at the 99th percentile of the time)" in message
 
 
-def test_half_of_a_short_answer_may_be_one_step() -> None:
-    """Eight chunks, one per token; one step emitted four of them."""
-    short = SyntheticRun(prompts=24, concurrency=(1,), repeats=1, tokens=(8, 8), alpha={"ngram": 1.0}, alpha_spread=0.0)
-
-    def by_token(_: int, row: Any) -> list[int]:
-        return [ns for ns, count in zip(row["chunk_ns"], row["chunk_tokens"], strict=True) for _ in range(count)]
-
-    split = replace_columns(chunk_ns=by_token, chunk_tokens=lambda _, row: [1] * sum(row["chunk_tokens"]))
-    assert findings_of(split, world=short) == []
-
-
 def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
     """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
-    engine = Engine(
-        kind=EngineKind.EXTERNAL,
-        endpoints=[Endpoint(name="endpoint", url="http://127.0.0.1:1")],
-        dialect=DialectName.OPENAI,
-    )
-    arm = WORLD.plan.arm("ngram").model_copy(update={"drafter": None})
-    plan = WORLD.plan.model_copy(update={"engine": engine, "arms": [WORLD.plan.arm("none"), arm]})
-    point = next(each for each in plan.points if each.arm == "ngram")
+    plan, point = undeclared_drafter(WORLD, DialectName.OPENAI)
     return check_names(summarise_point(plan, point, [frame], ClientHealth(), None, simulated=False).findings)
 
 
@@ -308,21 +266,70 @@ def merge_four_chunks(_: int, row: Any) -> list[int]:
     return [sum(row["chunk_tokens"][at : at + 4]) for at in range(0, len(row["chunk_tokens"]), 4)]
 
 
-@pytest.mark.parametrize("arm", ["none", "ngram"])
-def test_merged_chunks_are_found(arm: str) -> None:
-    corruptions = replace_columns(
-        chunk_tokens=merge_four_chunks, chunk_ns=lambda _, row: row["chunk_ns"][3::4] or row["chunk_ns"][-1:]
-    )
-    assert check_names(findings_of(corruptions, arm=arm)) == [("MultiStepChunks", WARNING)]
+BY_TOKEN = replace_columns(
+    chunk_ns=lambda _, row: [
+        ns for ns, count in zip(row["chunk_ns"], row["chunk_tokens"], strict=True) for _ in range(count)
+    ],
+    chunk_tokens=lambda _, row: [1] * sum(row["chunk_tokens"]),
+)
 
 
-def test_merged_chunks_are_found_without_tokens_per_chunk() -> None:
-    corruptions = replace_columns(chunk_tokens=None, chunk_ns=lambda _, row: row["chunk_ns"][::8])
-    assert check_names(findings_of(corruptions)) == [("MultiStepChunks", WARNING)]
+UNCOUNTED = replace_columns(chunk_tokens=None)
 
 
-def test_occasional_chunk_of_several_tokens_is_not_reported() -> None:
-    rare = replace_columns(
-        chunk_tokens=lambda index, row: [2, *row["chunk_tokens"][2:]] if index == 9 else row["chunk_tokens"]
-    )
-    assert findings_of(rare, arm="none") == []
+MERGED = replace_columns(
+    chunk_tokens=merge_four_chunks, chunk_ns=lambda _, row: row["chunk_ns"][3::4] or row["chunk_ns"][-1:]
+)
+
+
+SHORT = SyntheticRun(prompts=24, concurrency=(1,), repeats=1, tokens=(8, 8), alpha={"ngram": 1.0}, alpha_spread=0.0)
+
+
+CHUNKS: dict[str, tuple[Corruptions, str, SyntheticRun, list[tuple[str, Severity]]]] = {
+    "none coalesced": (coalesced(0.0), "none", WORLD, []),
+    "some coalesced": (coalesced(0.2), "none", WORLD, [("ChunksCoalesced", WARNING)]),
+    "most coalesced": (coalesced(0.8), "none", WORLD, [("ChunksCoalesced", INVALID)]),
+    "one pair": (
+        replace_columns(chunk_ns=lambda _, row: [row["chunk_ns"][1], *row["chunk_ns"][1:]]),
+        "none",
+        WORLD,
+        [],
+    ),
+    "several steps": (coalesced(1.0, group_size=4), "ngram", WORLD, [("ChunksCoalesced", INVALID)]),
+    "several steps, uncounted": (
+        combine(coalesced(1.0, group_size=4), UNCOUNTED),
+        "ngram",
+        WORLD,
+        [("ChunksCoalesced", INVALID)],
+    ),
+    "one step": (BY_TOKEN, "ngram", WORLD, []),
+    "one step, uncounted": (combine(BY_TOKEN, UNCOUNTED), "ngram", WORLD, []),
+    "half of a short answer in one step": (BY_TOKEN, "ngram", SHORT, []),
+    "merged": (MERGED, "ngram", WORLD, [("MultiStepChunks", WARNING)]),
+    "merged, of the baseline": (MERGED, "none", WORLD, [("MultiStepChunks", WARNING)]),
+    "merged, uncounted": (
+        replace_columns(chunk_tokens=None, chunk_ns=lambda _, row: row["chunk_ns"][::8]),
+        "ngram",
+        WORLD,
+        [("MultiStepChunks", WARNING)],
+    ),
+    "merged once": (
+        replace_columns(
+            chunk_tokens=lambda index, row: [2, *row["chunk_tokens"][2:]] if index == 9 else row["chunk_tokens"]
+        ),
+        "none",
+        WORLD,
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHUNKS)
+def test_coalesced_and_merged_chunks_are_found(case: str) -> None:
+    corruptions, arm, world, expected = CHUNKS[case]
+    assert check_names(findings_of(corruptions, arm, world)) == expected
+
+
+"""Eight tokens in three steps, so half of an answer may be one step."""
+"""llama.cpp streams one chunk per token; those of one step leave the engine together."""
+"""llama.cpp streams one chunk per token; those of one step leave the engine together."""

@@ -1,4 +1,4 @@
-"""Impossible acceptance is found; tokens that an engine counts but never delivers are not reported."""
+"""Impossible acceptance is found, and drafts that do not add up; tokens that are never delivered are not reported."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from hypothesis import strategies as st
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Point
-from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
+from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.trust.checks.acceptance import STEP_TOKEN_MISMATCH
+from specbench_client.trust.evidence import PointEvidence
 from specbench_testing.corrupted_records import (
     WORLD,
     check_names,
     findings_of,
     replace_columns,
     replace_counters,
+    undeclared_drafter,
     without_counters,
 )
-from specbench_testing.synthetic_records import Corruptions, SyntheticRun, point_of, run_of_world
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, frame_of, point_of, record, run_of_world
 
 pytestmark = pytest.mark.runs
 
@@ -35,11 +39,23 @@ NGRAM = next(point for point in WORLD.plan.points if point.arm == "ngram")
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, WORLD.drafts), min_size=WORLD.prompts, max_size=WORLD.prompts))
 def test_accepted_tokens_cut_at_the_stop_explain_a_larger_counter(trims: list[int]) -> None:
-    cut = sum(trims)
-    corruptions = Corruptions(
-        counters=lambda _, counted: counted.model_copy(update={"accepted_tokens": (counted.accepted_tokens or 0) + cut})
+    assert findings_of(scaled_counter("accepted_tokens", more=sum(trims))) == []
+
+
+def scaled_counter(name: str, factor: float = 1.0, more: int = 0) -> Corruptions:
+    return Corruptions(
+        counters=lambda _, counted: counted.model_copy(update={name: int(getattr(counted, name) * factor) + more})
     )
-    assert findings_of(corruptions) == []
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.8, 2.0])
+@pytest.mark.parametrize("name", ["draft_steps", "drafted_tokens", "accepted_tokens"])
+def test_counters_that_contradict_the_answers_are_found_and_the_answers_kept(name: str, factor: float) -> None:
+    summary, _ = point_of(WORLD, NGRAM, scaled_counter(name, factor))
+    (finding,) = (each for each in summary.findings if each.check == "AcceptanceCounterMismatch")
+    assert finding.severity is INVALID
+    assert name.replace("_", " ") in finding.message
+    assert summary.figures[EMITTED].value is not None
 
 
 @pytest.mark.parametrize("factor", [0.8, 2.0])
@@ -128,14 +144,7 @@ def test_acceptance_length_contradicted_by_counters_is_not_reported() -> None:
 
 def test_stream_interval_of_an_endpoint_without_drafter_is_only_info() -> None:
     """Its counters report no drafts and acceptance was only inferred from chunks, so the finding is Info."""
-    engine = Engine(
-        kind=EngineKind.EXTERNAL,
-        endpoints=[Endpoint(name="endpoint", url="http://127.0.0.1:1")],
-        dialect=DialectName.VLLM,
-    )
-    arm = WIDE.plan.arm("ngram").model_copy(update={"drafter": None})
-    plan = WIDE.plan.model_copy(update={"engine": engine, "arms": [WIDE.plan.arm("none"), arm]})
-    point = next(each for each in plan.points if each.arm == "ngram")
+    plan, point = undeclared_drafter(WIDE, DialectName.VLLM)
     frame = streamed_every(4, None).records(point, WIDE.records(point))
     counted = CounterDeltas(output_tokens=int(frame["output_tokens"][WIDE.warmup :].sum()))
     summary = summarise_point(plan, point, [frame], ClientHealth(), counted, simulated=False)
@@ -153,12 +162,6 @@ def test_acceptance_from_chunks_is_used_if_the_counters_confirm_it() -> None:
     assert summary.figures[EMITTED].source == "client (chunks)"
 
 
-def test_acceptance_reported_by_the_engine_is_kept_despite_the_finding() -> None:
-    summary, _ = point_of(WORLD, NGRAM, replace_counters(accepted_tokens=0))
-    assert check_names(summary.findings) == [("AcceptanceCounterMismatch", INVALID)]
-    assert summary.figures[EMITTED].value is not None
-
-
 def test_baseline_that_drafts_has_no_acceptance_length() -> None:
     corruptions = replace_counters(draft_steps=500, drafted_tokens=1500, accepted_tokens=900)
     baseline = next(point for point in WORLD.plan.points if point.arm == "none")
@@ -174,6 +177,7 @@ def test_baseline_that_drafts_has_no_acceptance_length() -> None:
         ({"steps": 999, "draft_steps": 999, "drafted_tokens": 2997, "step_accepted": None}, "more steps than tokens"),
         ({"drafted_tokens": 1}, "more tokens accepted than drafted"),
         ({"accepted_tokens": -5}, "a count below 0"),
+        ({"step_accepted": [-1, 2]}, "a count below 0"),
         ({"step_accepted": [4]}, "a step with more than 3 drafts accepted"),
         ({"steps": 1, "draft_steps": 1, "step_accepted": None}, "more than 4 tokens per step"),
     ],
@@ -181,14 +185,9 @@ def test_baseline_that_drafts_has_no_acceptance_length() -> None:
 def test_one_impossible_answer_is_found(edit: dict[str, Any], words: str) -> None:
     once = {name: lambda index, row, name=name: edit[name] if index == 10 else row[name] for name in edit}
     findings = findings_of(Corruptions(records=replace_columns(**once).records, counters=without_counters))
-    assert check_names(findings) == [("ImpossibleAcceptance", INVALID)]
-    assert words in findings[0].message
-
-
-def test_negative_number_of_accepted_drafts_in_a_step_is_found() -> None:
-    below = replace_columns(step_accepted=lambda index, row: [-1, 2] if index == 10 else row["step_accepted"])
-    findings = {each.check: each for each in findings_of(Corruptions(records=below.records, counters=without_counters))}
-    assert "a count below 0" in findings["ImpossibleAcceptance"].message
+    (finding,) = (each for each in findings if each.check == "ImpossibleAcceptance")
+    assert finding.severity is INVALID
+    assert words in finding.message
 
 
 def test_steps_hidden_by_a_truncated_answer_are_not_reported() -> None:
@@ -231,6 +230,49 @@ def test_steps_without_drafts_on_llama_cpp_may_be_due_to_a_target_that_cannot_ro
 
 
 def test_last_steps_and_lookup_methods_may_have_no_drafts() -> None:
-    assert findings_of(undrafted(1), world=drafting_always()) == []
-    assert findings_of(undrafted(4), world=drafting_always("ngram")) == []
-    assert findings_of(undrafted(4), world=drafting_always("suffix")) == []
+    cases = ((1, "eagle3"), (4, "ngram"), (4, "suffix"))
+    assert [findings_of(undrafted(steps), world=drafting_always(method)) for steps, method in cases] == [[], [], []]
+
+
+ANSWERS = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 6)), min_size=1, max_size=8)
+"""Accepted drafts of each draft step, and the number of steps without drafts."""
+
+
+def check_values(answers: list[tuple[list[int], int]], extra: int = 0, **edits: Any) -> list[float | None]:
+    """Return the check's values for these answers, each with `extra` tokens more than its steps emit."""
+    rows = [record(**{**_answer(accepted, undrafted, extra), **edits}) for accepted, undrafted in answers]
+    evidence = PointEvidence(WORLD.plan, NGRAM, tidy([frame_of(rows)]), ClientHealth(), None)
+    return [each.value for each in STEP_TOKEN_MISMATCH.evaluate(evidence)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(ANSWERS)
+def test_consistent_answers_have_no_finding_for_any_drafts(answers: list[tuple[list[int], int]]) -> None:
+    assert check_values(answers) == []
+    assert check_values(answers, extra=1) == [], "one token per answer may be counted on one side only"
+
+
+def test_difference_is_reported_as_a_share_of_the_tokens() -> None:
+    answers = [([3, 1, 0], 2)] * 4
+    assert check_values(answers, extra=4) == [pytest.approx(3 / 13)]
+    assert check_values(answers, extra=-3) == [pytest.approx(2 / 6)]
+
+
+def test_missing_step_counts_leave_only_lists_that_emit_too_much() -> None:
+    answers = [([3, 1, 0], 0)]
+    assert check_values(answers, extra=5, steps=None) == [], "five steps may have had no drafts"
+    assert check_values(answers, extra=-4, steps=None) == [pytest.approx(3 / 3)]
+    assert check_values(answers, extra=-4, steps=None, step_accepted=None) == []
+
+
+def test_list_of_steps_with_more_tokens_than_counted_is_a_warning() -> None:
+    corruptions = replace_columns(
+        step_accepted=lambda _, row: row["step_accepted"] and [*row["step_accepted"][:-3], 3, 3, 3]
+    )
+    assert check_names(findings_of(corruptions)) == [("StepTokenMismatch", Severity.WARNING)]
+
+
+def _answer(accepted: list[int], undrafted: int, extra: int) -> dict[str, Any]:
+    tokens = 1 + sum(accepted) + len(accepted) + undrafted + extra
+    counts = {"output_tokens": tokens, "output_tokens_client": tokens}
+    return {**counts, "steps": len(accepted) + undrafted, "step_accepted": accepted}

@@ -15,16 +15,14 @@ from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCovera
 from specbench_api.plan.plan import Point
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
-from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.prompt_coverage import coverage_rows, dataset_text
-from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.workload.prompts import load_prompts
+from specbench_testing.present import present
 from specbench_testing.simulated_groups import plan_of, simulator
-from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_findings, run_of_world
 
 pytestmark = pytest.mark.runs
 
@@ -73,14 +71,9 @@ def test_random_words_make_a_run_untrustworthy(dataset: dict[str, Any]) -> None:
 
 
 def test_mix_with_random_words_is_reported_with_their_share() -> None:
-    members = [
-        {"name": "code", "weight": 3, "source": "gsm8k"},
-        {"name": "noise", "weight": 1, **SESSIONS},
-    ]
-    finding, _ = run_of_world(world({"source": "mix", "members": members})).findings
-
+    members = [{"name": "code", "weight": 3, "source": "gsm8k"}, {"name": "noise", "weight": 1, **SESSIONS}]
+    finding, _ = run_findings(world({"source": "mix", "members": members}))
     assert (finding.check, finding.value) == ("RandomPrompts", 0.25)
-    assert finding.message.startswith("25% of the prompts of workload 'chat' are random words")
 
 
 RANDOM_ORDER, REAL_ORDER = (WordOrderTest(pairs=8000, repeated=share, shuffled=0.05) for share in (0.052, 0.17))
@@ -107,29 +100,28 @@ def ordered(whole: WordOrderTest | None, **by_category: WordOrderTest | None) ->
     ],
 )
 def test_random_word_order_in_a_users_file_is_a_warning(coverage: PromptCoverage, whose: str | None) -> None:
-    found = run_of_world(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage})).findings
-
+    found = run_findings(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage}))
     assert [(each.check, each.severity) for each in found] == ([("RandomPrompts", WARNING)] if whose else [])
     assert all(f"the words of {whose} are in random order: 5.2% of the pairs" in each.message for each in found)
+
+
+def findings_of_dataset(dataset: dict[str, Any], folder: Path) -> list[str]:
+    """Return the findings on a run with the prompts of this dataset, which is read."""
+    synthetic_run = world(dataset)
+    coverage = present(load_prompts(synthetic_run.plan.workloads[0].dataset, folder).coverage)
+    assert coverage.order is not None, "the dataset is long enough for the word-order test"
+    return [each.check for each in run_findings(synthetic_run, Corruptions(coverage={"chat": coverage}))]
 
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_random_word_order_in_a_file_is_detected_end_to_end(mixed: bool, tmp_path: Path) -> None:
     draw, file = Random(1), tmp_path / "prompts.jsonl"
-    texts = [
-        " ".join(draw.choices([f"word{'abcdefgh'[n % 8]}{chr(97 + n // 8)}" for n in range(200)], k=300))
-        for _ in range(30)
-    ]
-    file.write_text("".join(json.dumps({"id": f"{n}", "prompt": text}) + "\n" for n, text in enumerate(texts)))
+    words = [f"word{'abcdefgh'[n % 8]}{chr(97 + n // 8)}" for n in range(200)]
+    lines = [json.dumps({"id": f"{n}", "prompt": " ".join(draw.choices(words, k=300))}) + "\n" for n in range(30)]
+    file.write_text("".join(lines))
     member = {"source": "jsonl", "uri": str(file)}
     dataset = {"source": "mix", "members": [{"name": "all", "weight": 1, **member}]} if mixed else member
-    synthetic_run = world(dataset)
-    coverage = load_prompts(synthetic_run.plan.workloads[0].dataset, tmp_path).coverage
-    assert coverage is not None
-
-    assert [each.check for each in run_of_world(synthetic_run, Corruptions(coverage={"chat": coverage})).findings] == [
-        "RandomPrompts"
-    ]
+    assert findings_of_dataset(dataset, tmp_path) == ["RandomPrompts"]
 
 
 @pytest.mark.parametrize(
@@ -140,22 +132,16 @@ def test_published_datasets_are_not_in_random_order(source: str, name: str, tmp_
     file = Path(__file__).resolve().parents[3] / "shared" / "data" / name
     if not file.exists():
         pytest.skip(f"{name} is not available")
-    synthetic_run = world({"source": source, "uri": str(file)})
-    coverage = load_prompts(synthetic_run.plan.workloads[0].dataset, tmp_path).coverage
-    assert coverage is not None
-    assert coverage.order is not None, "the dataset is long enough for the word-order test"
-    assert run_of_world(synthetic_run, Corruptions(coverage={"chat": coverage})).findings == []
+    assert findings_of_dataset({"source": source, "uri": str(file)}, tmp_path) == []
 
 
 # -- short answers, other prompts, one stream --------------------------------------------------------------------------
 
 
 def test_short_answers_are_info_with_the_share_of_ttft() -> None:
-    (finding,) = run_of_world(SyntheticRun(prompts=20, tokens=(20, 40))).findings
-
+    (finding,) = run_findings(SyntheticRun(prompts=20, tokens=(20, 40)))
     assert (finding.check, finding.severity, finding.workload) == ("ShortAnswers", INFO, "chat")
-    assert finding.value is not None
-    assert 20 < finding.value < 40
+    assert 20 < present(finding.value) < 40
     assert "of their time is TTFT" in finding.message
 
 
@@ -169,8 +155,7 @@ def test_short_answers_are_info_with_the_share_of_ttft() -> None:
     ],
 )
 def test_run_with_a_single_stream_is_info(given: dict[str, Any], noted: bool) -> None:
-    found = run_of_world(SyntheticRun(prompts=40, **given), one_stream=True).findings
-
+    found = run_findings(SyntheticRun(prompts=40, **given), one_stream=True)
     assert [each.severity for each in found if each.check == "SingleStreamOnly"] == [INFO] * noted
 
 
@@ -191,17 +176,13 @@ def test_different_prompt_tokens_invalidate_the_comparison(every: int, found: li
 def test_category_of_few_prompts_is_info_and_has_no_intervals() -> None:
     synthetic_run = SyntheticRun(prompts=24, categories=("code", "code", "code", "code", "code", "chat", "code"))
     summary = run_of_world(synthetic_run)
-
     (finding,) = summary.findings
     assert (finding.check, finding.severity, finding.value) == ("TooFewPrompts", INFO, 3)
     assert "fewer than 5 different prompts: chat (3)." in finding.message
-    (arm,) = (cell for cell in summary.cells if cell.arm != "none")
-    chat, code = arm.by_category["chat"], arm.by_category["code"]
-    assert chat["speedup"].value is not None
-    assert all(figure.interval is None for figure in chat.values())
-    assert code["speedup"].interval is not None
-    assert arm.claims is not None
-    assert arm.claims.by_category["chat"] == "NoInterval"
+    (by_category,) = (cell.by_category for cell in summary.cells if cell.arm != "none")
+    assert by_category["chat"]["speedup"].value is not None
+    assert all(figure.interval is None for figure in by_category["chat"].values())
+    assert by_category["code"]["speedup"].interval is not None
 
 
 # -- missing rows ------------------------------------------------------------------------------------------------------
@@ -211,43 +192,26 @@ def test_category_of_few_prompts_is_info_and_has_no_intervals() -> None:
     ("coverage", "expected"),
     [
         (covered(100, 0), []),
-        (covered(100, 4), [("DatasetRowsMissing", INFO)]),
-        (covered(100, 5), [("DatasetRowsMissing", WARNING)]),
-        (covered(100, 1, lost="rag"), [("DatasetRowsMissing", WARNING)]),
+        (covered(100, 4), [INFO]),
+        (covered(100, 5), [WARNING]),
+        (covered(100, 1, lost="rag"), [WARNING]),
     ],
 )
-def test_missing_rows_are_info_and_many_are_a_warning(
-    coverage: PromptCoverage, expected: list[tuple[str, Severity]]
-) -> None:
-    summary = run_of_world(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage}))
+def test_missing_rows_are_info_and_many_are_a_warning(coverage: PromptCoverage, expected: list[Severity]) -> None:
+    found = run_findings(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage}))
+    assert [(each.check, each.severity) for each in found] == [("DatasetRowsMissing", each) for each in expected]
+    assert all(f"left out (allowMissing): {coverage.unusable[REASON]} x {REASON}" in each.message for each in found)
+    lost = [each.category for each in coverage.by_category if not each.used]
+    assert all(("no rows are left of rag" in each.message) == bool(lost) for each in found)
 
-    assert [(each.check, each.severity) for each in summary.findings] == expected
-    assert summary.coverage == {"chat": coverage}
 
-
-def test_missing_rows_message_contains_count_reason_and_lost_categories() -> None:
-    corruptions = Corruptions(coverage={"chat": covered(100, 1, lost="rag")})
-    (finding,) = run_of_world(SyntheticRun(prompts=20), corruptions).findings
-
-    assert finding.message == (
-        "1 of 100 rows (1%) requested by workload 'chat' were left out (allowMissing):"
-        f" 1 x {REASON}; no rows are left of rag"
+def test_tables_describe_the_prompts_and_missing_rows() -> None:
+    coverage = {"chat": covered(100, 7, lost="rag")}
+    summary = run_of_world(SyntheticRun(prompts=20), Corruptions(coverage=coverage))
+    assert summary.coverage == coverage
+    assert f"- chat: 93 prompts of 100 requested rows; left out: 7 x {REASON}" in markdown(
+        SyntheticRun(prompts=20).plan, summary
     )
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_report_and_table_describe_the_prompts_and_missing_rows() -> None:
-    synthetic_run = SyntheticRun(prompts=20)
-    summary = run_of_world(synthetic_run, Corruptions(coverage={"chat": covered(100, 7, lost="rag")}))
-
-    page, text = render_html(synthetic_run.plan, summary), markdown(synthetic_run.plan, summary)
-
-    assert (
-        f'<td>chat</td><td>all</td><td class="n">100</td><td class="n">93</td><td class="n">93</td><td>7 x {REASON}'
-        in page
-    )
-    assert "Licence: theirs" in page
-    assert f"- chat: 93 prompts of 100 requested rows; left out: 7 x {REASON}" in text
     assert [row.category for row in coverage_rows(summary)] == ["all", "code", "rag"]
 
 
@@ -316,8 +280,7 @@ def test_answers_outside_a_members_range_are_info(expected: dict[str, int], foun
 )
 def test_sampling_that_differs_from_the_log_is_info(recorded: dict[str, Any], messages: list[str]) -> None:
     coverage = covered(100, 0).model_copy(update={"recorded": RequestLogStats(**recorded)})
-    seen = run_of_world(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage})).findings
-
+    seen = run_findings(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage}))
     assert [each.message for each in seen] == messages
     assert {(each.check, each.severity) for each in seen} <= {("SamplingDiffersFromLog", INFO)}
 
@@ -333,25 +296,20 @@ async def test_unusable_rows_are_reported_end_to_end(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(line) + "\n" for line in lines + tools))
     dataset = {"source": "openai-logs", "uri": str(file), "allowMissing": True}
     load = {"concurrency": [2], "repeats": 1, "warmupRequests": 0}
-    plan = plan_of(file, {"spec.load": load, "spec.workloads[0].dataset": dataset})
+    plan = plan_of(file, {"spec.load": load, "spec.workloads[0].dataset": dataset, "spec.drafters": []})
     store = FolderStore(tmp_path / "results")
-    for group in plan.groups:
-        drafting = (
-            make_drafter(SimulatedMethod.NGRAM, 3)
-            if plan.arm(group.arm).drafter
-            else make_drafter(SimulatedMethod.NONE, 0)
-        )
-        config = SimulatorConfig(time_scale=0, drafter=drafting)
-        async with simulator(tmp_path / f"truth-{group.index}.jsonl", config) as engine:
-            options = DriveOptions(attempt=f"{group.index}", spool=tmp_path / "spool")
-            await drive_group(plan, group, engine.url, store, options)
-
-    summary = conclude(plan, store)
-
-    (coverage,) = summary.coverage.values()
+    async with simulator(tmp_path / "truth.jsonl") as engine:
+        options = DriveOptions(attempt="0", spool=tmp_path / "spool")
+        await drive_group(plan, plan.groups[0], engine.url, store, options)
+    (coverage,) = conclude(plan, store).coverage.values()
     assert (coverage.requested, coverage.used) == (9, 8)
-    (why,) = coverage.unusable
-    assert why.startswith("tools: they need chatTemplate.appliedBy: Client")
-    assert coverage.unusable[why] == 1
-    assert "DatasetRowsMissing" in [finding.check for finding in summary.findings]
-    assert b"tools: they need chatTemplate.appliedBy: Client" in (store.get("report.html") or b"")
+    assert list(coverage.unusable.values()) == [1]
+
+
+@pytest.mark.parametrize("dataset", [SESSIONS, {"source": "mooncake", "uri": "t.jsonl"}], ids=["sessions", "mooncake"])
+def test_random_words_are_a_warning(dataset: dict[str, Any]) -> None:
+    """Both sources also prescribe the length of the answers, past their natural end."""
+    assert [(each.check, each.severity, each.workload) for each in run_findings(world(dataset))] == [
+        ("RandomPrompts", WARNING, "chat"),
+        ("IgnoreEos", INFO, "chat"),
+    ]

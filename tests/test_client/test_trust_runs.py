@@ -1,44 +1,75 @@
-"""Checks on a run as a whole, and fifty valid runs without findings."""
+"""Checks on a run as a whole and its launches, and valid runs without findings."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.plan.plan import Arm, Point
 from specbench_api.spec.engine import Endpoint
 from specbench_client.trust import checks
-from specbench_client.trust.check import Check
+from specbench_client.trust.check import Check, CheckResult
+from specbench_client.trust.checks import engine
 from specbench_client.trust.checks.engine import ENDPOINTS_SHARE_A_HOST
 from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
 from specbench_testing.observed_launches import observed_launch
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
+from specbench_testing.present import present
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_findings, run_of_world
 
 pytestmark = pytest.mark.runs
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 NO_BASELINE = {"spec.baseline": "Skip"}
+SEQUENTIAL = {"concurrency": [1], "repeats": 3, "order": "Sequential"}
 DRAFTING_COLUMNS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "step_accepted", "acceptance_source")
 ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *ANSWER_CHECKS, *RUN_CHECKS)
 
 
 def found(world: SyntheticRun, corruptions: Corruptions | None = None) -> list[tuple[str, Severity]]:
-    return [(finding.check, finding.severity) for finding in findings(world, corruptions)]
-
-
-def findings(world: SyntheticRun, corruptions: Corruptions | None = None) -> list[Finding]:
-    return run_of_world(world, corruptions or Corruptions()).findings
+    return [(finding.check, finding.severity) for finding in run_findings(world, corruptions or Corruptions())]
 
 
 def small(**edits: Any) -> SyntheticRun:
     return SyntheticRun(prompts=20, categories=ONE, edits=edits)
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({}, []),
+        ({"spec.drafters": []}, []),
+        (NO_BASELINE, [("AcceptanceWithoutBaseline", INFO)]),
+        ({"spec.load": SEQUENTIAL}, [("NotInterleaved", INFO)]),
+        ({"spec.load": SEQUENTIAL, **NO_BASELINE}, [("AcceptanceWithoutBaseline", INFO)]),  # nothing to interleave
+        ({"spec.load": {**SEQUENTIAL, "repeats": 1}}, [("TooFewRepeats", WARNING)]),
+        ({"spec.workloads[0].output": {"maxTokens": 80, "ignoreEos": True}}, [("IgnoreEos", INFO)]),
+        ({"spec.engine": {"kind": "transformers"}}, [("ResearchRuntime", INFO)]),
+    ],
+)
+def test_findings_that_the_plan_alone_causes(edits: dict[str, Any], expected: list[tuple[str, Severity]]) -> None:
+    assert found(small(**edits)) == expected
+
+
+def test_acceptance_without_a_baseline_is_info_with_the_length() -> None:
+    summary = run_of_world(small(**NO_BASELINE))
+    assert summary.trustworthy
+    longest = present(summary.cells[0].figures["acceptance_length_emitted_pooled"].value)
+    assert [each.value for each in summary.findings] == [pytest.approx(longest, rel=0.1)]
+
+    def without_acceptance(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(**dict.fromkeys(DRAFTING_COLUMNS))
+
+    hidden = Corruptions(records=without_acceptance, counters=lambda *_: None)
+    assert "AcceptanceWithoutBaseline" not in dict(found(small(**NO_BASELINE), hidden))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +100,7 @@ def test_too_few_repeats_are_counted_as_far_as_they_were_measured(
     repeats: int, measured: set[tuple[str, int]], words: str
 ) -> None:
     world = SyntheticRun(prompts=20, categories=ONE, repeats=repeats)
-    seen = findings(world, Corruptions(measured=lambda point: (point.arm, point.repeat) in measured))
+    seen = run_findings(world, Corruptions(measured=lambda point: (point.arm, point.repeat) in measured))
     (few,) = [finding for finding in seen if finding.check == "TooFewRepeats"]
     assert few.message.startswith(words)
     assert few.value == (1 if "once" in words else 2)
@@ -84,30 +115,6 @@ def test_too_few_repeats_are_info_without_a_comparison(alone: dict[str, Any], al
 
 
 @pytest.mark.parametrize(
-    ("edits", "expected"),
-    [
-        ({}, []),
-        ({"spec.drafters": []}, []),
-        (NO_BASELINE, [("AcceptanceWithoutBaseline", INFO)]),
-    ],
-)
-def test_acceptance_without_a_baseline_is_info(edits: dict[str, Any], expected: list[tuple[str, Severity]]) -> None:
-    summary = run_of_world(small(**edits))
-    assert [(each.check, each.severity) for each in summary.findings] == expected
-    assert summary.trustworthy
-    longest = [cell.figures["acceptance_length_emitted_pooled"].value or 0 for cell in summary.cells]
-    assert all(each.value == pytest.approx(max(longest), rel=0.1) for each in summary.findings)
-
-
-def test_missing_acceptance_gives_no_finding_about_it() -> None:
-    def without_acceptance(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.drop(columns=list(DRAFTING_COLUMNS)).assign(**dict.fromkeys(DRAFTING_COLUMNS))
-
-    seen = found(small(**NO_BASELINE), Corruptions(records=without_acceptance, counters=lambda *_: None))
-    assert "AcceptanceWithoutBaseline" not in dict(seen)
-
-
-@pytest.mark.parametrize(
     ("left", "effect", "expected"),
     [
         (910_000, "", []),
@@ -119,35 +126,27 @@ def test_missing_acceptance_gives_no_finding_about_it() -> None:
 def test_reduced_kv_cache_is_info_with_its_effect_on_the_loads(
     left: int | None, effect: str, expected: list[tuple[str, Severity]]
 ) -> None:
-    seen = (observed_launch("none", 0, kv_cache_tokens=1_000_000), observed_launch("ngram", 1, kv_cache_tokens=left))
-    summary = run_of_world(small(), Corruptions(launches=seen))
-    assert [(each.check, each.severity) for each in summary.findings] == expected
-    assert summary.trustworthy
-    assert all(each.arm == "ngram" and effect in each.message for each in summary.findings)
-
-
-def test_arms_measured_sequentially_are_info() -> None:
-    load = {"concurrency": [1], "repeats": 3, "order": "Sequential"}
-    assert found(small(**{"spec.load": load})) == [("NotInterleaved", INFO)]
-    alone = small(**{"spec.load": load, "spec.baseline": "Skip"})
-    assert found(alone) == [("AcceptanceWithoutBaseline", INFO)], "a single arm cannot be interleaved"
-
-
-def test_one_repeat_cannot_be_interleaved() -> None:
-    load = {"concurrency": [1], "repeats": 1, "order": "Sequential"}
-    assert found(small(**{"spec.load": load})) == [("TooFewRepeats", WARNING)]
-
-
-def test_ignore_eos_is_info() -> None:
-    seen = findings(small(**{"spec.workloads[0].output": {"maxTokens": 80, "ignoreEos": True}}))
-    assert [(each.check, each.severity, each.workload) for each in seen] == [("IgnoreEos", INFO, "chat")]
+    launches = (
+        observed_launch("none", 0, kv_cache_tokens=1_000_000),
+        observed_launch("ngram", 1, kv_cache_tokens=left),
+    )
+    seen = run_findings(small(), Corruptions(launches=launches))
+    assert [(each.check, each.severity) for each in seen] == expected
+    assert all(each.arm == "ngram" and effect in each.message for each in seen)
 
 
 def test_arguments_of_one_arm_are_info() -> None:
     drafter = {"name": "ngram", "method": "ngram", "args": ["--seed=7"]}
-    seen = findings(small(**{"spec.drafters": [drafter]}))
-    assert [(each.check, each.arm) for each in seen] == [("ArmSpecificArguments", "ngram")]
-    assert "--seed=7" in seen[0].message
+    (seen,) = run_findings(small(**{"spec.drafters": [drafter]}))
+    assert (seen.check, seen.arm) == ("ArmSpecificArguments", "ngram")
+    assert "--seed=7" in seen.message
+
+
+def test_lossy_verification_is_info() -> None:
+    options = {"spec.drafters[0].speculativeConfig": {"rejection_sample_method": "fly"}}
+    (finding,) = run_findings(small(**{"spec.engine": {"kind": "vllm"}, **options}))
+    assert (finding.check, finding.severity, finding.arm) == ("LossyVerification", INFO, "ngram")
+    assert "speculativeConfig.rejection_sample_method: fly" in finding.message
 
 
 def test_lossy_verification_is_info_and_not_recommended() -> None:
@@ -163,18 +162,6 @@ def test_lossy_verification_is_info_and_not_recommended() -> None:
     assert summary.headline.endswith(
         " Its verification is lossy (speculativeConfig.rejection_sample_method: fly), so ngram is not recommended."
     )
-
-
-def test_simulated_run_is_info_and_stays_trustworthy() -> None:
-    summary = run_of_world(small(), Corruptions(simulated=True))
-    assert [finding.check for finding in summary.findings] == ["Simulated"]
-    assert summary.simulated
-    assert summary.trustworthy
-
-
-def test_research_runtime_is_info_and_stays_trustworthy() -> None:
-    seen = findings(small(**{"spec.engine": {"kind": "transformers"}}))
-    assert [(each.check, each.severity) for each in seen] == [("ResearchRuntime", INFO)]
 
 
 @pytest.mark.parametrize(("host", "expected"), [("gpu-1", ["none and ngram answer at the same host"]), ("gpu-2", [])])
@@ -193,9 +180,7 @@ def test_endpoints_at_one_host_are_info(host: str, expected: list[str]) -> None:
 def test_endpoint_that_reports_a_research_runtime_is_info(
     version: str | None, expected: list[tuple[str, Severity]]
 ) -> None:
-    summary = run_of_world(small(), Corruptions(launches=(observed_launch("none", 0, engine_version=version),)))
-    assert [(each.check, each.severity) for each in summary.findings] == expected
-    assert summary.headline.startswith("On a research runtime: ") == bool(expected)
+    assert found(small(), Corruptions(launches=(observed_launch("none", 0, engine_version=version),))) == expected
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, []), (0.4, [("UserSpaceTimestamps", INFO)]), (None, [])])
@@ -206,33 +191,38 @@ def test_user_space_timestamps_are_reported_once_per_run(
     assert found(small(), corruptions) == expected
 
 
+def test_simulated_run_is_info() -> None:
+    assert found(small(), Corruptions(simulated=True)) == [("Simulated", INFO)]
+
+
 def test_missing_points_are_a_warning_and_named() -> None:
-    corruptions = Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 2))
-    seen = findings(small(), corruptions)
-    assert [(each.check, each.severity) for each in seen] == [("MissingPoints", WARNING)]
-    assert "1 of 6 points have no result: ngram/chat at 1, repeat 2" in seen[0].message
+    (seen,) = run_findings(small(), Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 2)))
+    assert (seen.check, seen.severity) == ("MissingPoints", WARNING)
+    assert "1 of 6 points have no result: ngram/chat at 1, repeat 2" in seen.message
+
+
+def honest_seeds(count: int, short: int) -> Sequence[Any]:
+    """Seeds of honest runs: `make test` has the first ones, `make test-long` all."""
+    return [pytest.param(seed, marks=[pytest.mark.long] if seed >= short else []) for seed in range(count)]
 
 
 @pytest.mark.draws
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", honest_seeds(50, short=4))
 def test_valid_run_has_no_findings(seed: int) -> None:
     load, noise = (1, 2, 4)[seed % 3], (0.002, 0.01)[seed % 2]
     categories = (("code", "chat"), (None,))[seed % 2]
     world = SyntheticRun(20 + 3 * load, 1 + seed // 2 % 2, categories, seed=seed, concurrency=(load,), run_noise=noise)
     summary = run_of_world(world)
-    assert summary.findings == []
-    assert summary.trustworthy
-    assert summary.points_invalid == 0
+    assert (summary.findings, summary.trustworthy, summary.points_invalid) == ([], True, 0)
 
 
 @pytest.mark.draws
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", honest_seeds(4, short=2))
 def test_valid_open_loop_has_only_expected_findings(seed: int) -> None:
     world = SyntheticRun(200, 1 + seed % 2, seed=seed, tokens=(10, 30), rate=(2, 8), repeats=1)
     summary = run_of_world(world)
-    notes = {finding.check for finding in summary.findings if finding.severity is Severity.INFO}
-    assert [finding.check for finding in summary.findings if finding.check not in notes] == ["TooFewRepeats"]
-    assert notes == {"ShortAnswers"}, "answers of 10 to 30 tokens are short"
+    # Answers of 10 to 30 tokens are short.
+    assert {finding.check for finding in summary.findings} == {"TooFewRepeats", "ShortAnswers"}
     assert [cell.level.label for cell in summary.cells] == ["2/s", "2/s", "8/s", "8/s"]
 
 
@@ -250,3 +240,124 @@ def test_every_check_has_a_camel_case_name_and_a_remedy(check: Any) -> None:
     assert check.severities
     assert all(text.strip() for text in (check.description, check.threshold, check.rationale, check.remedy))
     assert REMEDIES[check.name] == check.remedy
+
+
+WORLD = SyntheticRun(prompts=20, categories=ONE)
+SGLANG = SyntheticRun(prompts=20, categories=ONE, edits={"spec.engine.dialect": "sglang"})
+
+
+def differ(*launches: LaunchRecord, world: SyntheticRun = WORLD) -> Sequence[CheckResult]:
+    return engine.ARM_ENVIRONMENTS_DIFFER.evaluate(
+        RunEvidence(world.plan, [], [], {}, simulated=False, launches=launches)
+    )
+
+
+def pair(one: dict[str, Any], other: dict[str, Any], world: SyntheticRun = WORLD) -> Sequence[CheckResult]:
+    return differ(observed_launch("none", 0, **one), observed_launch("ngram", 1, **other), world=world)
+
+
+def test_run_whose_launches_differ_is_untrustworthy() -> None:
+    launches = (observed_launch("none", 0, dtype="float16"), observed_launch("ngram", 1, dtype="bfloat16"))
+    summary = run_of_world(WORLD, Corruptions(launches=launches))
+    assert [(finding.check, finding.severity) for finding in summary.findings] == [
+        ("ArmEnvironmentsDiffer", Severity.WARNING)
+    ]
+    assert not summary.trustworthy
+
+
+@pytest.mark.parametrize(("root", "expected"), [(None, [Severity.WARNING]), ("acme/tiny", [])])
+def test_endpoints_with_other_names_of_models_are_a_warning(root: str | None, expected: list[Severity]) -> None:
+    """A server that reports what it loaded may call it as it likes; of another, the name is all that is known."""
+    arms = [
+        Arm(name=name, endpoint=Endpoint(name=name, url=f"http://{name}:8000", model=model))
+        for name, model in (("none", "tiny"), ("ngram", "large"))
+    ]
+    launches = (observed_launch("none", 0, model=root), observed_launch("ngram", 1, model=root))
+    plan = WORLD.plan.model_copy(update={"arms": arms})
+    found = engine.ARM_ENVIRONMENTS_DIFFER.evaluate(RunEvidence(plan, [], [], {}, simulated=False, launches=launches))
+    assert [each.severity for each in found] == expected
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].comparability is FactComparability.MUST])
+def test_differing_required_fact_is_a_warning_with_values_and_arms(name: FactName) -> None:
+    (finding,) = pair({name.value: "a"}, {name.value: "b"})
+    assert (finding.severity, finding.value) == (Severity.WARNING, 2)
+    assert finding.message == f'{name} is not the same in all launches: "a" on none, "b" on ngram'
+
+
+def test_facts_that_a_drafter_changes_are_not_reported() -> None:
+    taken = {name.value: 1 for name in FACTS if FACTS[name].comparability is FactComparability.FREE}
+    assert {"kv_cache_tokens", "gpu_memory_used_bytes", "drafter_at_work", "started"} <= set(taken)
+    assert list(pair(taken, dict.fromkeys(taken, 2))) == []
+
+
+def test_launches_of_one_arm_are_compared_too() -> None:
+    (finding,) = differ(*(observed_launch("none", number, driver=version) for number, version in enumerate("112")))
+    assert finding.message == 'driver is not the same in all launches: "1" on none, "2" on none'
+
+
+def test_arguments_are_compared_except_those_of_drafter_and_process() -> None:
+    own = {"speculative_algorithm": None, "spec_x": 1, "port": 30000, "nccl_port": 1, "random_seed": 7, "host": "a"}
+    others = dict.fromkeys(own, "other")
+    (finding,) = pair(
+        {"arguments": {**own, "page_size": 1, "mem_fraction_static": 0.9, "tp_size": 2}},
+        {"arguments": {**others, "page_size": 64, "mem_fraction_static": 0.8, "tp_size": 2}},
+        SGLANG,
+    )
+    assert (finding.severity, finding.value) == (Severity.INFO, 2)
+    assert finding.message.endswith(
+        "launches: page_size (1 on none, 64 on ngram); mem_fraction_static (0.9 on none, 0.8 on ngram)"
+    )
+
+
+def test_first_arguments_are_named_and_the_rest_counted() -> None:
+    one, other = ({f"a{number}": value for number in range(11)} for value in ("x" * 100, "y"))
+    (finding,) = pair({"arguments": one}, {"arguments": other}, SGLANG)
+    assert (finding.value, finding.message.count(" on none")) == (11, 8)
+    assert finding.message.endswith(" and 3 more")
+    assert "x" * 70 not in finding.message
+
+
+SAME: dict[str, Any] = {"dtype": "bfloat16", "max_model_len": 4096, "prefix_cache": False, "node": "a"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "world", "expected"),
+    [
+        (SAME, SAME, WORLD, None),
+        ({"dtype": "bfloat16"}, {"dtype": None}, WORLD, None),
+        ({"node": "gpu-1"}, {"node": "gpu-2"}, WORLD, (Severity.INFO, '"gpu-1" on none, "gpu-2" on ngram')),
+        (
+            {"draft_sampling": "greedy"},
+            {"draft_sampling": "probabilistic"},
+            WORLD,
+            (Severity.INFO, '"greedy" on none, "probabilistic" on ngram'),
+        ),
+        (
+            {"draft_verification": "token match"},
+            {"draft_verification": "acceptance thresholds (lossy)"},
+            WORLD,
+            (Severity.INFO, '"token match" on none, "acceptance thresholds (lossy)" on ngram'),
+        ),
+        ({"cuda_graphs": True}, {"cuda_graphs": 1}, WORLD, (Severity.WARNING, "true on none, 1 on ngram")),
+        (
+            {"arguments": {"new": [1]}},
+            {"arguments": {}},
+            SGLANG,
+            (Severity.INFO, "new ([1] on none, null on ngram)"),
+        ),
+        # SGLang lowers max_running_requests to 48 when it speculates, without reporting it.
+        (
+            {"max_running_requests": 256, "arguments": {"max_running_requests": 256}},
+            {"max_running_requests": 48, "arguments": {"max_running_requests": 48}},
+            SGLANG,
+            (Severity.WARNING, "256 on none, 48 on ngram"),
+        ),
+    ],
+)
+def test_pair_of_launches(
+    one: dict[str, Any], other: dict[str, Any], world: SyntheticRun, expected: tuple[Severity, str] | None
+) -> None:
+    found = pair(one, other, world)
+    assert [each.severity for each in found] == ([expected[0]] if expected else [])
+    assert all(expected and expected[1] in each.message for each in found)

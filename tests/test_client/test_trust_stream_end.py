@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -9,7 +11,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.plan.plan import Point
 from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.tidy_frame import tidy
-from specbench_testing.corrupted_records import check_names
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import (
     NS_PER_MS,
     ONE,
@@ -43,48 +45,37 @@ def delay_stream_ends(**ms: float) -> Corruptions:
     return Corruptions(records=edit, watch=lambda _, seen: seen.model_copy(update=watch))
 
 
-def test_delayed_stream_ends_of_one_arm_are_found_and_contradict_the_speedup() -> None:
-    summary = run_of_world(WORLD, delay_stream_ends(ngram=600))
-    found = [(finding.check, finding.severity, finding.arm) for finding in summary.findings]
-    assert found == [("LateStreamEnd", INVALID, "ngram"), ("ThroughputContradictsSpeedup", WARNING, "ngram")]
-    assert "not comparable" in summary.headline
-
-
-def test_delayed_stream_ends_of_the_baseline_invalidate_the_comparison() -> None:
-    found = [
-        (finding.check, finding.severity, finding.arm)
-        for finding in run_of_world(WORLD, delay_stream_ends(none=600)).findings
-    ]
-    assert found == [("LateStreamEnd", INVALID, "ngram"), ("LateStreamEnd", WARNING, "none")]
-
-
-def test_stream_ends_delayed_on_both_sides_are_a_warning() -> None:
-    found = check_names(run_of_world(WORLD, delay_stream_ends(ngram=40, none=60)).findings)
-    assert found == [("LateStreamEnd", WARNING)] * 2
-
-
-def test_short_delay_after_the_last_token_is_not_reported() -> None:
-    assert run_of_world(WORLD, delay_stream_ends(ngram=5, none=1)).findings == []
-
-
-def test_throughput_is_not_checked_without_a_speedup_claim() -> None:
-    alike = SyntheticRun(
-        prompts=24, categories=ONE, concurrency=(2,), alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}
-    )
-    assert "ThroughputContradictsSpeedup" not in {
-        each.check for each in run_of_world(alike, delay_stream_ends(ngram=600)).findings
-    }
+@pytest.mark.parametrize(
+    ("delays_ms", "expected"),
+    [
+        (
+            {"ngram": 600},
+            [("LateStreamEnd", INVALID, "ngram"), ("ThroughputContradictsSpeedup", WARNING, "ngram")],
+        ),
+        ({"none": 600}, [("LateStreamEnd", INVALID, "ngram"), ("LateStreamEnd", WARNING, "none")]),
+        ({"ngram": 40, "none": 60}, [("LateStreamEnd", WARNING, "none"), ("LateStreamEnd", WARNING, "ngram")]),
+        ({"ngram": 5, "none": 1}, []),
+    ],
+    ids=["of the arm", "of the baseline", "of both", "short"],
+)
+def test_delayed_stream_ends_are_found(delays_ms: dict[str, float], expected: list[tuple[str, Severity, str]]) -> None:
+    summary = run_of_world(WORLD, delay_stream_ends(**delays_ms))
+    assert sorted((each.check, each.severity, each.arm or "") for each in summary.findings) == sorted(expected)
+    assert ("not comparable" in summary.headline) == any(severity is INVALID for _, severity, _ in expected)
 
 
 @pytest.mark.parametrize(
-    ("streams", "held_ms", "found"), [(2, 75, True), (2, 30, False), (6, 100, False), (6, 200, True)]
+    ("streams", "step_ms", "held_ms", "found"),
+    [(2, 9.0, 75, True), (2, 9.0, 30, False), (6, 9.0, 100, False), (6, 9.0, 200, True), (2, 10.0, 600, False)],
 )
-def test_few_requests_per_stream_require_a_larger_contradiction(streams: int, held_ms: float, found: bool) -> None:
-    """A speed-up of 1.1 with throughput ratios of 0.98, 1.05, 0.95 and 0.83; streams have 11 requests, or 2."""
-    tenth = SyntheticRun(
-        prompts=24, categories=ONE, concurrency=(streams,), alpha={"ngram": 0.0}, alpha_spread=0.0,
-        step_ms={"ngram": 9.0},
-    )  # fmt: skip
+def test_few_requests_per_stream_require_a_larger_contradiction(
+    streams: int, step_ms: float, held_ms: float, found: bool
+) -> None:
+    """A speed-up of 1.1 with throughput ratios of 0.98, 1.05, 0.95 and 0.83; streams have 11 requests, or 2.
+
+    The last one has no speed-up that could be contradicted.
+    """
+    tenth = replace(WORLD, concurrency=(streams,), alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": step_ms})
     checks = {each.check for each in run_of_world(tenth, delay_stream_ends(ngram=held_ms)).findings}
     assert ("ThroughputContradictsSpeedup" in checks) == found
 
@@ -92,26 +83,30 @@ def test_few_requests_per_stream_require_a_larger_contradiction(streams: int, he
 @pytest.mark.parametrize("counted", [True, False])
 def test_end_of_sequence_token_without_its_own_chunk_is_one_step(counted: bool) -> None:
     one = record(stream_index=3)
-    assert one.last_token_ns is not None
     step_ns, tokens = 10 * NS_PER_MS, one.chunk_tokens if counted else None
     rows = [
         record(stream_index=3, chunk_tokens=tokens),
-        record(stream_index=3, chunk_tokens=tokens, intended_ns=one.last_token_ns + step_ns),
+        record(stream_index=3, chunk_tokens=tokens, intended_ns=present(one.last_token_ns) + step_ns),
         record(stream_index=4, chunk_tokens=tokens, intended_ns=10**12),
     ]
     share = stream_end_delay_share(tidy([frame_of(rows)], "p"))
-    assert share == pytest.approx(step_ns / (one.last_token_ns + step_ns) if counted else 0.0)
+    assert share == pytest.approx(step_ns / (present(one.last_token_ns) + step_ns) if counted else 0.0)
 
 
 def test_no_next_request_gives_no_stream_end_delay() -> None:
-    assert stream_end_delay_share(tidy([frame_of([record(stream_index=1), record(stream_index=2)])], "p")) is None
+    alone = [record(stream_index=1), record(stream_index=2)]
+    failed = record(error_class="reset", last_token_ns=None)
+    skipped = record(error_class="skipped_after_error", sent_ns=None, last_token_ns=None)
+    later = record(intended_ns=10**12, sent_ns=10**12)
+    assert [stream_end_delay_share(tidy([frame_of(rows)], "p")) for rows in (alone, [failed, skipped, later])] == [
+        None
+    ] * 2
 
 
 def test_users_who_think_do_not_delay_the_stream_end() -> None:
     """A stream waits with its user after a filler and before a later turn, but not before another conversation."""
     one = record(stream_index=3)
-    assert one.last_token_ns is not None
-    took, thought = one.last_token_ns, 50 * one.last_token_ns
+    took, thought = present(one.last_token_ns), 50 * present(one.last_token_ns)
     begins = [0, took + thought, 2 * (took + thought), 3 * took + 2 * thought + took // 10]
     names = ["filler-3-0", "p1", "p1", "p2"]
     rows = [
@@ -150,10 +145,3 @@ def test_a_conversation_of_overlapping_requests_ends_with_the_one_that_ends_last
     ]
     share = stream_end_delay_share(tidy([frame_of(rows)], "p"), thinks=True)
     assert share == (None if failed else pytest.approx(held_s / (10 + held_s)))
-
-
-def test_failed_requests_and_unsent_turns_have_no_stream_end_delay() -> None:
-    failed = record(error_class="reset", last_token_ns=None)
-    skipped = record(error_class="skipped_after_error", sent_ns=None, last_token_ns=None)
-    later = record(intended_ns=10**12, sent_ns=10**12)
-    assert stream_end_delay_share(tidy([frame_of([failed, skipped, later])], "p")) is None

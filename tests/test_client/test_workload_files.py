@@ -25,6 +25,14 @@ def load_csv(tmp_path: Path, text: str | bytes) -> Prompts:
     return load_prompts(Dataset(source=Source.CSV, uri="p.csv"), tmp_path)
 
 
+def write_hole(file: Path, beginning: bytes) -> Path:
+    """Write a file whose rest is a 3 GB hole, which would be slow to read."""
+    with file.open("wb") as hole:
+        hole.write(beginning)
+        hole.truncate(3 * 1024**3)
+    return file
+
+
 def rejection_message(tmp_path: Path, name: str, data: bytes, source: Source, most: int | None = None) -> str:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(BadInput) as caught:
@@ -37,18 +45,6 @@ def contents(prompts: Prompts) -> list[str]:
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------
-
-
-def test_line_above_the_limit_is_rejected_before_it_is_read(tmp_path: Path) -> None:
-    """The rest of the file is a 3 GB hole, which would be slow to read."""
-    file = tmp_path / "p.jsonl"
-    with file.open("wb") as hole:
-        hole.write(LINE + b'{"id": "b", "prompt": "')
-        hole.truncate(3 * 1024**3)
-    with pytest.raises(
-        BadInput, match="line 2: is longer than 1,000 bytes: a JSON Lines or CSV file has one prompt per line"
-    ):
-        read_rows(file, Source.JSONL, 1000)
 
 
 def test_compressed_line_above_the_limit_is_rejected(tmp_path: Path) -> None:
@@ -99,16 +95,6 @@ def test_damaged_or_non_utf_8_file_is_rejected_with_its_location(data: bytes, me
 )
 def test_broken_array_is_rejected_with_its_row(data: bytes, message: str, tmp_path: Path) -> None:
     assert rejection_message(tmp_path, "s.json", data, Source.SHAREGPT).startswith(message)
-
-
-def test_unterminated_array_is_rejected_before_it_is_read(tmp_path: Path) -> None:
-    """The rest of the file is a 3 GB hole, which would be slow to read."""
-    file = tmp_path / "s.json"
-    with file.open("wb") as hole:
-        hole.write(b'[{"id": "a"}, {"id": "')
-        hole.truncate(3 * 1024**3)
-    with pytest.raises(BadInput, match="row 2: is longer than 1,000 characters, or not JSON"):
-        read_rows(file, Source.SHAREGPT, 1000)
 
 
 def test_array_is_read_in_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,3 +201,27 @@ def test_pvc_file_is_read_from_its_mount_path(tmp_path: Path, monkeypatch: pytes
     declared["pvc"] = {"claimName": "other", "path": "p.jsonl"}
     with pytest.raises(BadInput, match=r"the volume other is not mounted at .*: .*set uri to a path"):
         load_prompts(Dataset.model_validate(declared), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "beginning", "message"),
+    [
+        (
+            "p.jsonl",
+            Source.JSONL,
+            LINE + b'{"id": "b", "prompt": "',
+            "line 2: is longer than 1,000 bytes: a JSON Lines or CSV file has one prompt per line",
+        ),
+        (
+            "s.json",
+            Source.SHAREGPT,
+            b'[{"id": "a"}, {"id": "',
+            "row 2: is longer than 1,000 characters, or not JSON",
+        ),
+    ],
+)
+def test_endless_line_or_array_is_rejected_before_it_is_read(
+    name: str, source: Source, beginning: bytes, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        read_rows(write_hole(tmp_path / name, beginning), source, 1000)

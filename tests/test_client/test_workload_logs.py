@@ -13,6 +13,7 @@ from specbench_client.errors import BadInput
 from specbench_client.load.arrivals import load_trace
 from specbench_client.workload.prompts import Prompts, load_prompts
 from specbench_client.workload.row_validation import TOOLS
+from specbench_testing.present import present
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
@@ -62,9 +63,7 @@ def test_messages_and_statistics_are_read_from_every_log_format(layout: str, tmp
     sent = [(message.role, message.content) for message in found.rows[0].turns[0]]
     assert sent == [("system", "Be brief."), ("user", "Why?")]
     assert len(found.rows[0].turns) == 1, "logged answers stay in the history of one turn"
-    assert found.coverage is not None
-    recorded = found.coverage.recorded
-    assert recorded is not None
+    recorded = present(present(found.coverage).recorded)
     assert (recorded.input_tokens_median, recorded.output_tokens_median, recorded.max_tokens_median) == (12, 34, 100)
     assert (recorded.temperatures, recorded.seconds) == ({"0.7": 2}, 0)
 
@@ -74,8 +73,7 @@ def test_log_without_statistics_leaves_them_missing(tmp_path: Path) -> None:
 
     assert found.rows[1].turns[0][0].content == "Once upon"
     assert found.coverage is not None
-    assert found.coverage.recorded is not None
-    assert found.coverage.recorded.to_dict() == {"temperatures": {"default": 2}}
+    assert present(found.coverage.recorded).to_dict() == {"temperatures": {"default": 2}}
 
 
 @pytest.mark.parametrize(
@@ -106,9 +104,8 @@ def test_unsupported_request_is_reported_as_unusable(edit: dict[str, Any], reaso
     assert f"1 of 2 rows have no text that can be sent: line 2\n  1 x {reason}\n" in str(caught.value)
     assert "dataset prepare" not in str(caught.value)
 
-    coverage = load_log(tmp_path, LOGGED_REQUEST, {**LOGGED_REQUEST, **edit}, allow_missing=True).coverage
+    coverage = present(load_log(tmp_path, LOGGED_REQUEST, {**LOGGED_REQUEST, **edit}, allow_missing=True).coverage)
 
-    assert coverage is not None
     assert (coverage.requested, coverage.used, coverage.unusable) == (2, 1, {reason: 1})
 
 
@@ -140,5 +137,4 @@ def test_log_is_also_an_arrival_trace(tmp_path: Path) -> None:
     assert len(found.rows) == times.size
     assert (times - times[0]).tolist() == [0, 2, 5]
     assert found.coverage is not None
-    assert found.coverage.recorded is not None
-    assert found.coverage.recorded.seconds == 5
+    assert present(found.coverage.recorded).seconds == 5

@@ -14,6 +14,7 @@ from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompts import Prompts, select_prompts
 from specbench_client.workload.row_validation import TOOLS as WITH_TOOLS
+from specbench_testing.present import present
 
 LICENSED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH\n\n{article}"
 REASON = "placeholder: the licence does not allow redistribution of the text"
@@ -59,8 +60,7 @@ def test_allowed_missing_rows_are_counted_per_category() -> None:
     found = select(allowMissing=True)
 
     assert [prompt.id for prompt in found.rows] == ["s0", "s5", "s10", "s15"]
-    coverage = found.coverage
-    assert coverage is not None
+    coverage = present(found.coverage)
     assert (coverage.rows, coverage.requested, coverage.used, coverage.turns) == (20, 20, 4, 4)
     assert coverage.unusable == {REASON: 16}
     by_category = {one.category: (one.requested, one.used, one.unusable) for one in coverage.by_category}
@@ -68,28 +68,26 @@ def test_allowed_missing_rows_are_counted_per_category() -> None:
 
 
 def test_placeholders_outside_the_requested_categories_are_ignored() -> None:
-    rows = [row(0, licensed=False), row(1, licensed=True)]
-
-    coverage = select(rows, categories=["stem"]).coverage
-
-    assert coverage is not None
+    coverage = present(select([row(0, licensed=False), row(1, licensed=True)], categories=["stem"]).coverage)
     assert (coverage.requested, coverage.unusable) == (1, {})
 
 
-def test_placeholder_in_a_later_turn_makes_the_row_unusable() -> None:
-    rows = [row(0, licensed=False), row(1, licensed=False, turns=["Why?", LICENSED])]
-    with pytest.raises(BadInput, match=r"1 of 2 rows have no text that can be sent: row 2 \(s1, rag\)"):
-        select(rows)
-
-
-def test_broken_row_is_rejected_despite_allow_missing() -> None:
-    with pytest.raises(BadInput, match=r"row 1: turns\[0\] is empty"):
-        select([row(0, licensed=False, turns=[""]), *ROWS[1:]], allowMissing=True)
-
-
-def test_dataset_without_any_usable_row_is_rejected() -> None:
-    with pytest.raises(BadInput, match="none of the 1 rows passes the filters"):
-        select([row(1, licensed=True)], allowMissing=True)
+@pytest.mark.parametrize(
+    ("rows", "declared", "message"),
+    [
+        (
+            [row(0, licensed=False), row(1, licensed=False, turns=["Why?", LICENSED])],
+            {},
+            r"1 of 2 rows have no text that can be sent: row 2 \(s1, rag\)",
+        ),
+        ([row(0, licensed=False, turns=[""]), *ROWS[1:]], {"allowMissing": True}, r"row 1: turns\[0\] is empty"),
+        ([row(1, licensed=True)], {"allowMissing": True}, "none of the 1 rows passes the filters"),
+    ],
+    ids=["a placeholder in a later turn", "a broken row", "no usable row"],
+)
+def test_rows_are_rejected(rows: list[PromptRow], declared: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        select(rows, **declared)
 
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
@@ -136,8 +134,7 @@ def test_trajectories_with_tools_need_a_client_side_template() -> None:
     found = agentic(*rows, with_tools=False, allowMissing=True)
 
     assert [prompt.id for prompt in found.rows] == ["s0/step-1", "s1/step-1"]
-    assert found.coverage is not None
-    assert found.coverage.unusable == {WITH_TOOLS: 2}
+    assert present(found.coverage).unusable == {WITH_TOOLS: 2}
 
 
 def test_prompts_without_tools_keep_their_earlier_fingerprint() -> None:

@@ -21,7 +21,6 @@ from specbench_client.store.s3 import S3Store
 from specbench_client.workload.prompts import Prompts, fingerprint, load_prompts, load_workload
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.resources import run_of
-from specbench_testing.s3 import S3Access
 
 Row = dict[str, Any]
 
@@ -37,6 +36,12 @@ def without(row: Row, name: str) -> Row:
 def load(tmp_path: Path, rows: Sequence[Row], **declared: Any) -> Prompts:
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows))
     return load_prompts(Dataset(**{"source": "jsonl", "uri": "p.jsonl", **declared}), tmp_path)
+
+
+def load_file(tmp_path: Path, content: bytes, name: str = "p.jsonl") -> Prompts:
+    """Read a file with this content."""
+    (tmp_path / name).write_bytes(content)
+    return load_prompts(Dataset(source=Source(name.rpartition(".")[2]), uri=name), tmp_path)
 
 
 def rejection_message(tmp_path: Path, rows: Sequence[Row], **declared: Any) -> str:
@@ -92,14 +97,6 @@ def test_prompt_text_is_read_unchanged(text: str, tmp_path: Path) -> None:
     assert load(tmp_path, [row(0, prompt=text), row(1)]).rows[0].turns == user(text)
 
 
-def test_published_spec_bench_rows_are_read(tmp_path: Path) -> None:
-    rows = [{"question_id": 81, "category": "writing", "turns": ["Compose.", "Rewrite."], "reference": ["x"]}]
-
-    (prompt,) = load(tmp_path, rows, source="spec-bench").rows
-
-    assert (prompt.id, prompt.category, prompt.turns) == ("81", "writing", user("Compose.", "Rewrite."))
-
-
 def test_parquet_and_json_lines_give_the_same_prompts(tmp_path: Path) -> None:
     rows: list[Row] = [
         {"id": "a", "category": "qa", "turns": ["2024-01-01", "More"], "messages": None},
@@ -112,10 +109,17 @@ def test_parquet_and_json_lines_give_the_same_prompts(tmp_path: Path) -> None:
     assert parquet == load(tmp_path, rows)
 
 
-def test_blank_lines_and_a_byte_order_mark_are_skipped(tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps(row(0)).encode() + b"\r\n\r\n\n")
+def test_prompts_are_read_from_s3_and_an_error_names_the_object(s3_store: S3Store, tmp_path: Path) -> None:
+    s3_store.put("p.jsonl", json.dumps(row(0)).encode())
+    dataset = Dataset(source=Source.JSONL, uri=s3_store.uri("p.jsonl"))
+    assert load_prompts(dataset, tmp_path, read_object).rows[0].id == "q0"
+    with pytest.raises(BadInput, match=r"p\.jsonl, line 1: not JSON"):
+        load_prompts(dataset, tmp_path, lambda _: b"oops")
 
-    assert len(load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path).rows) == 1
+
+def test_blank_lines_and_a_byte_order_mark_are_skipped(tmp_path: Path) -> None:
+    content = b"\xef\xbb\xbf" + json.dumps(row(0)).encode() + b"\r\n\r\n\n"
+    assert len(load_file(tmp_path, content).rows) == 1
 
 
 def test_column_that_first_appears_late_is_read(tmp_path: Path) -> None:
@@ -138,19 +142,6 @@ def test_loading_a_local_file_opens_no_connection(tmp_path: Path, monkeypatch: p
     assert len(load_prompts(Dataset(source=Source.PARQUET, uri="p.parquet"), tmp_path).rows) == 1
 
 
-def test_prompts_are_read_from_s3(s3_store: S3Store, s3_access: S3Access, tmp_path: Path) -> None:
-    s3_store.put("p.jsonl", json.dumps(row(0)).encode())
-
-    dataset = Dataset(source=Source.JSONL, uri=s3_store.uri("p.jsonl"))
-
-    assert load_prompts(dataset, tmp_path, read_object).rows[0].id == "q0"
-
-
-def test_error_in_an_s3_file_names_the_object(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"^s3://b/p\.jsonl, line 1: not JSON"):
-        load_prompts(Dataset(source=Source.JSONL, uri="s3://b/p.jsonl"), tmp_path, lambda _: b"oops")
-
-
 # -- selection ---------------------------------------------------------------------------------------------------------
 
 
@@ -158,31 +149,10 @@ def categories(prompts: Prompts) -> list[str]:
     return [f"{prompt.category}-{prompt.id}" for prompt in prompts.rows]
 
 
-MIXED = [row(number, category="aaabbbc"[number]) for number in range(7)]
-
-
-def test_only_the_requested_categories_are_used(tmp_path: Path) -> None:
-    assert categories(load(tmp_path, MIXED, categories=["c", "a"])) == ["a-q0", "a-q1", "a-q2", "c-q6"]
-
-
-def test_count_is_spread_over_the_categories_in_file_order(tmp_path: Path) -> None:
-    assert categories(load(tmp_path, MIXED, count=5)) == ["a-q0", "a-q1", "b-q3", "b-q4", "c-q6"]
-
-
 def test_bad_row_outside_the_requested_categories_is_ignored(tmp_path: Path) -> None:
     rows = [row(0), row(1, category="licensed", prompt="")]
 
     assert len(load(tmp_path, rows, categories=["qa"]).rows) == 1
-
-
-def test_unknown_category_is_rejected_with_the_available_ones(tmp_path: Path) -> None:
-    message = rejection_message(tmp_path, MIXED, categories=["a", "z"])
-
-    assert message == "p.jsonl: no row has the category 'z'; available: a, b, c"
-
-
-def test_count_above_the_number_of_prompts_is_rejected(tmp_path: Path) -> None:
-    assert "count is 8, but there are only 7 prompts" in rejection_message(tmp_path, MIXED, count=8)
 
 
 def test_fingerprint_depends_only_on_what_is_sent(tmp_path: Path) -> None:
@@ -283,23 +253,22 @@ def test_first_bad_rows_are_listed_and_the_rest_counted(tmp_path: Path) -> None:
         (b'["a"]', "p.jsonl"),
         (b'{"id": "a", "prompt": "\xff"}', "line 1: not UTF-8"),
         (b"\x1f\x8b\x08\x00", "the gzip data cannot be decompressed"),
+        (b'{"id": "a", "prompt": "b", "n": ' + b"9" * 5000 + b"}", "line 1: this JSON cannot be parsed"),
+        (b'{"id": "a", "prompt": "b", "n": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "line 1: this JSON cannot"),
+        (b'{"id": "a", "prompt": "x"}\n{"id": "cut \\ud83d", "prompt": "x"}', "line 2: id"),
+        (b'{"id": "a", "prompt": "x"}\n{"id": "b", "category": "cut \\ud83d", "prompt": "x"}', "line 2: category"),
+        (b'{"id": "a", "prompt": "x"}\n{"id": "b", "prompt": "cut \\ud83d"}', "surrogate"),
     ],
 )
 def test_invalid_json_lines_file_is_rejected_with_the_line(content: bytes, message: str, tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_bytes(content)
-
     with pytest.raises(BadInput) as caught:
-        load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
-
+        load_file(tmp_path, content)
     assert message in str(caught.value)
 
 
 def test_invalid_parquet_file_is_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "p.parquet").write_bytes(b"no parquet at all")
-
     with pytest.raises(BadInput, match="cannot be read as Parquet"):
-        load_prompts(Dataset(source=Source.PARQUET, uri="p.parquet"), tmp_path)
-
+        load_file(tmp_path, b"no parquet at all", "p.parquet")
     assert capfd.readouterr() == ("", "")
 
 
@@ -318,20 +287,6 @@ def test_unavailable_file_is_rejected_with_a_remedy(uri: str, message: str, tmp_
 
 
 # -- text that cannot be sent ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("column", ["id", "category", "prompt"])
-def test_lone_surrogate_is_rejected_with_its_line(tmp_path: Path, column: str) -> None:
-    (tmp_path / "p.jsonl").write_text(json.dumps(row(0)) + "\n" + json.dumps(row(1, **{column: "cut \ud83d"})) + "\n")
-    with pytest.raises(BadInput, match=rf"p.jsonl, line 2: {column}.*surrogate"):
-        load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
-
-
-@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000 + "]" * 100_000], ids=["number", "depth"])
-def test_unparsable_json_number_or_depth_is_rejected_with_its_line(tmp_path: Path, value: str) -> None:
-    (tmp_path / "p.jsonl").write_text(f'{{"id": "a", "prompt": "b", "n": {value}}}\n')
-    with pytest.raises(BadInput, match="line 1: this JSON cannot be parsed"):
-        load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
 
 
 def test_fingerprint_of_fixed_prompts_never_changes() -> None:

@@ -12,6 +12,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.trust.checks.prompts import MOVED_MIN
 from specbench_client.workload.random_text_detection import NUMBER, PAIRS_MAX, word_order, words_of
 from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.present import present
 
 DRAW = random.Random(7)
 LIST = [
@@ -54,14 +55,12 @@ RANDOM = {
 
 @pytest.mark.parametrize("kind", RANDOM)
 def test_random_words_and_tokens_lose_nothing_when_shuffled(kind: str) -> None:
-    order = word_order(RANDOM[kind])
-    assert order is not None
+    order = present(word_order(RANDOM[kind]))
     assert order.moved < MOVED_MIN
 
 
 def test_code_has_a_word_order() -> None:
-    order = word_order(prompts(CODE))
-    assert order is not None
+    order = present(word_order(prompts(CODE)))
     assert order.pairs <= PAIRS_MAX
     assert order.repeated - order.shuffled > 5 * MOVED_MIN
 

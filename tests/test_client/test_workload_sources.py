@@ -21,6 +21,7 @@ from specbench_client.workload.prompts import Prompts, load_prompts
 from specbench_client.workload.sources.random_words import WORDS, random_text
 from specbench_client.workload.sources.registry import LOADERS
 from specbench_client.workload.sources.tasks import order_of_choices
+from specbench_testing.present import present
 from specbench_testing.reference_tokenizers import o200k_table
 from specbench_testing.resources import run_of
 
@@ -289,8 +290,7 @@ def test_gpqa_choice_order_depends_only_on_seed_and_question(tmp_path: Path) -> 
 
 def test_every_allowed_config_is_known_to_its_source() -> None:
     for source, configs in CONFIGS.items():
-        hub = LOADERS[source].hub
-        assert hub is not None
+        hub = present(LOADERS[source].hub)
         assert all(hub(config).name for config in configs)
 
 
@@ -359,34 +359,34 @@ def test_sessions_share_their_beginning_alone_and_depend_on_the_seed(tmp_path: P
     assert len({prompt.turns[0][0] for prompt in found.rows}) == 1
     asked = [turn[-1].content for prompt in found.rows for turn in prompt.turns]
     assert len(set(asked)) == 15
-    assert found.coverage is not None
     # n(t) is 52, 79 and 106; 32, 59 and 86 tokens were computed before, in whole blocks 32, 48 and 80.
-    assert found.coverage.reusable_share == (32 + 48 + 80) / (52 + 79 + 106)
+    assert present(found.coverage).reusable_share == (32 + 48 + 80) / (52 + 79 + 106)
+
+
+SHORTEST = {"turns": 1, "turnTokens": 16, "answerTokens": 1}
 
 
 @pytest.mark.parametrize(
-    "declared",
+    ("declared", "message"),
     [
-        {"source": "sessions", "count": 5},
-        {"source": "sessions", "sessions": {"turns": 1, "turnTokens": 16, "answerTokens": 1}},
-        {
-            "source": "jsonl",
-            "uri": "p.jsonl",
-            "count": 5,
-            "sessions": {"turns": 1, "turnTokens": 16, "answerTokens": 1},
-        },
+        ({"source": "sessions", "count": 5}, r"source sessions needs dataset\.sessions .* and dataset\.count"),
+        (
+            {"source": "sessions", "sessions": SHORTEST},
+            r"source sessions needs dataset\.sessions .* and dataset\.count",
+        ),
+        (
+            {"source": "jsonl", "uri": "p.jsonl", "count": 5, "sessions": SHORTEST},
+            r"source sessions needs dataset\.sessions .* and dataset\.count",
+        ),
+        (
+            {"source": "sessions", "count": 5, "sessions": {**SHORTEST, "sharedPrefixTokens": 40}},
+            r"sessions\.sharedPrefixTokens must be a multiple of 16",
+        ),
     ],
-    ids=str,
 )
-def test_lengths_of_sessions_belong_to_their_source(declared: Row) -> None:
-    with pytest.raises(InvalidSpec, match=r"source sessions needs dataset\.sessions .* and dataset\.count"):
+def test_lengths_of_sessions_belong_to_their_source(declared: Row, message: str) -> None:
+    with pytest.raises(InvalidSpec, match=message):
         run_of({"spec.workloads[0].dataset": declared})
-
-
-def test_the_shared_beginning_of_sessions_is_of_whole_blocks() -> None:
-    lengths = {"turns": 1, "turnTokens": 16, "answerTokens": 1, "sharedPrefixTokens": 40}
-    with pytest.raises(InvalidSpec, match=r"sessions\.sharedPrefixTokens must be a multiple of 16"):
-        run_of({"spec.workloads[0].dataset": {"source": "sessions", "count": 5, "sessions": lengths}})
 
 
 def test_a_word_of_random_text_is_a_token() -> None:

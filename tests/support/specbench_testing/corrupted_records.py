@@ -9,8 +9,10 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.record import RecordPhase
-from specbench_api.outcome.summary import CounterDeltas
-from specbench_api.plan.plan import Point
+from specbench_api.outcome.summary import ClientHealth, CounterDeltas
+from specbench_api.plan.plan import Plan, Point
+from specbench_api.spec.engine import DialectName
+from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import TURNAROUND_NS, Corruptions, SyntheticRun, point_of
 
 WORLD = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, turns=1)
@@ -73,3 +75,36 @@ def replace_watch(**values: Any) -> Corruptions:
 
 def without_counters(_: Point, __: CounterDeltas) -> None:
     """Removes the engine's counters."""
+
+
+def combine(*edits: Corruptions) -> Corruptions:
+    """Applies the edits of records, counters and health one after the other; counters that are removed stay so."""
+
+    def records(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        for each in edits:
+            frame = each.records(point, frame)
+        return frame
+
+    def counters(point: Point, honest: CounterDeltas) -> CounterDeltas | None:
+        counted: CounterDeltas | None = honest
+        for each in edits:
+            counted = counted and each.counters(point, counted)
+        return counted
+
+    def watch(point: Point, seen: ClientHealth) -> ClientHealth:
+        for each in edits:
+            seen = each.watch(point, seen)
+        return seen
+
+    return Corruptions(records=records, counters=counters, watch=watch)
+
+
+WITHOUT_COUNTERS = Corruptions(counters=without_counters)
+
+
+def undeclared_drafter(world: SyntheticRun, dialect: DialectName) -> tuple[Plan, Point]:
+    """The world's plan with a running endpoint whose drafter is not declared, and that arm's first point."""
+    arm = world.plan.arm("ngram").model_copy(update={"drafter": None})
+    changes = {"engine": external_engine(dialect), "arms": [world.plan.arm("none"), arm]}
+    plan = world.plan.model_copy(update=changes)
+    return plan, next(each for each in plan.points if each.arm == "ngram")

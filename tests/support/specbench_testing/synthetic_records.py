@@ -9,6 +9,7 @@ of a world that other tests use too. A test of reproducibility calls `summarise_
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.record import Record, RecordPhase
@@ -27,9 +29,12 @@ from specbench_api.spec.slo import Slo
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.analysis.summary.point import summarise_point
-from specbench_client.analysis.summary.run import evaluate_cells, summarise_cells
+from specbench_client.analysis.summary.run import arm_environments, evaluate_cells, summarise_cells
 from specbench_client.load.conversations import is_filler
+from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.load import SINGLE_STREAM_ONLY
+from specbench_client.trust.evidence import RunEvidence
+from specbench_client.trust.registry import RUN_CHECKS
 from specbench_testing.resources import run_of
 
 NS_PER_MS = 1_000_000
@@ -124,11 +129,7 @@ class SyntheticRun:
         self, point: Point, watch: ClientHealth, counters: CounterDeltas | None, *, simulated: bool
     ) -> PointSummary:
         """The summary of the point's own records with other health records or counters."""
-        key = (point.hash, repr(watch), repr(counters), simulated)
-        if key not in self._summaries_with:
-            frame = self.records(point)
-            self._summaries_with[key] = summarise_point(self.plan, point, [frame], watch, counters, simulated=simulated)
-        return self._summaries_with[key]
+        return summarise_point(self.plan, point, [self.records(point)], watch, counters, simulated=simulated)
 
     def is_uncorrupted(self, summary: PointSummary) -> bool:
         """Whether this is the uncorrupted summary of its point."""
@@ -140,10 +141,6 @@ class SyntheticRun:
 
     @cached_property
     def _found(self) -> dict[str, PointSummary]:
-        return {}
-
-    @cached_property
-    def _summaries_with(self) -> dict[tuple[object, ...], PointSummary]:
         return {}
 
 
@@ -294,10 +291,8 @@ def point_of(
     frame = corruptions.records(point, honest)
     watch, honestly_counted = corruptions.watch(point, watch_of(point)), counters_of(honest)
     counters = corruptions.counters(point, honestly_counted)
-    if frame is not honest:
+    if frame is not honest or watch != watch_of(point) or counters != honestly_counted or corruptions.simulated:
         return summarise_point(world.plan, point, [frame], watch, counters, simulated=corruptions.simulated), frame
-    if watch != watch_of(point) or counters != honestly_counted or corruptions.simulated:
-        return world.summary_with(point, watch, counters, simulated=corruptions.simulated), frame
     return world.honest(point), frame
 
 
@@ -333,6 +328,28 @@ def run_of_world(
     )
     kept = [finding for finding in summary.findings if one_stream or finding.check != SINGLE_STREAM_ONLY.name]
     return summary.model_copy(update={"findings": kept})
+
+
+def run_findings(
+    world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, *, one_stream: bool = False
+) -> list[Finding]:
+    """The findings on the points and on the run as a whole. Those on cells need comparisons, which take far longer."""
+    plan, counted = world.plan, Counter(world.category(prompt) for prompt in range(world.prompts))
+    points = [point_of(world, point, corruptions)[0] for point in plan.points if corruptions.measured(point)]
+    evidence = RunEvidence(
+        plan,
+        points,
+        [point.hash for point in plan.points if not corruptions.measured(point)],
+        {workload.name: world.prompts for workload in plan.workloads},
+        corruptions.simulated,
+        corruptions.launches,
+        corruptions.coverage,
+        {each.name: {name: count for name, count in counted.items() if name} for each in plan.workloads},
+        arm_environments(plan, corruptions.launches),
+    )
+    checks = [check for check in RUN_CHECKS if one_stream or check is not SINGLE_STREAM_ONLY]
+    on_run = [finding_of(check.name, result, {}) for check in checks for result in check.evaluate(evidence)]
+    return [*on_run, *(finding for point in points for finding in point.findings)]
 
 
 @lru_cache(maxsize=WORLDS_KEPT)
