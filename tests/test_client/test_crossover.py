@@ -21,6 +21,7 @@ from specbench_client.analysis.curves.crossover import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.log_ratio import LogRatio
+from specbench_testing.long_cases import long_after
 from specbench_testing.present import present
 from specbench_testing.speedup_experiment import SpeedupExperiment
 
@@ -51,14 +52,17 @@ def test_known_crossover_is_found_with_its_interval() -> None:
 @pytest.mark.draws
 @pytest.mark.parametrize(
     "world",
-    [
-        SpeedupExperiment(straight()),
-        SpeedupExperiment(straight(), launch_noise=0.03),
-        SpeedupExperiment(straight(), repeats=5, launch_noise=0.02, run_noise=0.02),
-        SpeedupExperiment(straight(), repeats=5, run_noise=0.04),
-        SpeedupExperiment(straight(), prompts=30, spread=0.25, run_noise=0.002),
-    ],
-    ids=["quiet", "noisy launches", "both", "noisy runs", "diverse prompts"],
+    long_after(
+        1,
+        [
+            SpeedupExperiment(straight(), repeats=5, launch_noise=0.02, run_noise=0.02),
+            SpeedupExperiment(straight()),
+            SpeedupExperiment(straight(), launch_noise=0.03),
+            SpeedupExperiment(straight(), repeats=5, run_noise=0.04),
+            SpeedupExperiment(straight(), prompts=30, spread=0.25, run_noise=0.002),
+        ],
+    ),
+    ids=["both", "quiet", "noisy launches", "noisy runs", "diverse prompts"],
 )
 def test_interval_covers_the_truth_at_its_level(world: SpeedupExperiment) -> None:
     covered = 0

@@ -21,9 +21,10 @@ import pytest
 from specbench_api.outcome.layout import PLAN, SUMMARY
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
-from specbench_testing.fuzzing import bounded_case, bounded_memory, seed_parameters, shifted
+from specbench_testing.fuzzing import bounded_case, bounded_memory, shifted
 from specbench_testing.hostile_documents import mutate
 from specbench_testing.local_results import store_results
+from specbench_testing.long_cases import long_after
 from specbench_testing.synthetic_records import SyntheticRun
 
 CASES = 200
@@ -128,7 +129,8 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
     return code, streams[1].buffer.getvalue().decode()
 
 
-@pytest.mark.parametrize("seed", seed_parameters(SEEDS))
+@pytest.mark.draws
+@pytest.mark.parametrize("seed", long_after(1, SEEDS))
 def test_a_mutated_results_folder_is_shown_or_refused(stored: Path, tmp_path: Path, seed: int) -> None:
     draw, outcomes, folder = random.Random(seed), Counter[int](), Folder(stored, tmp_path / "run")
     with bounded_memory():

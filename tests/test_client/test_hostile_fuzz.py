@@ -24,8 +24,9 @@ from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.exchange import ErrorClass, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.conversation_turns import context, turn
-from specbench_testing.fuzzing import seed_parameters, shifted
+from specbench_testing.fuzzing import shifted
 from specbench_testing.hostile_answers import hostile_answer
+from specbench_testing.long_cases import long_after
 from specbench_testing.resources import run_of
 from specbench_testing.scripted_server import serve_scripts
 
@@ -47,7 +48,8 @@ class EscapedErrors(list[str]):
         self.append(f"{found.get('message')}: {found.get('exception')!r}")
 
 
-@pytest.mark.parametrize("block", seed_parameters(STREAMED_BLOCKS))
+@pytest.mark.draws
+@pytest.mark.parametrize("block", long_after(1, STREAMED_BLOCKS))
 async def test_hostile_completion_becomes_a_record(block: int, server_tls: ssl.SSLContext | None) -> None:
     count = ANSWERS_PER_BLOCK // 2
     first = block * ANSWERS_PER_BLOCK + (count if server_tls else 0)
@@ -81,7 +83,8 @@ async def complete(transport: Transport, url: str, seed: int) -> None:
     assert all(one is None or one >= 0 for one in counts), f"seed {seed}: {record}"
 
 
-@pytest.mark.parametrize("block", seed_parameters(CONTROL_BLOCKS))
+@pytest.mark.draws
+@pytest.mark.parametrize("block", long_after(1, CONTROL_BLOCKS))
 async def test_hostile_control_answer_becomes_a_value_or_an_engine_failure(block: int) -> None:
     seeds = range(block * ANSWERS_PER_BLOCK, (block + 1) * ANSWERS_PER_BLOCK)
     escaped, before_kib = EscapedErrors(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -265,6 +265,7 @@ async def test_wheel_is_reported_as_the_version(models: dict[str, str]) -> None:
     assert dialect.identity(pages).version == f"xllamacpp-{library.__version__}"
 
 
+@pytest.mark.long
 @pytest.mark.engine
 async def test_drawn_drafts_are_accepted_more_often_at_temperature_1(models: dict[str, str]) -> None:
     drafter = ["--spec-type", "draft-simple", "-md", models["drafter"], "--spec-draft-n-max", "4"]

@@ -41,6 +41,7 @@ from specbench_testing.engine_witness import (
     witnessed_command,
 )
 from specbench_testing.load_loops import LoopDriver
+from specbench_testing.long_cases import long_after
 from specbench_testing.real_engine_run import RealRun, launches_by_arm, run_here
 
 pytestmark = pytest.mark.engine
@@ -149,7 +150,7 @@ async def test_records_match_the_engines_counters(arm: str, models: dict[str, st
     assert sum(record.draft_steps or 0 for record in by_step) <= counted.draft_steps
 
 
-@pytest.mark.parametrize("arm", CUSTOM)
+@pytest.mark.parametrize("arm", long_after(1, CUSTOM))
 async def test_llama_cpp_ngram_types_draft_and_do_not_change_the_text(
     arm: str, models: dict[str, str], tmp_path: Path
 ) -> None:
@@ -264,6 +265,7 @@ def compare_reported_acceptance_with_steps(witnessed: WitnessedRun, arm: str) ->
         assert figures[f"conditional_position_acceptance_rate_{position}"].get("value") == pytest.approx(conditional)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1300)
 def test_steps_of_a_run_equal_the_engines_counters_its_log_and_the_reported_acceptance(
     models: dict[str, str], tmp_path: Path

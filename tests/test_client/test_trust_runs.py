@@ -21,6 +21,7 @@ from specbench_client.trust.checks import engine
 from specbench_client.trust.checks.engine import ENDPOINTS_SHARE_A_HOST
 from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
+from specbench_testing.long_cases import long_after
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_findings, run_of_world
@@ -201,13 +202,8 @@ def test_missing_points_are_a_warning_and_named() -> None:
     assert "1 of 6 points have no result: ngram/chat at 1, repeat 2" in seen.message
 
 
-def honest_seeds(count: int, short: int) -> Sequence[Any]:
-    """Seeds of honest runs: `make test` has the first ones, `make test-long` all."""
-    return [pytest.param(seed, marks=[pytest.mark.long] if seed >= short else []) for seed in range(count)]
-
-
 @pytest.mark.draws
-@pytest.mark.parametrize("seed", honest_seeds(50, short=4))
+@pytest.mark.parametrize("seed", long_after(4, range(50)))
 def test_valid_run_has_no_findings(seed: int) -> None:
     load, noise = (1, 2, 4)[seed % 3], (0.002, 0.01)[seed % 2]
     categories = (("code", "chat"), (None,))[seed % 2]
@@ -217,7 +213,7 @@ def test_valid_run_has_no_findings(seed: int) -> None:
 
 
 @pytest.mark.draws
-@pytest.mark.parametrize("seed", honest_seeds(4, short=2))
+@pytest.mark.parametrize("seed", long_after(2, range(4)))
 def test_valid_open_loop_has_only_expected_findings(seed: int) -> None:
     world = SyntheticRun(200, 1 + seed % 2, seed=seed, tokens=(10, 30), rate=(2, 8), repeats=1)
     summary = run_of_world(world)

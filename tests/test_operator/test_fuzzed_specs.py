@@ -27,9 +27,10 @@ from specbench_api.spec.parsing import parse_resource, read_yaml
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.client_jobs import client_job, plan_config_map, report_job
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set_job
-from specbench_testing.fuzzing import bounded_case, bounded_memory, seed_parameters, shifted
+from specbench_testing.fuzzing import bounded_case, bounded_memory, shifted
 from specbench_testing.hostile_documents import mutate
 from specbench_testing.invalid_specs import VALID_SPECS
+from specbench_testing.long_cases import long_after
 from specbench_testing.operator_builders import SETTINGS
 from specbench_testing.resources import resource
 
@@ -97,7 +98,8 @@ def text_outcome(text: str) -> str:
     return outcome(document)
 
 
-@pytest.mark.parametrize("seed", seed_parameters(SEEDS))
+@pytest.mark.draws
+@pytest.mark.parametrize("seed", long_after(1, SEEDS))
 def test_a_mutated_spec_is_accepted_or_rejected_with_its_problems(seed: int) -> None:
     draw, outcomes = random.Random(seed), Counter[str]()
     with bounded_memory():

@@ -337,15 +337,17 @@ def client_lane(name: str, folder: Path, access: S3Access) -> Iterator[ClientLan
 LANES = 2
 
 
-def enumerate_client(access: S3Access, folder: Path, select: Select) -> Enumeration:
-    """Try the selected crash points, in LANES lanes at a time."""
+def enumerate_client(
+    access: S3Access, folder: Path, select: Select, lives: Sequence[ClientLife] = LIVES
+) -> Enumeration:
+    """Try the selected crash points of these lives, in LANES lanes at a time."""
     found = Enumeration()
-    by_name = {life.name: life for life in LIVES}
+    by_name = {life.name: life for life in lives}
     starts: dict[str, Mapping[str, bytes]] = {}
     left: dict[str, Mapping[str, bytes]] = {}
     ends: dict[str, ClientEndState] = {}
     with client_lane("whole", folder / "whole", access) as whole:
-        for life in LIVES:
+        for life in lives:
             starts[life.name] = left[life.needs.name] if life.needs else {}
             outcome = whole.live(life, starts[life.name])
             assert not outcome.errors, outcome.errors

@@ -9,9 +9,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
-
-import pytest
 
 HANG_S = 60
 """A case that is still at work after so long counts as endless; ordinary cases take milliseconds."""
@@ -24,14 +21,6 @@ def shifted(seeds: range) -> range:
     """The seeds, each increased by SPECBENCH_FUZZ_SEED, with which the same tests have other cases."""
     shift = int(os.environ.get(SEED_VARIABLE, "0"))
     return range(seeds.start + shift, seeds.stop + shift)
-
-
-def seed_parameters(seeds: range) -> list[Any]:
-    """Parameters of a fuzz test: `make test` runs the first seed, `make test-long` all of them."""
-    return [
-        pytest.param(seed, marks=[pytest.mark.draws, *([pytest.mark.long] if at else [])])
-        for at, seed in enumerate(seeds)
-    ]
 
 
 @contextmanager
