@@ -34,6 +34,7 @@ def report_twice(text, *, err, echo=cli.echo):
         interrupt()
 
 moment = sys.argv[1]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job that a shell runs in the background
 cli.cli.main, cli.echo = interrupt, report_twice
 leave = sys.exit
 
