@@ -43,6 +43,7 @@ def outcome_counts(two: TwoResults, experiments: int) -> Counter[GateTestOutcome
     return Counter(verdict for (verdict,) in gates(two, 1, experiments))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "two",
     [TwoResults(run_noise=0.05), TwoResults(run_noise=0.0, jitter=0.1, prompts=8, own=0.05)],
@@ -53,6 +54,7 @@ def test_unchanged_gate_of_eight_cells_fails_at_most_once_in_twenty(two: TwoResu
     assert alarms <= 0.05 * 40
 
 
+@pytest.mark.long
 def test_eight_cells_at_the_tolerance_fail_no_more_often_than_one() -> None:
     """This is the worst case for Holm's correction: 5 % of 60 plus two standard errors."""
     at_the_limit = TwoResults(run_noise=0.02, slower=1 / 0.95)
@@ -60,6 +62,7 @@ def test_eight_cells_at_the_tolerance_fail_no_more_often_than_one() -> None:
     assert alarms <= 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("two", [TwoResults(run_noise=0.02), TwoResults(run_noise=0.02, repeats=6)], ids=["3", "6"])
 def test_regression_of_exactly_the_tolerance_keeps_both_error_rates(
     two: TwoResults,
@@ -70,6 +73,7 @@ def test_regression_of_exactly_the_tolerance_keeps_both_error_rates(
     assert counts[GateTestOutcome.FAILED] <= 0.1 * 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("repeats", "power"), [(3, 0.7), (5, 0.95)])
 def test_regression_of_15_percent_in_one_of_eight_cells_is_detected(repeats: int, power: float) -> None:
     same, worse = (TwoResults(run_noise=0.01, repeats=repeats, slower=slower) for slower in (1.0, 1 / 0.85))

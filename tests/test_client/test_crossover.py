@@ -21,7 +21,6 @@ from specbench_client.analysis.curves.crossover import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.log_ratio import LogRatio
-from specbench_testing.long_cases import long_after
 from specbench_testing.present import present
 from specbench_testing.speedup_experiment import SpeedupExperiment
 
@@ -49,19 +48,17 @@ def test_known_crossover_is_found_with_its_interval() -> None:
     assert found.message.startswith("falls to 1 at concurrency ")
 
 
+@pytest.mark.long
 @pytest.mark.draws
 @pytest.mark.parametrize(
     "world",
-    long_after(
-        1,
-        [
-            SpeedupExperiment(straight(), repeats=5, launch_noise=0.02, run_noise=0.02),
-            SpeedupExperiment(straight()),
-            SpeedupExperiment(straight(), launch_noise=0.03),
-            SpeedupExperiment(straight(), repeats=5, run_noise=0.04),
-            SpeedupExperiment(straight(), prompts=30, spread=0.25, run_noise=0.002),
-        ],
-    ),
+    [
+        SpeedupExperiment(straight(), repeats=5, launch_noise=0.02, run_noise=0.02),
+        SpeedupExperiment(straight()),
+        SpeedupExperiment(straight(), launch_noise=0.03),
+        SpeedupExperiment(straight(), repeats=5, run_noise=0.04),
+        SpeedupExperiment(straight(), prompts=30, spread=0.25, run_noise=0.002),
+    ],
     ids=["both", "quiet", "noisy launches", "noisy runs", "diverse prompts"],
 )
 def test_interval_covers_the_truth_at_its_level(world: SpeedupExperiment) -> None:
@@ -93,6 +90,7 @@ def test_loss_from_the_first_load_to_the_last_has_an_interval(last: float, truth
     assert found.definition.startswith("Share of the speed-up that is lost from concurrency 1 to concurrency 64")
 
 
+@pytest.mark.long
 @pytest.mark.draws
 def test_interval_of_the_loss_covers_the_truth_at_its_level() -> None:
     world, covered = SpeedupExperiment({1.0: 2.0, 64.0: 1.5}, repeats=5, launch_noise=0.02, run_noise=0.02), 0
