@@ -219,6 +219,7 @@ async def measured(
 VLLM = DialectName.VLLM
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "stream", "answers", "fault", "found"),
     [
@@ -241,12 +242,14 @@ async def test_faults_are_found_in_exactly_the_answers_that_have_them(
     assert {each.flaw for each in records if not truth[each.request_id]} <= {None}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("answers", [{"jsonSchema": PERSON}, {"tools": TOOLS}, {"expected": {"match": "Number"}}])
 async def test_answers_without_faults_are_judged_and_have_no_flaw(tmp_path: Path, answers: dict[str, Any]) -> None:
     records, _ = await measured(tmp_path, VLLM, answers)
     assert Counter((each.error_class, each.judged, each.flaw) for each in records) == {(None, True, None): 20}
 
 
+@pytest.mark.process
 async def test_a_named_tool_after_which_the_engine_reports_stop_is_no_empty_answer(tmp_path: Path) -> None:
     named = {"tool_choice": {"type": "function", "function": {"name": "weather"}}}
     records, _ = await measured(tmp_path, DialectName.VLLM, {"tools": TOOLS}, extra_body=named)
@@ -264,6 +267,7 @@ async def test_damage_of_restored_prefixes_is_found(tmp_path: Path) -> None:
     assert 5 < sum(damaged) < 18
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("answers", [{"jsonSchema": PERSON}, {"tools": TOOLS[:1]}])
 async def test_cut_answers_are_unfinished(tmp_path: Path, answers: dict[str, Any]) -> None:
     records, _ = await measured(tmp_path, VLLM, answers, tokens=2)

@@ -85,6 +85,7 @@ def engine() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("external", [False, True])
 def test_a_clients_message_log_and_results_contain_no_secret(
     external: bool, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

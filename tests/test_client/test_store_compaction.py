@@ -115,6 +115,7 @@ def test_the_dataset_has_each_record_once_and_replaces_the_parts(tmp_path: Path)
     assert set(table["load"].to_pylist()) == {"1"}
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
 def test_a_kill_at_any_write_loses_and_repeats_no_record(tmp_path: Path, after: bool) -> None:
     plan, store = measured(tmp_path / "whole")

@@ -209,10 +209,12 @@ def accepted(command: list[str | Path]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.process
 def test_the_action_is_valid_for_githubs_schema() -> None:
     accepted([tool("check-jsonschema"), "--builtin-schema", "vendor.github-actions", ACTION])
 
 
+@pytest.mark.process
 def test_the_template_is_valid_for_gitlabs_schema(tmp_path: Path) -> None:
     """The tool reads files with one document, so header and jobs are checked one after the other."""
     for number, document in enumerate(yaml.safe_load_all(TEMPLATE.read_text(encoding="utf-8"))):
