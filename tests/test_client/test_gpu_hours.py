@@ -97,12 +97,12 @@ def test_measured_points_and_finished_launches_cost_nothing() -> None:
     assert estimated(planned, NOTHING, done=[point.hash for point in planned.points]).engine_seconds == 0
 
 
-def measured(seen: Plan, seconds: float, requests: int) -> MeasuredDurations:
-    """Every point of a plan, measured with these seconds and requests, and launches of about 50 seconds."""
+def measured(seen: Plan, seconds: float, conversations: int) -> MeasuredDurations:
+    """Every point of a plan, measured with these seconds and conversations, and launches of about 50 seconds."""
     points = [
         PointDuration(
             arm=seen.arm(point.arm), workload=seen.workload(point.workload), level=point.level,
-            conversations=seen.load.requests, requests=requests, seconds=seconds,
+            requested=seen.load.requests, conversations=conversations, seconds=seconds,
         )
         for point in seen.points
     ]  # fmt: skip
@@ -119,12 +119,25 @@ PROMPTS = {"chat": [1] * 8}
         ({**COUNTED, "requests": 80}, {}, PROMPTS, DurationBasis.MEASURED, 140),
         ({**COUNTED, "requests": 80}, {"dataset.count": 8}, PROMPTS, DurationBasis.MEASURED, 140),
         ({**COUNTED, "repeats": 3}, {}, {}, DurationBasis.MEASURED, 70),
-        ({**COUNTED, "requests": 80}, {}, {}, DurationBasis.ASSUMED, 10),
+        ({**COUNTED, "requests": 80}, {}, {}, DurationBasis.MEASURED, 140),
+        ({"concurrency": [4], "repeats": 1}, {}, PROMPTS, DurationBasis.MEASURED, 14),
+        ({"concurrency": [4], "repeats": 1}, {}, {}, DurationBasis.ASSUMED, 10),
         ({**COUNTED, "concurrency": [5]}, {}, PROMPTS, DurationBasis.ASSUMED, 10),
         (COUNTED, {"output.maxTokens": 7}, PROMPTS, DurationBasis.ASSUMED, 10),
         (TIMED, {}, PROMPTS, DurationBasis.LOAD, 60),
     ],
-    ids=["repeats", "requests", "prompts", "unread", "unread, requests", "level", "workload", "timed"],
+    ids=[
+        "repeats",
+        "requests",
+        "prompts",
+        "unread",
+        "unread, requests",
+        "each prompt once",
+        "unread prompts",
+        "level",
+        "workload",
+        "timed",
+    ],
 )
 def test_a_measured_point_gives_the_seconds_of_the_same_arm_workload_and_load(
     load: dict[str, Any], edits: dict[str, Any], turns: dict[str, Sequence[int]], basis: DurationBasis, seconds: float

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from specbench_api.outcome.layout import rows_prefix
 from specbench_api.outcome.manifest import Manifest
+from specbench_api.plan.estimate import point_conversations
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.decision.gpu_hours import MeasuredDurations, PointDuration
 from specbench_client.errors import NotDurable
@@ -47,7 +47,7 @@ def durations_for(plan: Plan, stored: Sequence[StoredDurations]) -> MeasuredDura
     runs = [run for run in stored if _hardware(run.plan) == _hardware(plan)]
     points = [_duration(run, point) for run in runs for point in run.plan.points if point.hash in run.manifests]
     launches = [seconds for run in runs for seconds in _launches(run)]
-    return MeasuredDurations([each for each in points if each.seconds > 0 and each.requests], launches)
+    return MeasuredDurations([each for each in points if each.seconds > 0], launches)
 
 
 def _hardware(plan: Plan) -> tuple[object, ...]:
@@ -61,8 +61,8 @@ def _duration(run: StoredDurations, point: Point) -> PointDuration:
         arm=run.plan.arm(point.arm),
         workload=run.plan.workload(point.workload),
         level=point.level,
-        conversations=run.plan.load.requests,
-        requests=sum(file.rows or 0 for file in manifest.files if file.key.startswith(rows_prefix(point.hash))),
+        requested=run.plan.load.requests,
+        conversations=point_conversations(run.plan.load, point.level, manifest.observed.prompts),
         seconds=(_moment(manifest.ended_wall) - _load_start(manifest)).total_seconds(),
     )
 

@@ -56,18 +56,24 @@ def requests_of(turns: Sequence[int], conversations: int) -> int:
 
 def point_requests(load: Load, level: Level, turns: Sequence[int] | None) -> int | None:
     """Return the number of requests of one point, or None if load and prompts do not determine it."""
-    conversations = _conversations(load, level, turns)
-    return None if turns is None or conversations is None else requests_of(turns, conversations)
+    if turns is None:
+        return None
+    conversations = point_conversations(load, level, len(turns))
+    return None if conversations is None else requests_of(turns, conversations)
 
 
-def _conversations(load: Load, level: Level, turns: Sequence[int] | None) -> int | None:
+def point_conversations(load: Load, level: Level, prompts: int | None) -> int | None:
+    """Return the number of conversations of one point, or None if the load does not determine it.
+
+    `prompts`: their number, if known.
+    """
     if _traced(load):
         return None
     if load.duration_seconds is not None:
         return None if level.rate is None else round(level.rate * load.duration_seconds)
     if load.requests is not None:
         return load.requests
-    return None if turns is None else len(turns)
+    return prompts
 
 
 def point_seconds(load: Load, level: Level, turns: Sequence[int] | None) -> float | None:
@@ -77,7 +83,7 @@ def point_seconds(load: Load, level: Level, turns: Sequence[int] | None) -> floa
     """
     if load.duration_seconds is not None:
         return float(load.duration_seconds)
-    conversations = _conversations(load, level, turns)
+    conversations = point_conversations(load, level, None if turns is None else len(turns))
     return None if level.rate is None or conversations is None else conversations / level.rate
 
 

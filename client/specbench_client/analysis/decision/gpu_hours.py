@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
-from specbench_api.plan.estimate import SECONDS_AN_HOUR, point_requests, point_seconds
+from specbench_api.plan.estimate import SECONDS_AN_HOUR, point_conversations, point_seconds
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
@@ -44,13 +44,16 @@ class AssumedDurations(ApiModel):
 
 @dataclass(frozen=True)
 class PointDuration:
-    """Seconds and requests of a measured point, without warm-up. `conversations`: load.requests of its run."""
+    """Seconds of a measured point, without warm-up, for this number of conversations; None: not known from its load.
+
+    `requested`: load.requests of its run. Fillers take part of the seconds, so their requests do not count.
+    """
 
     arm: Arm
     workload: Workload
     level: Level
+    requested: int | None
     conversations: int | None
-    requests: int
     seconds: float
 
 
@@ -132,19 +135,21 @@ def _point(
 ) -> tuple[float | None, DurationBasis]:
     """Return the seconds of one point."""
     load, workload = plan.load, plan.workload(point.workload)
-    requests, loaded = point_requests(load, point.level, turns), point_seconds(load, point.level, turns)
+    conversations = point_conversations(load, point.level, None if turns is None else len(turns))
+    loaded = point_seconds(load, point.level, turns)
     same = [each for each in measured.points if (each.arm, each.level) == (plan.arm(point.arm), point.level)]
-    scalable = [each for each in same if _any_count(each.workload) == _any_count(workload)]
-    if scalable and requests is not None:
-        return median(each.seconds / each.requests for each in scalable) * requests, DurationBasis.MEASURED
+    alike = [each for each in same if _any_count(each.workload) == _any_count(workload)]
+    each_takes = [each.seconds / each.conversations for each in alike if each.conversations]
+    if each_takes and conversations is not None:
+        return median(each_takes) * conversations, DurationBasis.MEASURED
     if loaded is not None:
         return loaded, DurationBasis.LOAD
-    equal = [each for each in same if (each.workload, each.conversations) == (workload, load.requests)]
+    equal = [each for each in same if (each.workload, each.requested) == (workload, load.requests)]
     if equal:  # a trace, or prompts that are not on this machine
         return median(each.seconds for each in equal), DurationBasis.MEASURED
     return assumed.point_seconds, DurationBasis.UNKNOWN if assumed.point_seconds is None else DurationBasis.ASSUMED
 
 
 def _any_count(workload: Workload) -> Workload:
-    """Return the workload with any number of its prompts: the time of a request does not depend on it."""
+    """Return the workload with any number of its prompts: the time of a conversation does not depend on it."""
     return workload.model_copy(update={"dataset": workload.dataset.model_copy(update={"count": None})})
