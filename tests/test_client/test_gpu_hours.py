@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,11 @@ from specbench_client.analysis.decision.gpu_hours import (
     PointDuration,
     estimate_hours,
 )
+from specbench_client.store.folder import FolderStore
+from specbench_client.stored_runs.point_durations import durations_for, read_durations
+from specbench_testing.local_results import OBSERVED, store_results
 from specbench_testing.resources import external_engine, run_of
+from specbench_testing.synthetic_records import SyntheticRun
 
 NOTHING, LAUNCH = AssumedDurations(), AssumedDurations(launch_seconds=100)
 BOTH = AssumedDurations(launch_seconds=100, point_seconds=10)
@@ -95,6 +100,14 @@ def test_measured_points_and_finished_launches_cost_nothing() -> None:
     left = estimated(planned, done=[point.hash for point in group.points])
     assert (left.launches, left.points) == (len(planned.groups) - 1, len(planned.points) - len(group.points))
     assert estimated(planned, NOTHING, done=[point.hash for point in planned.points]).engine_seconds == 0
+
+
+def test_stored_points_have_their_conversations_and_not_the_rows_of_fillers(tmp_path: Path) -> None:
+    observed = OBSERVED.model_copy(update={"prompts": 6})
+    stored = store_results(SyntheticRun(prompts=6, turns=2), tmp_path, "u-1", observed=observed, rows=True)
+    points = durations_for(stored, read_durations(FolderStore(tmp_path))).points
+    assert {(each.conversations, each.requested, each.seconds) for each in points} == {(6, None, 60.0)}
+    assert len(points) == len(stored.points)
 
 
 def measured(seen: Plan, seconds: float, conversations: int) -> MeasuredDurations:

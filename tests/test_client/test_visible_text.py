@@ -133,8 +133,9 @@ def test_a_spreadsheet_shows_a_strangers_text_and_does_not_evaluate_it(text: str
 
 
 def test_numbers_of_a_spreadsheet_stay_numbers() -> None:
-    (row,) = csv.DictReader(io.StringIO(spreadsheet([{"=name": "=1", "speedup": -1.5, "missing": None}])))
-    assert row == {"'=name": "'=1", "speedup": "-1.5", "missing": ""}
+    text = spreadsheet([{"=name": "=1", "speedup": -1.5, "missing": None, "not a number": float("nan")}])
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row == {"'=name": "'=1", "speedup": "-1.5", "missing": "", "not a number": ""}
 
 
 WORLD = SyntheticRun(prompts=8, concurrency=(1, 2), repeats=2)

@@ -29,7 +29,7 @@ def analyze() -> None:
 
     \b
       specbench analyze breakdown specbench-results --latest
-      specbench analyze explain specbench-results --latest --mix coding=0.5,chat=0.5
+      specbench analyze explain specbench-results --latest --mix coding=0.8,creative=0.2
       specbench analyze draft-lengths specbench-results --latest
       specbench analyze drift results/monday results/tuesday --arm eagle3 --load 8
     """

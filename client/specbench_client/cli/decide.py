@@ -188,7 +188,7 @@ def _command(uri: str) -> str:
             continue
         value = context.params[name]
         for each in value if option.multiple else [value]:
-            words += [option.opts[0], f"{each:g}" if isinstance(each, float) else str(each)]
+            words += [option.opts[0], f"{each:.12g}" if isinstance(each, float) else str(each)]
     return shlex.join([*words, "--emit"])
 
 

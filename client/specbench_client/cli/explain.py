@@ -59,7 +59,7 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
 
     \b
       specbench analyze explain specbench-results --latest
-      specbench analyze explain specbench-results --latest --mix coding=0.5,chat=0.5
+      specbench analyze explain specbench-results --latest --mix coding=0.8,creative=0.2
       specbench analyze explain specbench-results --latest --mix my-prompts.jsonl
       specbench analyze explain specbench-results --latest --mix coding=0.8,chat=0.2 --by output-tokens --output json
 
@@ -97,7 +97,7 @@ SHARE_MAX = 1e12
 def _shares(text: str) -> dict[str, float]:
     """Return the shares by category, from text or from a file of prompts. Raises BadInput."""
     if not text.strip():
-        raise BadInput("--mix: is empty: give --mix coding=0.5,chat=0.5, or a file of prompts", "Mix")
+        raise BadInput("--mix: is empty: give --mix coding=0.8,creative=0.2, or a file of prompts", "Mix")
     if "=" not in text or Path(text).exists():
         return _category_counts(text)
     shares: dict[str, float] = {}
@@ -109,7 +109,8 @@ def _shares(text: str) -> dict[str, float]:
             value = -1.0
         if not name.strip() or name.strip() in shares or not 0 <= value <= SHARE_MAX:
             raise BadInput(
-                f"--mix: {part!r} is not CATEGORY=SHARE, or repeats a category: give --mix coding=0.5,chat=0.5", "Mix"
+                f"--mix: {part!r} is not CATEGORY=SHARE, or repeats a category: give --mix coding=0.8,creative=0.2",
+                "Mix",
             )
         shares[name.strip()] = value
     if not sum(shares.values()) > 0:

@@ -91,7 +91,7 @@ def _baseline(drafters: Sequence[ArmEntrant], worth: float) -> ArmChoice:
     open_ones = [each for each in drafters if not _ruled_out(each, worth)]
     if not open_ones:
         states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters)
-        reason = f"every drafter is shown to gain less than {worth - 1:.0%} or to miss the targets: {states}"
+        reason = f"every drafter is shown to gain less than {100 * (worth - 1):g}% or to miss the targets: {states}"
         return ArmChoice(RecommendationAnswer.NO_DRAFTER, BASELINE_NAME, reason)
     states = ", ".join(f"{each.arm} {_state(each)}{_lacking(each)}" for each in open_ones)
     return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"{states}; keep the baseline until more is measured")

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import Literal
 
 from rich.cells import cell_len
@@ -151,6 +152,8 @@ def spreadsheet(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def _spreadsheet_cell(value: object) -> object:
+    if isinstance(value, float) and isnan(value):
+        return None
     return spreadsheet_text(value) if isinstance(value, str) else value
 
 

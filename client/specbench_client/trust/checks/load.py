@@ -219,8 +219,8 @@ SINGLE_STREAM_ONLY: Check[RunEvidence] = Check(
         " one user at a time may be intended, so the severity is Info."
     ),
     remedy=(
-        "Add your service's load (load.concurrency or load.rate); `specbench analyze curve` shows the load at which"
-        " the gain ends."
+        "Add your service's load (load.concurrency or load.rate); `specbench analyze curve RESULTS --by concurrency`"
+        " shows the load at which the gain ends."
     ),
     evaluate=_single_stream_only,
 )

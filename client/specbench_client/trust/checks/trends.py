@@ -230,8 +230,9 @@ ACCEPTANCE_DECAYS: Check[CellEvidence] = Check(
         " respects the autocorrelation of windows."
     ),
     remedy=(
-        "Measure again with promptCache: Disabled: if acceptance is then stable, restored prefixes damage the drafter's"
-        " state. Report it to the engine's authors with both results, and restart engines more often than it takes."
+        "If prompts were cached (promptCache: AsServed), measure again with promptCache: Disabled: if acceptance is"
+        " then stable, restored prefixes damage the drafter's state. Report it to the engine's authors with both"
+        " results, and restart engines more often than it takes."
     ),
     evaluate=_acceptance_decays,
 )
