@@ -119,13 +119,13 @@ class _GroupDriver:
                 async with WorkerPool(inputs.pool_size, clients) as pool:
                     measurement = PointMeasurement(engine, points, self.options, progress, inputs.loads, pool, clients)
                     windows = await asyncio.to_thread(self._windows, points, found.values())
+                    progress.trend = acceptance_trend(windows)
                     for point in todo:
                         if await self._ends_early(clients, windows):
                             if not clients.index:
                                 key = ended_key(self.group.index, len(windows))
                                 await asyncio.to_thread(points.store.replace, key, b"{}")
                             break
-                        progress.trend = acceptance_trend(windows)
                         rest = point.model_dump_json(exclude={"hash"})
                         _log.info("measuring points/%s: %s", point.hash, rest)  # redaction keeps a hash in a path
                         prompts, provenance = inputs.prompts[point.workload].prompts, observed.get(point.workload)
@@ -135,6 +135,7 @@ class _GroupDriver:
                         measured.append(point.hash)
                         if self.plan.soaks and summary is not None:
                             windows.append(reduced_to_acceptance(summary))
+                            progress.trend = acceptance_trend(windows)
                         await publisher.show(stored=False)
                 progress.phase = "done"
         return GroupResult(tuple(measured), tuple(sorted(found)))

@@ -52,7 +52,7 @@ class Progress:
     acceptance_length: float | None = None
     """Emitted acceptance length, pooled over the current point so far; None if the engine does not report it."""
     acceptance_change: float | None = None
-    """Relative change of the acceptance length over the earlier windows of a soak test; None for too few."""
+    """Relative change of the acceptance length over the finished windows of a soak test; None for too few."""
 
     def to_json(self) -> str:
         """Return the content of progress.json."""
@@ -75,7 +75,7 @@ class ProgressTracker:
         self._warmup: int | None = None
         self._warmup_most: int | None = None
         self.trend: Trend | None = None
-        """The trend of the acceptance length over the earlier windows of a soak test."""
+        """The trend of the acceptance length over the finished windows of a soak test."""
         self.others: Callable[[], list[int]] = list
         """Returns the sums of the other clients' counts; empty if there are none."""
         self._begin(0)
