@@ -175,7 +175,7 @@ def test_a_suspended_run_that_is_deleted_is_recovered(
     with RunWatcher(again, stored) as watcher:
         status = again.ends(within_s=WITHIN_S)
     assert begun["lost"].watcher.violations == watcher.violations == stored.violations() == []
-    assert len(watcher.launches) == 1, "one arm is already measured"
+    assert len(watcher.launches) == 1, f"one arm is already measured: {again.warnings()}"
     assert (status["progress"], status["results"]["uri"].rpartition("/")[2]) == ("2/2", run.uid)
     assert kept.items() <= stored.manifests().items(), "measured points are unchanged"
 
@@ -224,7 +224,7 @@ def test_a_run_completes_and_its_deletion_keeps_the_results(
     assert "condition met" in waited
     status = run.ends()
     assert watcher.violations == []
-    assert len(watcher.launches) == 2, "one engine per arm"
+    assert len(watcher.launches) == 2, f"one engine per arm: {run.warnings()}"
     assert {kind: run.condition(kind)[:2] for kind in CONDITIONS} == {k: ("True", v) for k, v in CONDITIONS.items()}
     assert run.condition("Trustworthy")[0] in ("True", "False")
     assert status["progress"] == "2/2"
@@ -314,7 +314,9 @@ def test_two_clients_measure_a_point_together(begun: dict[str, Begun]) -> None:
     status = run.ends(within_s=WITHIN_S)
     assert (status["progress"], stored.violations()) == ("1/1", [])
     eventually(lambda: run.active_objects() == [], "the run is active although its results exist")
-    (job,) = run.children("jobs", "client")
+    jobs = run.children("jobs", "client")
+    assert len(jobs) == 1, run.warnings()
+    (job,) = jobs
     assert (job["spec"]["completionMode"], job["status"]["succeeded"]) == ("Indexed", 2)
     assert job["status"].get("failed", 0) == 0
     requests = set(stored.records("none").request_id)

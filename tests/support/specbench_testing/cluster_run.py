@@ -98,12 +98,18 @@ class ClusterRun:
         """GPUs that its living pods request."""
         return sum(gpus_of(pod) for pod in self.children("pods") if is_living(pod))
 
+    def events(self) -> list[Resource]:
+        """Its Events."""
+        path, query = f"/api/v1/namespaces/{self.namespace}/events", {"fieldSelector": f"involvedObject.uid={self.uid}"}
+        return list(retry_until_available(lambda: self.cluster.call("GET", path, query=query)["items"]))
+
     def reasons(self) -> set[str]:
         """Reasons of its Events."""
-        path, query = f"/api/v1/namespaces/{self.namespace}/events", {"fieldSelector": f"involvedObject.uid={self.uid}"}
-        return {
-            row["reason"] for row in retry_until_available(lambda: self.cluster.call("GET", path, query=query)["items"])
-        }
+        return {row["reason"] for row in self.events()}
+
+    def warnings(self) -> list[str]:
+        """What its Warning Events say, for the message of a failed assertion."""
+        return [f"{row['reason']}: {row['message']}" for row in self.events() if row["type"] == "Warning"]
 
     def wait_for_events(self, *reasons: str) -> None:
         """Wait for Events with these reasons; Events are posted after the status."""
