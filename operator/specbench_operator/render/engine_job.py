@@ -178,6 +178,9 @@ def engine_service(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: i
                 **(LEADER_SELECTOR if run.spec.placement.nodes > 1 else {}),
             },
             "ports": [{"name": "http", "port": port, "targetPort": "http"}],
+            # A saturated engine answers its health route late. Without this, its Service would then refuse the
+            # client's connections, and the client would report a lost engine.
+            "publishNotReadyAddresses": True,
         },
     }
 
