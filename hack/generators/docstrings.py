@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+from functools import cache
 from itertools import pairwise
 from textwrap import dedent
 
 
+@cache
 def documented(cls: type) -> dict[str, str]:
     """Return the docstring of each field or member of a class; none if the class has no source."""
     try:
