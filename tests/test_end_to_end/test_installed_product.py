@@ -224,7 +224,7 @@ def test_a_run_completes_and_its_deletion_keeps_the_results(
     assert "condition met" in waited
     status = run.ends()
     assert watcher.violations == []
-    assert len(watcher.launches) == 2, f"one engine per arm: {run.warnings()}"
+    assert len(watcher.launches) == 2 + launches_lost(run), f"one engine per arm: {run.warnings()}"
     assert {kind: run.condition(kind)[:2] for kind in CONDITIONS} == {k: ("True", v) for k, v in CONDITIONS.items()}
     assert run.condition("Trustworthy")[0] in ("True", "False")
     assert status["progress"] == "2/2"
@@ -247,6 +247,11 @@ def test_a_run_completes_and_its_deletion_keeps_the_results(
         eventually(lambda kind=kind: run.children(kind) == [], f"{kind} exist after their run")  # type: ignore[misc]
     eventually(lambda: is_missing(product.cluster, policies), "the network policy outlives its run")
     assert stored.versions() == before, "deleting a run keeps its results"
+
+
+def launches_lost(run: ClusterRun) -> int:
+    """Launches that were lost, as the run's Events report: a node under pressure is no fault of the product."""
+    return len([event for event in run.events() if event["reason"] in ("EngineLost", "Preempted")])
 
 
 def is_missing(cluster: Cluster, path: str) -> bool:
@@ -314,9 +319,8 @@ def test_two_clients_measure_a_point_together(begun: dict[str, Begun]) -> None:
     status = run.ends(within_s=WITHIN_S)
     assert (status["progress"], stored.violations()) == ("1/1", [])
     eventually(lambda: run.active_objects() == [], "the run is active although its results exist")
-    jobs = run.children("jobs", "client")
-    assert len(jobs) == 1, run.warnings()
-    (job,) = jobs
+    *earlier, job = sorted(run.children("jobs", "client"), key=lambda job: job["metadata"]["creationTimestamp"])
+    assert len(earlier) == launches_lost(run), run.warnings()
     assert (job["spec"]["completionMode"], job["status"]["succeeded"]) == ("Indexed", 2)
     assert job["status"].get("failed", 0) == 0
     requests = set(stored.records("none").request_id)
