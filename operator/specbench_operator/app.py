@@ -24,10 +24,10 @@ from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWrite
 from specbench_operator.cluster.leader_election import (
     REQUEST_TIMEOUT_S,
     LeaderElection,
+    Leadership,
     LeaseLost,
     process_identity,
 )
-from specbench_operator.cluster.leadership import Leadership
 from specbench_operator.cluster.object_cache import CacheReader, ObjectCache
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import ResultsReader

@@ -16,7 +16,7 @@ from specbench_api.spec.gate import Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NOTHING_CHANGES, RunSpec
 from specbench_operator.campaign.decide import decide_campaign
-from specbench_operator.campaign.round_plan import PROPAGATED
+from specbench_operator.campaign.rounds import PROPAGATED
 from specbench_operator.cluster.campaigns import CampaignObserver
 from specbench_operator.errors import Changed, Stop
 from specbench_operator.state.campaign import CampaignObservation, RunDeletion, RunPatch

@@ -12,8 +12,7 @@ from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.placement import Placement
 from specbench_operator.campaign.decide import decide_campaign
-from specbench_operator.campaign.round_plan import plan_round
-from specbench_operator.campaign.schedule import fires_at, last_firing, next_firing
+from specbench_operator.campaign.rounds import fires_at, last_firing, next_firing, plan_round
 from specbench_operator.cluster.campaigns import CampaignObserver, parse_observed_run
 from specbench_operator.state.campaign import CampaignObservation, ObservedRun, RunCondition
 from specbench_operator.state.objects import ObjectRef

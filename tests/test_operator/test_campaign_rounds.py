@@ -14,7 +14,7 @@ from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase, CampaignRound
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_operator.campaign.round_plan import plan_round
+from specbench_operator.campaign.rounds import plan_round
 from specbench_operator.state.timestamps import parse_timestamp
 from specbench_testing.campaign_world import NAME, CampaignWorld
 from specbench_testing.campaigns import campaign
@@ -269,7 +269,7 @@ def expanded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(each.metadata.name)
         return expand_campaign(each, number)
 
-    monkeypatch.setattr("specbench_operator.campaign.round_plan.expand_campaign", expand)
+    monkeypatch.setattr("specbench_operator.campaign.rounds.expand_campaign", expand)
     return found
 
 

@@ -36,7 +36,7 @@ from specbench_operator.state.objects import (
     PriorLaunches,
     Relaunch,
 )
-from specbench_operator.state.parsed_run import REMEMBERED_BYTES_MAX, parsed_run
+from specbench_operator.state.run import REMEMBERED_BYTES_MAX, parsed_run
 from specbench_testing.operator_builders import operator_run
 
 AT = "2026-01-02T12:00:00Z"

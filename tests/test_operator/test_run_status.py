@@ -25,11 +25,20 @@ from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
 from specbench_operator.cluster.writer import _event_manifest
 from specbench_operator.errors import Retry, Stop
+from specbench_operator.run import run_status
 from specbench_operator.run.decide import status_after_error
 from specbench_operator.run.launches.group import ENGINE_FAULTS
-from specbench_operator.run.status import size_limit
-from specbench_operator.run.status.run_status import ROWS_MAX, SENTENCE_BYTES, arms_of, recommendation_of
-from specbench_operator.run.status.size_limit import SHORT_REASON, STATUS_BYTES_MAX, clip, fit_to_size, json_size
+from specbench_operator.run.run_status import (
+    ROWS_MAX,
+    SENTENCE_BYTES,
+    SHORT_REASON,
+    STATUS_BYTES_MAX,
+    arms_of,
+    clip,
+    fit_to_size,
+    json_size,
+    recommendation_of,
+)
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, launched
 from specbench_testing.operator_builders import figure, operator_run, summary_of
@@ -432,9 +441,9 @@ def test_a_shortened_status_is_written_no_more_often_than_a_full_one(monkeypatch
     world.settle()
     world.serve(1)
     world.settle()
-    monkeypatch.setattr(size_limit, "STATUS_BYTES_MAX", json_size(world.status) - 500)
+    monkeypatch.setattr(run_status, "STATUS_BYTES_MAX", json_size(world.status) - 500)
     world.reconcile(after_s=60)
-    assert world.group(0).message == "x" * size_limit.SHORT_MESSAGE
+    assert world.group(0).message == "x" * run_status.SHORT_MESSAGE
     written = world.status
     world.reconcile(after_s=5)
     assert world.status == written, "otherwise each second would cause a write and a reconcile"

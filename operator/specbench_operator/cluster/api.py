@@ -28,7 +28,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from kubernetes import client, config
 from specbench_api import GROUP, VERSION
 from specbench_operator.cluster.bounded_json import parse_json, parse_list
-from specbench_operator.cluster.leadership import Leadership
+from specbench_operator.cluster.leader_election import LEASE, Leadership
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.render.engine_job import LWS_KIND
 from specbench_operator.render.network_policies import POLICY_KIND
@@ -43,7 +43,6 @@ CAMPAIGN_PLURAL = "specbenchcampaigns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
 NAMESPACE = "Namespace"
-LEASE = "Lease"
 NETWORK_POLICY = POLICY_KIND
 WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
 """Kueue's Workload in the API versions that Kueue has served, newest first."""

@@ -63,8 +63,14 @@ from specbench_operator.cluster.parsing import (
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
-from specbench_operator.state.parsed_run import parsed_run
-from specbench_operator.state.run import EarlierRun, NamespaceRun, RunObservation, StoredResults, StoreFailure
+from specbench_operator.state.run import (
+    EarlierRun,
+    NamespaceRun,
+    RunObservation,
+    StoredResults,
+    StoreFailure,
+    parsed_run,
+)
 
 CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 """Label selector of all children of runs, for watches and lists."""

@@ -9,7 +9,7 @@ from typing import Any
 from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
 from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LABEL_LWS_WORKER
-from specbench_operator.render.host_facts_container import PROBE_CONTAINER
+from specbench_operator.render.engine_pod import PROBE_CONTAINER
 from specbench_operator.render.job_annotations import (
     ANNOTATION_ENGINE_POD,
     parse_engine_nodes,

@@ -18,15 +18,13 @@ from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.render.client_jobs import results_uri
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
+from specbench_operator.run.conditions import PROBLEM_MAX, tool_conditions
 from specbench_operator.run.gate import with_gate
 from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.group import GROUP_MESSAGE_MAX, is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.phase import TERMINAL_PHASES, RunState, run_state_of
+from specbench_operator.run.run_status import build_run_status, fit_to_size, run_events
 from specbench_operator.run.run_view import RunView, build_run_view, read_run_status, secret_problems
-from specbench_operator.run.status.conditions import PROBLEM_MAX, tool_conditions
-from specbench_operator.run.status.events import run_events
-from specbench_operator.run.status.run_status import build_run_status
-from specbench_operator.run.status.size_limit import fit_to_size
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import (
     UNFINISHED,
@@ -39,8 +37,7 @@ from specbench_operator.state.conditions import (
     with_transition_times,
 )
 from specbench_operator.state.objects import ChildObject, Job
-from specbench_operator.state.parsed_run import parsed_run
-from specbench_operator.state.run import RunDecision, RunObservation
+from specbench_operator.state.run import RunDecision, RunObservation, parsed_run
 from specbench_operator.state.timestamps import earliest, parse_timestamp
 
 _UNKNOWN_WHEN_INVALID = (

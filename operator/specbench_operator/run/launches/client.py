@@ -18,8 +18,7 @@ from specbench_api.outcome.termination import CLIENT_LOST, Exit, Termination
 from specbench_api.redaction import redact
 from specbench_api.spec.conditions import EngineReason
 from specbench_operator.run.launches.engine import LaunchDeadlines
-from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage, LaunchState, failed
-from specbench_operator.run.launches.messages import last_words
+from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage, LaunchState, failed, last_words
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import join_sentences
 from specbench_operator.state.objects import ContainerTerminated, FailureScope, Job, JobFailure, Pod
