@@ -293,7 +293,7 @@ def test_a_refused_campaign_is_expanded_once_until_it_changes(expanded: list[str
 def test_the_cache_of_plans_is_bounded_by_their_size(
     limit: str, expanded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"specbench_operator.campaign.round_plan.{limit}", 1)
+    monkeypatch.setattr(f"specbench_operator.campaign.rounds.{limit}", 1)
     first, second = (with_uid(f"{name}-{limit[:4].lower()}") for name in ("first", "second"))
     for each in (first, first, second, second, first):
         plan_round(each, 1)

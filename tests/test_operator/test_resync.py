@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -40,16 +40,13 @@ def listed(key: ResourceKey, version: int = 1, phase: str = "Pending") -> Raw:
 
 @dataclass
 class FakeServer:
-    """Versions of collections, rights, and the namespaces that exist."""
+    """Versions of collections, and rights."""
 
     versions: dict[str, int] = field(default_factory=lambda: {RUN: 7, CAMPAIGN: 7})
     forbidden: set[tuple[str, str | None]] = field(default_factory=set)
-    namespaces: tuple[str, ...] = ()
     served: bool = True
     asked: list[Scope] = field(default_factory=list)
     away: bool = False
-    terminating: tuple[str, ...] = ()
-    during_list: Callable[[], None] = lambda: None
 
     def version(self, kind: str, namespace: str | None) -> str:
         self.asked.append((kind, namespace))
@@ -64,11 +61,6 @@ class FakeServer:
 
     def is_served(self, _kind: str) -> bool:
         return self.served
-
-    def each(self, _kind: str, _namespace: None, *, bare: bool) -> Iterator[Raw]:
-        self.during_list()
-        yield from ({"metadata": {"name": name}} for name in self.namespaces)
-        yield from ({"metadata": {"name": name, "deletionTimestamp": "2026"}} for name in self.terminating)
 
 
 class AtRest:
@@ -275,32 +267,12 @@ def test_a_crd_that_is_installed_later_restarts_the_operator(harness: ResyncHarn
     assert "SpecBenchCampaign" in (harness.liveness.problem() or "")
 
 
-def test_fixed_namespaces_are_expected_whether_their_watches_began_or_not() -> None:
-    harness = ResyncHarness("team", "other")
-    assert set(harness.resync.stored_versions()) == {(k, n) for k in (RUN, CAMPAIGN) for n in ("team", "other")}
-
-
-def watch(harness: ResyncHarness, namespace: str) -> None:
-    harness.cache.list_begun((RUN, namespace), "5")
-    harness.cache.list_ended((RUN, namespace))
-
-
-def test_with_patterns_the_namespaces_that_exist_are_expected() -> None:
-    harness = ResyncHarness("team-*")
-    for namespace in ("team-a", "team-b", "team-d"):
-        watch(harness, namespace)
-    harness.server.namespaces = ("default", "team-b", "team-c")
-    harness.server.terminating = ("team-d",)
-    expected = {(kind, namespace) for kind in (RUN, CAMPAIGN) for namespace in ("team-b", "team-c")}
-    assert set(harness.resync.stored_versions()) == expected
-    assert list(harness.cache.versions) == [(RUN, "team-b"), (RUN, "team-d")], "team-a does not exist any more"
-
-
-def test_a_namespace_that_is_created_during_the_list_of_namespaces_is_not_forgotten() -> None:
-    harness = ResyncHarness("team-*")
-    harness.server.during_list = lambda: watch(harness, "team-new")
-    harness.resync.stored_versions()
-    assert list(harness.cache.versions) == [(RUN, "team-new")]
+@pytest.mark.parametrize(
+    ("namespaces", "watched"), [(("team", "other"), {"team", "other"}), ((), {None}), (("team-*", "other"), {None})]
+)
+def test_each_watch_is_expected_to_reach_its_collection(namespaces: tuple[str, ...], watched: set[str | None]) -> None:
+    versions = ResyncHarness(*namespaces).resync.stored_versions()
+    assert set(versions) == {(kind, namespace) for kind in (RUN, CAMPAIGN) for namespace in watched}
 
 
 @pytest.mark.parametrize(

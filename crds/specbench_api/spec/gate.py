@@ -81,7 +81,7 @@ class Tolerance(RuledModel):
     )
 
     metric: GateMetric
-    """The metric to compare."""
+    """The metric to compare. For tpot, ttft and e2e less is better; for the others more is better."""
     percentile: Percentile | None = None
     """Percentile over requests, for tpot, ttft and e2e. Without it: for tpot the time pooled over tokens, for the
     others the mean."""

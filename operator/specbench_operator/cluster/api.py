@@ -42,7 +42,6 @@ CAMPAIGN = "SpecBenchCampaign"
 CAMPAIGN_PLURAL = "specbenchcampaigns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
-NAMESPACE = "Namespace"
 NETWORK_POLICY = POLICY_KIND
 WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
 """Kueue's Workload in the API versions that Kueue has served, newest first."""
@@ -58,7 +57,6 @@ _PATHS = {
     SECRET: ("/api/v1", "secrets"),
     EVENT: ("/api/v1", "events"),
     NODE: ("/api/v1", "nodes"),
-    NAMESPACE: ("/api/v1", "namespaces"),
     LEASE: ("/apis/coordination.k8s.io/v1", "leases"),
     NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
     **{kind: (f"/apis/kueue.x-k8s.io/{kind.partition('.')[2]}", "workloads") for kind in WORKLOADS},

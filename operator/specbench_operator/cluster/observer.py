@@ -277,6 +277,22 @@ class RunObserver:
         return self._results.read(run, last_launch=unknown and one_pod and placement.pin_node is not PinNode.NONE)
 
 
+def is_same_cluster(observed: RunObservation, earlier: RunObservation) -> bool:
+    """Whether the run has the same version as earlier, and everything that was read of its cluster is equal.
+
+    What was read in the store after the earlier observation was then read after this state of the cluster.
+    """
+    version = observed.resource["metadata"]["resourceVersion"]
+    return version == earlier.resource["metadata"]["resourceVersion"] and earlier == replace(
+        observed,
+        resource=earlier.resource,
+        stored=earlier.stored,
+        gate=earlier.gate,
+        earlier=earlier.earlier,
+        live=earlier.live,
+    )
+
+
 def store_of(observed: RunObservation) -> S3 | None:
     """The store that a decision about this run needs; None if it needs none, as for an ended or an invalid run.
 
