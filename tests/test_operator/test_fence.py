@@ -20,7 +20,6 @@ from specbench_operator.cluster.parsing import parse_namespace_run
 from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.run import (
-    EarlierRun,
     NamespaceRun,
     RunDecision,
     RunObservation,
@@ -137,7 +136,7 @@ def test_the_gate_reads_no_baseline_of_another_run_outside_the_fence(uri: str, a
     """The other run may have another endpoint, or be older than the fence, so its bucket is checked for this run."""
     settings = fenced(stores=[{"endpoint": "*", "bucket": "results", "operatorIdentity": True}])
     world = finished(world_of(settings, {"spec.gate": {"baselineRef": {"run": "main"}}}))
-    earlier = EarlierRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", uri, "")
+    earlier = NamespaceRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", uri, "")
     decision = decide_run(replace(world.observed(), earlier=(earlier,)), settings, world.now)
     (condition,) = [row for row in decision.status.conditions if row.type is ConditionType.GATE_PASSED]
     assert (bool(decision.apply), condition.reason) == (allowed, "Evaluating" if allowed else "NotAllowed")

@@ -18,7 +18,7 @@ from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.results import known_results_uid, newest_matching_results, with_adopted_uid
 from specbench_operator.cluster.s3 import Listing
-from specbench_operator.state.run import EarlierRun, StoredResults, StoreFailure
+from specbench_operator.state.run import NamespaceRun, StoredResults, StoreFailure
 from specbench_testing.cluster_world import AWAY, ClusterWorld
 from specbench_testing.fake_backends import FakeBackends
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
@@ -199,7 +199,7 @@ class Gated(FakeBackends):
         return self.report
 
 
-MAIN = EarlierRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c")
+MAIN = NamespaceRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ MAIN = EarlierRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c"
     ids=["run", "campaign", "uri", "gone"],
 )
 def test_a_finished_run_reads_its_gate_report_and_its_baseline_runs(
-    gate: dict[str, Any], requests: list[object], earlier: tuple[EarlierRun, ...]
+    gate: dict[str, Any], requests: list[object], earlier: tuple[NamespaceRun, ...]
 ) -> None:
     cluster = Gated(gate)
     observed = cluster.observe()

@@ -146,7 +146,7 @@ def test_unreadable_prior_launches_are_ignored(text: str) -> None:
     assert (job.prior_launches, job.engine_nodes) == (PriorLaunches(), ())
 
 
-@pytest.mark.parametrize("text", ["", "by hand", "{}", "[]", '{"launch": "x", "preemptions": 1, "pastPod": ""}'])
+@pytest.mark.parametrize("text", ["", "by hand", "{}", "[]", '{"launch": "x", "preemptions": 1, "previous_pod": ""}'])
 def test_an_unreadable_relaunch_is_ignored(text: str) -> None:
     job = parse_job(raw_job(annotations={ANNOTATION_RELAUNCH: text}))
     assert (job.relaunch, job.launch) == (None, 1)
@@ -179,7 +179,7 @@ def test_parses_a_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "expected"), [("7", 7), ("2Mi", 2 << 20), ("3Gi", 3 << 30), ("1e3", None), ("", None)]
+    ("quantity", "expected"), [("7", 7), ("2Mi", 2 << 20), ("3Gi", 3 << 30), ("1e3", 1000), ("some", None), ("", None)]
 )
 def test_node_memory_is_parsed_or_none(quantity: str, expected: int | None) -> None:
     node = parse_node({"metadata": {"name": "n"}, "status": {"capacity": {"memory": quantity}}})

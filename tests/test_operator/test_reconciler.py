@@ -481,7 +481,7 @@ NAMES = ("a", "b", "c", "d", "e")
 def listed(at: int, *, suspended: bool = True) -> NamespaceRun:
     """A run as it was listed before it was resumed."""
     created = f"2026-01-02T00:00:{at:02}Z"
-    return NamespaceRun(NAMES[at], f"uid-{at}", created, "Suspended", "Suspended", suspended=suspended)
+    return NamespaceRun(NAMES[at], f"uid-{at}", created, "Suspended", reason="Suspended", suspended=suspended)
 
 
 def decide(begun: BegunRuns, at: int, runs: int) -> RunDecision:

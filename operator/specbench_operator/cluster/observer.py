@@ -54,7 +54,6 @@ from specbench_operator.cluster.parsing import (
     controller_uid,
     leader_worker_set_owners,
     parse_child_object,
-    parse_earlier_run,
     parse_job,
     parse_namespace_run,
     parse_node,
@@ -64,7 +63,6 @@ from specbench_operator.cluster.results import ResultsReader, adopts_latest, kno
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
 from specbench_operator.state.run import (
-    EarlierRun,
     NamespaceRun,
     RunObservation,
     StoredResults,
@@ -241,15 +239,15 @@ class RunObserver:
         run, gate = pending
         return {"gate": self._results.read_gate(run), "earlier": self._earlier_runs(run.metadata.namespace, gate)}
 
-    def _earlier_runs(self, namespace: str, gate: Gate) -> tuple[EarlierRun, ...]:
+    def _earlier_runs(self, namespace: str, gate: Gate) -> tuple[NamespaceRun, ...]:
         ref = gate.baseline_ref
         if ref.run is not None:
             raw = self._others.get(RUN, namespace, ref.run)
-            return () if raw is None else (parse_earlier_run(raw),)
+            return () if raw is None else (parse_namespace_run(raw),)
         if ref.campaign is None:
             return ()
         return tuple(
-            parse_earlier_run(raw)
+            parse_namespace_run(raw)
             for raw in self._others.each(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
         )
 

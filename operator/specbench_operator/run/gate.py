@@ -33,7 +33,7 @@ from specbench_operator.run.run_view import read_run_status, secret_problems
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import ConditionValue, join_sentences, no, unknown, with_transition_times, yes
 from specbench_operator.state.objects import Job, ObjectRef
-from specbench_operator.state.run import EarlierRun, RunDecision, RunObservation, StoreFailure, parsed_run
+from specbench_operator.state.run import NamespaceRun, RunDecision, RunObservation, StoreFailure, parsed_run
 from specbench_operator.state.timestamps import earliest, parse_timestamp
 
 
@@ -60,7 +60,7 @@ def find_baseline(run: SpecBenchRun, ref: BaselineRef, observed: RunObservation)
     return _baseline_of_campaign(str(ref.campaign), observed)
 
 
-def _baseline_run(run: SpecBenchRun, name: str, earlier: Sequence[EarlierRun]) -> str | NoBaseline:
+def _baseline_run(run: SpecBenchRun, name: str, earlier: Sequence[NamespaceRun]) -> str | NoBaseline:
     if name == run.metadata.name:
         return _missing("spec.gate.baselineRef.run is the name of this run: set it to the name of an earlier run")
     found = next((each for each in earlier if each.name == name), None)
@@ -89,7 +89,7 @@ def _baseline_of_campaign(name: str, observed: RunObservation) -> str | NoBaseli
     return _newest_finished(sorted(older, key=lambda each: (each.created, each.name), reverse=True))
 
 
-def _newest_finished(newest_first: Sequence[EarlierRun]) -> str | NoBaseline:
+def _newest_finished(newest_first: Sequence[NamespaceRun]) -> str | NoBaseline:
     finished = next((each for each in newest_first if each.phase == Phase.SUCCEEDED and each.uri), None)
     if finished:
         return finished.uri

@@ -68,24 +68,8 @@ class StoreFailure:
 
 
 @dataclass(frozen=True)
-class EarlierRun:
-    """Another run of the namespace that may be the baseline of a gate."""
-
-    name: str
-    uid: str
-    created: str
-    """creationTimestamp: RFC 3339 in whole seconds and UTC, so that its order as text is the order in time."""
-    phase: str
-    """Its phase; empty if it has no status yet."""
-    uri: str
-    """Root of its results."""
-    cell: str
-    """Its cell within its campaign; empty if it belongs to no campaign."""
-
-
-@dataclass(frozen=True)
 class NamespaceRun:
-    """A run of the namespace, as far as limits of the namespace depend on it."""
+    """A run of the namespace: it may be the baseline of a gate, or count towards a limit of the namespace."""
 
     name: str
     uid: str
@@ -93,6 +77,10 @@ class NamespaceRun:
     """creationTimestamp: RFC 3339 in whole seconds and UTC, so that its order as text is the order in time."""
     phase: str = ""
     """Its phase; empty if it has no status yet."""
+    uri: str = ""
+    """Root of its results."""
+    cell: str = ""
+    """Its cell within its campaign; empty if it belongs to no campaign."""
     reason: str = ""
     """Reason of its condition Reconciling: what it waits for."""
     suspended: bool = False
@@ -121,7 +109,7 @@ class RunObservation:
     """None if S3 was not read because nothing depends on it."""
     gate: GateReport | StoreFailure | None = None
     """gate.json of a finished run whose gate is not in status yet; None if there is none or it was not read."""
-    earlier: tuple[EarlierRun, ...] = ()
+    earlier: tuple[NamespaceRun, ...] = ()
     """Runs that may be the baseline of that gate."""
     secret_uses: Mapping[str, str] | StoreFailure | None = None
     """Secret of the run → value of its label, of those that exist and have it; None if that was not read."""

@@ -11,8 +11,11 @@ from specbench_api.fence.model import TerminationMessages
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.redaction import excerpt, redact
 from specbench_api.spec.conditions import EngineReason
+from specbench_api.spec.run import RunSpec
+from specbench_api.spec.status import GroupStatus
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ContainerTerminated, FailureScope, Pod
+from specbench_operator.state.timestamps import parse_timestamp
 
 SUSPENDED = "Suspended"
 """Reason of a launch that ended because the run was suspended. It does not count as lost."""
@@ -63,6 +66,27 @@ class LaunchState:
     """Set if the launch is over and its Job continues: UID of the launch's pod, empty if no pod was observed."""
     recorded: bool = False
     """The verdict is already written on the Job. That decision is kept, whatever is observed now."""
+
+
+@dataclass(frozen=True)
+class LaunchContext:
+    """What a launch is judged by besides its objects: the run's limits, the settings, the time, and its last status.
+
+    `degraded_since` and `known` come from status; if status is lost, the waits that they begin start again.
+    """
+
+    spec: RunSpec
+    settings: OperatorSettings
+    now: datetime
+    degraded_since: datetime | None = None
+    """Since when the image pull or the configuration has been failing."""
+    known: GroupStatus | None = None
+    """The row of the launch's group."""
+
+    @property
+    def idle_since(self) -> datetime | None:
+        """Since when the launch's engine has been ready without a running client, as far as known."""
+        return parse_timestamp(self.known.idle_since) if self.known else None
 
 
 def failed(scope: FailureScope, reason: str, message: str) -> LaunchState:

@@ -1,4 +1,4 @@
-"""Events and conflicts: what a kill or an error at one write must not change."""
+"""The writer: children, events and conflicts, and what a kill or an error at one write must not change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionStatus, GroupState
 from specbench_api.spec.status import GroupStatus, RunStatus
-from specbench_operator.cluster.api import EXISTS, JOB, TRANSIENT
+from specbench_operator.cluster.api import EXISTS, JOB, LEADER_WORKER_SET, TRANSIENT, Forbidden, NotFound
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.run.run_status import run_events
-from specbench_operator.state.run import NORMAL, KubernetesEvent
+from specbench_operator.state.run import NORMAL, KubernetesEvent, RunDecision
 from specbench_testing.fake_api_server import api_of, api_server
 from specbench_testing.operator_builders import NOON, operator_run
 
@@ -86,6 +86,55 @@ def test_an_event_that_stays_refused_does_not_keep_the_status_from_being_written
     api = FakeApi(*(Retry("ApiFailing", "away") for _ in range(4)))
     writer_of(api).report(run_with({}), STATUS, EVENTS, NOON)
     assert (api.names, api.writes[-1]) == (set(), "status")
+
+
+OWNER, STRANGER = ({"controller": True, "uid": uid} for uid in ("run", "stranger"))
+QUOTA, TAKEN = Forbidden("Forbidden", "exceeded quota"), Changed(EXISTS, "exists")
+
+
+def child(kind: str, owner: Any, **spec: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"namespace": "n", "name": "c", "ownerReferences": [owner]}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("kind", "refusal", "present", "requests", "reason"),
+    [
+        ("Service", None, None, ["create"], ""),
+        ("Service", TAKEN, child("Service", OWNER, port=1, more=2), ["create", "get"], ""),
+        ("Service", TAKEN, child("Service", OWNER, port=3), ["create", "get", "apply"], ""),
+        ("Job", TAKEN, child("Job", OWNER, port=3), ["create", "get"], ""),
+        ("Job", TAKEN, child("Job", STRANGER, port=1), ["create", "get"], "NameTaken"),
+        ("Job", TAKEN, None, ["create", "get"], EXISTS),
+        ("Service", QUOTA, child("Service", OWNER, port=3), ["create", "get", "apply"], ""),
+        ("Service", QUOTA, None, ["create", "get"], "Forbidden"),
+        ("Job", NotFound("Missing", "no"), None, ["create"], "Missing"),
+        (LEADER_WORKER_SET, NotFound("Missing", "no"), None, ["create"], "LeaderWorkerSetMissing"),
+        ("Job", Retry("ApiBusy", "busy"), None, ["create"], "ApiBusy"),
+    ],
+)  # fmt: skip
+def test_a_child_is_read_only_if_its_creation_is_refused(
+    kind: str, refusal: OperatorError | None, present: Any, requests: list[str], reason: str
+) -> None:
+    sent: list[str] = []
+
+    class Api:
+        def create(self, _manifest: Any) -> None:
+            sent.append("create")
+            if refusal:
+                raise refusal
+
+        def get(self, *_: Any) -> Any:
+            sent.append("get")
+            return present
+
+        def apply(self, manifest: Any) -> None:
+            assert manifest["spec"] == {"port": 1}
+            sent.append("apply")
+
+    decision = RunDecision(STATUS, apply=(child(kind, OWNER, port=1),))
+    with pytest.raises(OperatorError) if reason else nullcontext() as refused:
+        RunWriter(Api()).act(run_with({}), decision)  # type: ignore[arg-type]
+    assert (sent, refused.value.reason if refused else "") == (requests, reason)
 
 
 WAITING, STARTING, MEASURING, DONE = GroupState.WAITING, GroupState.STARTING, GroupState.MEASURING, GroupState.DONE
