@@ -11,12 +11,11 @@ from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.client_files import unreadable_files
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateWait, Phase
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
-from specbench_operator.render.client_jobs import results_uri
+from specbench_operator.render.client_jobs import results_uri, unreadable_files
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
 from specbench_operator.run.conditions import PROBLEM_MAX, tool_conditions
 from specbench_operator.run.gate import with_gate

@@ -14,7 +14,7 @@ from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import Cell, RunSummary, best_speedup_text
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
-from specbench_api.spec.percentiles import PERCENTILES
+from specbench_api.spec.slo import PERCENTILES
 from specbench_api.spec.status import (
     ArmResult,
     Condition,
