@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_operator.campaign.campaign_view import FIGURE_AGE_MAX_S
+from specbench_operator.campaign.campaign_view import FIGURE_AGE_MAX_S, Spending, forecast_gpu_hours
 from specbench_operator.errors import Changed
+from specbench_operator.state.campaign import ObservedRun, RunCondition
+from specbench_operator.state.objects import ObjectRef
 from specbench_operator.state.timestamps import format_timestamp
 from specbench_testing.campaign_world import GPUS, CampaignWorld, has_ended, holds_gpus
 from specbench_testing.fake_api_store import OperatorKilled
+from specbench_testing.operator_builders import NOON
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
 HOUR = 3600
@@ -47,6 +51,62 @@ def test_without_a_budget_spending_is_reported_but_not_limited() -> None:
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, "NoBudget")
     assert world.status.gpu_hours_spent == 6 * GPUS
     assert world.status.budget == "12.0 GPU-hours"
+
+
+@pytest.mark.parametrize(
+    ("rate", "limit", "wait_s"),
+    [
+        (2, 120, 10),
+        (2, 160, 30),
+        (2, 161, 30),
+        (2, 102, 1),
+        (2, 101, 1),
+        (2, 100, None),
+        (2, 99, None),
+        (0, 120, None),
+        (2, None, None),
+    ],
+)
+def test_a_campaign_is_looked_at_again_when_its_budget_may_be_exhausted(
+    rate: float, limit: float | None, wait_s: float | None
+) -> None:
+    assert Spending({"a": 60}, 30, 10, rate, limit).requeue_after_s == wait_s
+
+
+def observed(name: str, *, gpus: int, measured: int, seconds: float, launch: bool = True, over: bool = False) -> Any:
+    ready = {"Ready": RunCondition("True")} if over else {}
+    return ObservedRun(
+        ObjectRef("SpecBenchRun", name, name), "1", 1, NOON, conditions=ready, gpus=gpus, measured=measured,
+        gpu_seconds=seconds, launch_measured=launch,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("runs", "hours"),
+    [
+        ([], None),
+        ([observed("a", gpus=1, measured=2, seconds=7200, launch=False)], None),
+        ([observed("a", gpus=1, measured=2, seconds=0)], None),
+        ([observed("a", gpus=0, measured=2, seconds=7200)], None),
+        # Two of a's four points took an hour each on one GPU: two remain, and four of b, which has two GPUs.
+        ([observed("a", gpus=1, measured=2, seconds=7200)], 2 + 2 + 4 * 2),
+        ([observed("a", gpus=1, measured=2, seconds=7200, over=True)], 2 + 4 * 2),
+        ([observed("a", gpus=1, measured=2, seconds=7200), observed("b", gpus=2, measured=1, seconds=0)], 2 + 2 + 6),
+        (
+            [observed("a", gpus=1, measured=2, seconds=7200), observed("b", gpus=2, measured=1, seconds=3600)],
+            3 + 8 * 0.75,
+        ),
+    ],
+)
+def test_the_hours_of_a_round_are_those_spent_and_as_many_for_each_remaining_point(
+    runs: list[Any], hours: float | None
+) -> None:
+    planned = [SimpleNamespace(name=name, points=4, gpus=gpus) for name, gpus in (("a", 1), ("b", 2))]
+    spending = Spending({run.name: run.gpu_seconds for run in runs}, 0, 0, 0, None)
+    view: Any = SimpleNamespace(
+        existing=runs, own={run.name: run for run in runs}, plan=SimpleNamespace(runs=planned), spending=spending
+    )
+    assert forecast_gpu_hours(view) == hours
 
 
 @pytest.mark.parametrize(("hours", "reason"), [(12, "WithinBudget"), (11.9, "EstimateOverBudget")])

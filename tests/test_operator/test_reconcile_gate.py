@@ -234,11 +234,23 @@ CELL = '{"engine":"simulator"}'
         ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-01T09:00:00Z", "Failed", CELL)], "a"),
         ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-01T09:00:00Z", "Succeeded", "else")], "a"),
         ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-03T00:00:00Z", "Succeeded", CELL)], "a"),
+        ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-02T00:00:00Z", "Succeeded", CELL)], "b"),
+        ([("a", "2026-01-02T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-02T00:00:01Z", "Succeeded", CELL)], "a"),
         ([("b", "2026-01-01T09:00:00Z", "Running", CELL)], "BaselineNotFinished"),
         ([("b", "2026-01-03T00:00:00Z", "Succeeded", CELL)], "BaselineMissing"),
         ([], "BaselineMissing"),
     ],
-    ids=["newest", "skip failed", "same cell", "skip later", "running", "only later", "none"],
+    ids=[
+        "newest",
+        "skip failed",
+        "same cell",
+        "skip later",
+        "same second",
+        "a second later",
+        "running",
+        "only later",
+        "none",
+    ],
 )
 def test_a_campaign_baseline_is_its_newest_earlier_finished_run_of_the_same_cell(
     rows: list[tuple[str, str, str, str]], expected: str
