@@ -29,9 +29,8 @@ from specbench_operator.state.campaign import ObservedRun, OtherRunKind
 from specbench_operator.state.conditions import (
     UNFINISHED,
     ConditionValue,
-    job_values,
-    kstatus_values,
     no,
+    tool_values,
     unknown,
     with_transition_times,
     yes,
@@ -290,7 +289,7 @@ def conditions_of(view: CampaignView, state: CampaignState) -> list[CampaignCond
 
 def tool_conditions(state: CampaignState) -> dict[Kind, ConditionValue]:
     """The conditions that tools read: Ready, Reconciling and Stalled, and Complete and Failed."""
-    kstatus = kstatus_values(
+    return tool_values(
         Kind,
         str(state.phase),
         state.reason,
@@ -298,13 +297,6 @@ def tool_conditions(state: CampaignState) -> dict[Kind, ConditionValue]:
         ready=state.ready,
         reconciling=state.reconciling,
         stalled=state.stalled,
-    )
-    return kstatus | job_values(
-        Kind,
-        str(state.phase),
-        state.reason,
-        state.message,
-        complete=state.ready and not state.failed,
         failed=state.failed,
     )
 

@@ -25,10 +25,9 @@ from specbench_operator.state.conditions import (
     UNFINISHED,
     ConditionValue,
     find_condition,
-    job_values,
     join_sentences,
-    kstatus_values,
     no,
+    tool_values,
     unknown,
     with_transition_times,
     yes,
@@ -50,7 +49,7 @@ def tool_conditions(state: RunState, *, holds_gpus: bool = False) -> dict[Condit
 
     Failed is True only when the GPUs are released, as that of a Job only when its pods have ended.
     """
-    kstatus = kstatus_values(
+    return tool_values(
         ConditionType,
         str(state.phase),
         state.reason,
@@ -58,13 +57,6 @@ def tool_conditions(state: RunState, *, holds_gpus: bool = False) -> dict[Condit
         ready=state.phase is Phase.SUCCEEDED,
         reconciling=state.phase in ACTIVE_PHASES,
         stalled=state.phase in STALLED_PHASES,
-    )
-    return kstatus | job_values(
-        ConditionType,
-        str(state.phase),
-        state.reason,
-        state.message,
-        complete=state.phase is Phase.SUCCEEDED,
         failed=state.phase in STALLED_PHASES and not holds_gpus,
     )
 

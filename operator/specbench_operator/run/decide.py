@@ -28,10 +28,9 @@ from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import (
     UNFINISHED,
     find_condition,
-    job_values,
-    kstatus_values,
     no,
     replace_conditions,
+    tool_values,
     unknown,
     with_transition_times,
 )
@@ -100,9 +99,7 @@ def status_after_error(
     message = str(error)
     stopped = isinstance(error, Stop)
     phase = "Stalled" if stopped else "Reconciling"
-    values = kstatus_values(
-        ConditionType, phase, error.reason, message, ready=False, reconciling=not stopped, stalled=stopped
-    ) | job_values(ConditionType, phase, error.reason, message, complete=False, failed=False)
+    values = tool_values(ConditionType, phase, error.reason, message, reconciling=not stopped, stalled=stopped)
     intended_rows = {(row.index, row.attempt): row for row in intended.groups}
     groups = [
         _with_idle_since(row, intended_rows.get((row.index, row.attempt), row), message) for row in previous.groups
