@@ -84,6 +84,7 @@ def test_a_queue_has_preempted_a_launch_if_its_job_has_lost_the_launchs_own_pod(
         ({}, {**LOST_NODE, "phase": "Running", "deleted_at": NOON}, "Preempted", FailureScope.LAUNCH),
         ({}, {**LOST_NODE, "phase": "Running", "terminated": ContainerTerminated(1)}, "Preempted", FailureScope.LAUNCH),
         ({}, {"worker": 1, "phase": "Failed"}, "EngineLost", FailureScope.LAUNCH),
+        ({}, {"worker": 1, "deleted_at": NOON}, "EngineLost", FailureScope.LAUNCH),
     ],
 )
 def test_the_loss_of_a_node_is_a_preemption_unless_the_job_has_ended_otherwise(
