@@ -16,9 +16,8 @@ from click.testing import CliRunner
 
 from specbench_api.launch import simulator as launch
 from specbench_api.launch.simulator import ALIASES, OPTIONS
-from specbench_api.spec.drafter import Method as ApiMethod
 from specbench_client.cli.simulate import simulate
-from specbench_client.simulator import FAULTS, SimulatedMethod
+from specbench_client.simulator import FAULTS
 
 pytestmark = pytest.mark.process
 
@@ -111,7 +110,3 @@ def test_help_has_an_example_and_lists_every_fault() -> None:
     text = CliRunner().invoke(simulate, ["--help"]).output
     assert "specbench simulate --port 8000" in text
     assert [fault for fault in FAULTS if f"  {fault}" not in text] == []
-
-
-def test_simulated_methods_are_exactly_the_methods_of_the_api() -> None:
-    assert {str(method) for method in SimulatedMethod} == {str(method) for method in ApiMethod}

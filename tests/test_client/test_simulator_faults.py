@@ -19,8 +19,7 @@ from specbench_client.simulator import (
     parse_faults,
 )
 from specbench_client.simulator.faults import AnswerCircumstances
-from specbench_client.simulator.generated_text import GeneratedText, TextRequest, generate_text
-from specbench_client.simulator.prescribed_answers import AnswerForm, prescribe
+from specbench_client.simulator.generated_text import AnswerForm, GeneratedText, TextRequest, generate_text, prescribe
 from specbench_testing.closing_servers import ClosingTestServer
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter
+from specbench_api.spec.drafter import Method
+from specbench_client.simulator import SimulatorConfig, make_drafter
 from specbench_client.simulator.errors import SimulatorBadRequest
-from specbench_client.simulator.generated_text import GeneratedText
-from specbench_client.simulator.prescribed_answers import AnswerForm, expected_number, prescribe
+from specbench_client.simulator.generated_text import AnswerForm, GeneratedText, expected_number, prescribe
 from specbench_testing.simulator_client import (
     CHAT,
     COMPLETION,
@@ -25,7 +25,7 @@ from specbench_testing.simulator_client import (
 )
 
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
-DRAFTING = replace(BASELINE, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
+DRAFTING = replace(BASELINE, drafter=make_drafter(Method.EAGLE3, 3))
 DIALECTS = pytest.mark.parametrize("name", ["vllm", "sglang", "tensorrt-llm"])
 SCHEMA: dict[str, Any] = {
     "$defs": {"tree": {"properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}}}},

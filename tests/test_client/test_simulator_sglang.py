@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter
+from specbench_api.spec.drafter import Method
+from specbench_client.simulator import SimulatorConfig, make_drafter
 from specbench_testing.simulator_client import (
     CHAT,
     COMPLETION,
@@ -40,7 +41,7 @@ COMPLETION_STREAM = [
     f"{HEAD} choices usage sglext{{spec_tokens_details{{{DETAILS}}}}}",
     f"{HEAD} choices usage{{{TOTALS} prompt_tokens_details{{cached_tokens}} reasoning_tokens}}",
 ]
-EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
+EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(Method.EAGLE3, 3))
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
 PROMPT = {"model": "simulated", "temperature": 0, "prompt": "Once upon a time", "max_tokens": 30, "ignore_eos": True}
@@ -113,7 +114,7 @@ async def test_running_usage_does_not_require_final_usage() -> None:
 
 
 async def test_correct_drafts_are_counted_before_truncation_and_proposed_by_formula() -> None:
-    config = SimulatorConfig(time_scale=0, drafter=make_drafter(SimulatedMethod.SUFFIX, 8, 1.0))
+    config = SimulatorConfig(time_scale=0, drafter=make_drafter(Method.SUFFIX, 8, 1.0))
     async with serve_dialect("sglang", config) as client:
         chunks = await accepted_response(client, {**PROMPT, **STREAM_WITH_DETAILS}, COMPLETION)
     details = details_of(chunks)

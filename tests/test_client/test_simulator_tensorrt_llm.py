@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter
+from specbench_api.spec.drafter import Method
+from specbench_client.simulator import SimulatorConfig, make_drafter
 from specbench_testing.simulator_client import (
     CHAT,
     COMPLETION,
@@ -32,7 +33,7 @@ CHAT_STREAM = [
 ]
 COMPLETION_CHOICE = f"index text token_ids logprobs finish_reason stop_reason {AVERAGE}"
 COMPLETION_STREAM = [f"{HEAD} choices[{COMPLETION_CHOICE}] {USAGE}", f"{HEAD} choices {USAGE}"]
-EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
+EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(Method.EAGLE3, 3))
 HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
 PROMPT = {"model": "simulated", "temperature": 0, "prompt": "Once upon a time", "max_tokens": 30, "ignore_eos": True}
 STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}

@@ -16,14 +16,18 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from specbench_client.simulator.batch import BatchStep, ContinuousBatch, ScheduledRequest
-from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.simulator.config import PromptCategories, SimulatorConfig
 from specbench_client.simulator.errors import SimulatorBadRequest
 from specbench_client.simulator.faults import AnswerCircumstances
-from specbench_client.simulator.generated_text import GeneratedText, TextRequest, generate_text, message_words
+from specbench_client.simulator.generated_text import (
+    GeneratedText,
+    TextRequest,
+    generate_text,
+    message_words,
+    prescribe,
+)
 from specbench_client.simulator.metrics import IterationStatsBuffer, SimulatorCounters
 from specbench_client.simulator.prefix_cache import PrefixCache
-from specbench_client.simulator.prescribed_answers import prescribe
-from specbench_client.simulator.prompt_categories import PromptCategories
 from specbench_client.simulator.requests import RequestTiming, SimulatedRequest
 from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome
 
@@ -108,7 +112,7 @@ class SimulatedEngine:
         room = self._room(ask)
         cached = self._cached_tokens(ask)
         answer = self._answer(ask, ask.max_tokens or room, cached)
-        category = self._categories.of(ask.prompt)
+        category = self._categories.of(ask.prompt.texts)
         conditional = self._conditional(answer, category)
         rng = Random(f"accept:{answer.identity}:{self.drafter.method}")  # noqa: S311 -- a simulation
         generation = DraftVerifyProcess(len(answer.words), self.drafter, conditional, rng)

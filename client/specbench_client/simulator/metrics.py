@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 
 from specbench_client.simulator.batch import BatchStep
 from specbench_client.simulator.speculation import StepOutcome
@@ -148,50 +149,49 @@ MetricSamples = list[tuple[dict[str, str], float]]
 
 @dataclass(frozen=True, slots=True)
 class PrometheusExposition:
-    """Writes Prometheus' text format with one engine's prefix and labels; ``created_s`` adds ``_created`` gauges."""
+    """Writes Prometheus' text format with one engine's prefix and labels; ``created_s`` adds ``_created`` gauges.
+
+    Metrics are given as name → (meaning, value, samples or histogram).
+    """
 
     prefix: str
     labels: Mapping[str, str]
     created_s: float | None = None
 
-    def counter(self, name: str, meaning: str, samples: MetricSamples) -> Iterator[str]:
-        yield from self.family(f"{name}_total", "counter", meaning, samples)
-        yield from self._created(name, meaning, [labels for labels, _ in samples])
+    def gauges(self, named: Mapping[str, tuple[str, float]]) -> Iterator[str]:
+        for name, (meaning, value) in named.items():
+            yield from self._family(name, "gauge", meaning, [({}, value)])
+
+    def counters(self, named: Mapping[str, tuple[str, MetricSamples]]) -> Iterator[str]:
+        for name, (meaning, samples) in named.items():
+            yield from self._family(f"{name}_total", "counter", meaning, samples)
+            yield from self._created(name, meaning, [labels for labels, _ in samples])
 
     def histograms(self, named: Mapping[str, tuple[str, Histogram]]) -> Iterator[str]:
-        """Yield the lines of histograms, given as name → (what they measure, histogram)."""
-        for name, (meaning, histogram) in named.items():
-            yield from self.histogram(name, f"Histogram of {meaning}.", histogram)
+        for name, (measured, histogram) in named.items():
+            meaning, cumulative = f"Histogram of {measured}.", list(accumulate(histogram.counts))
+            bounds = [*(str(float(bound)) for bound in histogram.bounds), "+Inf"]
+            yield from self._head(name, "histogram", meaning)
+            for bound, count in zip(bounds, cumulative, strict=True):
+                yield self._sample(f"{name}_bucket", {"le": bound}, count)
+            yield self._sample(f"{name}_count", {}, cumulative[-1])
+            yield self._sample(f"{name}_sum", {}, histogram.total)
+            yield from self._created(name, meaning, [{}])
 
-    def histogram(self, name: str, meaning: str, histogram: Histogram) -> Iterator[str]:
-        yield f"# HELP {self.prefix}{name} {meaning}"
-        yield f"# TYPE {self.prefix}{name} histogram"
-        cumulative = 0
-        for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
-            cumulative += count
-            yield self._sample(
-                f"{name}_bucket", {"le": "+Inf" if bound == float("inf") else str(float(bound))}, cumulative
-            )
-        yield self._sample(f"{name}_count", {}, cumulative)
-        yield self._sample(f"{name}_sum", {}, histogram.total)
-        yield from self._created(name, meaning, [{}])
-
-    def family(self, name: str, kind: str, meaning: str, samples: MetricSamples) -> Iterator[str]:
-        yield f"# HELP {self.prefix}{name} {meaning}"
-        yield f"# TYPE {self.prefix}{name} {kind}"
+    def _family(self, name: str, kind: str, meaning: str, samples: MetricSamples) -> Iterator[str]:
+        yield from self._head(name, kind, meaning)
         for labels, value in samples:
             yield self._sample(name, labels, value)
 
     def _created(self, name: str, meaning: str, labels: list[dict[str, str]]) -> Iterator[str]:
         if self.created_s is not None:
-            yield from self.family(f"{name}_created", "gauge", meaning, [(one, self.created_s) for one in labels])
+            yield from self._family(f"{name}_created", "gauge", meaning, [(one, self.created_s) for one in labels])
+
+    def _head(self, name: str, kind: str, meaning: str) -> Iterator[str]:
+        yield f"# HELP {self.prefix}{name} {meaning}"
+        yield f"# TYPE {self.prefix}{name} {kind}"
 
     def _sample(self, name: str, labels: dict[str, str], value: float) -> str:
         merged = {**self.labels, **labels}
         rendered = ",".join(f'{key}="{merged[key]}"' for key in sorted(merged))
         return f"{self.prefix}{name}{{{rendered}}} {float(value)!r}"
-
-
-def exposition_page(lines: Iterable[str]) -> bytes:
-    """Join the lines into a page."""
-    return "".join(f"{line}\n" for line in lines).encode()

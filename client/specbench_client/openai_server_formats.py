@@ -1,6 +1,7 @@
-"""What the servers of the simulator and of the research runtime share: OpenAI's routes in vLLM's form.
+"""What the servers of the simulator and of the research runtime share: OpenAI's bodies and responses as in vLLM.
 
-It contains messages and stream options of request bodies, server-sent events, and the statistics of a response.
+It contains messages and stream options of request bodies, server-sent events, error objects, and the statistics of a
+response.
 """
 
 from __future__ import annotations
