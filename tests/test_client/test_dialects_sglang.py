@@ -21,7 +21,7 @@ from specbench_client.transport.exchange import ReceivedBytes
 from specbench_client.transport.sse import parse_events
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, sglang
 
-SGLANG = SglangDialect()
+SGLANG = SglangDialect(EngineKind.SGLANG)
 
 TRANSCRIPT = """\
 data: {"id":"r1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,\

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import AcceptanceSource
+from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import CompletionRequest
@@ -23,7 +24,7 @@ from specbench_client.transport.exchange import ReceivedBytes
 from specbench_client.transport.sse import parse_events
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, tensorrt_llm
 
-DIALECT = TensorrtLlmDialect()
+DIALECT = TensorrtLlmDialect(EngineKind.TENSORRT_LLM)
 AVERAGE = "avg_decoded_tokens_per_iter"
 
 TRANSCRIPT = """\
