@@ -13,15 +13,9 @@ import pytest
 
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport import kernel_transport
-from specbench_client.transport.exchange import (
-    ErrorClass,
-    HttpExchange,
-    HttpRequest,
-    OutOfSockets,
-    TimestampSource,
-    Transport,
-)
+from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.limits import OutOfSockets
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts, unused_url
 
 Tls = ssl.SSLContext | None

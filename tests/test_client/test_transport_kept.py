@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from specbench_client.sliced_tasks import run_to_completion
-from specbench_client.transport import kept_connections
+from specbench_client.transport import kernel_transport
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
     ConnectionUse,
@@ -164,7 +164,7 @@ async def test_request_that_never_reached_a_closed_connection_is_sent_again_once
     server: TlsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The close crosses the request on its way: the check before sending does not see it."""
-    monkeypatch.setattr(kept_connections, "_is_usable", lambda *_: True)
+    monkeypatch.setattr(kernel_transport, "_is_usable", lambda *_: True)
     async with opened(server) as transport:
         await send(transport, server, b"1")
         reset_in_kernel(server)
@@ -249,7 +249,7 @@ async def test_connection_that_was_idle_for_too_long_is_replaced(
 ) -> None:
     async with opened(server) as transport:
         await send(transport, server)
-        monkeypatch.setattr(kept_connections, "KEPT_IDLE_S", 0.0)
+        monkeypatch.setattr(kernel_transport, "KEPT_IDLE_S", 0.0)
         assert uses([await send(transport, server)]) == [ConnectionUse.NEW]
 
 
