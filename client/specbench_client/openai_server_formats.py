@@ -1,13 +1,16 @@
 """What the servers of the simulator and of the research runtime share: OpenAI's bodies and responses as in vLLM.
 
-It contains messages and stream options of request bodies, server-sent events, error objects, and the statistics of a
-response.
+It contains messages and stream options of request bodies, server-sent events, error objects, the statistics of a
+response, and Prometheus' text format.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -93,3 +96,79 @@ def speculation_metrics(drafted: Sequence[int], accepted: Sequence[int], depth: 
         "per_step_accepted": [kept for _, kept in steps],
         "per_step_drafted": [proposed for proposed, _ in steps],
     }
+
+
+@dataclass(slots=True)
+class Histogram:
+    """A histogram; ``counts`` has one more entry than ``bounds``, for values above the last bound."""
+
+    bounds: tuple[float, ...]
+    counts: list[int] = field(init=False)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+MetricSamples = list[tuple[dict[str, str], float]]
+"""Samples as extra labels and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusExposition:
+    """Writes Prometheus' text format with one engine's prefix and labels; ``created_s`` adds ``_created`` gauges.
+
+    Metrics are given as name → (meaning, value, samples or histogram).
+    """
+
+    prefix: str
+    labels: Mapping[str, str]
+    created_s: float | None = None
+
+    def gauges(self, named: Mapping[str, tuple[str, float]]) -> Iterator[str]:
+        for name, (meaning, value) in named.items():
+            yield from self._family(name, "gauge", meaning, [({}, value)])
+
+    def counters(self, named: Mapping[str, tuple[str, MetricSamples]]) -> Iterator[str]:
+        for name, (meaning, samples) in named.items():
+            yield from self._family(f"{name}_total", "counter", meaning, samples)
+            yield from self._created(name, meaning, [labels for labels, _ in samples])
+
+    def histograms(self, named: Mapping[str, tuple[str, Histogram]]) -> Iterator[str]:
+        for name, (measured, histogram) in named.items():
+            meaning, cumulative = f"Histogram of {measured}.", list(accumulate(histogram.counts))
+            bounds = [*(str(float(bound)) for bound in histogram.bounds), "+Inf"]
+            yield from self._head(name, "histogram", meaning)
+            for bound, count in zip(bounds, cumulative, strict=True):
+                yield self._sample(f"{name}_bucket", {"le": bound}, count)
+            yield self._sample(f"{name}_count", {}, cumulative[-1])
+            yield self._sample(f"{name}_sum", {}, histogram.total)
+            yield from self._created(name, meaning, [{}])
+
+    def _family(self, name: str, kind: str, meaning: str, samples: MetricSamples) -> Iterator[str]:
+        yield from self._head(name, kind, meaning)
+        for labels, value in samples:
+            yield self._sample(name, labels, value)
+
+    def _created(self, name: str, meaning: str, labels: list[dict[str, str]]) -> Iterator[str]:
+        if self.created_s is not None:
+            yield from self._family(f"{name}_created", "gauge", meaning, [(one, self.created_s) for one in labels])
+
+    def _head(self, name: str, kind: str, meaning: str) -> Iterator[str]:
+        yield f"# HELP {self.prefix}{name} {meaning}"
+        yield f"# TYPE {self.prefix}{name} {kind}"
+
+    def _sample(self, name: str, labels: dict[str, str], value: float) -> str:
+        merged = {**self.labels, **labels}
+        rendered = ",".join(f'{key}="{_escaped(text)}"' for key, text in sorted(merged.items()))
+        return (
+            f"{self.prefix}{name}{{{rendered}}} {float(value)!r}" if merged else f"{self.prefix}{name} {float(value)!r}"
+        )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

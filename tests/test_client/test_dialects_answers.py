@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
-from specbench_api.spec.workload import Output, Sampling
+from specbench_api.spec.workload import RESERVED_BODY_FIELDS, Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, ToolCall
@@ -431,3 +431,22 @@ def test_long_answer_is_read_in_slices() -> None:
     long = DecodedAnswer(tuple(StreamStep() for _ in range(10 * CHUNKS_PER_SLICE)))
     slices = sum(1 for _ in VLLM.read(as_events(vllm(long)), drafting=False))
     assert slices >= 10
+
+
+NEUTRAL = {"top_k", "min_p", "repetition_penalty", "repeat_penalty"}
+"""Samplers that the spec does not have: disabled by default, and users may enable them."""
+REQUESTS = [
+    CompletionRequest("m", (ChatMessage("user", "hi"),), Sampling(), Output(stream=stream, ignore_eos=True), 7)
+    for stream in (True, False)
+]
+
+
+@pytest.mark.parametrize("completion_request", REQUESTS, ids=["streamed", "whole"])
+@pytest.mark.parametrize(
+    "dialect", [*DIALECTS.values(), *DIALECTS_BY_NAME.values()], ids=lambda dialect: type(dialect).__name__
+)
+def test_every_field_set_by_a_dialect_is_reserved_or_overridable(
+    dialect: Dialect, completion_request: CompletionRequest
+) -> None:
+    assert set(dialect.body(completion_request)) - NEUTRAL <= RESERVED_BODY_FIELDS.keys()
+    assert not NEUTRAL & RESERVED_BODY_FIELDS.keys()

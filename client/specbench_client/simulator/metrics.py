@@ -6,13 +6,11 @@ step is cut. Times are seconds of the real clock, as in a scrape.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
 
+from specbench_client.openai_server_formats import Histogram
 from specbench_client.simulator.batch import BatchStep
 from specbench_client.simulator.speculation import StepOutcome
 
@@ -25,22 +23,6 @@ TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5
 REQUEST_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000)
-
-
-@dataclass(slots=True)
-class Histogram:
-    """A histogram; ``counts`` has one more entry than ``bounds``, for values above the last bound."""
-
-    bounds: tuple[float, ...]
-    counts: list[int] = field(init=False)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
 
 
 @dataclass(slots=True)
@@ -141,57 +123,3 @@ class IterationStatsBuffer:
         stored = list(self._stored)
         self._stored.clear()
         return stored
-
-
-MetricSamples = list[tuple[dict[str, str], float]]
-"""Samples as extra labels and value."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrometheusExposition:
-    """Writes Prometheus' text format with one engine's prefix and labels; ``created_s`` adds ``_created`` gauges.
-
-    Metrics are given as name → (meaning, value, samples or histogram).
-    """
-
-    prefix: str
-    labels: Mapping[str, str]
-    created_s: float | None = None
-
-    def gauges(self, named: Mapping[str, tuple[str, float]]) -> Iterator[str]:
-        for name, (meaning, value) in named.items():
-            yield from self._family(name, "gauge", meaning, [({}, value)])
-
-    def counters(self, named: Mapping[str, tuple[str, MetricSamples]]) -> Iterator[str]:
-        for name, (meaning, samples) in named.items():
-            yield from self._family(f"{name}_total", "counter", meaning, samples)
-            yield from self._created(name, meaning, [labels for labels, _ in samples])
-
-    def histograms(self, named: Mapping[str, tuple[str, Histogram]]) -> Iterator[str]:
-        for name, (measured, histogram) in named.items():
-            meaning, cumulative = f"Histogram of {measured}.", list(accumulate(histogram.counts))
-            bounds = [*(str(float(bound)) for bound in histogram.bounds), "+Inf"]
-            yield from self._head(name, "histogram", meaning)
-            for bound, count in zip(bounds, cumulative, strict=True):
-                yield self._sample(f"{name}_bucket", {"le": bound}, count)
-            yield self._sample(f"{name}_count", {}, cumulative[-1])
-            yield self._sample(f"{name}_sum", {}, histogram.total)
-            yield from self._created(name, meaning, [{}])
-
-    def _family(self, name: str, kind: str, meaning: str, samples: MetricSamples) -> Iterator[str]:
-        yield from self._head(name, kind, meaning)
-        for labels, value in samples:
-            yield self._sample(name, labels, value)
-
-    def _created(self, name: str, meaning: str, labels: list[dict[str, str]]) -> Iterator[str]:
-        if self.created_s is not None:
-            yield from self._family(f"{name}_created", "gauge", meaning, [(one, self.created_s) for one in labels])
-
-    def _head(self, name: str, kind: str, meaning: str) -> Iterator[str]:
-        yield f"# HELP {self.prefix}{name} {meaning}"
-        yield f"# TYPE {self.prefix}{name} {kind}"
-
-    def _sample(self, name: str, labels: dict[str, str], value: float) -> str:
-        merged = {**self.labels, **labels}
-        rendered = ",".join(f'{key}="{merged[key]}"' for key in sorted(merged))
-        return f"{self.prefix}{name}{{{rendered}}} {float(value)!r}"

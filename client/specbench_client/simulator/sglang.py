@@ -23,7 +23,14 @@ from typing import Any
 from aiohttp import web
 
 from specbench_api.spec.drafter import Method
-from specbench_client.openai_server_formats import DONE, StreamOptionsBody, sse_event
+from specbench_client.openai_server_formats import (
+    DONE,
+    Histogram,
+    MetricSamples,
+    PrometheusExposition,
+    StreamOptionsBody,
+    sse_event,
+)
 from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
     ResponseFormat,
@@ -36,7 +43,7 @@ from specbench_client.simulator.dialect import (
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
 from specbench_client.simulator.generated_text import VOCABULARY, render
-from specbench_client.simulator.metrics import Histogram, MetricSamples, PrometheusExposition, SimulatorCounters
+from specbench_client.simulator.metrics import SimulatorCounters
 from specbench_client.simulator.requests import (
     OpenAIRoute,
     ReceivedRequest,

@@ -17,7 +17,13 @@ from typing import Any
 
 from aiohttp import web
 
-from specbench_client.openai_server_formats import DONE, StreamOptionsBody, sse_event
+from specbench_client.openai_server_formats import (
+    DONE,
+    MetricSamples,
+    PrometheusExposition,
+    StreamOptionsBody,
+    sse_event,
+)
 from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
     ResponseFormat,
@@ -30,7 +36,7 @@ from specbench_client.simulator.dialect import (
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
 from specbench_client.simulator.generated_text import render
-from specbench_client.simulator.metrics import IterationStats, MetricSamples, PrometheusExposition
+from specbench_client.simulator.metrics import IterationStats
 from specbench_client.simulator.requests import (
     OpenAIRoute,
     ReceivedRequest,

@@ -11,6 +11,9 @@ from aiohttp import web
 
 from specbench_client.openai_server_formats import (
     DONE,
+    Histogram,
+    MetricSamples,
+    PrometheusExposition,
     StreamOptionsBody,
     error_object,
     speculation_metrics,
@@ -29,7 +32,7 @@ from specbench_client.simulator.dialect import (
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import SimulatorBadRequest, SimulatorRequestError
 from specbench_client.simulator.generated_text import render
-from specbench_client.simulator.metrics import Histogram, MetricSamples, PrometheusExposition, SimulatorCounters
+from specbench_client.simulator.metrics import SimulatorCounters
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.requests import (
     OpenAIRoute,

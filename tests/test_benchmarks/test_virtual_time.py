@@ -1,15 +1,18 @@
-"""Complete runs in virtual time: the expected checks detect each corruption, and clean runs raise no alarm."""
+"""Complete runs in virtual time: corrupted and honest worlds, and two servers compared in turns."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
 from specbench_testing.long_cases import long_after
 from virtual_time.corrupted_worlds import CORRUPTED_WORLDS
+from virtual_time.endpoints import ABAB, ABBA, PAIRS, STEADY, MeasuredRepeats, Outcome, measured_repeats
+from virtual_time.endpoints import until_sure as run_until_sure
 from virtual_time.honest_worlds import honest_cached_world, honest_world, words
 from virtual_time.noise import NO_NOISE
 from virtual_time.served_faults import SERVED_FAULTS, ServedRun
@@ -93,3 +96,50 @@ def test_measured_acceptance_and_step_times_match_the_configured_ones() -> None:
     assert arm["acceptance_length_verified_pooled"].value == pytest.approx(1 + chance + chance**2 + chance**3, rel=0.07)
     step = world.cost.base_ms + world.cost.per_token_ms
     assert baseline["step_ms_p50"].value == pytest.approx(step + 100 * world.cost.per_kv_ms, rel=0.05)
+
+
+DRIFT = 0.2
+
+
+def last(name: str, **changes: object) -> MeasuredRepeats:
+    """Measure a pair on machines that get 20 % slower during its four repeats."""
+    *_, measured = measured_repeats(replace(PAIRS[name].drifting(DRIFT, 4), **changes))  # type: ignore[arg-type]
+    return measured
+
+
+def test_a_drift_cancels_in_abba_and_not_if_the_baseline_is_always_first() -> None:
+    """Blocks are an eighth of the test apart: the later server is 2.3 % slower in each repeat."""
+    biases = {order: np.log(value_of(last("equal", noise=STEADY, turns_of_arms=order))) for order in (ABBA, ABAB)}
+    assert abs(biases[ABBA]) < 0.006
+    assert biases[ABAB] == pytest.approx(-0.023, abs=0.004)
+
+
+def value_of(measured: MeasuredRepeats) -> float:
+    value = measured.speedup(anytime=False).figure.value
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_speedup_is_that_of_the_cell_of_a_run(stops: bool) -> None:
+    measured = last("drafter", stops=stops)
+    cell, found = measured.cell(), measured.speedup(anytime=stops)
+    assert cell.valid
+    assert cell.speedup == found.figure
+    assert found.figure.interval is not None
+    assert "without the drift between their two orders" in found.figure.interval.method
+
+
+def test_intervals_under_a_drift_contain_the_truth() -> None:
+    pair = PAIRS["equal"].drifting(DRIFT, 4)
+    ends = [Outcome.of(list(measured_repeats(replace(pair, seed=seed)))[-1], anytime=False) for seed in range(5)]
+    assert sum(end.holds(1.0) for end in ends) >= 4
+    assert np.mean([end.width for end in ends]) < 0.12
+
+
+def test_a_faster_server_is_recognised_and_the_test_ends() -> None:
+    pair = replace(PAIRS["10 % faster"].drifting(DRIFT, 8), repeats=16, stops=True)
+    end = run_until_sure(pair)["sequence"]
+    assert end.claimed is SpeedupConclusion.FASTER
+    assert end.holds(1.1)
+    assert 4 <= end.repeats < 16
