@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import counter_difference
+from specbench_client.dialects.dialect import Dialect, counter_difference
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.metrics.record_lists import StepLists, Walk, locate_steps
@@ -22,6 +22,10 @@ from specbench_testing.transcripts import RECORDED, Transcript
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
 LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
+SGLANG = DIALECTS[EngineKind.SGLANG]
+TENSORRT_LLM = DIALECTS[EngineKind.TENSORRT_LLM]
+PLAIN = DecodedAnswer((StreamStep(), StreamStep(), StreamStep()))
+DRAFTED = DecodedAnswer((StreamStep(3, 2),))
 
 
 @st.composite
@@ -145,12 +149,23 @@ def test_stream_interval_is_marked_as_inferred_from_chunks(tokens: int, interval
     assert (acceptance.accepted_tokens is None) == (acceptance.source is None)
 
 
-def test_baseline_has_one_token_per_step_and_unknown_draft_counts() -> None:
-    decoded = DecodedAnswer((StreamStep(), StreamStep(), StreamStep()))
-    for dialect, chunks in ((VLLM, vllm(decoded, detail=None)), (LLAMA, llama(decoded))):
-        assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == RequestAcceptance(
-            steps=3
-        )
+@pytest.mark.parametrize(
+    ("dialect", "chunks", "drafted"),
+    [
+        (VLLM, vllm(PLAIN, detail=None), vllm(DRAFTED)),
+        (LLAMA, llama(PLAIN), llama(DRAFTED)),
+        (SGLANG, sglang(PLAIN), sglang(DRAFTED)),
+        (TENSORRT_LLM, tensorrt_llm(PLAIN), tensorrt_llm(DRAFTED)),
+        (TENSORRT_LLM, tensorrt_llm(PLAIN, merge=3), tensorrt_llm(DRAFTED)),
+    ],
+    ids=["vllm", "llama.cpp", "sglang", "tensorrt-llm", "tensorrt-llm merged"],
+)
+def test_baseline_has_one_token_per_step_and_its_drafting_is_reported(
+    dialect: Dialect, chunks: list[dict[str, Any]], drafted: list[dict[str, Any]]
+) -> None:
+    assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == RequestAcceptance(steps=3)
+    found, same = (run_to_completion(dialect.read(as_events(drafted), drafting=each)) for each in (False, True))
+    assert (found.acceptance.accepted_tokens, found.acceptance) == (2, same.acceptance)
 
 
 def test_drafter_without_drafts_has_draft_counts_of_0() -> None:
@@ -158,12 +173,6 @@ def test_drafter_without_drafts_has_draft_counts_of_0() -> None:
     for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
         acceptance = run_to_completion(dialect.read(as_events(chunks), drafting=True)).acceptance
         assert acceptance == RequestAcceptance(2, 0, 0, 0, (), (), AcceptanceSource.PER_STEP, 0)
-
-
-def test_drafting_in_a_baseline_is_reported() -> None:
-    decoded = DecodedAnswer((StreamStep(3, 2),))
-    for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
-        assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == truth(decoded)
 
 
 def test_steps_that_contradict_the_totals_are_ignored() -> None:

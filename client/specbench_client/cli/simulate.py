@@ -16,7 +16,7 @@ from specbench_client.simulator import (
     ConfigError,
     SimulatedStepCost,
     SimulatorConfig,
-    SimulatorOptions,
+    choose_dialect,
     describe_faults,
     follow_leader,
     make_drafter,
@@ -200,7 +200,16 @@ def simulate(**options: Unpack[SimulateOptions]) -> None:
             follow_leader(options["follow"], lambda line: echo(line, err=True))
             return
         config = simulator_config(options)
-        server = run_simulator(config, _server_options(options), lambda url: echo(_banner(config, url), err=True))
+        server = run_simulator(
+            config,
+            choose_dialect(options["dialect"], config),
+            lambda url: echo(_banner(config, url), err=True),
+            host=options["host"],
+            port=options["port"],
+            port_file=options["port_file"],
+            prompts=options["prompts"],
+            truth=options["truth"],
+        )
         asyncio.run(server)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
@@ -238,17 +247,6 @@ def _depth(method: Method, given: int | None) -> int:
     if given is not None:
         return given
     return 0 if method is Method.NONE else DEFAULT_DEPTH
-
-
-def _server_options(options: SimulateOptions) -> SimulatorOptions:
-    return SimulatorOptions(
-        host=options["host"],
-        port=options["port"],
-        port_file=options["port_file"],
-        prompts=options["prompts"],
-        truth=options["truth"],
-        dialect=options["dialect"],
-    )
 
 
 def _banner(config: SimulatorConfig, address: str) -> str:

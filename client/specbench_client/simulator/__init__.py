@@ -18,7 +18,6 @@ from specbench_client.simulator.errors import ConfigError, SimulatorError
 from specbench_client.simulator.faults import FAULTS, Fault, Faults, describe_faults, parse_faults
 from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import (
-    SimulatorOptions,
     SimulatorServer,
     choose_dialect,
     follow_leader,
@@ -46,7 +45,6 @@ __all__ = [
     "SimulatedStepCost",
     "SimulatorConfig",
     "SimulatorError",
-    "SimulatorOptions",
     "SimulatorServer",
     "TruthFile",
     "choose_dialect",

@@ -170,49 +170,48 @@ class SimulatorServer:
 GRACE_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatorOptions:
-    """The address to listen on, and the files to read and write. Port 0 chooses a free port."""
+async def run_simulator(
+    config: SimulatorConfig,
+    dialect: ServerDialect,
+    announce: Callable[[str], None],
+    *,
+    host: str,
+    port: int,
+    port_file: Path | None,
+    prompts: Path | None,
+    truth: Path | None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; call ``announce`` with the URL. Raises ConfigError if it cannot start.
 
-    host: str = "127.0.0.1"
-    port: int = 8000
-    port_file: Path | None = None
-    prompts: Path | None = None
-    truth: Path | None = None
-    dialect: str = "vllm"
-
-
-async def run_simulator(config: SimulatorConfig, options: SimulatorOptions, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; call ``announce`` with the URL. Raises ConfigError if it cannot start."""
+    ``port``: 0 for a free one, which is written to ``port_file``.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stop.set)
-    dialect = choose_dialect(options.dialect, config)
-    categories = read_categories(options.prompts) if options.prompts else PromptCategories()
-    truth = TruthFile(options.truth) if options.truth else None
-    server = SimulatorServer(SimulatedEngine(config, categories), dialect, truth)
+    categories = read_categories(prompts) if prompts else PromptCategories()
+    server = SimulatorServer(SimulatedEngine(config, categories), dialect, TruthFile(truth) if truth else None)
     runner = web.AppRunner(
         server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_SECONDS
     )
     await runner.setup()
     try:
-        port = await _listen(runner, options)
-        if options.port_file:
-            _write_atomically(options.port_file, f"{port}\n")
-        announce(f"http://{options.host}:{port}")
+        port = await _listen(runner, host, port)
+        if port_file:
+            _write_atomically(port_file, f"{port}\n")
+        announce(f"http://{host}:{port}")
         await stop.wait()
     finally:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, options: SimulatorOptions) -> int:
+async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
     try:
-        await web.TCPSite(runner, options.host, options.port, backlog=1024).start()
+        await web.TCPSite(runner, host, port, backlog=1024).start()
     except OSError as error:
-        raise ConfigError(f"cannot listen on {options.host}:{options.port}: {error}") from error
-    port: int = runner.addresses[0][1]
-    return port
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
+    bound: int = runner.addresses[0][1]
+    return bound
 
 
 def _write_atomically(path: Path, text: str) -> None:

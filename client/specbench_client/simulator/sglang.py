@@ -84,9 +84,9 @@ def _gauges(engine: SimulatedEngine) -> dict[str, tuple[str, float]]:
     drafting, drafted = sum(one.drafting for one in window), sum(one.drafted for one in window)
     correct, depth = sum(one.correct for one in window), engine.config.drafter.num_speculative_tokens
     return {
-        "num_running_reqs": ("The number of running requests.", engine.running),
-        "num_queue_reqs": ("The number of requests in the waiting queue.", engine.waiting),
-        "token_usage": ("The token usage.", engine.kv_tokens / engine.config.kv_room_tokens),
+        "num_running_reqs": ("The number of running requests.", engine.batch.running),
+        "num_queue_reqs": ("The number of requests in the waiting queue.", engine.batch.waiting),
+        "token_usage": ("The token usage.", engine.batch.kv_tokens / engine.config.kv_room_tokens),
         "spec_accept_length": ("The average acceptance length.", 1 + correct / drafting if drafting else 0.0),
         "spec_accept_rate": ("The average acceptance rate.", correct / drafted if drafted else 0.0),
         "spec_num_steps": ("The number of draft steps.", depth),
@@ -165,8 +165,7 @@ class SglangResponseFormat(ResponseFormat):
         return sse_event(self._text_chunk(text, words, finish_reason, usage))
 
     def closing(self, result: SimulatedResponse) -> list[bytes]:
-        events = [sse_event(one) for one in self._endings(result)]
-        extension = self._extension(result)
+        events, extension = [], self._extension(result)
         if extension:
             events.append(sse_event({**self._head(), "choices": [], "usage": None, "sglext": extension}))
         if self._ask.delivery.include_usage:
@@ -179,13 +178,9 @@ class SglangResponseFormat(ResponseFormat):
     ) -> dict[str, Any]:
         """Return one chunk of text."""
 
-    @abstractmethod
-    def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:
-        """Return the chunks between the last text and the speculation details."""
-
-    @abstractmethod
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
         """Return the usage of the last chunk."""
+        return self._usage(result.reported_tokens, result.cached_tokens)
 
     def _whole(self, choice: dict[str, Any], result: SimulatedResponse) -> dict[str, Any]:
         extension = self._extension(result)
@@ -263,11 +258,10 @@ class SglangChatFormat(SglangResponseFormat):
         delta = {"tool_calls": [self._call_delta(text)]} if self._calls(text) else {"content": text}
         return {**self._head(), "choices": [self._choice(delta, None)], **extra}
 
-    def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:
-        return [{**self._head(), "choices": [self._choice({}, self._reason(result.finish_reason))]}]
-
-    def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
-        return self._usage(result.reported_tokens, result.cached_tokens)
+    def closing(self, result: SimulatedResponse) -> list[bytes]:
+        """Return the finish reason in a chunk of its own, and what follows it."""
+        ended = {**self._head(), "choices": [self._choice({}, self._reason(result.finish_reason))]}
+        return [sse_event(ended), *super().closing(result)]
 
     def _choice(self, delta: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
         return {"index": 0, "delta": delta, "logprobs": None, **_ended(finish_reason)}
@@ -285,9 +279,6 @@ class SglangCompletionFormat(SglangResponseFormat):
         self, text: str, words: tuple[str, ...], finish_reason: str | None, usage: dict[str, Any] | None
     ) -> dict[str, Any]:
         return {**self._head(), "choices": [self._choice(text, words, finish_reason)], "usage": usage}
-
-    def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:  # noqa: ARG002 -- the last text chunk has the reason
-        return []
 
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
         """Return the usage without null fields."""
@@ -358,7 +349,7 @@ class SglangServerDialect(ServerDialect):
 
     def _flush(self, engine: SimulatedEngine) -> web.Response:
         """Empty the prefix cache and restart the average; fails while requests are running or waiting."""
-        if engine.running or engine.waiting:
+        if not engine.batch.idle:
             return web.Response(text="Flush cache failed.\n", status=HTTPStatus.BAD_REQUEST)
         engine.prefix_cache.empty()
         counted = engine.counters
@@ -399,7 +390,7 @@ def _algorithm(method: Method) -> str | None:
 
 def _generating(engine: SimulatedEngine) -> web.Response:
     """Generate one token as a health check if the engine is idle."""
-    if not engine.running and not engine.waiting:
+    if engine.batch.idle:
         engine.counters.admitted(1, 0)
         engine.counters.stepped(StepOutcome(tokens=1, prefill=True))
     return web.Response()

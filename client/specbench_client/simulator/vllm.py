@@ -58,9 +58,9 @@ def render_metrics(engine: SimulatedEngine) -> web.Response:
     counters, room = engine.counters, engine.config.kv_room_tokens
     page = PrometheusExposition("vllm:", {"engine": "0", "model_name": MODEL_NAME}, counters.created_s)
     gauges: dict[str, tuple[str, float]] = {
-        "num_requests_running": ("Number of requests in model execution batches.", engine.running),
-        "num_requests_waiting": ("Number of requests waiting to be processed.", engine.waiting),
-        "kv_cache_usage_perc": ("KV-cache usage. 1 means 100 percent usage.", engine.kv_tokens / room),
+        "num_requests_running": ("Number of requests in model execution batches.", engine.batch.running),
+        "num_requests_waiting": ("Number of requests waiting to be processed.", engine.batch.waiting),
+        "kv_cache_usage_perc": ("KV-cache usage. 1 means 100 percent usage.", engine.batch.kv_tokens / room),
     }
     return metrics_page(
         [
@@ -322,7 +322,7 @@ class VllmServerDialect(ServerDialect):
 
 def reset_prefix_cache(engine: SimulatedEngine) -> web.Response:
     """Empty the prefix cache. vLLM also answers 200 if it could not, while requests hold blocks."""
-    idle = not engine.running and not engine.waiting
+    idle = engine.batch.idle
     if idle:
         engine.prefix_cache.empty()
     return json_page({"success": idle})
