@@ -26,7 +26,7 @@ from specbench_client.transport.exchange import (
 )
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.tls_socket import TlsSocket
-from specbench_testing.closing_servers import end_connections, finish_accepting
+from specbench_testing.closing_servers import accepting
 
 pytestmark = pytest.mark.process
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"
@@ -55,7 +55,6 @@ class TlsServer:
                 writer.write(answer)
             if answer is None or self.closes_after_answer:
                 break
-        writer.close()
 
     def close_idle(self) -> None:
         """Close all connections, as a server does whose idle timeout has passed."""
@@ -73,12 +72,8 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 @pytest.fixture
 async def server(trusted_tls: ssl.SSLContext) -> AsyncIterator[TlsServer]:
     counted = TlsServer()
-    listening = await asyncio.start_server(counted.serve, "localhost", 0, ssl=trusted_tls)
-    counted.url = f"https://localhost:{listening.sockets[0].getsockname()[1]}"
-    yield counted
-    await finish_accepting(listening.sockets)
-    listening.close()
-    await end_connections(counted.writers)
+    async with accepting(counted.serve, tls=trusted_tls, host="localhost") as counted.url:
+        yield counted
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from specbench_client.transport.exchange import (
 )
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.sse import parse_events
-from specbench_testing.closing_servers import end_connections, finish_accepting
+from specbench_testing.closing_servers import accepting
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, serve_scripts
 
 _PAUSE_S = 0.02
@@ -106,25 +106,12 @@ async def serve_raw_tls(
     tls: ssl.SSLContext, serve: Callable[[RawTlsConnection], Awaitable[None]]
 ) -> AsyncIterator[str]:
     """Serve each connection with this function, which closes it by returning; yields the URL."""
-    writers: list[asyncio.StreamWriter] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        try:
-            await serve(RawTlsConnection(reader, writer, tls))
-        except (ConnectionError, ssl.SSLError):
-            pass  # The client closed the connection, or rejected the certificate.
-        finally:
-            writer.close()
+        await serve(RawTlsConnection(reader, writer, tls))
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    try:
-        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        await finish_accepting(server.sockets)
-        server.close()
-        await end_connections(writers)
-        await server.wait_closed()
+    async with accepting(handle) as url:
+        yield url.replace("http:", "https:")
 
 
 pytestmark = pytest.mark.process
@@ -444,10 +431,9 @@ async def test_server_without_tls_is_a_failed_handshake_with_the_remedy() -> Non
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-        writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with accepting(answer) as plain:
+        url = plain.replace("http:", "https:")
         message = await refused(url)
         async with ControlClient(url) as control:
             with pytest.raises(AccessRejected) as caught:
@@ -460,12 +446,11 @@ async def test_server_without_tls_is_a_failed_handshake_with_the_remedy() -> Non
 
 
 async def test_server_that_closes_during_the_handshake() -> None:
-    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def close(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read(1 << 16)
-        writer.close()
 
-    async with await asyncio.start_server(close, "127.0.0.1", 0) as server:
-        message = await refused(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with accepting(close) as url:
+        message = await refused(url.replace("http:", "https:"))
     assert message.endswith("the server closed the connection during the TLS handshake")
 
 
