@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -96,3 +100,12 @@ def campaign_crd(cluster: Cluster) -> Definition:
 def image(cluster: Cluster) -> str:
     """The reference of the product's image, as pods in the cluster use it."""
     return product_image(cluster)
+
+
+@pytest.fixture(scope="session")
+def demo_models() -> dict[str, str]:
+    """The demo's target and drafter as GGUF files, made once per machine."""
+    script = str(Path(__file__).parents[1] / "hack" / "models" / "demo_model")
+    made = subprocess.run([sys.executable, script], check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, str] = json.loads(made.stdout)
+    return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from specbench_client.simulator.dialect import ResponseFormat, ServerDialect
+from specbench_client.simulator.dialect import OPENAI_PATHS, ResponseFormat, ServerDialect
 from specbench_client.simulator.engine import SimulatedEngine, TokenStream
-from specbench_client.simulator.errors import EngineBroken, SimulatorRequestError
+from specbench_client.simulator.errors import SimulatorRequestError
 from specbench_client.simulator.requests import ReceivedRequest as Incoming
 from specbench_client.transport.error_messages import http_error
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
@@ -57,12 +58,12 @@ class VirtualTransport:
 
     def _submitted(self, request: HttpRequest) -> tuple[TokenStream, ResponseFormat]:
         self.arrived += 1
-        kind = self.dialect.paths[urlsplit(request.url).path]
+        kind = OPENAI_PATHS[urlsplit(request.url).path]
         ask = self.dialect.read(
             Incoming(kind, self._rewritten(request.body), request.headers["X-Request-Id"], self.clock())
         )
         if self.engine.config.faults.refuses(self.engine.config.seed, self.arrived):
-            raise EngineBroken("EngineCore encountered an issue.")
+            raise SimulatorRequestError("EngineCore encountered an issue.", HTTPStatus.INTERNAL_SERVER_ERROR)
         stream = self.served[request.headers["X-Request-Id"]] = self.engine.submit(ask)
         return stream, self.dialect.wire(ask)
 

@@ -232,7 +232,7 @@ class Launch:
     def _page(self, path: str) -> str | None:
         assert self.engine is not None
         view = self.writes.pages.get(path)
-        return None if view is None else view(self.engine).body.decode()
+        return None if view is None else view(self.engine).text
 
     @staticmethod
     def _document(page: str, text: str | None) -> Any:

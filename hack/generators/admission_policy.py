@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from specbench_api.api_model import cel_list
-from specbench_api.fence.fields import (
+from specbench_api.fence.check import (
     ALWAYS_ALLOWED,
     FENCED_FIELDS,
     POD_AFFINITY_TERMS,
@@ -131,7 +131,7 @@ def _template_rights() -> Iterator[Row]:
         }
 
 
-# Campaigns: axes and include rows name no other Secret than the template. campaign/validation.py has the same rule.
+# Campaigns: axes and include rows name no other Secret than the template. campaign/expansion.py has the same rule.
 
 
 def _campaign_variables() -> list[Row]:

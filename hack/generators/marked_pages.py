@@ -12,9 +12,9 @@ from typing import Any
 
 import specbench
 from generators.docstrings import documented
+from specbench_api.launch.launcher import Verification
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.support_matrix import SUPPORT_MATRIX
-from specbench_api.launch.verification import Verification
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_client.workload.sources.registry import render_sources

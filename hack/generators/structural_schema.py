@@ -4,7 +4,7 @@ Pydantic produces JSON Schema 2020-12, the API server accepts a strict subset of
 module rewrites each keyword, and raises an error for one that it does not know: the API server would at best reject it,
 and at worst silently prune it.
 
-    $ref                         inlined; the field's description precedes that of its class
+    $ref                         inlined; the field's description precedes what that of its class adds
     anyOf [X, null]              X: the API server treats null as unset
     const                        an enum with one value
     exclusiveMinimum: 0          minimum: 0, exclusiveMinimum: true
@@ -150,11 +150,22 @@ class _Rewriting:
 
 
 def _over(target: Schema, node: Schema, word: str) -> Schema:
-    """Return the referenced schema, overridden by the field's keywords; descriptions are joined, the field's first."""
+    """Return the referenced schema, overridden by the field's keywords, and with what both descriptions say."""
     overrides = {key: value for key, value in node.items() if key != word}
-    texts = [text for text in (overrides.get("description"), target.get("description")) if text]
-    description = {"description": "\n\n".join(dict.fromkeys(texts))} if texts else {}
-    return {**target, **overrides, **description}
+    text = _joined(overrides.get("description", ""), target.get("description", ""), values="enum" in target)
+    return {**target, **overrides, **({"description": text} if text else {})}
+
+
+def _joined(own: str, of_class: str, *, values: bool) -> str:
+    """Return the field's description, then what the description of its class adds.
+
+    One paragraph about a class of `values` adds nothing: it says what the type is, and the field what a value means.
+    """
+    if own and values and "\n\n" not in of_class:
+        return own
+    if of_class.startswith(own.removesuffix(".")):
+        return of_class
+    return f"{own}\n\n{of_class}" if of_class else own
 
 
 def _exclusive(found: Schema, bound: str) -> Schema:

@@ -24,10 +24,10 @@ from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWrite
 from specbench_operator.cluster.leader_election import (
     REQUEST_TIMEOUT_S,
     LeaderElection,
+    Leadership,
     LeaseLost,
     process_identity,
 )
-from specbench_operator.cluster.leadership import Leadership
 from specbench_operator.cluster.object_cache import CacheReader, ObjectCache
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import ResultsReader
@@ -102,7 +102,7 @@ async def operate(
     telemetry.follow_depth(lambda: queue.depth if leadership.holds() else 0)
     telemetry.serve(settings.metrics_port)
     api.count_request = telemetry.requested
-    cache = ObjectCache(await _watched_kinds(api, settings))
+    cache = ObjectCache(await _watched_kinds(api, settings), settings.serves)
     api.written = cache
     cached = CacheReader(cache, api)
     secrets = SecretReader(cached, opt_in=settings.secrets_opt_in)
@@ -175,8 +175,8 @@ def _watch(
         registry=registry,
         settings=kopf_settings(settings, kinds),
         standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
+        clusterwide=not settings.watched_namespaces,
+        namespaces=settings.watched_namespaces,
         stop_flag=stop,
     )
 

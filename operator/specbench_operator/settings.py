@@ -10,6 +10,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,7 +81,7 @@ class OperatorSettings:
     namespaces: tuple[str, ...] = ()
     """Namespaces to watch, separated by commas, or patterns such as `team-*`. Empty: all namespaces.
 
-    All namespaces and patterns need a ClusterRole; patterns also need the right to list and watch namespaces.
+    All namespaces and patterns need a ClusterRole.
     """
     probe_engines: bool = False
     """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
@@ -159,9 +160,13 @@ class OperatorSettings:
         return FenceCheck(self.fence, self.client_image, self.operator_namespace)
 
     @property
-    def namespace_patterns(self) -> bool:
-        """Whether `namespaces` are patterns, so that the namespaces depend on which ones exist."""
-        return any(set(name) & set("*?[") for name in self.namespaces)
+    def watched_namespaces(self) -> tuple[str, ...]:
+        """The namespaces that have watches of their own; empty: one watch of each kind covers the whole cluster."""
+        return () if any(set(name) & set("*?[") for name in self.namespaces) else self.namespaces
+
+    def serves(self, namespace: str) -> bool:
+        """Whether runs of this namespace are executed."""
+        return not self.namespaces or any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
     @property
     def secrets_opt_in(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.errors import NotYaml
-from specbench_api.spec.bounded_yaml import DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX, yaml_documents
+from specbench_api.spec.parsing import DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX, yaml_documents
 
 # Every level repeats the level before nine times: 9**30 values in fewer than 700 bytes.
 BILLION_LAUGHS = "a0: &a0 [x, x, x]\n" + "".join(

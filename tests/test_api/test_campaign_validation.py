@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign import expansion
-from specbench_api.campaign.expansion import expand_campaign
-from specbench_api.campaign.validation import schedule_problem
+from specbench_api.campaign.expansion import expand_campaign, schedule_problem
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.spec.parsing import parse_campaign, parse_resource
 from specbench_testing.campaigns import ENGINE, TEMPERATURE, campaign, campaign_of

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from generators.structural_schema import structural, walk
 from specbench_api.campaign.expansion import campaign_refusals, expand_campaign
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.fence.check import FenceCheck, problems_of
-from specbench_api.fence.fields import FENCED_FIELDS, S3_ADDRESSES
+from specbench_api.fence.check import FENCED_FIELDS, S3_ADDRESSES, FenceCheck, problems_of
 from specbench_api.fence.model import Fence, matches
 from specbench_api.spec.run import RunSpec
 from specbench_testing.campaigns import campaign_of

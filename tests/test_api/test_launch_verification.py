@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from specbench_api.launch.launcher import DerivedMethod, Verification
 from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.launch.verification import DerivedMethod, Verification
 from specbench_api.plan.expansion import expand, lossy_arms
 from specbench_testing.resources import run_of
 

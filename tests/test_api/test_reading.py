@@ -12,8 +12,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml
 from specbench_api.plan.canonical import digest
 from specbench_api.plan.expansion import expand
-from specbench_api.spec.bounded_yaml import NODES_MAX
-from specbench_api.spec.parsing import parse_run, read_run, read_yaml
+from specbench_api.spec.parsing import NODES_MAX, parse_run, read_run, read_yaml
 from specbench_api.spec.pod_template import ONE_CONTAINER, ContainerSecurityContext, EngineContainer, EnginePodSpec
 from specbench_api.spec.run import SpecBenchRun
 from specbench_testing.invalid_specs import INVALID_SPECS, VALID_SPECS, InvalidSpecCase

@@ -90,7 +90,7 @@ def test_a_reference_is_inlined_with_its_rules() -> None:
         "properties": {
             "inches": {"description": "Diameter.", "type": "integer", "default": 20},
             "colour": {
-                "description": "Its colour.\n\nWhat it looks like.",
+                "description": "Its colour.",
                 "type": "string",
                 "enum": ["red", "blue"],
                 "default": "red",

@@ -1,4 +1,4 @@
-"""Chat templates applied by the client: messages become token ids, identical for every engine."""
+"""Chat templates applied by the client: messages become token ids, and answers are split into reasoning and text."""
 
 from __future__ import annotations
 
@@ -6,21 +6,35 @@ import json
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2 import TemplateError
 
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.loading import load_template
-from specbench_client.workload.chat_template.reasoning import SplitAnswer
-from specbench_client.workload.chat_template.template import ANSWER_PLACEHOLDER, AppliedTemplate, render_prompts
+from specbench_client.workload.chat_template.reasoning import (
+    SplitAnswer,
+    markers_among,
+    opens_reasoning,
+    split_channels,
+)
+from specbench_client.workload.chat_template.template import (
+    ANSWER_PLACEHOLDER,
+    AppliedTemplate,
+    compile_template,
+    render_prompts,
+)
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import Prompt, parse_prompt
-from specbench_testing.chat_templates import CALLED, OFFERED, tokenizer_folder
+from specbench_testing.chat_templates import CALLED, CHATML, OFFERED, chat, tokenizer_folder
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
 MODEL = Target(name="tiny")
@@ -198,3 +212,109 @@ def test_tool_use_template_is_used_for_prompts_with_tools(tmp_path: Path) -> Non
     assert rendered(False) == rendered() != "TOOLS"
     with pytest.raises(BadInput, match=r"and the workload has both: set chatTemplate\.name to one"):
         rendered(True, False)
+
+
+DAY = date(2026, 2, 3)
+
+
+def render(source: str, **variables: object) -> str:
+    return compile_template(source, DAY).render(**variables)
+
+
+def test_blocks_add_no_whitespace() -> None:
+    text = render(CHATML, messages=chat(" hi "), add_generation_prompt=True)
+    assert text == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_strftime_now_uses_midnight_of_the_configured_date() -> None:
+    assert render("{{ strftime_now('%d %b %Y %H:%M:%S') }}") == "03 Feb 2026 00:00:00"
+
+
+def test_tojson_does_not_escape_html() -> None:
+    assert render("{{ value | tojson }}", value={"b": "<é & 'x'>", "a": 1}) == '{"b": "<é & \'x\'>", "a": 1}'
+    assert render("{{ value | tojson(indent=1, sort_keys=true) }}", value={"b": 1, "a": 2}) == '{\n "a": 2,\n "b": 1\n}'
+
+
+def test_loop_controls_work_and_generation_blocks_are_transparent() -> None:
+    assert render("{% for n in [1, 2, 3] %}{% if n == 2 %}{% continue %}{% endif %}{{ n }}{% endfor %}") == "13"
+    assert render("a{% generation %}{{ 'b' }}{% if true %}c{% endif %}{% endgeneration %}d") == "abcd"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{ raise_exception('no tools here') }}", "no tools here"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{% set _ = messages.append(1) %}", "unsafe"),
+    ],
+)
+def test_template_errors_and_unsafe_access_are_rejected(source: str, words: str) -> None:
+    with pytest.raises(TemplateError, match=words):
+        render(source, messages=[])
+
+
+HARMONY = "<|channel|>analysis<|message|>We add.<|end|><|start|>assistant<|channel|>final<|message|>Two.<|return|>"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Two.\n", SplitAnswer("", "Two.\n")),
+        ("<think>\nWe add.\n</think>\n\nTwo.", SplitAnswer("We add.", "Two.")),
+        ("We add.\n</think>\n\nTwo.", SplitAnswer("We add.", "Two.")),
+        ("<think>We add and", SplitAnswer("We add and", "")),
+        ("<think>\n\n</think>\n\nTwo.", SplitAnswer("", "Two.")),
+        ("<think>a</think>b<think>c</think>d", SplitAnswer("a</think>b<think>c", "d")),
+        ("The tag <think> opens a thought.", SplitAnswer("", "The tag <think> opens a thought.")),
+        (HARMONY, SplitAnswer("We add.", "Two.")),
+        ("<|channel|>analysis<|message|>We add and", SplitAnswer("We add and", "")),
+        ("<|channel|>final<|message|>Two", SplitAnswer("", "Two")),
+        (
+            "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>",
+            SplitAnswer("{}", ""),
+        ),
+        (
+            "<|channel|>commentary<|message|>First.<|end|><|start|>assistant<|channel|>final<|message|>Two.",
+            SplitAnswer("First.", "Two."),
+        ),
+        ("Phi says so.<|end|>", SplitAnswer("", "Phi says so.<|end|>")),
+    ],
+)
+def test_answer_is_split_into_reasoning_and_final_text(text: str, expected: SplitAnswer) -> None:
+    assert split_channels(text) == expected
+
+
+def test_unclosed_reasoning_started_by_the_prompt_is_not_final_text() -> None:
+    assert opens_reasoning("<|im_start|>assistant\n<think>\n")
+    assert not opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert split_channels("We add and", thinking=True) == SplitAnswer("We add and", "")
+    assert split_channels("We add.\n</think>\nTwo.", thinking=True) == SplitAnswer("We add.", "Two.")
+
+
+HARMONY_MARKERS = ("<|message|>", "<|start|>", "<|channel|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>")
+MARKERS = ("<think>", "</think>", *HARMONY_MARKERS)
+
+
+def test_only_markers_of_reasoning_are_kept_in_the_text() -> None:
+    assert markers_among({"<|end|>", "<|start|>", "<|assistant|>"}) == (), "Phi's special tokens do not mark reasoning"
+    assert markers_among({"</think>", "<think>", "<|end|>"}) == ("<think>", "</think>")
+    assert markers_among({*HARMONY_MARKERS, "<|endoftext|>"}) == HARMONY_MARKERS
+
+
+PIECES = st.lists(st.sampled_from((*MARKERS, "final", "analysis", "a", " ", "\n", "<|chan", "nel|>", "</thi", "nk>")))
+
+
+@given(st.one_of(st.text(), PIECES.map("".join)), st.booleans())
+def test_final_text_contains_no_markers_and_is_not_split_again(text: str, thinking: bool) -> None:
+    final = split_channels(text, thinking=thinking).final
+    assert split_channels(final) == SplitAnswer("", final)
+    assert "</think>" not in final
+    assert "<|channel|>" not in final
+
+
+@given(st.text(), st.text(), st.booleans())
+def test_text_without_markers_is_kept_unchanged(before: str, after: str, thinking: bool) -> None:
+    plain = (before + after).replace("<", "(")
+    assert split_channels(plain) == SplitAnswer("", plain)
+    thought, answer = before.replace("<", "(").strip("\n"), after.replace("<", "(").lstrip("\n")
+    assert split_channels(f"{thought}</think>{answer}", thinking=thinking) == SplitAnswer(thought.lstrip(), answer)

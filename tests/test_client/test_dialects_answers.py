@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
-from specbench_api.spec.workload import Output, Sampling
+from specbench_api.spec.workload import RESERVED_BODY_FIELDS, Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, ToolCall
@@ -51,6 +51,7 @@ def chunks_of(dialect: Dialect) -> list[dict[str, Any]]:
 
 def test_every_engine_kind_has_a_dialect_of_its_kind() -> None:
     assert {kind: dialect.kind for kind, dialect in DIALECTS.items()} == {kind: kind for kind in EngineKind}
+    assert type(DIALECTS[EngineKind.TRANSFORMERS]) is type(VLLM)
 
 
 @pytest.mark.parametrize("name", list(DialectName))
@@ -67,10 +68,6 @@ def test_simulator_uses_the_dialect_it_imitates(name: DialectName) -> None:
     assert type(dialect) is type(DIALECTS[EngineKind(str(name))])
     assert dialect.kind is EngineKind.SIMULATOR
     assert type(dialect_of(Engine(kind=EngineKind.SIMULATOR))) is type(VLLM)
-
-
-def test_research_runtime_uses_the_vllm_dialect() -> None:
-    assert type(DIALECTS[EngineKind.TRANSFORMERS]) is type(VLLM)
 
 
 @ALL
@@ -92,23 +89,18 @@ def test_unstreamed_request_body_has_no_stream_options(dialect: Dialect) -> None
     assert not {"stream_options", "timings_per_token"} & set(body)
 
 
-@pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, DIALECTS_BY_NAME[DialectName.OPENAI]])
-def test_token_ids_are_sent_unchanged_past_the_chat_template(dialect: Dialect) -> None:
-    body = dialect.body(replace(REQUEST, messages=(ChatMessage("user", "", (5, 6, 7)),)))
-    assert body["prompt"] == [5, 6, 7]
-    assert "messages" not in body
-    assert dialect.tokens_path == "/v1/completions"
-
-
 IDS = (ChatMessage("system", "be brief"), ChatMessage("user", "hi", (5, 6, 7)))
 
 
+@pytest.mark.parametrize("messages", [IDS, (ChatMessage("user", "", (5, 6, 7)),)], ids=["rendered", "raw"])
 @pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, DIALECTS_BY_NAME[DialectName.OPENAI]])
-def test_client_rendered_prompt_is_sent_as_token_ids(dialect: Dialect) -> None:
-    body = dialect.body(replace(REQUEST, messages=IDS))
+def test_token_ids_are_sent_unchanged_past_the_chat_template(
+    dialect: Dialect, messages: tuple[ChatMessage, ...]
+) -> None:
+    body = dialect.body(replace(REQUEST, messages=messages))
     assert body["prompt"] == [5, 6, 7]
-    assert "messages" not in body
-    assert not {"skip_special_tokens", "preserved_tokens"} & set(body)
+    assert not {"messages", "skip_special_tokens", "preserved_tokens"} & set(body)
+    assert dialect.tokens_path == "/v1/completions"
 
 
 def test_engines_that_support_it_are_requested_to_keep_reasoning_markers() -> None:
@@ -131,14 +123,27 @@ def test_completion_chunk_with_text_and_finish_reason_is_read() -> None:
     assert run_to_completion(VLLM.read(as_events(chunks), drafting=True)).text == "word " * 4
 
 
-def test_each_dialect_requests_token_counts_per_chunk() -> None:
-    for dialect in (VLLM, SGLANG, TENSORRT_LLM):
-        assert dialect.body(REQUEST)["stream_options"]["continuous_usage_stats"] is True
-    assert LLAMA.body(REQUEST)["timings_per_token"] is True
+COUNTED = {"include_usage": True, "continuous_usage_stats": True}
 
 
-def test_llama_cpp_prompt_cache_is_disabled() -> None:
-    assert LLAMA.body(REQUEST)["cache_prompt"] is False
+@pytest.mark.parametrize(
+    ("dialect", "fields"),
+    [
+        (VLLM, {"stream_options": COUNTED}),
+        (SGLANG, {"stream_options": COUNTED, "return_spec_tokens_details": True, "return_token_ids": None}),
+        (TENSORRT_LLM, {"stream_options": COUNTED}),
+        (LLAMA, {"timings_per_token": True, "cache_prompt": False}),
+    ],
+    ids=["vllm", "sglang", "tensorrt-llm", "llama.cpp"],
+)
+def test_each_dialect_requests_token_counts_per_chunk(dialect: Dialect, fields: dict[str, Any]) -> None:
+    """SGLang rejects a request for token ids; llama.cpp's prompt cache is off unless a prompt may be reused."""
+    body = dialect.body(REQUEST)
+    assert {name: body.get(name) for name in fields} == fields
+
+
+def test_health_path_of_sglang_does_not_generate_a_token() -> None:
+    assert SGLANG.health_path == "/ready"
 
 
 @ALL
@@ -266,23 +271,13 @@ def test_split_surrogate_pair_is_joined(dialect: Dialect) -> None:
 
 
 @ALL
-def test_stream_without_its_end_is_truncated(dialect: Dialect) -> None:
-    assert refusal(dialect, chunks_of(dialect), done=False)[0] is ErrorClass.TRUNCATED_STREAM
-    assert refusal(dialect, [], done=False)[0] is ErrorClass.TRUNCATED_STREAM
-
-
-@ALL
-def test_stream_without_usage_is_truncated(dialect: Dialect) -> None:
-    chunks = [{name: value for name, value in chunk.items() if name != "usage"} for chunk in chunks_of(dialect)]
-    assert refusal(dialect, chunks)[0] is ErrorClass.TRUNCATED_STREAM
-
-
-@ALL
-def test_stream_without_a_finish_reason_is_truncated(dialect: Dialect) -> None:
-    chunks = chunks_of(dialect)
-    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+def test_stream_without_its_end_its_usage_or_a_finish_reason_is_truncated(dialect: Dialect) -> None:
+    whole_stream, unfinished = chunks_of(dialect), chunks_of(dialect)
+    for choice in (choice for chunk in unfinished for choice in chunk["choices"]):
         choice["finish_reason"] = None
-    assert refusal(dialect, chunks)[0] is ErrorClass.TRUNCATED_STREAM
+    without_usage = [{name: value for name, value in chunk.items() if name != "usage"} for chunk in whole_stream]
+    for chunks, done in ((whole_stream, False), ([], False), (without_usage, True), (unfinished, True)):
+        assert refusal(dialect, chunks, done=done)[0] is ErrorClass.TRUNCATED_STREAM
 
 
 @ALL
@@ -431,3 +426,22 @@ def test_long_answer_is_read_in_slices() -> None:
     long = DecodedAnswer(tuple(StreamStep() for _ in range(10 * CHUNKS_PER_SLICE)))
     slices = sum(1 for _ in VLLM.read(as_events(vllm(long)), drafting=False))
     assert slices >= 10
+
+
+NEUTRAL = {"top_k", "min_p", "repetition_penalty", "repeat_penalty"}
+"""Samplers that the spec does not have: disabled by default, and users may enable them."""
+REQUESTS = [
+    CompletionRequest("m", (ChatMessage("user", "hi"),), Sampling(), Output(stream=stream, ignore_eos=True), 7)
+    for stream in (True, False)
+]
+
+
+@pytest.mark.parametrize("completion_request", REQUESTS, ids=["streamed", "whole"])
+@pytest.mark.parametrize(
+    "dialect", [*DIALECTS.values(), *DIALECTS_BY_NAME.values()], ids=lambda dialect: type(dialect).__name__
+)
+def test_every_field_set_by_a_dialect_is_reserved_or_overridable(
+    dialect: Dialect, completion_request: CompletionRequest
+) -> None:
+    assert set(dialect.body(completion_request)) - NEUTRAL <= RESERVED_BODY_FIELDS.keys()
+    assert not NEUTRAL & RESERVED_BODY_FIELDS.keys()

@@ -1,20 +1,31 @@
-"""Each dialect reconstructs the engine's steps: drafts, delivered tokens, and tokens per chunk."""
+"""Each dialect reconstructs the engine's steps: drafts, delivered tokens, tokens per chunk, and where the steps are."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.engine_answer import RequestAcceptance
+from specbench_client.dialects.dialect import Dialect, counter_difference
+from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.registry import DIALECTS
+from specbench_client.metrics.record_lists import StepLists, Walk, locate_steps
 from specbench_client.sliced_tasks import run_to_completion
-from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, vllm
+from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
+from specbench_testing.transcripts import RECORDED, Transcript
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
 LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
+SGLANG = DIALECTS[EngineKind.SGLANG]
+TENSORRT_LLM = DIALECTS[EngineKind.TENSORRT_LLM]
+PLAIN = DecodedAnswer((StreamStep(), StreamStep(), StreamStep()))
+DRAFTED = DecodedAnswer((StreamStep(3, 2),))
 
 
 @st.composite
@@ -138,12 +149,23 @@ def test_stream_interval_is_marked_as_inferred_from_chunks(tokens: int, interval
     assert (acceptance.accepted_tokens is None) == (acceptance.source is None)
 
 
-def test_baseline_has_one_token_per_step_and_unknown_draft_counts() -> None:
-    decoded = DecodedAnswer((StreamStep(), StreamStep(), StreamStep()))
-    for dialect, chunks in ((VLLM, vllm(decoded, detail=None)), (LLAMA, llama(decoded))):
-        assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == RequestAcceptance(
-            steps=3
-        )
+@pytest.mark.parametrize(
+    ("dialect", "chunks", "drafted"),
+    [
+        (VLLM, vllm(PLAIN, detail=None), vllm(DRAFTED)),
+        (LLAMA, llama(PLAIN), llama(DRAFTED)),
+        (SGLANG, sglang(PLAIN), sglang(DRAFTED)),
+        (TENSORRT_LLM, tensorrt_llm(PLAIN), tensorrt_llm(DRAFTED)),
+        (TENSORRT_LLM, tensorrt_llm(PLAIN, merge=3), tensorrt_llm(DRAFTED)),
+    ],
+    ids=["vllm", "llama.cpp", "sglang", "tensorrt-llm", "tensorrt-llm merged"],
+)
+def test_baseline_has_one_token_per_step_and_its_drafting_is_reported(
+    dialect: Dialect, chunks: list[dict[str, Any]], drafted: list[dict[str, Any]]
+) -> None:
+    assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == RequestAcceptance(steps=3)
+    found, same = (run_to_completion(dialect.read(as_events(drafted), drafting=each)) for each in (False, True))
+    assert (found.acceptance.accepted_tokens, found.acceptance) == (2, same.acceptance)
 
 
 def test_drafter_without_drafts_has_draft_counts_of_0() -> None:
@@ -151,12 +173,6 @@ def test_drafter_without_drafts_has_draft_counts_of_0() -> None:
     for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
         acceptance = run_to_completion(dialect.read(as_events(chunks), drafting=True)).acceptance
         assert acceptance == RequestAcceptance(2, 0, 0, 0, (), (), AcceptanceSource.PER_STEP, 0)
-
-
-def test_drafting_in_a_baseline_is_reported() -> None:
-    decoded = DecodedAnswer((StreamStep(3, 2),))
-    for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
-        assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == truth(decoded)
 
 
 def test_steps_that_contradict_the_totals_are_ignored() -> None:
@@ -179,3 +195,84 @@ def test_steps_that_do_not_fit_the_tokens_are_missing() -> None:
     block = chunks[-1]["metrics"]["speculative_decoding"]
     block.update(num_spec_steps=9, num_accepted_draft_tokens=3, per_step_accepted=[3, *[0] * 8])
     assert run_to_completion(VLLM.read(as_events(chunks), drafting=True)).acceptance.steps is None
+
+
+FILES = sorted(RECORDED.rglob("*.json"))
+
+
+def test_recordings_exist() -> None:
+    assert FILES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_recorded_answer_matches_the_engines_counters(path: Path) -> None:
+    transcript = Transcript.read(path)
+    dialect = DIALECTS[EngineKind(transcript.kind)]
+    answer = run_to_completion(dialect.read(transcript.events, drafting=transcript.drafting))
+    counted = counter_difference(
+        dialect.counters(transcript.metrics_before), dialect.counters(transcript.metrics_after)
+    )
+    assert answer.output_tokens == answer.output_tokens_client == counted.output_tokens
+    assert answer.input_tokens == counted.prompt_tokens
+    acceptance = answer.acceptance
+    if not transcript.drafting:
+        assert (acceptance.steps, acceptance.drafted_tokens) == ((answer.output_tokens or 0) - 1, None)
+        return
+    assert acceptance.draft_steps == counted.draft_steps
+    assert acceptance.drafted_tokens == counted.drafted_tokens
+    # The engines also count drafts accepted beyond the answer's end, at most those of one step.
+    accepted = acceptance.accepted_tokens or 0
+    assert accepted <= (counted.accepted_tokens or 0) <= accepted + max(acceptance.step_accepted or (0,), default=0) + 8
+    assert answer.output_tokens == 1 + (acceptance.steps or 0) + accepted
+
+
+ALWAYS = DecodedAnswer((StreamStep(3, 2), StreamStep(3, 0), StreamStep(3, 3), StreamStep(3, 1)), cut=1)
+SOMETIMES = DecodedAnswer((StreamStep(3, 2), StreamStep(), StreamStep(), StreamStep(3, 3)))
+"""An answer of a look-up drafter: two of its steps have no drafts."""
+
+
+def walk_of(answer: EngineAnswer) -> Walk | None:
+    chunk_sizes, accepted = [chunk.tokens for chunk in answer.content], answer.acceptance.step_accepted
+    steps, tokens = (
+        np.array([np.nan if one is None else one]) for one in (answer.acceptance.steps, answer.output_tokens)
+    )
+    listed = None if accepted is None else np.array(accepted, dtype=np.float64)
+    chunk_array = np.array(chunk_sizes, dtype=np.float64)
+    lists = StepLists([listed], [chunk_array], steps, tokens, np.array([7.0]), np.array([0.0]), np.array([True]))
+    (walk,) = locate_steps(lists)
+    return walk
+
+
+@pytest.mark.parametrize(
+    ("kind", "stream", "located"),
+    [
+        (EngineKind.VLLM, vllm, (True, True)),
+        (EngineKind.SGLANG, sglang, (True, True)),
+        (EngineKind.TENSORRT_LLM, tensorrt_llm, (True, True)),
+        (EngineKind.LLAMA_CPP, llama, (True, False)),
+    ],
+    ids=["vllm", "sglang", "tensorrt-llm", "llama-cpp"],
+)
+def test_steps_are_located_as_documented_for_each_engine(
+    kind: EngineKind, stream: Any, located: tuple[bool, bool]
+) -> None:
+    for decoded, expected in zip((ALWAYS, SOMETIMES), located, strict=True):
+        walk = walk_of(run_to_completion(DIALECTS[kind].read(as_events(stream(decoded)), drafting=True)))
+        assert (walk is not None) is expected
+        if walk is not None:
+            assert walk[3:].sum(axis=1).tolist() == [len(decoded.steps), decoded.output_tokens - 1]
+
+
+RECORDINGS = [path for path in sorted(RECORDED.rglob("*.json")) if Transcript.read(path).drafting]
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_steps_of_recorded_answers_are_located_and_add_up(path: Path) -> None:
+    """Recordings of vLLM and the research runtime, including n-gram answers whose steps mostly have no drafts."""
+    transcript = Transcript.read(path)
+    answer = run_to_completion(DIALECTS[EngineKind(transcript.kind)].read(transcript.events, drafting=True))
+    walk, steps, listed = walk_of(answer), answer.acceptance.steps, answer.acceptance.step_accepted
+    assert walk is not None
+    assert walk[3:].sum(axis=1).tolist() == [steps, (answer.output_tokens or 0) - 1]
+    assert listed is not None
+    assert sum(listed) + (steps or 0) + 1 == answer.output_tokens_client, "AL = 1 + Σ of the joint rates"

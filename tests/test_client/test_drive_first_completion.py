@@ -10,8 +10,7 @@ import pytest
 from specbench_api.plan.expansion import expand, lay_out
 from specbench_api.spec.engine import EngineKind
 from specbench_client.chat import ChatMessage
-from specbench_client.dialects.dialect import EngineIdentity
-from specbench_client.dialects.openai import OpenAiDialect
+from specbench_client.dialects.dialect import Dialect, EngineIdentity
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.drive.engine_connection import (
     FIRST_COMPLETION_PAUSE_S,
@@ -120,7 +119,8 @@ async def test_answer_without_a_token_is_a_failure() -> None:
 async def test_failure_names_the_models_that_the_endpoint_serves(served: list[str], hint: str) -> None:
     plan = lay_out(run_of({"spec.engine": external_engine(url="http://h:1").to_dict(), "spec.drafters": MISSING}))
     async with ControlClient("http://h:1") as control:
-        engine = EngineConnection(plan, plan.arms[0], "http://h:1", "m", OpenAiDialect(), control, EngineIdentity())
+        dialect = Dialect(EngineKind.EXTERNAL)
+        engine = EngineConnection(plan, plan.arms[0], "http://h:1", "m", dialect, control, EngineIdentity())
         assert other_models_hint(engine, served).startswith(hint)
         assert bool(other_models_hint(engine, served)) == bool(hint)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import DialectName
 from specbench_client.dialects.recognition import EndpointPages, base_models, engine_url, recognize
 from specbench_client.drive.endpoint_detection import SIGNATURES, DetectedEndpoint, detect_endpoint
@@ -19,8 +20,8 @@ from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.server import SimulatorServer, choose_dialect
-from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
-from specbench_testing.closing_servers import ClosingTestServer, end_connections, finish_accepting
+from specbench_client.simulator.speculation import make_drafter
+from specbench_testing.closing_servers import ClosingTestServer, accepting
 from specbench_testing.ports import free_port
 
 Pages = Mapping[str, Any]
@@ -196,7 +197,7 @@ def test_other_pages_identify_no_engine(pages: EndpointPages) -> None:
 
 
 async def test_engine_that_drafts_without_reporting_it_is_flagged_with_the_flag_to_set() -> None:
-    drafter = make_drafter(SimulatedMethod.NGRAM, 4)
+    drafter = make_drafter(Method.NGRAM, 4)
     config = SimulatorConfig(drafter=drafter, time_scale=0.01, spec_detail="none")
     app = SimulatorServer(SimulatedEngine(config), choose_dialect("vllm", config)).application()
     async with ClosingTestServer(app) as server:
@@ -300,22 +301,16 @@ async def test_http_that_a_tls_server_answers_with_400(tls: ssl.SSLContext) -> N
             if first != b"\x16":  # not a TLS handshake
                 page = b"<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>"
                 writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
-                writer.close()
                 return
             answers, onward = await asyncio.open_connection("localhost", port)
-            writers.extend([onward, writer])
             onward.write(first + await reader.read(65536))
             writer.write(await answers.read(65536))
             while data := await reader.read(65536):
                 onward.write(data)
+            onward.close()
 
-        writers: list[asyncio.StreamWriter] = []
-        server = await asyncio.start_server(relay, "localhost", 0)
-        port_of_relay = server.sockets[0].getsockname()[1]
-        message = await failure_of(f"http://localhost:{port_of_relay}")
-        await finish_accepting(server.sockets)
-        server.close()
-        await end_connections(writers)
+        async with accepting(relay, host="localhost") as relayed:
+            message = await failure_of(relayed)
     assert "does not accept http: give https://localhost" in message
 
 

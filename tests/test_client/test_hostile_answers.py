@@ -22,18 +22,11 @@ from specbench_client.load.load_shares import MIN_HELD_BYTES, held_bytes_of_work
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport import engine_json, response_parser, sse
 from specbench_client.transport.control_client import MAX_CONTROL_BYTES, ControlClient, ControlError
-from specbench_client.transport.exchange import (
-    MAX_ANSWER_BYTES,
-    MAX_HEAD_BYTES,
-    READ_OVERHEAD_BYTES,
-    ErrorClass,
-    HttpExchange,
-    HttpRequest,
-    ReceivedBytes,
-)
+from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, ReceivedBytes
 from specbench_client.transport.http_connection import HttpConnection
 from specbench_client.transport.kernel_timestamps import PollPass
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.limits import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, READ_OVERHEAD_BYTES
 from specbench_client.transport.response_parser import parse_response
 from specbench_client.transport.sse import MalformedStream, parse_events
 from specbench_testing.conversation_turns import CannedTransport, context, turn

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,7 +16,7 @@ import pytest
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_client.job import termination
 from specbench_client.job.termination import StopRequested, TerminationWriter
-from specbench_testing.closing_servers import end_connections, finish_accepting
+from specbench_testing.closing_servers import accepting
 from specbench_testing.s3 import S3Access
 from specbench_testing.simulated_groups import plan_of, write_prompts
 
@@ -51,23 +50,17 @@ def environment(**more: str) -> dict[str, str]:
 async def unresponsive_endpoint() -> AsyncIterator[tuple[str, asyncio.Event]]:
     """Yield an endpoint that accepts and never responds, and an event set on its first connection."""
     contacted, over = asyncio.Event(), asyncio.Event()
-    writers: list[asyncio.StreamWriter] = []
 
-    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
+    async def take(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         contacted.set()
         await over.wait()
-        writer.close()
 
-    server = await asyncio.start_server(take, "127.0.0.1", 0, family=socket.AF_INET)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", contacted
-    finally:
-        await finish_accepting(server.sockets)
-        over.set()
-        server.close()
-        await end_connections(writers)
+    async with accepting(take) as url:
+        try:
+            yield url, contacted
+        finally:
+            over.set()
 
 
 def test_signal_handlers_are_installed_before_any_library_is_imported() -> None:

@@ -151,14 +151,6 @@ def test_llama_server_defaults_override_the_wheels() -> None:
 # -- the real server ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def models() -> dict[str, str]:
-    """The demo's target and drafter, built once per machine."""
-    script = [sys.executable, str(ROOT / "hack" / "models" / "demo_model")]
-    made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
-    return {role: str(path) for role, path in json.loads(made.stdout).items()}
-
-
 @contextlib.contextmanager
 def launched(*argv: str) -> Iterator[subprocess.Popen[str]]:
     """Start the server as a process and kill it at the end of the block."""
@@ -235,12 +227,12 @@ def test_every_flag_sets_a_field_of_the_wheel() -> None:
 
 
 @pytest.mark.engine
-async def test_drafters_draft_and_do_not_change_the_text(models: dict[str, str]) -> None:
+async def test_drafters_draft_and_do_not_change_the_text(demo_models: dict[str, str]) -> None:
     lookup = ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "8"]
-    drafter = ["--spec-type", "draft-simple", "-md", models["drafter"], "--spec-draft-n-max", "3"]
+    drafter = ["--spec-type", "draft-simple", "-md", demo_models["drafter"], "--spec-draft-n-max", "3"]
     texts, drafted = [], []
     for arm in ([], lookup, drafter):
-        async with serving("-m", models["target"], "--alias", "smol", *arm) as (_, session):
+        async with serving("-m", demo_models["target"], "--alias", "smol", *arm) as (_, session):
             chunks = await streamed(session, timings_per_token=True)
             async with session.get("/slots") as slots:
                 assert {slot["speculative"] for slot in await slots.json()} == {bool(arm)}
@@ -254,9 +246,9 @@ async def test_drafters_draft_and_do_not_change_the_text(models: dict[str, str])
 
 
 @pytest.mark.engine
-async def test_wheel_is_reported_as_the_version(models: dict[str, str]) -> None:
+async def test_wheel_is_reported_as_the_version(demo_models: dict[str, str]) -> None:
     library, dialect = pytest.importorskip("xllamacpp"), DIALECTS[EngineKind.LLAMA_CPP]
-    async with serving("-m", models["target"]) as (_, session):
+    async with serving("-m", demo_models["target"]) as (_, session):
         pages = {}
         for path in dialect.identity_paths:
             async with session.get(path) as page:
@@ -267,11 +259,11 @@ async def test_wheel_is_reported_as_the_version(models: dict[str, str]) -> None:
 
 @pytest.mark.long
 @pytest.mark.engine
-async def test_drawn_drafts_are_accepted_more_often_at_temperature_1(models: dict[str, str]) -> None:
-    drafter = ["--spec-type", "draft-simple", "-md", models["drafter"], "--spec-draft-n-max", "4"]
+async def test_drawn_drafts_are_accepted_more_often_at_temperature_1(demo_models: dict[str, str]) -> None:
+    drafter = ["--spec-type", "draft-simple", "-md", demo_models["drafter"], "--spec-draft-n-max", "4"]
     rates = {}
     for how in ("greedy", "probabilistic"):
-        async with serving("-m", models["target"], *drafter, "--spec-draft-sampling", how) as (_, session):
+        async with serving("-m", demo_models["target"], *drafter, "--spec-draft-sampling", how) as (_, session):
             sampled = {"temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
             requests = (streamed(session, **sampled, seed=seed, timings_per_token=True) for seed in range(4))
             answers = await asyncio.gather(*requests)
@@ -282,8 +274,10 @@ async def test_drawn_drafts_are_accepted_more_often_at_temperature_1(models: dic
 
 @pytest.mark.engine
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_signal_ends_the_server_and_truncates_the_answer(models: dict[str, str], number: signal.Signals) -> None:
-    async with serving("-m", models["target"]) as (process, session):
+async def test_signal_ends_the_server_and_truncates_the_answer(
+    demo_models: dict[str, str], number: signal.Signals
+) -> None:
+    async with serving("-m", demo_models["target"]) as (process, session):
         work = asyncio.create_task(streamed(session, ignore_eos=True, max_tokens=1000))
         while True:
             async with session.get("/slots") as slots:
@@ -296,11 +290,11 @@ async def test_signal_ends_the_server_and_truncates_the_answer(models: dict[str,
 
 
 @pytest.mark.engine
-def test_busy_port_is_reported(models: dict[str, str]) -> None:
+def test_busy_port_is_reported(demo_models: dict[str, str]) -> None:
     with socket.socket() as owner:
         owner.bind(("127.0.0.1", 0))
         owner.listen()
-        with launched("-m", models["target"], "--port", str(owner.getsockname()[1])) as process:
+        with launched("-m", demo_models["target"], "--port", str(owner.getsockname()[1])) as process:
             _, log = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "couldn't bind HTTP server socket" in log

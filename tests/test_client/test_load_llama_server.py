@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -83,14 +81,6 @@ class Site:
         return dialect.speculating((await self.control.documents([path]))[path], "")
 
 
-@pytest.fixture(scope="session")
-def models() -> dict[str, str]:
-    """The demo's target and drafter, built once per machine."""
-    script = [sys.executable, str(ROOT / "hack" / "models" / "demo_model")]
-    made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
-    return {role: str(path) for role, path in json.loads(made.stdout).items()}
-
-
 def arms(drafter: str) -> dict[str, Drafter | None]:
     return {
         "none": None,
@@ -105,11 +95,11 @@ def custom(name: str, args: list[str]) -> Drafter:
 
 
 @asynccontextmanager
-async def serving(models: dict[str, str], arm: str, folder: Path) -> AsyncIterator[Site]:
+async def serving(demo_models: dict[str, str], arm: str, folder: Path) -> AsyncIterator[Site]:
     engine = Engine(kind=EngineKind.LLAMA_CPP, args=["--threads", "1", "--ctx-size", "4096"])
-    drafter = arms(models["drafter"])[arm]
+    drafter = arms(demo_models["drafter"])[arm]
     launch = LlamaCppLauncher().launch(
-        LaunchRequest(engine, Target(name="smol", path=models["target"]), drafter, slots=2)
+        LaunchRequest(engine, Target(name="smol", path=demo_models["target"]), drafter, slots=2)
     )
     async with (
         EngineProcess(launch, folder, folder / "engine.log") as process,
@@ -123,8 +113,8 @@ async def serving(models: dict[str, str], arm: str, folder: Path) -> AsyncIterat
 
 
 @pytest.mark.parametrize("arm", ["none", "ngram", "draft"])
-async def test_records_match_the_engines_counters(arm: str, models: dict[str, str], tmp_path: Path) -> None:
-    async with serving(models, arm, tmp_path) as site:
+async def test_records_match_the_engines_counters(arm: str, demo_models: dict[str, str], tmp_path: Path) -> None:
+    async with serving(demo_models, arm, tmp_path) as site:
         assert await site.speculating() is (arm != "none")
         await first_completion(site.context, [ChatMessage("user", "hi")])
         records, counted = await site.drive(concurrency=2)
@@ -152,11 +142,11 @@ async def test_records_match_the_engines_counters(arm: str, models: dict[str, st
 
 @pytest.mark.parametrize("arm", long_after(1, CUSTOM))
 async def test_llama_cpp_ngram_types_draft_and_do_not_change_the_text(
-    arm: str, models: dict[str, str], tmp_path: Path
+    arm: str, demo_models: dict[str, str], tmp_path: Path
 ) -> None:
     texts = []
     for each in ("none", arm):
-        async with serving(models, each, tmp_path) as site:
+        async with serving(demo_models, each, tmp_path) as site:
             assert await site.speculating() is (each != "none")
             records, counted = await site.drive(concurrency=1)
         assert [record.error for record in records if record.error] == []
@@ -187,14 +177,14 @@ class WitnessedRun:
     launches: dict[str, WitnessedLaunch]
 
 
-def witnessed_run(models: dict[str, str], folder: Path) -> WitnessedRun:
+def witnessed_run(demo_models: dict[str, str], folder: Path) -> WitnessedRun:
     """A run with drafters whose drafts vary in length."""
     server = [sys.executable, "-m", "specbench_client.local.llama_server"]
     common = {name: {"name": name, "numSpeculativeTokens": k} for name, k in WITNESSED_K.items()}
-    draft = {"method": "draft_model", "model": models["drafter"], "args": ["--spec-draft-p-min", "0.3"]}
+    draft = {"method": "draft_model", "model": demo_models["drafter"], "args": ["--spec-draft-p-min", "0.3"]}
     lookup = {"method": "custom", "algorithm": "ngram-mod", "args": CUSTOM["ngram-mod"]}
     spec = {
-        "model": {"name": "smol", "path": models["target"]},
+        "model": {"name": "smol", "path": demo_models["target"]},
         "engine": {
             "kind": "llama-cpp",
             "command": witnessed_command(folder / "witness", server),
@@ -268,10 +258,10 @@ def compare_reported_acceptance_with_steps(witnessed: WitnessedRun, arm: str) ->
 @pytest.mark.long
 @pytest.mark.timeout(1300)
 def test_steps_of_a_run_equal_the_engines_counters_its_log_and_the_reported_acceptance(
-    models: dict[str, str], tmp_path: Path
+    demo_models: dict[str, str], tmp_path: Path
 ) -> None:
     """One test, because it needs a run of two minutes, which several workers would each measure."""
-    witnessed = witnessed_run(models, tmp_path)
+    witnessed = witnessed_run(demo_models, tmp_path)
     for arm in WITNESSED_K:
         compare_steps_with_counters_and_log(witnessed, arm)
         compare_reported_acceptance_with_steps(witnessed, arm)

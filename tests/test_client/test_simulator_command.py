@@ -1,12 +1,14 @@
-"""``specbench simulate`` as a process: its address, its files, and its exit codes."""
+"""`specbench simulate` as a process: its address, its files, its exit codes, and followers of a multi-node engine."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +18,9 @@ from click.testing import CliRunner
 
 from specbench_api.launch import simulator as launch
 from specbench_api.launch.simulator import ALIASES, OPTIONS
-from specbench_api.spec.drafter import Method as ApiMethod
 from specbench_client.cli.simulate import simulate
-from specbench_client.simulator import FAULTS, SimulatedMethod
+from specbench_client.simulator import FAULTS, ConfigError, follow_leader
+from specbench_testing.ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -113,5 +115,37 @@ def test_help_has_an_example_and_lists_every_fault() -> None:
     assert [fault for fault in FAULTS if f"  {fault}" not in text] == []
 
 
-def test_simulated_methods_are_exactly_the_methods_of_the_api() -> None:
-    assert {str(method) for method in SimulatedMethod} == {str(method) for method in ApiMethod}
+@contextmanager
+def listening_leader(port: int) -> Iterator[None]:
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("127.0.0.1", port))
+        server.listen()
+        yield
+
+
+def test_follower_waits_joins_and_ends_with_its_leader() -> None:
+    port = free_port()
+    messages: list[str] = []
+    condition = threading.Condition()
+
+    def record_message(line: str) -> None:
+        with condition:
+            messages.append(line.partition(" the ")[0])
+            condition.notify_all()
+
+    thread = threading.Thread(target=follow_leader, args=(f"http://127.0.0.1:{port}", record_message, 0.01))
+    thread.start()
+    with condition:
+        assert condition.wait_for(lambda: messages == ["waiting for"], 60)
+    with listening_leader(port), condition:
+        assert condition.wait_for(lambda: messages == ["waiting for", "joined"], 60)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(messages) == 3
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "http://127.0.0.1", "http://x:port", "http://:80"])
+def test_invalid_leader_address_is_rejected_with_an_example(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"give one such as http://127\.0\.0\.1:8000"):
+        follow_leader(address, lambda _line: None)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,10 +22,10 @@ from specbench_client.drive.prompts import load_workload_prompts
 from specbench_client.errors import EngineFailed
 from specbench_client.load.conversations import is_filler
 from specbench_client.simulator import SimulatorConfig
-from specbench_client.simulator.dialect import HttpPage, json_page
+from specbench_client.simulator.dialect import json_page
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS, PrefixCache
-from specbench_client.simulator.vllm import _reset_prefix_cache
+from specbench_client.simulator.vllm import reset_prefix_cache
 from specbench_client.store.folder import FolderStore
 from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
@@ -263,10 +264,10 @@ async def test_vllms_refusal_to_empty_its_cache_is_retried_and_then_an_error(
     """It answers 200, as if the cache were empty, while it holds blocks."""
     refused = iter([True] * refusals)
 
-    def reset(engine: SimulatedEngine) -> HttpPage:
-        return json_page({"success": False}) if next(refused, False) else _reset_prefix_cache(engine)
+    def reset(engine: SimulatedEngine) -> web.Response:
+        return json_page({"success": False}) if next(refused, False) else reset_prefix_cache(engine)
 
-    monkeypatch.setattr("specbench_client.simulator.vllm._reset_prefix_cache", reset)
+    monkeypatch.setattr("specbench_client.simulator.vllm.reset_prefix_cache", reset)
     monkeypatch.setattr("specbench_client.drive.engine_connection.CACHE_RESET_PAUSE_S", 0)
     if refusals == 1:
         first, _ = await drive(tmp_path, "vllm", CACHING)

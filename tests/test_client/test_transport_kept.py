@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from specbench_client.sliced_tasks import run_to_completion
-from specbench_client.transport import kept_connections
+from specbench_client.transport import kernel_transport
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
     ConnectionUse,
@@ -26,7 +26,7 @@ from specbench_client.transport.exchange import (
 )
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.tls_socket import TlsSocket
-from specbench_testing.closing_servers import end_connections, finish_accepting
+from specbench_testing.closing_servers import accepting
 
 pytestmark = pytest.mark.process
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"
@@ -55,7 +55,6 @@ class TlsServer:
                 writer.write(answer)
             if answer is None or self.closes_after_answer:
                 break
-        writer.close()
 
     def close_idle(self) -> None:
         """Close all connections, as a server does whose idle timeout has passed."""
@@ -73,12 +72,8 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 @pytest.fixture
 async def server(trusted_tls: ssl.SSLContext) -> AsyncIterator[TlsServer]:
     counted = TlsServer()
-    listening = await asyncio.start_server(counted.serve, "localhost", 0, ssl=trusted_tls)
-    counted.url = f"https://localhost:{listening.sockets[0].getsockname()[1]}"
-    yield counted
-    await finish_accepting(listening.sockets)
-    listening.close()
-    await end_connections(counted.writers)
+    async with accepting(counted.serve, tls=trusted_tls, host="localhost") as counted.url:
+        yield counted
 
 
 @asynccontextmanager
@@ -164,7 +159,7 @@ async def test_request_that_never_reached_a_closed_connection_is_sent_again_once
     server: TlsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The close crosses the request on its way: the check before sending does not see it."""
-    monkeypatch.setattr(kept_connections, "_is_usable", lambda *_: True)
+    monkeypatch.setattr(kernel_transport, "_is_usable", lambda *_: True)
     async with opened(server) as transport:
         await send(transport, server, b"1")
         reset_in_kernel(server)
@@ -249,7 +244,7 @@ async def test_connection_that_was_idle_for_too_long_is_replaced(
 ) -> None:
     async with opened(server) as transport:
         await send(transport, server)
-        monkeypatch.setattr(kept_connections, "KEPT_IDLE_S", 0.0)
+        monkeypatch.setattr(kernel_transport, "KEPT_IDLE_S", 0.0)
         assert uses([await send(transport, server)]) == [ConnectionUse.NEW]
 
 

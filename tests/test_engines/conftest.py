@@ -50,12 +50,6 @@ def specbench_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def demo_models() -> dict[str, str]:
-    """The demo's target and drafter as GGUF files, made once per machine."""
-    return _paths_printed_by(sys.executable, str(ROOT / "hack" / "models" / "demo_model"))
-
-
-@pytest.fixture(scope="session")
 def demo_folders(engine_python: str, demo_models: dict[str, str]) -> dict[str, str]:
     """The demo's model as Hugging Face folders, made once per machine: target and noisy."""
     gguf, script = demo_models["drafter"], str(Path(__file__).with_name("demo_models.py"))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.outcome.figure import LATENCIES, StatusFigure
-from specbench_api.spec.percentiles import PERCENTILES, PERCENTS
-from specbench_api.spec.slo import Slo
+from specbench_api.spec.slo import PERCENTILES, PERCENTS, Slo
 from specbench_api.spec.status import Percentiles
-from specbench_operator.run.status.run_status import arms_of
+from specbench_operator.run.run_status import arms_of
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs

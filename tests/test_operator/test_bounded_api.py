@@ -15,7 +15,7 @@ import pytest
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, NAMESPACE, RUN, connect, path_of
+from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, connect, path_of
 from specbench_operator.cluster.bounded_json import LEVELS_KEPT, LIST_BYTES_AT_ONCE, parse_json, parse_list
 from specbench_operator.cluster.object_cache import ObjectCache
 from specbench_operator.errors import Retry
@@ -129,10 +129,9 @@ async def test_kopf_receives_only_what_it_reads_and_the_cache_what_decisions_rea
     rows = ((b"MODIFIED", newer), (b"BOOKMARK", bookmark), (b"ERROR", error))
     events = b"".join(b'{"type": "%s", "object": %s}\n' % row for row in rows)
     groups = b'{"kind": "APIResourceList", "resources": [{"name": "pods", "verbs": ["list"]}]}'
-    namespaces = b'{"items": [{"metadata": {"name": "team", "labels": {"kept": "yes"}}}], "metadata": {}}'
     path = path_of(RUN, None)
 
-    others = {"/error": error, "/groups": groups, path_of(NAMESPACE, None): namespaces}
+    others = {"/error": error, "/groups": groups}
 
     def answer(asked: str, query: dict[str, list[str]]) -> bytes:
         if asked != path:

@@ -1,4 +1,4 @@
-"""Edits of a campaign in progress: names are stable, runs are added and removed, and deadlines are propagated."""
+"""Edits of a campaign in progress: runs are added, removed and suspended, and changes of the template applied."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import pytest
 
 from specbench_api.plan.canonical import NOT_MEASURED
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
+from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NOTHING_CHANGES, RunSpec
 from specbench_operator.campaign.decide import decide_campaign
-from specbench_operator.campaign.round_plan import PROPAGATED
+from specbench_operator.campaign.rounds import PROPAGATED
 from specbench_operator.cluster.campaigns import CampaignObserver
-from specbench_operator.errors import Changed, Stop
-from specbench_operator.state.campaign import CampaignObservation, RunDeletion, RunPatch
+from specbench_operator.errors import Changed, Retry, Stop
+from specbench_operator.state.campaign import ANNOTATION_SUSPEND_REASON, CampaignObservation, RunDeletion, RunPatch
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.fake_api_store import FakeApiStore
 
@@ -205,3 +206,153 @@ def test_an_error_is_reported_although_another_write_met_a_conflict(outdated: Ca
     )
     with pytest.raises(Stop, match="quota"):
         outdated.reconciler.writer.act(outdated.resource, decision)
+
+
+# Suspending and resuming: by the campaign and by hand.
+
+TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
+
+
+@pytest.fixture
+def started() -> CampaignWorld:
+    started = CampaignWorld({"spec.parallelism": 2})
+    started.settle()
+    return started
+
+
+def suspended_runs(started: CampaignWorld) -> dict[str, str]:
+    return {
+        name: run["metadata"]["annotations"].get(ANNOTATION_SUSPEND_REASON, "")
+        for name, run in started.runs.items()
+        if run["spec"]["suspend"]
+    }
+
+
+def test_suspending_a_campaign_suspends_its_runs_and_creates_none(started: CampaignWorld) -> None:
+    first, second = started.planned[:2]
+    started.finish(first)
+    started.change("spec.suspend", True)
+    assert suspended_runs(started) == {second: "Suspended"}
+    assert len(started.store.created) == 2
+    assert started.status.phase is CampaignPhase.SUSPENDED
+    assert {started.status_and_reason(kind)[0] for kind in (Kind.READY, Kind.RECONCILING, Kind.STALLED)} == {FALSE}
+    assert "Suspended" in started.events
+
+
+def test_a_refused_suspend_of_one_run_does_not_block_the_others(started: CampaignWorld) -> None:
+    first, second = started.planned[:2]
+    started.store.refuse_changes[first] = Stop("ManifestRefused", "an admission webhook says no")
+    started.edit("spec.suspend", True)
+    with pytest.raises(Stop, match="webhook"):
+        started.reconcile()
+    assert suspended_runs(started) == {second: "Suspended"}
+    started.store.refuse_changes.clear()
+    started.settle()
+    assert suspended_runs(started) == {first: "Suspended", second: "Suspended"}
+
+
+def test_an_unreachable_api_server_ends_the_loop_over_the_runs(started: CampaignWorld) -> None:
+    first, second = started.planned[:2]
+    started.store.refuse_changes[first] = Retry("ApiUnreachable", "read timed out")
+    started.edit("spec.suspend", True)
+    with pytest.raises(Retry, match="timed out"):
+        started.reconcile()
+    assert not started.runs[second]["spec"]["suspend"]
+
+
+def test_resuming_continues_suspended_runs_before_creating_new_ones(started: CampaignWorld) -> None:
+    started.change("spec.suspend", True)
+    started.change("spec.suspend", False)
+    assert suspended_runs(started) == {}
+    assert len(started.store.created) == 2
+    assert "Resumed" in started.events
+    started.finish_all()
+    assert len(started.store.created) == 6
+
+
+def test_resuming_respects_a_lower_parallelism(started: CampaignWorld) -> None:
+    started.change("spec.suspend", True)
+    started.edit("spec.suspend", False)
+    started.change("spec.parallelism", 1)
+    assert list(suspended_runs(started)) == [started.planned[1]]
+    started.finish(started.planned[0])
+    started.settle()
+    assert suspended_runs(started) == {}
+    assert len(started.store.created) == 2
+
+
+def test_a_lower_parallelism_suspends_no_active_run(started: CampaignWorld) -> None:
+    started.change("spec.parallelism", 1)
+    assert suspended_runs(started) == {}
+    started.finish(started.planned[0])
+    started.settle()
+    assert len(started.store.created) == 2
+    started.finish(started.planned[1])
+    started.settle()
+    assert len(started.store.created) == 3
+
+
+def test_a_manually_suspended_run_stays_suspended_and_keeps_its_slot(started: CampaignWorld) -> None:
+    by_hand, other = started.planned[:2]
+    started.suspend_by_hand(by_hand)
+    started.change("spec.suspend", True)
+    started.change("spec.suspend", False)
+    assert suspended_runs(started) == {by_hand: ""}
+    assert started.status.runs[0].reason == "SuspendedByHand"
+    started.finish(other)
+    started.settle()
+    assert len(started.store.created) == 3, "only the finished run frees its slot"
+
+
+def test_a_campaign_that_waits_for_a_manual_resume_reports_it(started: CampaignWorld) -> None:
+    for name in started.planned[:2]:
+        started.suspend_by_hand(name)
+    started.settle()
+    assert started.status_and_reason(Kind.RECONCILING) == (TRUE, "WaitingForResume")
+    assert started.planned[0] in started.message(Kind.RECONCILING)
+    started.suspend_by_hand(started.planned[0], suspend=False)
+    started.settle()
+    assert started.status_and_reason(Kind.RECONCILING) == (TRUE, "Running")
+
+
+def test_a_manually_resumed_run_is_suspended_again_with_its_campaign(started: CampaignWorld) -> None:
+    started.change("spec.suspend", True)
+    started.suspend_by_hand(started.planned[0], suspend=False)
+    started.settle()
+    assert len(suspended_runs(started)) == 2
+
+
+def test_an_obsolete_suspend_annotation_is_removed_after_a_manual_resume(started: CampaignWorld) -> None:
+    name = started.planned[0]
+    started.change("spec.suspend", True)
+    started.edit("spec.suspend", False)
+    started.suspend_by_hand(name, suspend=False)
+    started.settle()
+    assert ANNOTATION_SUSPEND_REASON not in started.runs[name]["metadata"]["annotations"]
+    started.suspend_by_hand(name)
+    started.settle()
+    assert suspended_runs(started) == {name: ""}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_failed_but_recoverable_run_is_resumed_with_the_others(started: CampaignWorld, parallelism: int) -> None:
+    """Otherwise it would still be suspended after its problem is fixed."""
+    failed, other = started.planned[:2]
+    started.fail(failed, "ReportFailed", recoverable=True)
+    started.change("spec.suspend", True)
+    assert failed in suspended_runs(started)
+    assert other in suspended_runs(started)
+    started.edit("spec.parallelism", parallelism)
+    started.change("spec.suspend", False)
+    assert suspended_runs(started) == {}, "a failed run occupies no slot"
+    started.finish(failed)
+    started.finish_all()
+    assert started.status.phase is CampaignPhase.SUCCEEDED
+
+
+def test_a_permanently_failed_run_is_not_resumed(started: CampaignWorld) -> None:
+    failed = started.planned[0]
+    started.change("spec.suspend", True)
+    started.fail(failed)
+    started.change("spec.suspend", False)
+    assert list(suspended_runs(started)) == [failed]

@@ -14,7 +14,7 @@ from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase, CampaignRound
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_operator.campaign.round_plan import plan_round
+from specbench_operator.campaign.rounds import plan_round
 from specbench_operator.state.timestamps import parse_timestamp
 from specbench_testing.campaign_world import NAME, CampaignWorld
 from specbench_testing.campaigns import campaign
@@ -269,7 +269,7 @@ def expanded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(each.metadata.name)
         return expand_campaign(each, number)
 
-    monkeypatch.setattr("specbench_operator.campaign.round_plan.expand_campaign", expand)
+    monkeypatch.setattr("specbench_operator.campaign.rounds.expand_campaign", expand)
     return found
 
 
@@ -293,7 +293,7 @@ def test_a_refused_campaign_is_expanded_once_until_it_changes(expanded: list[str
 def test_the_cache_of_plans_is_bounded_by_their_size(
     limit: str, expanded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"specbench_operator.campaign.round_plan.{limit}", 1)
+    monkeypatch.setattr(f"specbench_operator.campaign.rounds.{limit}", 1)
     first, second = (with_uid(f"{name}-{limit[:4].lower()}") for name in ("first", "second"))
     for each in (first, first, second, second, first):
         plan_round(each, 1)

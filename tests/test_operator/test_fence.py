@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,6 @@ from specbench_operator.cluster.parsing import parse_namespace_run
 from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.run import (
-    EarlierRun,
     NamespaceRun,
     RunDecision,
     RunObservation,
@@ -33,6 +33,8 @@ from specbench_testing.fake_backends import FakeBackends
 from specbench_testing.fenced_runs import BASE, FENCE, REFUSED, Edits
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 from specbench_testing.resources import edit
+from specbench_testing.tenant_attacks import ATTACKS, TENANT_FENCE, Attack, Open
+from specbench_testing.tenant_site import SECRETS, base_run, contains
 
 OPEN: dict[str, Any] = {
     "nodeLabels": ["*"],
@@ -137,7 +139,7 @@ def test_the_gate_reads_no_baseline_of_another_run_outside_the_fence(uri: str, a
     """The other run may have another endpoint, or be older than the fence, so its bucket is checked for this run."""
     settings = fenced(stores=[{"endpoint": "*", "bucket": "results", "operatorIdentity": True}])
     world = finished(world_of(settings, {"spec.gate": {"baselineRef": {"run": "main"}}}))
-    earlier = EarlierRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", uri, "")
+    earlier = NamespaceRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", uri, "")
     decision = decide_run(replace(world.observed(), earlier=(earlier,)), settings, world.now)
     (condition,) = [row for row in decision.status.conditions if row.type is ConditionType.GATE_PASSED]
     assert (bool(decision.apply), condition.reason) == (allowed, "Evaluating" if allowed else "NotAllowed")
@@ -470,3 +472,70 @@ def test_a_cell_that_is_not_allowed_is_named() -> None:
     assert world.runs == {}
     message = world.message(CampaignConditionType.VALIDATED)
     assert message.startswith("[image=evil.example/vllm:v0.30.0] spec.engine.image: evil.example/")
+
+
+# What the operator decides about each attack of a tenant, under a fence and without one.
+#
+# `test_tenant_attacks` has what the API server refuses, and some of these attacks against the operator process.
+
+ALL = [attack for attacks in ATTACKS for attack in attacks if not attack.by_schema]
+FENCED = replace(SETTINGS, fence=Fence.model_validate(TENANT_FENCE), operator_namespace="specbench-system")
+TENANT_RUN = base_run("http://s3.example:9000")
+USES = {name: use or "" for name, use in SECRETS.items()}
+
+
+def named(attack: Attack) -> str:
+    return attack.name
+
+
+def tenant_world(settings: Any, edits: Any) -> ClusterWorld:
+    return ClusterWorld(operator_run({**TENANT_RUN, **edits}), settings=settings, secret_uses=USES)
+
+
+def manifests(world: ClusterWorld) -> list[Any]:
+    """All manifests of the engine and, once it is ready, of its client."""
+    found = list(world.reconcile().apply)
+    if world.launched:
+        world.start_pod(world.engine(), ready=True)
+        found += world.reconcile().apply
+    return found
+
+
+@pytest.mark.parametrize("attack", ALL, ids=named)
+def test_the_fence_refuses_the_run_and_names_its_field(attack: Attack) -> None:
+    world = tenant_world(FENCED, attack.edits)
+    decision = world.reconcile()
+    row = world.condition(ConditionType.VALIDATED)
+    if not attack.condition:
+        assert (row.status, bool(decision.apply)) == ("True", True), "only the admission policies refuse it"
+        return
+    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
+    assert row.reason in ("NotAllowed", "InvalidSpec")
+    assert f"spec.{attack.condition}: " in row.message
+    assert re.search(r"\(.+\)$", row.message), "the remedy follows in brackets"
+
+
+@pytest.mark.parametrize("attack", ALL, ids=named)
+def test_what_happens_without_the_fence(attack: Attack) -> None:
+    world = tenant_world(SETTINGS, attack.edits)
+    found = manifests(world)
+    assert bool(found) is (attack.without is not Open.REFUSED)
+    if attack.without is Open.SUCCEEDS:
+        assert contains(found, attack.gets)
+
+
+def test_a_reference_to_a_variable_stays_text() -> None:
+    found = manifests(tenant_world(FENCED, {"spec.engine.env": [{"name": "MODEL_NOTE", "value": "$(HF_TOKEN)"}]}))
+    assert contains(found, {"name": "MODEL_NOTE", "value": "$$(HF_TOKEN)"}), "Kubernetes shows $$( as $("
+
+
+def test_the_message_does_not_distinguish_missing_secrets_from_those_of_others() -> None:
+    messages = {}
+    for attack in ALL:
+        if attack.name in ("missing-secret", "token-of-others"):
+            world = tenant_world(FENCED, attack.edits)
+            world.reconcile()
+            messages[attack.name] = world.condition(ConditionType.VALIDATED).message
+    assert messages["missing-secret"].replace("absent", "NAME") == messages["token-of-others"].replace(
+        "prod-db", "NAME"
+    )

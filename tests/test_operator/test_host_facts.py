@@ -14,7 +14,7 @@ import pytest
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, Fact, FactName, HostFacts
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.render.host_facts_container import PROBE_SCRIPT, parse_probe_message
+from specbench_operator.render.engine_pod import PROBE_SCRIPT, parse_probe_message
 from specbench_operator.run.launches.host_facts import PROBE_SOURCE, collect_host_facts, probe_facts
 from specbench_operator.state.objects import ChildKey, ContainerTerminated, Node, ObjectRef, Pod, UnreadableNode
 from specbench_testing.cluster_world import ClusterWorld, launched

@@ -22,10 +22,11 @@ from specbench_operator.cluster.leader_election import (
     RENEW_DEADLINE_S,
     RETRY_S,
     LeaderElection,
+    Leadership,
     LeaseLost,
+    NotLeading,
     process_identity,
 )
-from specbench_operator.cluster.leadership import Leadership, NotLeading
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.telemetry import RunRow, Telemetry
 from specbench_testing.fake_api_server import api_of, api_server

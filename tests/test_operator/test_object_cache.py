@@ -153,25 +153,17 @@ def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
     fill(cache, job(), version="5", scope=(JOB, "team"))
     fill(cache, version="6", scope=(JOB, "other"))
     assert version_of(cache) == "1"
-    cache.forget_namespaces({"team"})
-    assert (version_of(cache), list(cache.versions)) == (None, [(JOB, "other")])
 
 
-def test_nothing_exists_in_a_deleted_namespace_until_it_is_listed_again() -> None:
-    scope: Scope = (JOB, "team")
-    cache = ObjectCache(frozenset({JOB, POD}))
-    fill(cache, job(), version="5", scope=scope)
-    assert not cache.ready("team")
-    cache.forget_namespaces({"team"})
-    cache.watch_event(scope, "MODIFIED", job(version=6))
-    assert cache.ready("team"), "otherwise its queued names would be tried again forever"
-    assert (version_of(cache), cache.versions) == (None, {}), "the event is late"
-    cache.list_begun(scope, "9")
-    assert not cache.ready("team"), "it was created again"
-    cache.forget_namespaces({"team"})
-    cache.listed(scope, job(version=8))
-    cache.list_ended(scope)
-    assert (version_of(cache), cache.ready("team")) == (None, True), "it was deleted again during the list"
+def test_objects_of_other_namespaces_are_not_kept_but_their_versions_count() -> None:
+    """A watch of the whole cluster reaches the version of its collection also by objects that do not concern it."""
+    cache = ObjectCache(frozenset({JOB}), lambda namespace: namespace == "team")
+    other = job("foreign", version=7)
+    other["metadata"]["namespace"] = "other"
+    fill(cache, job(), other, version="8")
+    cache.watch_event(EVERYWHERE, "MODIFIED", {**other, "metadata": {**other["metadata"], "resourceVersion": "9"}})
+    assert [(namespace, name) for namespace, name, _ in cache.overview(JOB)] == [("team", "engine")]
+    assert cache.versions == {EVERYWHERE: 9}
 
 
 @given(

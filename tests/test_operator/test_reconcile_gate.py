@@ -16,13 +16,13 @@ from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionType, GateReason, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.run.decide import decide_run
-from specbench_operator.state.run import EarlierRun
+from specbench_operator.state.run import NamespaceRun
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finished, launched
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 
 GATED = ConditionType.GATE_PASSED
-MAIN = EarlierRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "")
+MAIN = NamespaceRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "")
 
 
 def world_of(gate: dict[str, Any] | None = None, **world: Any) -> ClusterWorld:
@@ -183,7 +183,7 @@ def test_a_gate_can_be_added_after_the_children_are_deleted() -> None:
     ],
 )
 def test_a_missing_baseline_is_reported_and_searched_again(
-    earlier: tuple[EarlierRun, ...], reason: str, message: str
+    earlier: tuple[NamespaceRun, ...], reason: str, message: str
 ) -> None:
     world = world_of(earlier=earlier)
     assert world.status_and_reason(GATED) == ("Unknown", reason)
@@ -234,17 +234,29 @@ CELL = '{"engine":"simulator"}'
         ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-01T09:00:00Z", "Failed", CELL)], "a"),
         ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-01T09:00:00Z", "Succeeded", "else")], "a"),
         ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-03T00:00:00Z", "Succeeded", CELL)], "a"),
+        ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-02T00:00:00Z", "Succeeded", CELL)], "b"),
+        ([("a", "2026-01-02T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-02T00:00:01Z", "Succeeded", CELL)], "a"),
         ([("b", "2026-01-01T09:00:00Z", "Running", CELL)], "BaselineNotFinished"),
         ([("b", "2026-01-03T00:00:00Z", "Succeeded", CELL)], "BaselineMissing"),
         ([], "BaselineMissing"),
     ],
-    ids=["newest", "skip failed", "same cell", "skip later", "running", "only later", "none"],
+    ids=[
+        "newest",
+        "skip failed",
+        "same cell",
+        "skip later",
+        "same second",
+        "a second later",
+        "running",
+        "only later",
+        "none",
+    ],
 )
 def test_a_campaign_baseline_is_its_newest_earlier_finished_run_of_the_same_cell(
     rows: list[tuple[str, str, str, str]], expected: str
 ) -> None:
     earlier = tuple(
-        EarlierRun(name, f"{name}-uid", created, phase, f"s3://results/{name}", cell)
+        NamespaceRun(name, f"{name}-uid", created, phase, f"s3://results/{name}", cell)
         for name, created, phase, cell in rows
     )
     run = operator_run({"spec.gate": {"baselineRef": {"campaign": "nightly"}}})

@@ -171,25 +171,6 @@ def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"disrupted": "it will be preempted"}, {"deleted_at": NOON}],
-    ids=["disrupted but running", "deleted but not disrupted"],
-)
-def test_a_worker_is_preempted_only_if_disrupted_and_deleted(fields: dict[str, Any]) -> None:
-    world = serving()
-    change(world, 2, **fields)
-    world.reconcile()
-    assert world.group(0).preemptions == 0
-
-
-def test_a_worker_evicted_by_its_node_is_lost_and_not_preempted() -> None:
-    world = serving()
-    change(world, 2, phase="Failed", reason="Evicted", disrupted="The node was low on resource: memory")
-    world.reconcile()
-    assert (world.group(0).preemptions, world.group(0).reason) == (0, EngineReason.LOST)
-
-
 @pytest.mark.parametrize("worker", [0, 2])
 @pytest.mark.parametrize(
     ("code", "reason", "expected"),

@@ -48,6 +48,7 @@ class FakeCluster:
     written: list[RunStatus] = field(default_factory=list)
     posted: list[KubernetesEvent] = field(default_factory=list)
     refuse_reads: Callable[[], None] = lambda: None
+    store_reads: int = 0
 
     def read_run(self, namespace: str, name: str) -> Any:
         return copy.deepcopy(self.world.run)
@@ -58,6 +59,7 @@ class FakeCluster:
         return replace(observed, resource=copy.deepcopy(observed.resource)) if (namespace, name) == KEY[1:] else None
 
     def read_store(self, observed: RunObservation) -> RunObservation:
+        self.store_reads += 1
         return replace(observed, stored=self.world.observed().stored)
 
     def act(self, resource: Any, decision: RunDecision) -> None:
@@ -177,7 +179,7 @@ def test_status_is_written_only_when_it_changes(harness: ReconcilerHarness) -> N
     harness.reconcile(KEY)
     assert len(harness.cluster.written) == written
     assert [event.reason for event in harness.cluster.posted] == ["EngineStarting"]
-    assert harness.reconciles("Success") == 7, "each has two steps, the first one more"
+    assert harness.reconciles("Success") == 6, "each has two steps: the store is read once"
 
 
 def test_nothing_is_done_because_of_the_cache_alone(harness: ReconcilerHarness) -> None:
@@ -187,6 +189,17 @@ def test_nothing_is_done_because_of_the_cache_alone(harness: ReconcilerHarness) 
     launched, written = list(harness.cluster.world.launched), len(harness.cluster.written)
     harness.reconcile(KEY)
     assert (harness.cluster.world.launched, len(harness.cluster.written)) == (launched, written)
+    assert harness.cluster.store_reads == 2, "the state that the cache showed was another one"
+
+
+@pytest.mark.parametrize(("version", "reads"), [("1", 1), ("2", 2)])
+def test_the_store_is_read_again_only_if_the_run_changed(harness: ReconcilerHarness, version: str, reads: int) -> None:
+    harness.cached.outdated = replace(harness.cluster.world.observed(), stored=None)
+    meta = harness.cluster.world.run["metadata"]
+    harness.cluster.world.run = {**harness.cluster.world.run, "metadata": {**meta, "resourceVersion": version}}
+    harness.reconcile(KEY)
+    assert harness.cluster.world.launched
+    assert harness.cluster.store_reads == reads
 
 
 def test_progress_is_reported_without_asking_the_api_server(harness: ReconcilerHarness) -> None:
@@ -468,7 +481,7 @@ NAMES = ("a", "b", "c", "d", "e")
 def listed(at: int, *, suspended: bool = True) -> NamespaceRun:
     """A run as it was listed before it was resumed."""
     created = f"2026-01-02T00:00:{at:02}Z"
-    return NamespaceRun(NAMES[at], f"uid-{at}", created, "Suspended", "Suspended", suspended=suspended)
+    return NamespaceRun(NAMES[at], f"uid-{at}", created, "Suspended", reason="Suspended", suspended=suspended)
 
 
 def decide(begun: BegunRuns, at: int, runs: int) -> RunDecision:

@@ -29,7 +29,7 @@ from specbench_operator.cluster.results import (
 from specbench_operator.cluster.s3 import Listing
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.errors import Retry
-from specbench_operator.run.status.run_status import arms_of, recommendation_of
+from specbench_operator.run.run_status import arms_of, recommendation_of
 from specbench_operator.state.run import StoredResults, StoreFailure
 from specbench_testing.gate_reports import gate_report
 from specbench_testing.operator_builders import UID, figure, operator_run, summary_of

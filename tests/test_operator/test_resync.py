@@ -1,12 +1,15 @@
-"""The resync queues what is not at rest, counts, and compares the watches with the API server."""
+"""The resync queues what is not at rest, counts, and compares the watches with the API server for the probes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
@@ -20,14 +23,16 @@ from specbench_operator.handlers.list_watch import (
     Resync,
     WatchHandlers,
     build_registry,
+    unlisted,
     watched_kinds,
 )
-from specbench_operator.handlers.liveness import Liveness
+from specbench_operator.handlers.liveness import Liveness, serve_probes
 from specbench_operator.handlers.reconcilers import ReconcileResult, Workers
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
 from specbench_operator.settings import NetworkPolicySettings
 from specbench_operator.telemetry import Telemetry
 from specbench_testing.operator_builders import SETTINGS
+from specbench_testing.ports import free_port
 
 DEMO, NIGHTLY = ResourceKey(RUN, "team", "demo"), ResourceKey(CAMPAIGN, "team", "nightly")
 OF_NIGHTLY = {LABEL_CAMPAIGN: NIGHTLY.name}
@@ -40,16 +45,13 @@ def listed(key: ResourceKey, version: int = 1, phase: str = "Pending") -> Raw:
 
 @dataclass
 class FakeServer:
-    """Versions of collections, rights, and the namespaces that exist."""
+    """Versions of collections, and rights."""
 
     versions: dict[str, int] = field(default_factory=lambda: {RUN: 7, CAMPAIGN: 7})
     forbidden: set[tuple[str, str | None]] = field(default_factory=set)
-    namespaces: tuple[str, ...] = ()
     served: bool = True
     asked: list[Scope] = field(default_factory=list)
     away: bool = False
-    terminating: tuple[str, ...] = ()
-    during_list: Callable[[], None] = lambda: None
 
     def version(self, kind: str, namespace: str | None) -> str:
         self.asked.append((kind, namespace))
@@ -64,11 +66,6 @@ class FakeServer:
 
     def is_served(self, _kind: str) -> bool:
         return self.served
-
-    def each(self, _kind: str, _namespace: None, *, bare: bool) -> Iterator[Raw]:
-        self.during_list()
-        yield from ({"metadata": {"name": name}} for name in self.namespaces)
-        yield from ({"metadata": {"name": name, "deletionTimestamp": "2026"}} for name in self.terminating)
 
 
 class AtRest:
@@ -275,32 +272,12 @@ def test_a_crd_that_is_installed_later_restarts_the_operator(harness: ResyncHarn
     assert "SpecBenchCampaign" in (harness.liveness.problem() or "")
 
 
-def test_fixed_namespaces_are_expected_whether_their_watches_began_or_not() -> None:
-    harness = ResyncHarness("team", "other")
-    assert set(harness.resync.stored_versions()) == {(k, n) for k in (RUN, CAMPAIGN) for n in ("team", "other")}
-
-
-def watch(harness: ResyncHarness, namespace: str) -> None:
-    harness.cache.list_begun((RUN, namespace), "5")
-    harness.cache.list_ended((RUN, namespace))
-
-
-def test_with_patterns_the_namespaces_that_exist_are_expected() -> None:
-    harness = ResyncHarness("team-*")
-    for namespace in ("team-a", "team-b", "team-d"):
-        watch(harness, namespace)
-    harness.server.namespaces = ("default", "team-b", "team-c")
-    harness.server.terminating = ("team-d",)
-    expected = {(kind, namespace) for kind in (RUN, CAMPAIGN) for namespace in ("team-b", "team-c")}
-    assert set(harness.resync.stored_versions()) == expected
-    assert list(harness.cache.versions) == [(RUN, "team-b"), (RUN, "team-d")], "team-a does not exist any more"
-
-
-def test_a_namespace_that_is_created_during_the_list_of_namespaces_is_not_forgotten() -> None:
-    harness = ResyncHarness("team-*")
-    harness.server.during_list = lambda: watch(harness, "team-new")
-    harness.resync.stored_versions()
-    assert list(harness.cache.versions) == [(RUN, "team-new")]
+@pytest.mark.parametrize(
+    ("namespaces", "watched"), [(("team", "other"), {"team", "other"}), ((), {None}), (("team-*", "other"), {None})]
+)
+def test_each_watch_is_expected_to_reach_its_collection(namespaces: tuple[str, ...], watched: set[str | None]) -> None:
+    versions = ResyncHarness(*namespaces).resync.stored_versions()
+    assert set(versions) == {(kind, namespace) for kind in (RUN, CAMPAIGN) for namespace in watched}
 
 
 @pytest.mark.parametrize(
@@ -322,3 +299,130 @@ def test_children_are_watched_where_the_operator_may(
     api: Any = FakeServer(forbidden=forbidden, served=served)
     assert watched_kinds(api, settings) == {RUN, CAMPAIGN, JOB, POD, *watched}
     assert watched_kinds(api, SETTINGS) <= {RUN, CAMPAIGN, JOB, POD, "Service", "ConfigMap"}
+
+
+# The probes. Liveness: broken watches, stuck workers and a late event loop, but not a quiet cluster.
+
+PODS: Scope = ("Pod", None)
+RUNS: Scope = ("SpecBenchRun", "team")
+
+
+class LivenessHarness:
+    """A Liveness with a clock, watches and a queue that the test controls."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.longest = 0.0
+        self.reached: dict[Scope, int] = {}
+        self.liveness = Liveness(SETTINGS, lambda: self.longest, lambda: self.reached, lambda: self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        """Advance the clock and the event loop."""
+        self.now += seconds
+        self.liveness.beat()
+
+
+@pytest.fixture
+def liveness_harness() -> LivenessHarness:
+    return LivenessHarness()
+
+
+def test_a_watch_that_reaches_every_version_is_healthy(liveness_harness: LivenessHarness) -> None:
+    for version in range(10):
+        liveness_harness.liveness.stored({PODS: version})
+        liveness_harness.pass_time(60)
+        liveness_harness.reached[PODS] = version
+        liveness_harness.pass_time(1000)
+        assert liveness_harness.liveness.problem() is None
+
+
+@pytest.mark.parametrize("reached", [{}, {PODS: 6}, {RUNS: 8}], ids=["nothing listed", "behind", "other watch"])
+def test_a_watch_that_stays_behind_is_broken(liveness_harness: LivenessHarness, reached: dict[Scope, int]) -> None:
+    liveness_harness.reached = reached
+    liveness_harness.liveness.stored({PODS: 7})
+    liveness_harness.pass_time(SETTINGS.watch_silence_s)
+    assert liveness_harness.liveness.problem() is None
+    liveness_harness.liveness.stored({PODS: 9})
+    liveness_harness.pass_time(1)
+    assert "the watch of Pods has been behind the API server for 181 s" in (liveness_harness.liveness.problem() or "")
+
+
+def test_a_broken_watch_of_one_namespace_is_named(liveness_harness: LivenessHarness) -> None:
+    liveness_harness.liveness.stored({RUNS: 7})
+    liveness_harness.pass_time(SETTINGS.watch_silence_s + 1)
+    assert "SpecBenchRuns in the namespace team" in (liveness_harness.liveness.problem() or "")
+
+
+def test_no_watch_is_judged_while_the_api_server_does_not_answer(liveness_harness: LivenessHarness) -> None:
+    liveness_harness.liveness.stored({PODS: 7})
+    liveness_harness.pass_time(100)
+    liveness_harness.liveness.unreachable()
+    liveness_harness.pass_time(1000)
+    assert liveness_harness.liveness.problem() is None
+
+
+def test_a_collection_that_is_no_longer_watched_is_not_expected(liveness_harness: LivenessHarness) -> None:
+    liveness_harness.liveness.stored({PODS: 7})
+    liveness_harness.liveness.stored({})
+    liveness_harness.pass_time(1000)
+    assert liveness_harness.liveness.problem() is None
+
+
+def test_a_stuck_worker_is_a_problem(liveness_harness: LivenessHarness) -> None:
+    liveness_harness.longest = SETTINGS.worker_stuck_s + 1
+    assert "reconciliation" in (liveness_harness.liveness.problem() or "")
+
+
+def test_a_late_event_loop_is_a_problem(liveness_harness: LivenessHarness) -> None:
+    liveness_harness.now += SETTINGS.loop_lag_s + 1
+    assert "event loop" in (liveness_harness.liveness.problem() or "")
+    liveness_harness.liveness.beat()
+    assert liveness_harness.liveness.problem() is None
+
+
+async def test_each_probe_answers_with_its_problem_or_success() -> None:
+    problems: dict[str, str | None] = {"/healthz": None, "/readyz": "not listed yet: team"}
+    port = free_port()
+    checks = {path: partial(problems.__getitem__, path) for path in problems}
+    serving = asyncio.create_task(serve_probes(port, checks))
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+
+        async def answer(path: str) -> tuple[int, str]:
+            async with client.get(path) as response:
+                return response.status, await response.text()
+
+        while not serving.done():
+            try:
+                assert await answer("/healthz") == (200, "ok")
+                break
+            except aiohttp.ClientConnectorError:
+                await asyncio.sleep(0)
+        assert await answer("/readyz") == (503, "not listed yet: team")
+        problems["/readyz"] = None
+        assert await answer("/readyz") == (200, "ok")
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "watched", "at_start"),
+    [
+        (("a", "b"), ["a", "b"], "not listed yet: a, b"),
+        ((), [None], "not listed yet: all namespaces"),
+        (("team-*",), [None], "not listed yet: all namespaces"),
+    ],
+    ids=["named", "all", "patterns"],
+)
+def test_the_operator_is_ready_when_every_watched_kind_was_listed_once(
+    namespaces: tuple[str, ...], watched: list[str | None], at_start: str | None
+) -> None:
+    cache = ObjectCache(frozenset({RUN, JOB, CAMPAIGN}))
+    settings = replace(SETTINGS, namespaces=namespaces)
+    assert unlisted(cache, settings) == at_start
+    for namespace in watched:
+        for kind in (RUN, JOB):  # the definition of campaigns may not be installed
+            cache.list_begun((kind, namespace), "5")
+            assert unlisted(cache, settings)
+            cache.list_ended((kind, namespace))
+    assert unlisted(cache, settings) is None

@@ -15,24 +15,38 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.recommendation import Objective, Recommendation
 from specbench_api.outcome.summary import Cell, EndToEnd, Goodput, RunSummary, best_speedup_text
 from specbench_api.outcome.termination import Exit
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import expand, restore
+from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX, POINTS_MAX
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.results import S3
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
 from specbench_operator.cluster.writer import _event_manifest
 from specbench_operator.errors import Retry, Stop
+from specbench_operator.render.client_jobs import results_uri
+from specbench_operator.run import run_status
 from specbench_operator.run.decide import status_after_error
 from specbench_operator.run.launches.group import ENGINE_FAULTS
-from specbench_operator.run.status import size_limit
-from specbench_operator.run.status.run_status import ROWS_MAX, SENTENCE_BYTES, arms_of, recommendation_of
-from specbench_operator.run.status.size_limit import SHORT_REASON, STATUS_BYTES_MAX, clip, fit_to_size, json_size
+from specbench_operator.run.run_status import (
+    ROWS_MAX,
+    SENTENCE_BYTES,
+    SHORT_REASON,
+    STATUS_BYTES_MAX,
+    arms_of,
+    clip,
+    fit_to_size,
+    json_size,
+    recommendation_of,
+)
+from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import CampaignWorld
-from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, launched
-from specbench_testing.operator_builders import figure, operator_run, summary_of
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finish_other_arm, finished, launched
+from specbench_testing.operator_builders import OLDER_UID, figure, operator_run, summary_of
+from specbench_testing.resources import edit
 from specbench_testing.run_phases import RUNS
 
 SUMMARY = summary_of(expand(parse_run(operator_run())), 2)
@@ -432,9 +446,9 @@ def test_a_shortened_status_is_written_no_more_often_than_a_full_one(monkeypatch
     world.settle()
     world.serve(1)
     world.settle()
-    monkeypatch.setattr(size_limit, "STATUS_BYTES_MAX", json_size(world.status) - 500)
+    monkeypatch.setattr(run_status, "STATUS_BYTES_MAX", json_size(world.status) - 500)
     world.reconcile(after_s=60)
-    assert world.group(0).message == "x" * size_limit.SHORT_MESSAGE
+    assert world.group(0).message == "x" * run_status.SHORT_MESSAGE
     written = world.status
     world.reconcile(after_s=5)
     assert world.status == written, "otherwise each second would cause a write and a reconcile"
@@ -551,3 +565,270 @@ def test_a_long_text_in_any_field_leaves_status_and_events_small(name: str) -> N
         for event in decision.events:
             manifest = _event_manifest(run, event, world.now)
             assert len(json.dumps(manifest, ensure_ascii=False).encode()) < 8_000
+
+
+# Stored results are never measured again: those of the run itself, and those of a lost run that it adopts.
+
+
+def adopting_world(older_plan: Plan, stored: ClusterWorld | None = None) -> ClusterWorld:
+    """The run as `specbench recover` recreates it, with what the old run left in S3."""
+    run = operator_run({"spec": restore(older_plan, S3(bucket="results")).spec.to_dict()})
+    world = ClusterWorld(run)
+    world.plan_there = older_plan.to_json()
+    if stored:
+        world.measured, world.summary = set(stored.measured), stored.summary
+    return world
+
+
+@pytest.fixture
+def plan() -> Plan:
+    run = operator_run()
+    run["metadata"]["uid"] = OLDER_UID
+    return expand(parse_run(run))
+
+
+def test_an_adopting_run_stores_its_results_at_the_old_location(plan: Plan) -> None:
+    world = adopting_world(plan)
+    world.reconcile()
+    assert world.plan == plan
+    assert results_uri(parse_run(world.run)) == f"s3://results/runs/default/demo/{OLDER_UID}"
+    assert world.status.results is not None
+    assert world.status.results.uri.endswith(OLDER_UID)
+    assert Plan.from_json(world.plan_json or "").uid == OLDER_UID
+
+
+def test_an_adopting_run_launches_only_the_missing_groups(plan: Plan) -> None:
+    world = adopting_world(plan)
+    world.measured = {point.hash for point in plan.groups[0].points}
+    world.settle()
+    assert world.launched == [world.engine(1)]
+    world.measure(1)
+    world.finish_report()
+    world.settle()
+    assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "2/2")
+    assert world.launched == [world.engine(1)]
+
+
+def test_adopting_a_finished_run_restores_its_status_and_launches_nothing(plan: Plan) -> None:
+    before = ClusterWorld(operator_run())
+    finished(before)
+    world = adopting_world(plan, before)
+    world.settle()
+    assert world.launched == []
+    assert world.report not in world.jobs
+    status, expected = world.status, before.status
+    assert (status.phase, status.arms, status.best, status.trust) == (
+        expected.phase,
+        expected.arms,
+        expected.best,
+        expected.trust,
+    )
+    assert (status.points, status.progress) == (expected.points, expected.progress)
+    assert world.status_and_reason(ConditionType.TRUSTWORTHY) == ("True", "Trustworthy")
+
+
+def test_a_point_that_is_measured_again_gets_a_new_report(plan: Plan) -> None:
+    """As the message about a damaged point advises, it was removed. The stored summary still counts all points."""
+    before = ClusterWorld(operator_run())
+    finished(before)
+    world = adopting_world(plan, before)
+    world.measured = {point.hash for point in plan.groups[0].points}
+    world.settle()
+    world.measure(1)
+    world.settle()
+    assert (world.status.phase, world.report in world.jobs) == (Phase.ANALYZING, True)
+    world.finish_report()
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
+
+
+def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(plan: Plan) -> None:
+    world = adopting_world(plan)
+    world.plan_there = None
+    decision = world.reconcile()
+    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
+    message = world.condition(ConditionType.VALIDATED).message
+    assert f"spec.results.adopt: there are no results at s3://results/runs/default/demo/{OLDER_UID}" in message
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "names"),
+    [
+        ("spec.load.repeats", 3, "load, groups"),
+        ("spec.drafters[0].name", "renamed", "arms, groups"),
+        ("spec.workloads[0].name", "renamed", "workloads, groups"),
+    ],
+)
+def test_results_of_another_plan_are_refused_with_the_differing_fields(
+    plan: Plan, path: str, value: object, names: str
+) -> None:
+    world = adopting_world(plan)
+    edit(world.run, path, value)
+    decision = world.reconcile()
+    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
+    assert f"have another plan: {names} differ" in world.condition(ConditionType.VALIDATED).message
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.placement.queueName", "another-clusters"),
+        ("spec.placement.tolerations", [{"operator": "Exists"}]),
+        ("spec.placement.priorityClassName", "high"),
+        ("spec.placement.pinNode", "None"),
+        ("spec.model.tokenSecretRef", {"name": "hub", "key": "token"}),
+    ],
+)
+def test_fields_that_are_not_measured_may_differ_from_the_adopted_plan(plan: Plan, path: str, value: object) -> None:
+    """Another cluster has other queues; the points have the same hashes and are found."""
+    world = adopting_world(plan)
+    edit(world.run, path, value)
+    world.measured = {point.hash for point in plan.groups[0].points}
+    world.settle()
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+    assert world.launched == [world.engine(1)]
+
+
+def test_other_hardware_is_another_plan(plan: Plan) -> None:
+    world = adopting_world(plan)
+    edit(world.run, "spec.placement.nodeSelector", {"gpu": "H200"})
+    world.reconcile()
+    assert world.status.phase is Phase.INVALID
+    assert "groups" in world.condition(ConditionType.VALIDATED).message
+    assert "placement" in world.condition(ConditionType.VALIDATED).message
+
+
+def test_an_unreadable_plan_is_refused(plan: Plan) -> None:
+    world = adopting_world(plan)
+    world.plan_there = '{"schemaVersion": "specbench.io/plan/v0"}'
+    world.reconcile()
+    assert "written by another version" in world.condition(ConditionType.VALIDATED).message
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "image": lambda plan: plan["engine"].update(image="registry.example/miner:1"),
+    "command": lambda plan: plan["engine"].update(command=["sh", "-c", "id"]),
+    "environment": lambda plan: plan["engine"].update(env=[{"name": "LD_PRELOAD", "value": "/tmp/a.so"}]),
+    "model": lambda plan: plan["target"].update(uri="s3://of-others/model"),
+    "prompts": lambda plan: plan["workloads"][0]["dataset"].update(uri="s3://of-others/prompts.jsonl", name=None),
+    "arguments of a drafter": lambda plan: plan["arms"][1]["drafter"].update(args=["--trust-remote-code"]),
+    "load": lambda plan: plan["load"].update(warmupRequests=1_000_000),
+    "name of an arm": lambda plan: [
+        each.update({key: "../x"}) for key, rows in (("name", "arms"), ("arm", "groups")) for each in plan[rows][:1]
+    ],
+    "number of a group": lambda plan: plan["groups"][0].update(index=1000),
+}
+"""Changes of a stored plan that leave the hashes of its points as they are."""
+
+
+@pytest.mark.parametrize("changed", FORGED)
+def test_a_stored_plan_whose_contents_do_not_match_its_hashes_is_refused(plan: Plan, changed: str) -> None:
+    """Whoever may write to the bucket would otherwise choose the engine's image, also against the fence."""
+    world = adopting_world(plan)
+    forged = json.loads(plan.to_json())
+    FORGED[changed](forged)
+    world.plan_there = json.dumps(forged)
+    decision = world.reconcile()
+    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
+    assert "spec.results.adopt: " in world.condition(ConditionType.VALIDATED).message
+
+
+def test_while_s3_is_unreachable_nothing_is_refused_or_launched(plan: Plan) -> None:
+    world = adopting_world(plan)
+    world.trouble = AWAY
+    world.settle()
+    assert world.launched == []
+    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+
+
+# Results in S3 without adoption.
+
+
+@pytest.fixture
+def world() -> ClusterWorld:
+    return ClusterWorld()
+
+
+def test_groups_already_measured_in_s3_are_not_launched(world: ClusterWorld) -> None:
+    world.measured = {point.hash for point in world.plan.groups[0].points}
+    world.settle()
+    assert world.launched == [world.engine(1)]
+    assert world.states() == [GroupState.DONE, GroupState.STARTING]
+
+
+def test_a_run_without_status_and_children_is_rebuilt_from_s3(world: ClusterWorld) -> None:
+    finished(world)
+    fresh = ClusterWorld(measured=world.measured, summary=world.summary)
+    fresh.settle()
+    assert fresh.launched == []
+    assert fresh.report not in fresh.jobs
+    assert fresh.status.phase is Phase.SUCCEEDED
+    assert fresh.status.arms == world.status.arms
+
+
+def test_a_summary_older_than_the_measurements_is_recreated(world: ClusterWorld) -> None:
+    world.measured = {point.hash for point in world.plan.points}
+    world.summary = summary_of(world.plan, 1)
+    world.settle()
+    assert world.report in world.jobs
+    assert world.status.phase is Phase.ANALYZING
+
+
+@pytest.mark.parametrize(
+    ("trouble", "expected"), [(AWAY, ("Unknown", "S3Away")), (NO_BUCKET, ("False", "BucketMissing"))]
+)
+def test_no_engine_is_launched_while_s3_is_unreachable(
+    world: ClusterWorld, trouble: object, expected: tuple[str, str]
+) -> None:
+    world.trouble = trouble  # type: ignore[assignment]
+    decision = world.reconcile()
+    assert [item["kind"] for item in decision.apply] == ["ConfigMap"]
+    assert decision.requeue_after_s == 15
+    assert world.status_and_reason(ConditionType.RESULTS_STORED) == expected
+    assert world.status_and_reason(ConditionType.RECONCILING)[0] == "True"
+    assert world.status.phase is Phase.PENDING
+    world.trouble = None
+    world.settle()
+    assert world.launched == [world.engine()]
+
+
+def test_an_active_engine_continues_without_s3_and_is_released_after_its_client(
+    world: ClusterWorld,
+) -> None:
+    world.settle()
+    world.serve()
+    world.trouble = AWAY
+    decision = world.reconcile()
+    assert (decision.apply, decision.delete, decision.stop) == ((), (), ())
+    world.finish_client()
+    assert ObjectRef("Job", world.engine(), world.jobs[world.engine()].ref.uid) in world.reconcile().delete
+    world.settle()
+    assert world.launched == [world.engine()]
+    assert world.states()[0] is GroupState.MEASURING
+    world.trouble = None
+    world.settle()
+    assert world.states()[0] is GroupState.DONE
+
+
+def test_the_report_waits_for_s3(world: ClusterWorld) -> None:
+    world.settle()
+    world.measure(0)
+    world.serve(1)
+    world.finish_client(1)
+    world.reconcile()
+    world.trouble = AWAY
+    world.settle()
+    assert world.report not in world.jobs
+    assert world.status.phase is Phase.ANALYZING
+    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "S3Away")
+
+
+@pytest.mark.parametrize("plan_json", ["{}", "not json", "another run's"])
+def test_an_invalid_stored_plan_is_replaced(world: ClusterWorld, plan_json: str) -> None:
+    world.settle()
+    assert world.plan_json is not None
+    other = world.plan_json.replace(world.plan.uid, "another")
+    world.plan_json = other if plan_json == "another run's" else plan_json
+    world.measured = {point.hash for point in world.plan.groups[0].points}
+    world.settle()
+    assert world.states()[0] is GroupState.DONE

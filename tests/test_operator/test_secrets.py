@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,7 +28,6 @@ from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ContainerTerminated, ContainerWaiting
 from specbench_operator.state.run import RunDecision, RunObservation, StoreFailure
 from specbench_testing.cluster_world import ClusterWorld, finished, launched
-from specbench_testing.container_environment import command_line_of, environment_of, expanded
 from specbench_testing.fake_backends import FakeBackends
 from specbench_testing.gate_reports import GATE
 from specbench_testing.operator_builders import SETTINGS, fenced, operator_run
@@ -459,3 +459,38 @@ def test_a_waiting_container_reports_no_user_of_a_registry() -> None:
     cluster = failed_engine(None, phase="Pending", waiting=ContainerWaiting("ErrImagePull", message))
     assert_clean(cluster.run["status"], cluster.events)
     assert "registry.example/x: not found" in json.dumps(cluster.run["status"])
+
+
+# What a container is started with: its variables and command line, as the kubelet computes them from its manifest.
+
+_REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
+
+Secrets = Mapping[str, Mapping[str, str]]
+"""Secret → key → value."""
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """The text with `$(NAME)` replaced by the variable, and `$$` by `$`. An unknown name is left as it is."""
+    return _REFERENCE.sub(lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]), text)
+
+
+def environment_of(container: Mapping[str, Any], secrets: Secrets) -> dict[str, str]:
+    """The container's variables. A value may refer to the variables before it."""
+    variables: dict[str, str] = {}
+    for row in container.get("env", ()):
+        if "value" in row:
+            variables[row["name"]] = expanded(row["value"], variables)
+        else:
+            reference = row["valueFrom"]["secretKeyRef"]
+            value = secrets.get(reference["name"], {}).get(reference["key"])
+            assert value is not None or reference.get("optional"), f"the container would not start: {reference}"
+            if value is not None:
+                variables[row["name"]] = value
+    return variables
+
+
+def command_line_of(container: Mapping[str, Any], secrets: Secrets) -> list[str]:
+    """The container's command and arguments."""
+    variables = environment_of(container, secrets)
+    words = (*container.get("command", ()), *container.get("args", ()))
+    return [expanded(str(word), variables) for word in words]

@@ -37,13 +37,12 @@ def is_suspended(runs: Runs) -> bool:
 
 @contextmanager
 def cluster_wide_rights(site: OperatorSite) -> Iterator[None]:
-    """What the chart grants with `watchAllNamespaces`, patterns and `rbac.clusterWide`."""
+    """What the chart grants with `watchAllNamespaces` and `rbac.clusterWide`."""
     name = f"specbench-{site.namespace}"
-    follow = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": site.namespace}
     made = {
-        "clusterroles": {"metadata": {"name": name}, "rules": [*RULES, follow]},
+        "clusterroles": {"metadata": {"name": name}, "rules": RULES},
         "clusterrolebindings": {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]},
     }
     for plural, body in made.items():
@@ -66,7 +65,6 @@ def test_later_namespaces_that_match_a_pattern_are_served(site: OperatorSite, tm
         for runs in (other, first):
             runs.create(suspended("demo"))
         with process.running() as operator:
-            # kopf misses a namespace that is created at the very start; the liveness probe then restarts the operator.
             eventually(partial(is_suspended, first), "the first namespace is not served")
             later = Runs(site.cluster, namespaces.enter_context(site.cluster.namespace(prefix)))
             later.create(suspended("demo"))

@@ -15,9 +15,8 @@ from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, yaml_documents
-from specbench_api.spec.parsing import problems_in
-from specbench_api.spec.percentiles import PERCENTILES
+from specbench_api.spec.parsing import TEXT_BYTES_MAX, problems_in, yaml_documents
+from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
 from specbench_client.cli.output import ResultConsole, print_output

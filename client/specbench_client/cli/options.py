@@ -15,13 +15,11 @@ from pydantic import ValidationError
 
 from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
-from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, too_large, yaml_documents
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
-from specbench_api.spec.parsing import parse_resource, problems_in, read_yaml
-from specbench_api.spec.percentiles import REPORTED_PERCENTS
+from specbench_api.spec.parsing import TEXT_BYTES_MAX, parse_resource, problems_in, read_yaml, too_large, yaml_documents
 from specbench_api.spec.run import SpecBenchRun
-from specbench_api.spec.slo import Slo
+from specbench_api.spec.slo import REPORTED_PERCENTS, Slo
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput

@@ -15,7 +15,7 @@ from specbench_api.outcome.layout import REPORT, SUMMARY, measured_among
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
-from specbench_api.spec.percentiles import PERCENTILES as PERCENTILE_NAMES
+from specbench_api.spec.slo import PERCENTILES as PERCENTILE_NAMES
 from specbench_api.spec.slo import Slo
 from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file

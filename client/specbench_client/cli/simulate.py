@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import click
 
+from specbench_api.spec.drafter import Method
 from specbench_client.cli.streams import echo
 from specbench_client.simulator import (
     DRAFTER_PROFILES,
     ConfigError,
-    SimulatedMethod,
     SimulatedStepCost,
     SimulatorConfig,
-    SimulatorOptions,
+    choose_dialect,
     describe_faults,
     follow_leader,
     make_drafter,
@@ -128,7 +129,7 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
     "--drafter",
     default="none",
     show_default=True,
-    type=click.Choice([one.value for one in SimulatedMethod]),
+    type=click.Choice([one.value for one in Method]),
     help="How drafts are generated.",
 )
 @click.option(
@@ -142,8 +143,8 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
     "--match-probability",
     type=click.FloatRange(0, 1),
     help="Probability that a step has drafts.  [default: "
-    f"ngram {DRAFTER_PROFILES[SimulatedMethod.NGRAM].match_probability}, "
-    f"suffix {DRAFTER_PROFILES[SimulatedMethod.SUFFIX].match_probability}, others 1]",
+    f"ngram {DRAFTER_PROFILES[Method.NGRAM].match_probability}, "
+    f"suffix {DRAFTER_PROFILES[Method.SUFFIX].match_probability}, others 1]",
 )
 @click.option(
     "--acceptance",
@@ -199,14 +200,24 @@ def simulate(**options: Unpack[SimulateOptions]) -> None:
             follow_leader(options["follow"], lambda line: echo(line, err=True))
             return
         config = simulator_config(options)
-        run_simulator(config, _server_options(options), lambda address: echo(_banner(config, address), err=True))
+        server = run_simulator(
+            config,
+            choose_dialect(options["dialect"], config),
+            lambda url: echo(_banner(config, url), err=True),
+            host=options["host"],
+            port=options["port"],
+            port_file=options["port_file"],
+            prompts=options["prompts"],
+            truth=options["truth"],
+        )
+        asyncio.run(server)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 
 
 def simulator_config(options: SimulateOptions) -> SimulatorConfig:
     """Return the engine that the options describe. Raises ConfigError."""
-    method = SimulatedMethod(options["drafter"])
+    method = Method(options["drafter"])
     per_draft_ms = options["per_draft_ms"]
     cost = dataclasses.replace(
         _COST,
@@ -232,21 +243,10 @@ def simulator_config(options: SimulateOptions) -> SimulatorConfig:
     )
 
 
-def _depth(method: SimulatedMethod, given: int | None) -> int:
+def _depth(method: Method, given: int | None) -> int:
     if given is not None:
         return given
-    return 0 if method is SimulatedMethod.NONE else DEFAULT_DEPTH
-
-
-def _server_options(options: SimulateOptions) -> SimulatorOptions:
-    return SimulatorOptions(
-        host=options["host"],
-        port=options["port"],
-        port_file=options["port_file"],
-        prompts=options["prompts"],
-        truth=options["truth"],
-        dialect=options["dialect"],
-    )
+    return 0 if method is Method.NONE else DEFAULT_DEPTH
 
 
 def _banner(config: SimulatorConfig, address: str) -> str:

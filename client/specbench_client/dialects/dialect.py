@@ -1,21 +1,34 @@
-"""The `Dialect` protocol, and the engine-independent types of requests, answers and counters.
+"""What the dialects of all engines share: requests, counters, and the dialect of plain OpenAI-compatible endpoints.
 
 Pure: a dialect builds request bodies and parses answers after all times are taken. Values that an engine does not
-report are None, never 0.
+report are None, never 0. A plain endpoint reports neither the tokens of a chunk nor acceptance, and neither is guessed:
+a chunk may contain any number of tokens. Token counts come from the usage, which is requested.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Answers, Output, Sampling
 from specbench_client.chat import ChatMessage
-from specbench_client.dialects.engine_answer import EngineAnswer
-from specbench_client.dialects.engine_facts import FactReading
+from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
+from specbench_client.dialects.engine_facts import MODEL_LIST_FACTS, VERSION_FACT, FactReading
+from specbench_client.dialects.openai_stream import (
+    COUNTED_STREAM,
+    ChatStream,
+    build_answer,
+    chunks_by_usage,
+    count_in,
+    first_model,
+    read_stream,
+    read_unstreamed,
+    text_in,
+)
 from specbench_client.dialects.recognition import EngineSignature
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.sse import SseEvent
@@ -75,50 +88,101 @@ class EngineIdentity:
     """Whether the draft tokens that it reports, if any, are a count."""
 
 
-class Dialect(Protocol):
-    """The HTTP API of one engine kind."""
+class Dialect:
+    """The HTTP API of a plain OpenAI-compatible endpoint; the dialects of engines extend it by what they report."""
 
-    kind: EngineKind
-    path: str
+    path = "/v1/chat/completions"
     """Route for completions of messages."""
-    tokens_path: str
+    tokens_path = "/v1/completions"
     """Route for completions of token ids."""
-    health_path: str
-    keeps_special_tokens: bool
+    health_path = "/v1/models"
+    keeps_special_tokens = False
     """Whether the engine can be requested to leave special tokens in a completion's text."""
-    metrics_path: str
-    identity_paths: tuple[str, ...]
+    metrics_path = "/metrics"
+    identity_paths: tuple[str, ...] = ("/v1/models",)
     """Paths of the JSON documents for `identity`; any of them may be missing."""
-    readings: tuple[FactReading, ...]
+    readings: tuple[FactReading, ...] = (VERSION_FACT, *MODEL_LIST_FACTS)
     """The facts of a launch and the pages that contain them."""
-    state_path: str | None
+    state_path: str | None = None
     """Path of the JSON document for `speculating`."""
-    signature: EngineSignature | None
+    signature: EngineSignature | None = None
     """How the engine is recognised; None for plain OpenAI."""
 
+    def __init__(self, kind: EngineKind) -> None:
+        self.kind = kind
+
     def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """Return the JSON body, with explicit sampling parameters and a request for usage and acceptance."""
-        ...
+        """Return the JSON body, with explicit sampling parameters and a request for usage and acceptance.
+
+        Fields that OpenAI's API does not have are not sent to a plain endpoint: some servers reject them.
+        """
+        streamed = {"stream": True, "stream_options": {"include_usage": True}}
+        return {
+            **shared_fields(request),
+            **({"ignore_eos": True} if request.output.ignore_eos else {}),
+            **(streamed if request.output.stream else {"stream": False}),
+        }
 
     def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
         """Parse a streamed answer in slices; `drafting`: whether this arm has a drafter. Raises BadAnswer."""
-        ...
+        stream = yield from read_stream(events)
+        return self._answer(stream, self._content(stream), drafting=drafting)
 
     def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
         """Parse an answer that was not streamed, without chunks and the fields derived from them. Raises BadAnswer."""
-        ...
+        return replace(self._answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
 
-    def counters(self, metrics: str) -> EngineCounters:
+    def counters(self, metrics: str) -> EngineCounters:  # noqa: ARG002 -- the names differ from server to server
         """Parse a Prometheus page; counters that it does not contain are None."""
-        ...
+        return EngineCounters()
 
     def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """Parse the documents at `identity_paths`, by path; a missing one is None or left out."""
-        ...
+        return EngineIdentity(first_model(documents.get("/v1/models")), text_in(documents.get("/version"), "version"))
 
-    def speculating(self, state: Any, metrics: str) -> bool | None:
+    def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- not reported
         """Return whether the engine is running with a drafter; None if it does not report it."""
-        ...
+        return None
+
+    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
+        """Return the chunks that may have tokens; one that only ends the answer may, as an end-of-sequence token."""
+        may_have_tokens = (delta for delta in stream.deltas if delta.text or delta.reasoning or delta.finish_reason)
+        return tuple(AnswerChunk(delta.ns, None, delta.coalesced) for delta in may_have_tokens)
+
+    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:  # noqa: ARG002 -- not reported
+        """Return the answer of a stream, whose chunks are `content`."""
+        answer = build_answer(stream, content, RequestAcceptance())
+        return replace(answer, output_tokens_client=None, reasoning_tokens=None)
+
+
+class CountedStreamDialect(Dialect, ABC):
+    """A dialect of an engine that counts the tokens in each chunk on request (`continuous_usage_stats`)."""
+
+    own_fields: Mapping[str, Any]
+    """Fields of every body that only this engine has: neutral values of sampling, which its defaults may change."""
+
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """See `Dialect.body`. Defaults may come from the model, so all sampling fields are set."""
+        return {
+            **shared_fields(request),
+            **self.own_fields,
+            "ignore_eos": request.output.ignore_eos,
+            **({"skip_special_tokens": False} if request.markers and self.keeps_special_tokens else {}),
+            **(COUNTED_STREAM if request.output.stream else {"stream": False}),
+        }
+
+    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
+        return chunks_by_usage(stream)
+
+    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
+        output_tokens = count_in(stream.usage, "completion_tokens") or 0
+        return build_answer(stream, content, self._acceptance(stream, content, output_tokens, drafting=drafting))
+
+    @abstractmethod
+    def _acceptance(
+        self, stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool
+    ) -> RequestAcceptance:
+        """Return the acceptance that the engine reports, else that of the chunks."""
 
 
 _COUNTER_NAMES = tuple(one.name for one in fields(EngineCounters) if one.name not in ("started_s", "kv_cache_usage"))
@@ -140,3 +204,27 @@ def counter_difference(before: EngineCounters, after: EngineCounters) -> Counter
         output_tokens_total=after.output_tokens,
         prompt_tokens_total=after.prompt_tokens,
     )
+
+
+def shared_fields(request: CompletionRequest) -> dict[str, Any]:
+    """Return the fields of a body that all engines with OpenAI's routes have."""
+    return {
+        "model": request.model,
+        **request.prompt,
+        "temperature": request.sampling.temperature,
+        "top_p": request.sampling.top_p,
+        "seed": request.seed,
+        "max_tokens": request.output.max_tokens,
+        **_form_fields(request),
+    }
+
+
+def _form_fields(request: CompletionRequest) -> dict[str, Any]:
+    """Return the fields that prescribe the form of the answer; empty if it is any text."""
+    answers = request.answers
+    if answers is not None and answers.json_schema is not None:
+        named = {"name": "answer", "schema": answers.json_schema, "strict": True}
+        return {"response_format": {"type": "json_schema", "json_schema": named}}
+    if answers is not None and answers.tools is not None:
+        return {"tools": answers.tools, "tool_choice": "auto"}
+    return {}

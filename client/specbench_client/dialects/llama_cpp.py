@@ -17,11 +17,9 @@ from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
-from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import CompletionRequest, EngineCounters, EngineIdentity
+from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineCounters, EngineIdentity, shared_fields
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS, FactReading, as_count, of_object, read_facts
-from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
     ChatStream,
     StreamDelta,
@@ -102,11 +100,8 @@ class _Totals:
     accepted: int = 0
 
 
-class LlamaCppDialect(OpenAiDialect):
+class LlamaCppDialect(Dialect):
     """See `Dialect`."""
-
-    def __init__(self, kind: EngineKind = EngineKind.LLAMA_CPP) -> None:
-        super().__init__(kind)
 
     keeps_special_tokens = True
     health_path = "/health"

@@ -183,19 +183,20 @@ def text_in(document: Any, key: str) -> str | None:
     return value if isinstance(value, str) and len(value) <= MAX_FACT_CHARS else None
 
 
-def first_model(listed: Any) -> str | None:
-    """Return the first model in an answer of /v1/models; None if there is none."""
+def model_rows(listed: Any) -> list[dict[str, Any]]:
+    """Return the rows of a list of models that have an id."""
     rows = listed.get("data") if isinstance(listed, dict) else None
-    first = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
-    name = text_in(first, "id")
-    return None if name is None else replace_lone_surrogates(name)
+    return [row for row in rows if isinstance(row, dict) and text_in(row, "id")] if isinstance(rows, list) else []
 
 
 def all_models(listed: Any) -> list[str]:
     """Return every model in an answer of /v1/models; empty if there is none."""
-    rows = listed.get("data") if isinstance(listed, dict) else None
-    models = [first_model({"data": [row]}) for row in rows] if isinstance(rows, list) else []
-    return [model for model in models if model is not None]
+    return [replace_lone_surrogates(row["id"]) for row in model_rows(listed)]
+
+
+def first_model(listed: Any) -> str | None:
+    """Return the first model in an answer of /v1/models; None if there is none."""
+    return next(iter(all_models(listed)), None)
 
 
 def reported_tokens(content: Sequence[AnswerChunk]) -> int | None:

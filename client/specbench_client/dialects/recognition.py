@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from specbench_api.spec.engine import DialectName
-from specbench_client.dialects.openai_stream import text_in
+from specbench_client.dialects.openai_stream import model_rows
 from specbench_client.transport.error_messages import replace_lone_surrogates
 
 MODELS_PAGE = "/v1/models"
@@ -103,12 +103,6 @@ def candidates(
     """Return the signatures whose pages are worth requesting: the owners' own, or all if no owner is known."""
     known = {name: signature for name, signature in signatures.items() if signature.owner in owners}
     return known or dict(signatures)
-
-
-def model_rows(listed: Any) -> list[dict[str, Any]]:
-    """Return the rows of a list of models that have an id."""
-    rows = listed.get("data") if isinstance(listed, dict) else None
-    return [row for row in rows if isinstance(row, dict) and text_in(row, "id")] if isinstance(rows, list) else []
 
 
 def base_models(listed: Any) -> list[str]:

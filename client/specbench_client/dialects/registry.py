@@ -5,7 +5,6 @@ from __future__ import annotations
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.llama_cpp import LlamaCppDialect
-from specbench_client.dialects.openai import OpenAiDialect
 from specbench_client.dialects.sglang import SglangDialect
 from specbench_client.dialects.tensorrt_llm import TensorrtLlmDialect
 from specbench_client.dialects.vllm import VllmDialect
@@ -13,11 +12,11 @@ from specbench_client.dialects.vllm import VllmDialect
 DIALECTS: dict[EngineKind, Dialect] = {
     EngineKind.SIMULATOR: VllmDialect(EngineKind.SIMULATOR),
     EngineKind.VLLM: VllmDialect(EngineKind.VLLM),
-    EngineKind.SGLANG: SglangDialect(),
-    EngineKind.TENSORRT_LLM: TensorrtLlmDialect(),
-    EngineKind.LLAMA_CPP: LlamaCppDialect(),
+    EngineKind.SGLANG: SglangDialect(EngineKind.SGLANG),
+    EngineKind.TENSORRT_LLM: TensorrtLlmDialect(EngineKind.TENSORRT_LLM),
+    EngineKind.LLAMA_CPP: LlamaCppDialect(EngineKind.LLAMA_CPP),
     EngineKind.TRANSFORMERS: VllmDialect(EngineKind.TRANSFORMERS),
-    EngineKind.EXTERNAL: OpenAiDialect(),
+    EngineKind.EXTERNAL: Dialect(EngineKind.EXTERNAL),
 }
 DIALECTS_BY_NAME: dict[DialectName, Dialect] = {
     DialectName.OPENAI: DIALECTS[EngineKind.EXTERNAL],

@@ -29,9 +29,8 @@ from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
-from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import CompletionRequest, EngineCounters, EngineIdentity
-from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
+from specbench_client.dialects.dialect import CountedStreamDialect, EngineCounters, EngineIdentity
+from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
 from specbench_client.dialects.engine_facts import (
     FactReading,
     as_count,
@@ -40,13 +39,9 @@ from specbench_client.dialects.engine_facts import (
     bytes_from_gib,
     of_object,
 )
-from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
-    COUNTED_STREAM,
     ChatStream,
-    build_answer,
     chunk_sizes,
-    chunks_by_usage,
     count_in,
     counts_in,
     first_model,
@@ -150,11 +145,12 @@ class _ChunkSteps:
     trim: int
 
 
-class SglangDialect(OpenAiDialect):
-    """See `Dialect`."""
+class SglangDialect(CountedStreamDialect):
+    """See `Dialect`.
 
-    def __init__(self, kind: EngineKind = EngineKind.SGLANG) -> None:
-        super().__init__(kind)
+    The seed has an effect on a deterministic server only. Token ids of the answer are not requested: the server rejects
+    this for a streamed chat.
+    """
 
     keeps_special_tokens = True
     health_path = "/ready"  # Its /health generates a token if the engine is idle.
@@ -162,23 +158,7 @@ class SglangDialect(OpenAiDialect):
     readings = SGLANG_FACTS
     state_path: str | None = "/server_info"
     signature: EngineSignature | None = SGLANG_SIGNATURE
-
-    def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """See `Dialect.body`. Defaults may come from the model, so all sampling fields are set.
-
-        The seed has an effect on a deterministic server only. Token ids of the answer are not requested: the server
-        rejects this for a streamed chat.
-        """
-        return {
-            **shared_fields(request),
-            "top_k": -1,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "ignore_eos": request.output.ignore_eos,
-            **({"skip_special_tokens": False} if request.markers else {}),
-            "return_spec_tokens_details": True,
-            **(COUNTED_STREAM if request.output.stream else {"stream": False}),
-        }
+    own_fields = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "return_spec_tokens_details": True}
 
     def counters(self, metrics: str) -> EngineCounters:
         """See `Dialect.counters`. They are updated when a request ends. Drafts are not counted: gauges are averages."""
@@ -207,15 +187,13 @@ class SglangDialect(OpenAiDialect):
             return None
         return bool(state["speculative_algorithm"])
 
-    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
-        return chunks_by_usage(stream)
-
-    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
-        output_tokens = count_in(stream.usage, "completion_tokens") or 0
+    def _acceptance(
+        self, stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool
+    ) -> RequestAcceptance:
         counts = _spec_counts(stream)
         if counts is None:
-            return build_answer(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
-        return build_answer(stream, content, _acceptance(counts, content, output_tokens))
+            return steps_by_chunk(content, output_tokens, drafting=drafting)
+        return _delivered_acceptance(counts, content, output_tokens)
 
 
 def _spec_counts(stream: ChatStream) -> _SpecCounts | None:
@@ -242,7 +220,7 @@ def _deepest(by_correct: Sequence[int]) -> int:
     return max((drafts for drafts, steps in enumerate(by_correct) if steps), default=0)
 
 
-def _acceptance(counts: _SpecCounts, content: Sequence[AnswerChunk], output_tokens: int) -> RequestAcceptance:
+def _delivered_acceptance(counts: _SpecCounts, content: Sequence[AnswerChunk], output_tokens: int) -> RequestAcceptance:
     """Return the acceptance from: tokens = 1 + Σ(correct + 1) + steps without drafts - truncated tokens.
 
     The last two are unknown. If every step verified drafts, there are no steps without. Otherwise the chunks show it;

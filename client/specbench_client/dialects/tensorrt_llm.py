@@ -22,17 +22,12 @@ from typing import Any
 
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
-from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import CompletionRequest, EngineCounters
-from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
+from specbench_client.dialects.dialect import CompletionRequest, CountedStreamDialect, EngineCounters
+from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
 from specbench_client.dialects.engine_facts import VERSION_FACT, FactReading
-from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
-    COUNTED_STREAM,
     ChatStream,
-    build_answer,
     chunk_sizes,
-    chunks_by_usage,
     count_in,
     steps_by_chunk,
 )
@@ -69,11 +64,8 @@ class _Progress:
     iterations: int | None
 
 
-class TensorrtLlmDialect(OpenAiDialect):
+class TensorrtLlmDialect(CountedStreamDialect):
     """See `Dialect`."""
-
-    def __init__(self, kind: EngineKind = EngineKind.TENSORRT_LLM) -> None:
-        super().__init__(kind)
 
     keeps_special_tokens = True
     health_path = "/health"
@@ -81,6 +73,7 @@ class TensorrtLlmDialect(OpenAiDialect):
     signature: EngineSignature | None = TENSORRT_LLM_SIGNATURE
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
     readings = TENSORRT_LLM_FACTS
+    own_fields = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """See `Dialect.body`. Only fields that both routes have are sent: unknown fields are rejected.
@@ -90,16 +83,7 @@ class TensorrtLlmDialect(OpenAiDialect):
         """
         schema = request.answers.json_schema if request.answers is not None else None
         form = {} if schema is None else {"response_format": {"type": "json_schema", "json_schema": schema}}
-        return {
-            **shared_fields(request),
-            **form,
-            "top_k": 0,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "ignore_eos": request.output.ignore_eos,
-            **({"skip_special_tokens": False} if request.markers else {}),
-            **(COUNTED_STREAM if request.output.stream else {"stream": False}),
-        }
+        return {**super().body(request), **form}
 
     def counters(self, metrics: str) -> EngineCounters:  # noqa: ARG002 -- see below
         """Return no counters: the engine counts requests, but neither tokens nor drafts.
@@ -109,15 +93,13 @@ class TensorrtLlmDialect(OpenAiDialect):
         """
         return EngineCounters()
 
-    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
-        return chunks_by_usage(stream)
-
-    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
-        output_tokens = count_in(stream.usage, "completion_tokens") or 0
+    def _acceptance(
+        self, stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool
+    ) -> RequestAcceptance:
         progress = _progress(stream)
         if not progress or not output_tokens:
-            return build_answer(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
-        return build_answer(stream, content, _acceptance(progress, content, output_tokens, drafting=drafting))
+            return steps_by_chunk(content, output_tokens, drafting=drafting)
+        return _acceptance_of_iterations(progress, content, output_tokens, drafting=drafting)
 
 
 def _progress(stream: ChatStream) -> list[_Progress]:
@@ -151,7 +133,7 @@ def _iterations(tokens: int, average: float, *, ended: bool) -> int | None:
     return None
 
 
-def _acceptance(
+def _acceptance_of_iterations(
     progress: Sequence[_Progress], content: Sequence[AnswerChunk], output_tokens: int, *, drafting: bool
 ) -> RequestAcceptance:
     end, sizes = progress[-1], chunk_sizes(content)

@@ -17,8 +17,8 @@ from pydantic import JsonValue
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import CompletionRequest, EngineCounters
-from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
+from specbench_client.dialects.dialect import CountedStreamDialect, EngineCounters
+from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
 from specbench_client.dialects.engine_facts import (
     MODEL_LIST_FACTS,
     VERSION_FACT,
@@ -27,13 +27,9 @@ from specbench_client.dialects.engine_facts import (
     as_flag,
     of_object,
 )
-from specbench_client.dialects.openai import OpenAiDialect, shared_fields
 from specbench_client.dialects.openai_stream import (
-    COUNTED_STREAM,
     ChatStream,
-    build_answer,
     chunk_sizes,
-    chunks_by_usage,
     count_in,
     counts_in,
     steps_by_chunk,
@@ -127,28 +123,18 @@ VLLM_SIGNATURE = EngineSignature(
 )
 
 
-class VllmDialect(OpenAiDialect):
+class VllmDialect(CountedStreamDialect):
     """See `Dialect`."""
 
     health_path = "/health"
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
     signature: EngineSignature | None = VLLM_SIGNATURE
+    own_fields = {"top_k": -1, "repetition_penalty": 1.0}
 
     def __init__(self, kind: EngineKind) -> None:
         super().__init__(kind)
         self.keeps_special_tokens = kind is not EngineKind.TRANSFORMERS  # The research runtime always removes them.
         self.readings = TRANSFORMERS_FACTS if kind is EngineKind.TRANSFORMERS else VLLM_FACTS
-
-    def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """See `Dialect.body`. Defaults come from the model's generation_config, so all sampling fields are set."""
-        return {
-            **shared_fields(request),
-            "top_k": -1,
-            "repetition_penalty": 1.0,
-            "ignore_eos": request.output.ignore_eos,
-            **({"skip_special_tokens": False} if request.markers and self.keeps_special_tokens else {}),
-            **(COUNTED_STREAM if request.output.stream else {"stream": False}),
-        }
 
     def counters(self, metrics: str) -> EngineCounters:
         """See `Dialect.counters`."""
@@ -169,41 +155,33 @@ class VllmDialect(OpenAiDialect):
         sums = totals_by_series(metrics)
         return f"{_SPEC}_drafts_total" in sums if "vllm:generation_tokens_total" in sums else None
 
-    def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
-        return chunks_by_usage(stream)
-
-    def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
-        output_tokens = count_in(stream.usage, "completion_tokens") or 0
-        return build_answer(stream, content, _acceptance(stream, content, output_tokens, drafting=drafting))
-
-
-def _acceptance(
-    stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool
-) -> RequestAcceptance:
-    metrics = stream.last.get("metrics")
-    block = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-    counts = [count_in(block, name) for name in ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")]
-    draft_steps, drafted, accepted = counts
-    if draft_steps is None or accepted is None:
-        return steps_by_chunk(content, output_tokens, drafting=drafting)
-    per_step = counts_in(block, "per_step_accepted")
-    if per_step is not None and (len(per_step) != draft_steps or sum(per_step) != accepted):
-        per_step = None  # The list contradicts the engine's own totals.
-    undrafted_less_trim = output_tokens - 1 - (accepted + draft_steps)
-    trim = _trim(content, per_step, undrafted_less_trim)
-    most = per_step[-1] if per_step else accepted
-    explained = trim <= most and output_tokens > 0
-    cut = trim if explained else 0
-    return RequestAcceptance(
-        steps=draft_steps + undrafted_less_trim + trim if explained else None,
-        draft_steps=draft_steps,
-        drafted_tokens=drafted,
-        accepted_tokens=accepted - cut,
-        step_accepted=(*per_step[:-1], per_step[-1] - cut) if per_step else per_step,
-        step_drafted=None if per_step is None else _drafted_by_step(block, per_step, drafted),
-        source=AcceptanceSource.PER_REQUEST if per_step is None else AcceptanceSource.PER_STEP,
-        cut_tokens=None if per_step is None else cut,
-    )
+    def _acceptance(
+        self, stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool
+    ) -> RequestAcceptance:
+        metrics = stream.last.get("metrics")
+        block = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+        counts = [count_in(block, name) for name in ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")]
+        draft_steps, drafted, accepted = counts
+        if draft_steps is None or accepted is None:
+            return steps_by_chunk(content, output_tokens, drafting=drafting)
+        per_step = counts_in(block, "per_step_accepted")
+        if per_step is not None and (len(per_step) != draft_steps or sum(per_step) != accepted):
+            per_step = None  # The list contradicts the engine's own totals.
+        undrafted_less_trim = output_tokens - 1 - (accepted + draft_steps)
+        trim = _trim(content, per_step, undrafted_less_trim)
+        most = per_step[-1] if per_step else accepted
+        explained = trim <= most and output_tokens > 0
+        cut = trim if explained else 0
+        return RequestAcceptance(
+            steps=draft_steps + undrafted_less_trim + trim if explained else None,
+            draft_steps=draft_steps,
+            drafted_tokens=drafted,
+            accepted_tokens=accepted - cut,
+            step_accepted=(*per_step[:-1], per_step[-1] - cut) if per_step else per_step,
+            step_drafted=None if per_step is None else _drafted_by_step(block, per_step, drafted),
+            source=AcceptanceSource.PER_REQUEST if per_step is None else AcceptanceSource.PER_STEP,
+            cut_tokens=None if per_step is None else cut,
+        )
 
 
 def _drafted_by_step(block: Any, accepted: Sequence[int], drafted: int | None) -> tuple[int, ...] | None:

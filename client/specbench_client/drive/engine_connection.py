@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from specbench_api.launch.launcher import DerivedMethod
 from specbench_api.launch.registry import LAUNCHERS, NOT_STARTED, cache_reset_route
-from specbench_api.launch.verification import DerivedMethod
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
 from specbench_api.outcome.record import RecordPhase
 from specbench_api.plan.expansion import launch_order

@@ -45,8 +45,9 @@ from specbench_client.load.worker_messages import (
     WorkerFailed,
     WorkerReady,
 )
-from specbench_client.transport.exchange import ConnectionsAhead, raise_socket_limit
+from specbench_client.transport.exchange import ConnectionsAhead
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.limits import raise_socket_limit
 
 GC_THRESHOLD = 200_000
 """Garbage collection threshold. At the default of 700, a third of the time of parsing answers was spent in collections.
@@ -80,7 +81,7 @@ async def _serve(pipe: Connection[Any, Any], shared: SharedState) -> None:
 
 
 SPARE_CONNECTIONS = 2
-"""Spare connections of a closed loop: one that replaces a lost one, and one more, see `transport.kept_connections`."""
+"""Spare connections of a closed loop: one that replaces a lost one, and one more, see `transport.kernel_transport`."""
 SPARE_CONNECTIONS_OPEN_LOOP = 8
 """Spare connections of an open loop or of recorded sessions, for requests that are sent together."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from specbench_client.openai_server_routes import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
+from specbench_client.openai_server_formats import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
 from specbench_client.research.runtime import (
     GenerationRequest,
     GenerationRuntime,

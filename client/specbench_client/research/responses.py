@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from specbench_client.openai_server_routes import DONE, speculation_metrics, sse_event, timing_metrics
+from specbench_client.openai_server_formats import DONE, speculation_metrics, sse_event, timing_metrics
 from specbench_client.research.requests import ParsedRequest
 from specbench_client.research.runtime import GenerationStep, TokenIds
 

@@ -11,15 +11,16 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 from aiohttp import web
 
 from specbench_api.spec.engine import RESEARCH_RUNTIME
-from specbench_client.openai_server_routes import error_object, sse_event
+from specbench_client.openai_server_formats import MetricSamples, PrometheusExposition, error_object, sse_event
 from specbench_client.research.requests import ParsedRequest, read_request
 from specbench_client.research.responses import Detokenizer, ResearchResponse, ResponseTimes
 from specbench_client.research.runtime import GenerationRequest, GenerationRuntime, GenerationStep, ResearchRequestError
@@ -44,8 +45,8 @@ class ResearchServer:
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
         app.on_response_prepare.append(_return_request_id)
         app.cleanup_ctx.append(self._close)
-        app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_post("/v1/completions", self._completion)
+        app.router.add_post("/v1/chat/completions", partial(self._answer, chat=True))
+        app.router.add_post("/v1/completions", partial(self._answer, chat=False))
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/version", self._version)
@@ -71,12 +72,6 @@ class ResearchServer:
     async def _close(self, _app: web.Application) -> AsyncIterator[None]:
         yield
         self._worker.close()
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, chat=True)
-
-    async def _completion(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, chat=False)
 
     async def _answer(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         times = ResponseTimes(time.monotonic_ns())
@@ -272,41 +267,30 @@ class ResearchCounters:
 
     def page(self) -> str:
         """Return the page in Prometheus' text format."""
-        return "\n".join([*self._requests(), *self._tokens(), *self._speculation()]) + "\n"
+        page = PrometheusExposition("vllm:", {"engine": "0", "model_name": self.model})
+        started = {"process_start_time_seconds": ("Start of the process, in seconds since 1970.", self.started_s)}
+        gauges: dict[str, tuple[str, float]] = {
+            "num_requests_running": ("Number of requests that are generated.", self.running),
+            "num_requests_waiting": ("Number of requests waiting to be generated.", self.waiting),
+        }
+        counters: dict[str, tuple[str, MetricSamples]] = {
+            "request_success": (
+                "Count of processed requests.",
+                [({"finished_reason": reason}, count) for reason, count in self.finished.items()],
+            ),
+            "prompt_tokens": ("Number of prompt tokens.", [({}, self.prompt_tokens)]),
+            "prompt_tokens_cached": ("Number of cached prompt tokens: there is no prefix cache.", [({}, 0)]),
+            "generation_tokens": ("Number of generated tokens.", [({}, self.output_tokens)]),
+            **(self._speculation() if self.depth else {}),
+        }
+        lines = [*PrometheusExposition("", {}).gauges(started), *page.gauges(gauges), *page.counters(counters)]
+        return "".join(f"{line}\n" for line in lines)
 
-    def _requests(self) -> Iterator[str]:
-        yield "# TYPE process_start_time_seconds gauge"
-        yield f"process_start_time_seconds {self.started_s!r}"
-        yield from self._family("num_requests_running", "gauge", self.running)
-        yield from self._family("num_requests_waiting", "gauge", self.waiting)
-        yield "# TYPE vllm:request_success_total counter"
-        for reason, count in self.finished.items():
-            yield self._sample("request_success_total", count, finished_reason=reason)
-
-    def _tokens(self) -> Iterator[str]:
-        yield from self._family("prompt_tokens_total", "counter", self.prompt_tokens)
-        yield from self._family("prompt_tokens_cached_total", "counter", 0)  # there is no prefix cache
-        yield from self._family("generation_tokens_total", "counter", self.output_tokens)
-
-    def _speculation(self) -> Iterator[str]:
-        if not self.depth:
-            return
-        yield from self._family("spec_decode_num_drafts_total", "counter", self.draft_steps)
-        yield from self._family("spec_decode_num_draft_tokens_total", "counter", self.drafted)
-        yield from self._family("spec_decode_num_accepted_tokens_total", "counter", sum(self.accepted_at))
-        yield "# TYPE vllm:spec_decode_num_accepted_tokens_per_pos_total counter"
-        for position, count in enumerate(self.accepted_at):
-            yield self._sample("spec_decode_num_accepted_tokens_per_pos_total", count, position=str(position))
-
-    def _family(self, name: str, kind: str, value: float) -> Iterator[str]:
-        yield f"# TYPE vllm:{name} {kind}"
-        yield self._sample(name, value)
-
-    def _sample(self, name: str, value: float, **labels: str) -> str:
-        merged = {"engine": "0", "model_name": self.model, **labels}
-        rendered = ",".join(f'{key}="{_escaped(text)}"' for key, text in sorted(merged.items()))
-        return f"vllm:{name}{{{rendered}}} {float(value)!r}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    def _speculation(self) -> dict[str, tuple[str, MetricSamples]]:
+        accepted: MetricSamples = [({"position": str(position)}, n) for position, n in enumerate(self.accepted_at)]
+        return {
+            "spec_decode_num_drafts": ("Number of steps with drafts.", [({}, self.draft_steps)]),
+            "spec_decode_num_draft_tokens": ("Number of draft tokens.", [({}, self.drafted)]),
+            "spec_decode_num_accepted_tokens": ("Number of accepted tokens.", [({}, sum(self.accepted_at))]),
+            "spec_decode_num_accepted_tokens_per_pos": ("Accepted tokens per draft position.", accepted),
+        }

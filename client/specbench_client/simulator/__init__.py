@@ -6,25 +6,27 @@ is known in advance and written to the truth file request by request. All respon
 and ``server`` with a dialect serves it over HTTP.
 """
 
-from specbench_client.simulator.config import MODEL_NAME, SimulatedStepCost, SimulatorConfig
+from specbench_client.simulator.config import (
+    MODEL_NAME,
+    PromptCategories,
+    SimulatedStepCost,
+    SimulatorConfig,
+    read_categories,
+)
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import ConfigError, SimulatorError
 from specbench_client.simulator.faults import FAULTS, Fault, Faults, describe_faults, parse_faults
-from specbench_client.simulator.prompt_categories import PromptCategories, read_categories
 from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import (
-    SimulatorOptions,
     SimulatorServer,
     choose_dialect,
     follow_leader,
     run_simulator,
-    serve_until_signal,
 )
 from specbench_client.simulator.speculation import (
     DRAFTER_PROFILES,
     AcceptanceProbabilities,
     SimulatedDrafter,
-    SimulatedMethod,
     make_drafter,
     parse_acceptance,
 )
@@ -40,11 +42,9 @@ __all__ = [
     "PromptCategories",
     "SimulatedDrafter",
     "SimulatedEngine",
-    "SimulatedMethod",
     "SimulatedStepCost",
     "SimulatorConfig",
     "SimulatorError",
-    "SimulatorOptions",
     "SimulatorServer",
     "TruthFile",
     "choose_dialect",
@@ -55,5 +55,4 @@ __all__ = [
     "parse_faults",
     "read_categories",
     "run_simulator",
-    "serve_until_signal",
 ]

@@ -8,59 +8,28 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from http import HTTPStatus
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from specbench_client.openai_server_routes import compact_json
+from aiohttp import web
+
+from specbench_client.openai_server_formats import compact_json
 from specbench_client.simulator.config import MODEL_NAME, SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import SimulatorRequestError
 from specbench_client.simulator.generated_text import token_id
 from specbench_client.simulator.requests import OpenAIRoute, ReceivedRequest, SimulatedRequest, SimulatedResponse
 
-PLAIN = "text/plain; charset=utf-8"
 PROMETHEUS = "text/plain; version=1.0.0; charset=utf-8"
 
-
-@dataclass(frozen=True, slots=True)
-class HttpPage:
-    """The response to a GET; without a body, only the status."""
-
-    body: bytes = b""
-    content_type: str = PLAIN
-    status: int = HTTPStatus.OK
+PageRenderer = Callable[[SimulatedEngine], web.Response]
 
 
-PageRenderer = Callable[[SimulatedEngine], HttpPage]
+class ResponseFormat(ABC):
+    """Formats one response. A product has a subclass for each of the two routes.
 
-
-class ResponseFormat(Protocol):
-    """Formats one response. Every method except ``whole`` returns complete server-sent events as bytes."""
-
-    def opening(self) -> bytes:
-        """Return the event before the first token; empty if there is none."""
-        ...
-
-    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:
-        """Return one content chunk; ``finish_reason`` is set for the last one.
-
-        ``iterations``: the engine's iterations for this request so far, including the prefill and this chunk's.
-        """
-        ...
-
-    def closing(self, result: SimulatedResponse) -> list[bytes]:
-        """Return the events after the last content chunk."""
-        ...
-
-    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        """Return the body of a response that is not streamed."""
-        ...
-
-
-class OpenAiResponseFormat(ABC):
-    """The parts of a `ResponseFormat` that all products share; a product has a subclass for each of the two routes."""
+    Every method except ``whole`` returns complete server-sent events as bytes.
+    """
 
     prefix = ""
     """The prefix of a response's id."""
@@ -75,7 +44,19 @@ class OpenAiResponseFormat(ABC):
         self._called = False  # whether the tool has been named
 
     def opening(self) -> bytes:
+        """Return the event before the first token; empty if there is none."""
         return b""
+
+    @abstractmethod
+    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:
+        """Return one content chunk; ``finish_reason`` is set for the last one.
+
+        ``iterations``: the engine's iterations for this request so far, including the prefill and this chunk's.
+        """
+
+    @abstractmethod
+    def closing(self, result: SimulatedResponse) -> list[bytes]:
+        """Return the events after the last content chunk."""
 
     @abstractmethod
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
@@ -135,38 +116,53 @@ OPENAI_PATHS: Mapping[str, OpenAIRoute] = {
 }
 
 
-class ServerDialect(Protocol):
-    """The HTTP API of one engine."""
+class ServerDialect(ABC):
+    """The HTTP API of one engine, with OpenAI's two routes; by default with the error objects of SGLang."""
 
-    paths: Mapping[str, OpenAIRoute]
-    """Paths of the completion routes."""
+    formats: Mapping[OpenAIRoute, type[ResponseFormat]]
     pages: Mapping[str, PageRenderer]
     """Pages for GET."""
-    commands: Mapping[str, PageRenderer]
+    commands: Mapping[str, PageRenderer] = {}
     """Actions for GET or POST."""
 
+    def __init__(self, config: SimulatorConfig) -> None:
+        self._config = config
+
+    @abstractmethod
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
         """Parse a request's body. Raises SimulatorRequestError if the engine would reject it."""
-        ...
 
     def wire(self, ask: SimulatedRequest) -> ResponseFormat:
         """Return the formatter of this request's response."""
-        ...
+        return self.formats[ask.kind](self._config, ask)
 
     def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
         """Return the body of an error response."""
-        ...
+        about = {"type": refused.kind, "param": refused.param, "code": refused.status}
+        return {"object": "error", "message": refused.message, **about}
 
-    def lost(self, status: int, reason: str) -> dict[str, Any]:
+    def lost(self, status: int, reason: str) -> dict[str, Any]:  # noqa: ARG002 -- only vLLM's body has the status
         """Return the body of the response to a request without a matching route."""
-        ...
+        return {"detail": reason}
 
 
-def json_page(document: Any) -> HttpPage:
+def json_page(document: Any) -> web.Response:
     """Return a JSON page."""
-    return HttpPage(compact_json(document).encode(), "application/json")
+    return web.Response(body=compact_json(document).encode(), content_type="application/json")
 
 
-def health_page(_engine: SimulatedEngine) -> HttpPage:
+def metrics_page(lines: Iterable[str]) -> web.Response:
+    """Return a page in Prometheus' text format."""
+    text = "".join(f"{line}\n" for line in lines)
+    return web.Response(body=text.encode(), headers={"Content-Type": PROMETHEUS})
+
+
+def health_page(_engine: SimulatedEngine) -> web.Response:
     """Return an empty page with status 200."""
-    return HttpPage()
+    return web.Response()
+
+
+def models_page(engine: SimulatedEngine, models: Mapping[str, dict[str, Any]]) -> web.Response:
+    """Return the list of models: for each name what a product adds to the fields that all have."""
+    about = {"object": "model", "created": int(engine.counters.created_s), "owned_by": "specbench"}
+    return json_page({"object": "list", "data": [{"id": name, **about, **own} for name, own in models.items()]})

@@ -16,14 +16,18 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from specbench_client.simulator.batch import BatchStep, ContinuousBatch, ScheduledRequest
-from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.simulator.config import PromptCategories, SimulatorConfig
 from specbench_client.simulator.errors import SimulatorBadRequest
 from specbench_client.simulator.faults import AnswerCircumstances
-from specbench_client.simulator.generated_text import GeneratedText, TextRequest, generate_text, message_words
+from specbench_client.simulator.generated_text import (
+    GeneratedText,
+    TextRequest,
+    generate_text,
+    message_words,
+    prescribe,
+)
 from specbench_client.simulator.metrics import IterationStatsBuffer, SimulatorCounters
 from specbench_client.simulator.prefix_cache import PrefixCache
-from specbench_client.simulator.prescribed_answers import prescribe
-from specbench_client.simulator.prompt_categories import PromptCategories
 from specbench_client.simulator.requests import RequestTiming, SimulatedRequest
 from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome
 
@@ -77,7 +81,7 @@ class SimulatedEngine:
         self.clock = clock
         self.drafter = config.faults.drafter(config.drafter)
         self._categories = categories or PromptCategories()
-        self._batch = ContinuousBatch(config.max_num_seqs, config.cost, config.faults.slowdown)
+        self.batch = ContinuousBatch(config.max_num_seqs, config.cost, config.faults.slowdown)
         self._streams: dict[ScheduledRequest, TokenStream] = {}
         self._work = asyncio.Event()
         self._arrived = 0
@@ -85,18 +89,6 @@ class SimulatedEngine:
         self.prefix_cache = PrefixCache(config.prefix_cache_tokens)
         self.counters = self._fresh_counters()
         self.iterations = IterationStatsBuffer()
-
-    @property
-    def running(self) -> int:
-        return self._batch.running
-
-    @property
-    def waiting(self) -> int:
-        return self._batch.waiting
-
-    @property
-    def kv_tokens(self) -> int:
-        return self._batch.kv_tokens
 
     def restart_counters(self) -> None:
         """Restart all counters at 0, like an engine that was restarted without the client's knowledge."""
@@ -108,37 +100,37 @@ class SimulatedEngine:
         room = self._room(ask)
         cached = self._cached_tokens(ask)
         answer = self._answer(ask, ask.max_tokens or room, cached)
-        category = self._categories.of(ask.prompt)
+        category = self._categories.of(ask.prompt.texts)
         conditional = self._conditional(answer, category)
         rng = Random(f"accept:{answer.identity}:{self.drafter.method}")  # noqa: S311 -- a simulation
         generation = DraftVerifyProcess(len(answer.words), self.drafter, conditional, rng)
         sequence = ScheduledRequest(ask.prompt.tokens, ask.prompt.tokens - cached, generation)
         stream = TokenStream(ask, answer, category, sequence)
         self._streams[sequence] = stream
-        self._batch.add(sequence)
+        self.batch.add(sequence)
         self._work.set()
         return stream
 
     def cancel(self, stream: TokenStream) -> None:
         """Drop a request whose client has disconnected; does nothing if it is already finished."""
         if self._streams.pop(stream.sequence, None) is not None:
-            self._batch.drop(stream.sequence)
+            self.batch.drop(stream.sequence)
             self.counters.finished["abort"] += 1
 
     async def run(self) -> None:
         """Run steps forever."""
         due_ns = self.clock()
         while True:
-            if self._batch.idle:
+            if self.batch.idle:
                 self._work.clear()
                 await self._work.wait()
                 due_ns = self.clock()
-            step = self._batch.step()
+            step = self.batch.step()
             self._schedule(step)
             due_ns = self._restart_schedule_if_late(due_ns + int(step.duration_ms * 1e6 * self.config.time_scale))
             await asyncio.sleep(max(0.0, (due_ns - self.clock()) / 1e9))
             self._deliver(step)
-            self._batch.retire()
+            self.batch.retire()
 
     def _restart_schedule_if_late(self, due_ns: int) -> int:
         now_ns = self.clock()
@@ -157,7 +149,7 @@ class SimulatedEngine:
         self._answered.add(answer.identity)
         faults, caches = self.config.faults, bool(self.config.prefix_cache_tokens)
         return faults.decayed(
-            faults.acceptance(conditional, repeated=repeated), self._batch.engine_ms / 1000, caches=caches
+            faults.acceptance(conditional, repeated=repeated), self.batch.engine_ms / 1000, caches=caches
         )
 
     def _cached_tokens(self, ask: SimulatedRequest) -> int:
@@ -194,7 +186,7 @@ class SimulatedEngine:
         circumstances = AnswerCircumstances(
             max_tokens,
             draft_tokens=self.config.drafter.num_speculative_tokens,
-            running=self.running + self.waiting + 1,
+            running=self.batch.running + self.batch.waiting + 1,
             restored_tokens=cached_tokens,
             is_document=ask.form.schema is not None and ask.form.tool is None,
             is_tool_call=ask.form.tool is not None,
@@ -211,7 +203,7 @@ class SimulatedEngine:
 
     def _deliver(self, step: BatchStep) -> None:
         now_ns = self.clock()
-        self.iterations.add(step, waiting=self.waiting)
+        self.iterations.add(step, waiting=self.batch.waiting)
         self.counters.step_tokens.observe(step.load.batch_tokens + step.load.prefill_tokens)
         for sequence, outcome in step.outcomes:
             stream = self._streams.get(sequence)

@@ -5,17 +5,22 @@
     SimulatorError
     ├── ConfigError                 an invalid option: nothing is started
     └── SimulatorRequestError       a rejected request: status, error type, parameter
-        ├── SimulatorBadRequest     400
-        │   └── InvalidRequestBody      the body does not match the route's schema
-        ├── SimulatorUnknownModel   404
-        ├── EngineNotReady          503
-        └── EngineBroken            500
+        └── SimulatorBadRequest     400
+            └── InvalidRequestBody      the body does not match the route's schema
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
+
+_KINDS = {
+    HTTPStatus.BAD_REQUEST: "BadRequestError",
+    HTTPStatus.NOT_FOUND: "NotFoundError",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "InternalServerError",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableError",
+}
 
 
 class SimulatorError(Exception):
@@ -27,22 +32,21 @@ class ConfigError(SimulatorError):
 
 
 class SimulatorRequestError(SimulatorError):
-    """A request that is answered with an error object."""
+    """A request that is answered with an error object. ``kind``: the error type for its status, as in vLLM."""
 
-    status = 500
-    kind = "InternalServerError"
-
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, status: HTTPStatus, *, param: str | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.status = status
+        self.kind = _KINDS[status]
         self.param = param
 
 
 class SimulatorBadRequest(SimulatorRequestError):
     """The body cannot be served."""
 
-    status = 400
-    kind = "BadRequestError"
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, HTTPStatus.BAD_REQUEST, param=param)
 
 
 class InvalidRequestBody(SimulatorBadRequest):
@@ -50,21 +54,3 @@ class InvalidRequestBody(SimulatorBadRequest):
 
     def __init__(self, found: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(str(list(found)))
-
-
-class SimulatorUnknownModel(SimulatorRequestError):
-    """The requested model is not the simulated one."""
-
-    status = 404
-    kind = "NotFoundError"
-
-
-class EngineNotReady(SimulatorRequestError):
-    """The engine has not finished starting."""
-
-    status = 503
-    kind = "ServiceUnavailableError"
-
-
-class EngineBroken(SimulatorRequestError):
-    """An internal failure, worded as engines report it when their core dies."""

@@ -6,12 +6,11 @@ step is cut. Times are seconds of the real clock, as in a scrape.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from specbench_client.openai_server_formats import Histogram
 from specbench_client.simulator.batch import BatchStep
 from specbench_client.simulator.speculation import StepOutcome
 
@@ -24,22 +23,6 @@ TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5
 REQUEST_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000)
-
-
-@dataclass(slots=True)
-class Histogram:
-    """A histogram; ``counts`` has one more entry than ``bounds``, for values above the last bound."""
-
-    bounds: tuple[float, ...]
-    counts: list[int] = field(init=False)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
 
 
 @dataclass(slots=True)
@@ -140,58 +123,3 @@ class IterationStatsBuffer:
         stored = list(self._stored)
         self._stored.clear()
         return stored
-
-
-MetricSamples = list[tuple[dict[str, str], float]]
-"""Samples as extra labels and value."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrometheusExposition:
-    """Writes Prometheus' text format with one engine's prefix and labels; ``created_s`` adds ``_created`` gauges."""
-
-    prefix: str
-    labels: Mapping[str, str]
-    created_s: float | None = None
-
-    def counter(self, name: str, meaning: str, samples: MetricSamples) -> Iterator[str]:
-        yield from self.family(f"{name}_total", "counter", meaning, samples)
-        yield from self._created(name, meaning, [labels for labels, _ in samples])
-
-    def histograms(self, named: Mapping[str, tuple[str, Histogram]]) -> Iterator[str]:
-        """Yield the lines of histograms, given as name → (what they measure, histogram)."""
-        for name, (meaning, histogram) in named.items():
-            yield from self.histogram(name, f"Histogram of {meaning}.", histogram)
-
-    def histogram(self, name: str, meaning: str, histogram: Histogram) -> Iterator[str]:
-        yield f"# HELP {self.prefix}{name} {meaning}"
-        yield f"# TYPE {self.prefix}{name} histogram"
-        cumulative = 0
-        for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
-            cumulative += count
-            yield self._sample(
-                f"{name}_bucket", {"le": "+Inf" if bound == float("inf") else str(float(bound))}, cumulative
-            )
-        yield self._sample(f"{name}_count", {}, cumulative)
-        yield self._sample(f"{name}_sum", {}, histogram.total)
-        yield from self._created(name, meaning, [{}])
-
-    def family(self, name: str, kind: str, meaning: str, samples: MetricSamples) -> Iterator[str]:
-        yield f"# HELP {self.prefix}{name} {meaning}"
-        yield f"# TYPE {self.prefix}{name} {kind}"
-        for labels, value in samples:
-            yield self._sample(name, labels, value)
-
-    def _created(self, name: str, meaning: str, labels: list[dict[str, str]]) -> Iterator[str]:
-        if self.created_s is not None:
-            yield from self.family(f"{name}_created", "gauge", meaning, [(one, self.created_s) for one in labels])
-
-    def _sample(self, name: str, labels: dict[str, str], value: float) -> str:
-        merged = {**self.labels, **labels}
-        rendered = ",".join(f'{key}="{merged[key]}"' for key in sorted(merged))
-        return f"{self.prefix}{name}{{{rendered}}} {float(value)!r}"
-
-
-def exposition_page(lines: Iterable[str]) -> bytes:
-    """Join the lines into a page."""
-    return "".join(f"{line}\n" for line in lines).encode()

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from specbench_client.openai_server_routes import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
+from specbench_client.openai_server_formats import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
 from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest
-from specbench_client.simulator.generated_text import message_words, split_tokens
-from specbench_client.simulator.prescribed_answers import FREE_FORM, AnswerForm, choose_tool
+from specbench_client.simulator.generated_text import FREE_FORM, AnswerForm, choose_tool, message_words, split_tokens
 from specbench_client.simulator.speculation import StepOutcome
 
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from aiohttp import web
 
-from specbench_client.openai_server_routes import compact_json
+from specbench_client.openai_server_formats import compact_json
 from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.dialect import ResponseFormat
 from specbench_client.simulator.engine import SimulatedEngine, StepOutput, TokenStream
@@ -53,8 +53,8 @@ class ResponseSender:
         await response.prepare(self.request)
         pending: list[StepOutput] = []
         async for piece in self.stream:
-            if not self.sent and not pending:
-                await self._write(response, self.wire.opening())
+            if not self.sent and not pending and (opening := self.wire.opening()):
+                await response.write(opening)
             pending.append(piece)
             if piece.last or len(pending) == self.engine.config.faults.steps_per_chunk:
                 await self._send_chunk(response, pending)
@@ -104,10 +104,6 @@ class ResponseSender:
         if transport is not None:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             transport.abort()
-
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        if data:
-            await response.write(data)
 
     def _finish(self) -> None:
         """Mark the request as complete, since all tokens are sent and it can no longer be aborted."""

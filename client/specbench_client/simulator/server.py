@@ -16,16 +16,16 @@ import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.simulator.dialect import PageRenderer, ServerDialect
+from specbench_client.simulator.config import PromptCategories, SimulatorConfig, read_categories
+from specbench_client.simulator.dialect import OPENAI_PATHS, PageRenderer, ServerDialect
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.errors import ConfigError, EngineBroken, EngineNotReady, SimulatorRequestError
-from specbench_client.simulator.prompt_categories import PromptCategories, read_categories
+from specbench_client.simulator.errors import ConfigError, SimulatorRequestError
 from specbench_client.simulator.requests import ReceivedRequest
 from specbench_client.simulator.response_sender import ConnectionDropped, ResponseSender, TruthFile
 from specbench_client.simulator.sglang import SglangServerDialect
@@ -78,7 +78,7 @@ class SimulatorServer:
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
         app.on_response_prepare.append(self._mark)
         app.cleanup_ctx.append(self._drive)
-        for path in self.dialect.paths:
+        for path in OPENAI_PATHS:
             app.router.add_post(path, self._answer)
         for path, view in self.dialect.pages.items():
             app.router.add_get(path, self._show(view))
@@ -95,8 +95,7 @@ class SimulatorServer:
     ) -> web.StreamResponse:
         """Reject requests during startup, and convert errors to the dialect's error objects."""
         try:
-            if not self.engine.config.faults.ready((self.engine.clock() - self.started_ns) / 1e9):
-                raise EngineNotReady("The simulated engine is still starting.")
+            self._reject_while_starting()
             return await handler(request)
         except SimulatorRequestError as error:
             return web.json_response(self.dialect.error(error), status=error.status)
@@ -104,6 +103,10 @@ class SimulatorServer:
             if error.status < web.HTTPBadRequest.status_code:
                 raise
             return web.json_response(self.dialect.lost(error.status, error.reason), status=error.status)
+
+    def _reject_while_starting(self) -> None:
+        if not self.engine.config.faults.ready((self.engine.clock() - self.started_ns) / 1e9):
+            raise SimulatorRequestError("The simulated engine is still starting.", HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _mark(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers[SIMULATED_HEADER] = "true"
@@ -136,9 +139,10 @@ class SimulatorServer:
             self.die(128 + signal.SIGKILL)
         body = await request.read()
         request_id = request.headers.get(REQUEST_ID_HEADER) or uuid.uuid4().hex[:16]
-        ask = self.dialect.read(ReceivedRequest(self.dialect.paths[request.path], body, request_id, received_ns))
+        ask = self.dialect.read(ReceivedRequest(OPENAI_PATHS[request.path], body, request_id, received_ns))
         if faults.refuses(self.engine.config.seed, index):
-            raise EngineBroken("EngineCore encountered an issue. See stack trace (above) for the root cause.")
+            message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+            raise SimulatorRequestError(message, HTTPStatus.INTERNAL_SERVER_ERROR)
         exchange = ResponseSender(self.engine, self.engine.submit(ask), self.dialect.wire(ask), request, self.truth)
         try:
             response = await exchange.run()
@@ -156,9 +160,7 @@ class SimulatorServer:
         """Return the handler for one of the dialect's pages."""
 
         async def handler(_request: web.Request) -> web.StreamResponse:
-            page = view(self.engine)
-            headers = {"Content-Type": page.content_type} if page.body else {}
-            return web.Response(body=page.body, status=page.status, headers=headers)
+            return view(self.engine)
 
         return handler
 
@@ -168,56 +170,48 @@ class SimulatorServer:
 GRACE_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatorOptions:
-    """The address to listen on, and the files to read and write. Port 0 chooses a free port."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    port_file: Path | None = None
-    prompts: Path | None = None
-    truth: Path | None = None
-    dialect: str = "vllm"
-
-
-def run_simulator(config: SimulatorConfig, options: SimulatorOptions, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; call ``announce`` with the URL. Raises ConfigError if it cannot start."""
-    asyncio.run(serve_until_signal(config, options, announce))
-
-
-async def serve_until_signal(
-    config: SimulatorConfig, options: SimulatorOptions, announce: Callable[[str], None]
+async def run_simulator(
+    config: SimulatorConfig,
+    dialect: ServerDialect,
+    announce: Callable[[str], None],
+    *,
+    host: str,
+    port: int,
+    port_file: Path | None,
+    prompts: Path | None,
+    truth: Path | None,
 ) -> None:
-    """Serve on the running event loop until a signal arrives."""
+    """Serve until SIGTERM or SIGINT; call ``announce`` with the URL. Raises ConfigError if it cannot start.
+
+    ``port``: 0 for a free one, which is written to ``port_file``.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stop.set)
-    dialect = choose_dialect(options.dialect, config)
-    categories = read_categories(options.prompts) if options.prompts else PromptCategories()
-    truth = TruthFile(options.truth) if options.truth else None
-    server = SimulatorServer(SimulatedEngine(config, categories), dialect, truth)
+    categories = read_categories(prompts) if prompts else PromptCategories()
+    server = SimulatorServer(SimulatedEngine(config, categories), dialect, TruthFile(truth) if truth else None)
     runner = web.AppRunner(
         server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_SECONDS
     )
     await runner.setup()
     try:
-        port = await _listen(runner, options)
-        if options.port_file:
-            _write_atomically(options.port_file, f"{port}\n")
-        announce(f"http://{options.host}:{port}")
+        port = await _listen(runner, host, port)
+        if port_file:
+            _write_atomically(port_file, f"{port}\n")
+        announce(f"http://{host}:{port}")
         await stop.wait()
     finally:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, options: SimulatorOptions) -> int:
+async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
     try:
-        await web.TCPSite(runner, options.host, options.port, backlog=1024).start()
+        await web.TCPSite(runner, host, port, backlog=1024).start()
     except OSError as error:
-        raise ConfigError(f"cannot listen on {options.host}:{options.port}: {error}") from error
-    port: int = runner.addresses[0][1]
-    return port
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
+    bound: int = runner.addresses[0][1]
+    return bound
 
 
 def _write_atomically(path: Path, text: str) -> None:

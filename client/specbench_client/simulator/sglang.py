@@ -16,25 +16,34 @@ Tool calls and documents: as with a tool-call parser and a grammar backend; the 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from specbench_client.openai_server_routes import DONE, StreamOptionsBody, sse_event
+from aiohttp import web
+
+from specbench_api.spec.drafter import Method
+from specbench_client.openai_server_formats import (
+    DONE,
+    Histogram,
+    MetricSamples,
+    PrometheusExposition,
+    StreamOptionsBody,
+    sse_event,
+)
 from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
-    OPENAI_PATHS,
-    PROMETHEUS,
-    HttpPage,
-    OpenAiResponseFormat,
-    PageRenderer,
+    ResponseFormat,
+    ServerDialect,
     health_page,
     json_page,
+    metrics_page,
+    models_page,
 )
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
 from specbench_client.simulator.generated_text import VOCABULARY, render
-from specbench_client.simulator.metrics import MetricSamples, PrometheusExposition, SimulatorCounters, exposition_page
+from specbench_client.simulator.metrics import SimulatorCounters
 from specbench_client.simulator.requests import (
     OpenAIRoute,
     ReceivedRequest,
@@ -47,27 +56,7 @@ from specbench_client.simulator.requests import (
     parse_json_body,
     validate_body,
 )
-from specbench_client.simulator.speculation import SimulatedMethod, StepOutcome
-
-
-def read_body(arrival: ReceivedRequest) -> SimulatedRequest:
-    """Parse a request; unknown fields and the model's name are ignored. Raises SimulatorBadRequest as SGLang does."""
-    parsed = validate_body(arrival.kind, parse_json_body(arrival))
-    options = parsed.stream_options or StreamOptionsBody()
-    if arrival.kind is OpenAIRoute.CHAT and parsed.stream and parsed.return_token_ids:
-        raise SimulatorBadRequest(
-            "return_token_ids is not supported with streaming on /v1/chat/completions. Please set stream=false when "
-            "using return_token_ids=true."
-        )
-    delivery = ResponseOptions(
-        stream=bool(parsed.stream),
-        include_usage=bool(options.include_usage),
-        continuous_usage=bool(options.continuous_usage_stats),
-        token_ids=bool(parsed.return_token_ids),
-        speculation=bool((parsed.model_extra or {}).get("return_spec_tokens_details")),
-    )
-    return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
-
+from specbench_client.simulator.speculation import StepOutcome
 
 # The Prometheus page has SGLang's names and labels for the figures that the simulator has. Verifications are counted
 # (if there are any), draft tokens are not. The gauges of speculation are averages over the last complete window of 40
@@ -78,55 +67,50 @@ _ANSWERS = {"engine_type": "unified", "model_name": MODEL_NAME}
 _SCHEDULER = {**_ANSWERS, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
 
 
-def render_metrics(engine: SimulatedEngine) -> bytes:
+def render_metrics(engine: SimulatedEngine) -> web.Response:
     """Return the page in Prometheus' text format."""
-    return exposition_page(
+    answers, counters = PrometheusExposition("sglang:", _ANSWERS), engine.counters
+    return metrics_page(
         [
-            *_gauges(PrometheusExposition("sglang:", _SCHEDULER), engine),
-            *_totals(PrometheusExposition("sglang:", _ANSWERS), engine.counters),
-            *_histograms(PrometheusExposition("sglang:", _ANSWERS), engine.counters),
+            *PrometheusExposition("sglang:", _SCHEDULER).gauges(_gauges(engine)),
+            *answers.counters(_totals(counters)),
+            *answers.histograms(_histograms(counters)),
         ]
     )
 
 
-def _gauges(page: PrometheusExposition, engine: SimulatedEngine) -> Iterator[str]:
-    yield from page.family("num_running_reqs", "gauge", "The number of running requests.", [({}, engine.running)])
-    yield from page.family(
-        "num_queue_reqs", "gauge", "The number of requests in the waiting queue.", [({}, engine.waiting)]
-    )
-    room = engine.config.kv_room_tokens
-    yield from page.family("token_usage", "gauge", "The token usage.", [({}, engine.kv_tokens / room)])
+def _gauges(engine: SimulatedEngine) -> dict[str, tuple[str, float]]:
     window = engine.iterations.window(DECODE_LOG_INTERVAL)
     drafting, drafted = sum(one.drafting for one in window), sum(one.drafted for one in window)
     correct, depth = sum(one.correct for one in window), engine.config.drafter.num_speculative_tokens
-    length = 1 + correct / drafting if drafting else 0.0
-    rate = correct / drafted if drafted else 0.0
-    yield from page.family("spec_accept_length", "gauge", "The average acceptance length.", [({}, length)])
-    yield from page.family("spec_accept_rate", "gauge", "The average acceptance rate.", [({}, rate)])
-    verified = depth + 1 if depth else 0
-    yield from page.family("spec_num_steps", "gauge", "The number of draft steps.", [({}, depth)])
-    yield from page.family("spec_num_draft_tokens", "gauge", "The number of draft tokens.", [({}, verified)])
+    return {
+        "num_running_reqs": ("The number of running requests.", engine.batch.running),
+        "num_queue_reqs": ("The number of requests in the waiting queue.", engine.batch.waiting),
+        "token_usage": ("The token usage.", engine.batch.kv_tokens / engine.config.kv_room_tokens),
+        "spec_accept_length": ("The average acceptance length.", 1 + correct / drafting if drafting else 0.0),
+        "spec_accept_rate": ("The average acceptance rate.", correct / drafted if drafted else 0.0),
+        "spec_num_steps": ("The number of draft steps.", depth),
+        "spec_num_draft_tokens": ("The number of draft tokens.", depth + 1 if depth else 0),
+    }
 
 
-def _totals(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
+def _totals(counters: SimulatorCounters) -> dict[str, tuple[str, MetricSamples]]:
     streamed = {"is_streaming": "true"}
-    prompt: MetricSamples = [(streamed, counters.prompt_tokens)]
-    generated: MetricSamples = [(streamed, counters.output_tokens)]
-    yield from page.counter("prompt_tokens", "Number of prefill tokens processed.", prompt)
-    yield from page.counter("generation_tokens", "Number of generation tokens processed.", generated)
-    cached: MetricSamples = [({"cache_source": "device"}, counters.cached_tokens)]
-    yield from page.counter("cached_tokens", "Number of cached prompt tokens.", cached)
-    if counters.drafts:
-        meaning = "Number of speculative decoding verification calls."
-        yield from page.counter("spec_verify_calls", meaning, [({}, counters.drafts)])
-    answered: MetricSamples = [(streamed, sum(counters.finished.values()))]
-    yield from page.counter("num_requests", "Number of requests processed.", answered)
-    aborted: MetricSamples = [({}, counters.finished["abort"])]
-    yield from page.counter("num_aborted_requests", "Number of requests aborted.", aborted)
+    verified: dict[str, tuple[str, MetricSamples]] = {
+        "spec_verify_calls": ("Number of speculative decoding verification calls.", [({}, counters.drafts)])
+    }
+    return {
+        "prompt_tokens": ("Number of prefill tokens processed.", [(streamed, counters.prompt_tokens)]),
+        "generation_tokens": ("Number of generation tokens processed.", [(streamed, counters.output_tokens)]),
+        "cached_tokens": ("Number of cached prompt tokens.", [({"cache_source": "device"}, counters.cached_tokens)]),
+        **(verified if counters.drafts else {}),
+        "num_requests": ("Number of requests processed.", [(streamed, sum(counters.finished.values()))]),
+        "num_aborted_requests": ("Number of requests aborted.", [({}, counters.finished["abort"])]),
+    }
 
 
-def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
-    named = {
+def _histograms(counters: SimulatorCounters) -> dict[str, tuple[str, Histogram]]:
+    return {
         "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
         "inter_token_latency_seconds": ("inter-token latency in seconds", counters.between_steps_s),
         "request_time_per_output_token_seconds": ("time per output token of a request", counters.per_token_s),
@@ -135,7 +119,6 @@ def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iter
         "prompt_tokens_histogram": ("prompt token length", counters.request_prompt_tokens),
         "generation_tokens_histogram": ("generation token length", counters.request_output_tokens),
     }
-    yield from page.histograms(named)
 
 
 # One chunk is one step and may contain several tokens. A chat begins with the role and ends with a chunk that has only
@@ -168,7 +151,7 @@ def spec_tokens_details(outcomes: Sequence[StepOutcome], depth: int, completion_
     }
 
 
-class SglangResponseFormat(OpenAiResponseFormat):
+class SglangResponseFormat(ResponseFormat):
     """The parts that chat and completions share."""
 
     def _head(self) -> dict[str, Any]:
@@ -182,8 +165,7 @@ class SglangResponseFormat(OpenAiResponseFormat):
         return sse_event(self._text_chunk(text, words, finish_reason, usage))
 
     def closing(self, result: SimulatedResponse) -> list[bytes]:
-        events = [sse_event(one) for one in self._endings(result)]
-        extension = self._extension(result)
+        events, extension = [], self._extension(result)
         if extension:
             events.append(sse_event({**self._head(), "choices": [], "usage": None, "sglext": extension}))
         if self._ask.delivery.include_usage:
@@ -196,13 +178,9 @@ class SglangResponseFormat(OpenAiResponseFormat):
     ) -> dict[str, Any]:
         """Return one chunk of text."""
 
-    @abstractmethod
-    def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:
-        """Return the chunks between the last text and the speculation details."""
-
-    @abstractmethod
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
         """Return the usage of the last chunk."""
+        return self._usage(result.reported_tokens, result.cached_tokens)
 
     def _whole(self, choice: dict[str, Any], result: SimulatedResponse) -> dict[str, Any]:
         extension = self._extension(result)
@@ -280,11 +258,10 @@ class SglangChatFormat(SglangResponseFormat):
         delta = {"tool_calls": [self._call_delta(text)]} if self._calls(text) else {"content": text}
         return {**self._head(), "choices": [self._choice(delta, None)], **extra}
 
-    def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:
-        return [{**self._head(), "choices": [self._choice({}, self._reason(result.finish_reason))]}]
-
-    def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
-        return self._usage(result.reported_tokens, result.cached_tokens)
+    def closing(self, result: SimulatedResponse) -> list[bytes]:
+        """Return the finish reason in a chunk of its own, and what follows it."""
+        ended = {**self._head(), "choices": [self._choice({}, self._reason(result.finish_reason))]}
+        return [sse_event(ended), *super().closing(result)]
 
     def _choice(self, delta: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
         return {"index": 0, "delta": delta, "logprobs": None, **_ended(finish_reason)}
@@ -303,9 +280,6 @@ class SglangCompletionFormat(SglangResponseFormat):
     ) -> dict[str, Any]:
         return {**self._head(), "choices": [self._choice(text, words, finish_reason)], "usage": usage}
 
-    def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:  # noqa: ARG002 -- the last text chunk has the reason
-        return []
-
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
         """Return the usage without null fields."""
         usage = self._usage(result.reported_tokens)
@@ -319,10 +293,10 @@ class SglangCompletionFormat(SglangResponseFormat):
 
 
 ALGORITHMS = {
-    SimulatedMethod.EAGLE: "EAGLE",
-    SimulatedMethod.EAGLE3: "EAGLE3",
-    SimulatedMethod.MTP: "NEXTN",
-    SimulatedMethod.DRAFT_MODEL: "STANDALONE",
+    Method.EAGLE: "EAGLE",
+    Method.EAGLE3: "EAGLE3",
+    Method.MTP: "NEXTN",
+    Method.DRAFT_MODEL: "STANDALONE",
 }
 """Algorithm names; for other methods, the method's name in upper case."""
 FLUSHED = (
@@ -331,51 +305,59 @@ FLUSHED = (
 )
 
 
-class SglangServerDialect:
-    """SGLang's API; see ``simulator.dialect.ServerDialect``."""
+class SglangServerDialect(ServerDialect):
+    """SGLang's API."""
 
-    paths = OPENAI_PATHS
+    formats = {OpenAIRoute.CHAT: SglangChatFormat, OpenAIRoute.COMPLETION: SglangCompletionFormat}
 
     def __init__(self, config: SimulatorConfig) -> None:
-        self._config = config
+        super().__init__(config)
         self._flushed = SimulatorCounters(created_s=0.0)
         self._counted: SimulatorCounters | None = None
-        self.pages: Mapping[str, PageRenderer] = {
+        self.pages = {
             "/health": _generating,
             "/health_generate": _generating,
             "/ready": health_page,
             "/v1/models": _models,
             "/model_info": _model_info,
             "/server_info": self._server_info,
-            "/metrics": lambda engine: HttpPage(render_metrics(engine), PROMETHEUS),
+            "/metrics": render_metrics,
         }
-        self.commands: Mapping[str, PageRenderer] = {"/flush_cache": self._flush}
+        self.commands = {"/flush_cache": self._flush}
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
-        return read_body(arrival)
-
-    def wire(self, ask: SimulatedRequest) -> SglangResponseFormat:
-        return (SglangChatFormat if ask.kind is OpenAIRoute.CHAT else SglangCompletionFormat)(self._config, ask)
+        """Parse a request; unknown fields and the model's name are ignored. Raises SimulatorBadRequest."""
+        parsed = validate_body(arrival.kind, parse_json_body(arrival))
+        options = parsed.stream_options or StreamOptionsBody()
+        if arrival.kind is OpenAIRoute.CHAT and parsed.stream and parsed.return_token_ids:
+            raise SimulatorBadRequest(
+                "return_token_ids is not supported with streaming on /v1/chat/completions. Please set stream=false "
+                "when using return_token_ids=true."
+            )
+        delivery = ResponseOptions(
+            stream=bool(parsed.stream),
+            include_usage=bool(options.include_usage),
+            continuous_usage=bool(options.continuous_usage_stats),
+            token_ids=bool(parsed.return_token_ids),
+            speculation=bool((parsed.model_extra or {}).get("return_spec_tokens_details")),
+        )
+        return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
 
     def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
         kind = HTTPStatus.BAD_REQUEST.phrase if isinstance(refused, InvalidRequestBody) else refused.kind
-        about = {"type": kind, "param": refused.param, "code": refused.status}
-        return {"object": "error", "message": refused.message, **about}
+        return {**super().error(refused), "type": kind}
 
-    def lost(self, status: int, reason: str) -> dict[str, Any]:  # noqa: ARG002 -- the body contains only the reason
-        return {"detail": reason}
-
-    def _flush(self, engine: SimulatedEngine) -> HttpPage:
+    def _flush(self, engine: SimulatedEngine) -> web.Response:
         """Empty the prefix cache and restart the average; fails while requests are running or waiting."""
-        if engine.running or engine.waiting:
-            return HttpPage(b"Flush cache failed.\n", status=HTTPStatus.BAD_REQUEST)
+        if not engine.batch.idle:
+            return web.Response(text="Flush cache failed.\n", status=HTTPStatus.BAD_REQUEST)
         engine.prefix_cache.empty()
         counted = engine.counters
         self._counted = counted
         self._flushed = SimulatorCounters(created_s=0.0, drafts=counted.drafts, accepted=counted.accepted)
-        return HttpPage(FLUSHED.encode())
+        return web.Response(text=FLUSHED)
 
-    def _server_info(self, engine: SimulatedEngine) -> HttpPage:
+    def _server_info(self, engine: SimulatedEngine) -> web.Response:
         """Return the relevant server arguments and the average acceptance length since the last flush."""
         drafter, counted = engine.config.drafter, engine.counters
         before = self._flushed if self._counted is counted else SimulatorCounters(created_s=0.0)
@@ -402,27 +384,22 @@ class SglangServerDialect:
         )
 
 
-def _algorithm(method: SimulatedMethod) -> str | None:
-    return None if method is SimulatedMethod.NONE else ALGORITHMS.get(method, method.upper())
+def _algorithm(method: Method) -> str | None:
+    return None if method is Method.NONE else ALGORITHMS.get(method, method.upper())
 
 
-def _generating(engine: SimulatedEngine) -> HttpPage:
+def _generating(engine: SimulatedEngine) -> web.Response:
     """Generate one token as a health check if the engine is idle."""
-    if not engine.running and not engine.waiting:
+    if engine.batch.idle:
         engine.counters.admitted(1, 0)
         engine.counters.stepped(StepOutcome(tokens=1, prefill=True))
-    return HttpPage()
+    return web.Response()
 
 
-def _models(engine: SimulatedEngine) -> HttpPage:
-    about = {"object": "model", "created": int(engine.counters.created_s), "owned_by": "specbench"}
-    length = engine.config.max_model_len
-    names = [
-        {"id": name, **about, "root": name, "parent": None, "max_model_len": length}
-        for name in engine.config.model_names
-    ]
-    return json_page({"object": "list", "data": names})
+def _models(engine: SimulatedEngine) -> web.Response:
+    about = {"parent": None, "max_model_len": engine.config.max_model_len}
+    return models_page(engine, {name: {"root": name, **about} for name in engine.config.model_names})
 
 
-def _model_info(engine: SimulatedEngine) -> HttpPage:  # noqa: ARG001 -- the model is the same for every engine
+def _model_info(engine: SimulatedEngine) -> web.Response:  # noqa: ARG001 -- the model is the same for every engine
     return json_page({"model_path": MODEL_NAME, "tokenizer_path": MODEL_NAME, "is_generation": True})

@@ -12,24 +12,31 @@ from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from specbench_client.openai_server_routes import DONE, StreamOptionsBody, sse_event
-from specbench_client.simulator.config import VERSION, SimulatorConfig
+from aiohttp import web
+
+from specbench_client.openai_server_formats import (
+    DONE,
+    MetricSamples,
+    PrometheusExposition,
+    StreamOptionsBody,
+    sse_event,
+)
+from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
-    OPENAI_PATHS,
-    PROMETHEUS,
-    HttpPage,
-    OpenAiResponseFormat,
-    PageRenderer,
+    ResponseFormat,
+    ServerDialect,
     health_page,
     json_page,
+    metrics_page,
+    models_page,
 )
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
 from specbench_client.simulator.generated_text import render
-from specbench_client.simulator.metrics import IterationStats, MetricSamples, PrometheusExposition, exposition_page
+from specbench_client.simulator.metrics import IterationStats
 from specbench_client.simulator.requests import (
     OpenAIRoute,
     ReceivedRequest,
@@ -63,32 +70,6 @@ KNOWN: dict[OpenAIRoute, frozenset[str]] = {
     OpenAIRoute.COMPLETION: frozenset([*_BOTH, "prompt", "suffix", "return_context_logits", "detokenize"]),
 }
 """The fields that each route accepts, from the release candidates' own list."""
-
-
-def read_body(arrival: ReceivedRequest) -> SimulatedRequest:
-    """Parse a request. Raises SimulatorBadRequest with TensorRT-LLM's wording."""
-    document = parse_json_body(arrival)
-    _reject_unknown_fields(arrival.kind, document)
-    parsed = validate_body(arrival.kind, document)
-    extra = parsed.model_extra or {}
-    if extra.get("prompt_token_ids") is not None:
-        raise SimulatorBadRequest("The simulator does not imitate prompt_token_ids: use /v1/completions.")
-    options = parsed.stream_options
-    if options is not None and not parsed.stream:
-        message = "Value error, Stream options can only be defined when stream is true."
-        raise InvalidRequestBody([{"type": "value_error", "loc": ("body",), "msg": message}])
-    usage = _is_on(options, "include_usage")
-    delivery = ResponseOptions(
-        stream=bool(parsed.stream),
-        include_usage=usage,
-        continuous_usage=usage and _is_on(options, "continuous_usage_stats"),
-        token_ids=extra.get("detokenize") is False,
-    )
-    if extra.get("tools") and extra.get("tool_choice") not in (None, "none", "auto"):
-        message = f"The simulator imitates TensorRT-LLM's tool_choice auto and none, not {extra['tool_choice']!r}."
-        raise SimulatorBadRequest(message, param="tool_choice")
-    limit = output_token_limit(parsed, completion=None)
-    return build_request(arrival, parsed, delivery, limit, _schema(extra.get("response_format")))
 
 
 def _schema(requested: Any) -> Any:
@@ -135,12 +116,7 @@ FINISH_REASONS = ("stop", "length")
 _LABELS = {"engine_type": "undefined", "model_name": "undefined"}
 
 
-def iteration_stats(engine: SimulatedEngine) -> list[dict[str, Any]]:
-    """Return the iterations since the last call, at most the last thousand."""
-    return [_stats(engine, one) for one in engine.iterations.drain()]
-
-
-def render_metrics(engine: SimulatedEngine) -> bytes:
+def render_metrics(engine: SimulatedEngine) -> web.Response:
     """Return the page in Prometheus' text format."""
     page, counters = PrometheusExposition("", _LABELS), engine.counters
     finished: MetricSamples = [({"finished_reason": reason}, counters.finished[reason]) for reason in FINISH_REASONS]
@@ -150,8 +126,13 @@ def render_metrics(engine: SimulatedEngine) -> bytes:
         "time_per_output_token_seconds": ("time per output token in seconds", counters.per_token_s),
         "request_queue_time_seconds": ("time spent in WAITING phase for request", counters.queue_s),
     }
-    requests = page.counter("request_success", "Count of successfully processed requests.", finished)
-    return exposition_page([*requests, *page.histograms(histograms)])
+    requests = page.counters({"request_success": ("Count of successfully processed requests.", finished)})
+    return metrics_page([*requests, *page.histograms(histograms)])
+
+
+def _iterations(engine: SimulatedEngine) -> web.Response:
+    """Return the iterations since the last call, at most the last thousand."""
+    return json_page([_stats(engine, one) for one in engine.iterations.drain()])
 
 
 def _stats(engine: SimulatedEngine, one: IterationStats) -> dict[str, Any]:
@@ -195,7 +176,7 @@ def average_of(tokens: int, iterations: int) -> float:
     return single
 
 
-class TensorrtLlmResponseFormat(OpenAiResponseFormat):
+class TensorrtLlmResponseFormat(ResponseFormat):
     """The parts that chat and completions share."""
 
     def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:
@@ -308,39 +289,45 @@ class TensorrtLlmCompletionFormat(TensorrtLlmResponseFormat):
         return {"usage": self._usage(completion_tokens) if self._ask.delivery.continuous_usage else None}
 
 
-class TensorrtLlmServerDialect:
-    """TensorRT-LLM's API; see ``simulator.dialect.ServerDialect``."""
+class TensorrtLlmServerDialect(ServerDialect):
+    """TensorRT-LLM's API."""
 
-    paths = OPENAI_PATHS
-    commands: Mapping[str, PageRenderer] = {}
+    formats = {OpenAIRoute.CHAT: TensorrtLlmChatFormat, OpenAIRoute.COMPLETION: TensorrtLlmCompletionFormat}
 
     def __init__(self, config: SimulatorConfig) -> None:
-        self._config = config
-        self.pages: Mapping[str, PageRenderer] = {
+        super().__init__(config)
+        self.pages = {
             "/health": health_page,
             "/version": lambda _engine: json_page({"version": VERSION}),
-            "/v1/models": _models,
-            "/metrics": lambda engine: json_page(iteration_stats(engine)),
-            "/prometheus/metrics": lambda engine: HttpPage(render_metrics(engine), PROMETHEUS),
+            "/v1/models": lambda engine: models_page(engine, {MODEL_NAME: {}}),
+            "/metrics": _iterations,
+            "/prometheus/metrics": render_metrics,
         }
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
-        return read_body(arrival)
-
-    def wire(self, ask: SimulatedRequest) -> TensorrtLlmResponseFormat:
-        return (TensorrtLlmChatFormat if ask.kind is OpenAIRoute.CHAT else TensorrtLlmCompletionFormat)(
-            self._config, ask
+        """Parse a request. Raises SimulatorBadRequest with TensorRT-LLM's wording."""
+        document = parse_json_body(arrival)
+        _reject_unknown_fields(arrival.kind, document)
+        parsed = validate_body(arrival.kind, document)
+        extra = parsed.model_extra or {}
+        if extra.get("prompt_token_ids") is not None:
+            raise SimulatorBadRequest("The simulator does not imitate prompt_token_ids: use /v1/completions.")
+        options = parsed.stream_options
+        if options is not None and not parsed.stream:
+            message = "Value error, Stream options can only be defined when stream is true."
+            raise InvalidRequestBody([{"type": "value_error", "loc": ("body",), "msg": message}])
+        usage = _is_on(options, "include_usage")
+        delivery = ResponseOptions(
+            stream=bool(parsed.stream),
+            include_usage=usage,
+            continuous_usage=usage and _is_on(options, "continuous_usage_stats"),
+            token_ids=extra.get("detokenize") is False,
         )
+        if extra.get("tools") and extra.get("tool_choice") not in (None, "none", "auto"):
+            message = f"The simulator imitates TensorRT-LLM's tool_choice auto and none, not {extra['tool_choice']!r}."
+            raise SimulatorBadRequest(message, param="tool_choice")
+        limit = output_token_limit(parsed, completion=None)
+        return build_request(arrival, parsed, delivery, limit, _schema(extra.get("response_format")))
 
     def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
-        about = {"type": refused.kind, "param": None, "code": refused.status}
-        return {"object": "error", "message": refused.message, **about}
-
-    def lost(self, status: int, reason: str) -> dict[str, Any]:  # noqa: ARG002 -- the body contains only the reason
-        return {"detail": reason}
-
-
-def _models(engine: SimulatedEngine) -> HttpPage:
-    """List the single model name."""
-    about = {"object": "model", "created": int(engine.counters.created_s), "owned_by": "specbench"}
-    return json_page({"object": "list", "data": [{"id": engine.config.model_names[0], **about}]})
+        return {**super().error(refused), "param": None}

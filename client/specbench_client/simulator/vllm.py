@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
-from specbench_client.openai_server_routes import (
+from aiohttp import web
+
+from specbench_client.openai_server_formats import (
     DONE,
+    Histogram,
+    MetricSamples,
+    PrometheusExposition,
     StreamOptionsBody,
     error_object,
     speculation_metrics,
@@ -16,18 +22,17 @@ from specbench_client.openai_server_routes import (
 )
 from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
-    OPENAI_PATHS,
-    PROMETHEUS,
-    HttpPage,
-    OpenAiResponseFormat,
-    PageRenderer,
+    ResponseFormat,
+    ServerDialect,
     health_page,
     json_page,
+    metrics_page,
+    models_page,
 )
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.errors import SimulatorBadRequest, SimulatorRequestError, SimulatorUnknownModel
+from specbench_client.simulator.errors import SimulatorBadRequest, SimulatorRequestError
 from specbench_client.simulator.generated_text import render
-from specbench_client.simulator.metrics import MetricSamples, PrometheusExposition, SimulatorCounters, exposition_page
+from specbench_client.simulator.metrics import SimulatorCounters
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.requests import (
     OpenAIRoute,
@@ -42,55 +47,29 @@ from specbench_client.simulator.requests import (
     validate_body,
 )
 
-
-def read_body(config: SimulatorConfig, arrival: ReceivedRequest) -> SimulatedRequest:
-    """Parse a request; ignore unknown fields. Raises SimulatorBadRequest and SimulatorUnknownModel as vLLM does."""
-    parsed = validate_body(arrival.kind, parse_json_body(arrival))
-    options = parsed.stream_options or StreamOptionsBody()
-    if parsed.stream_options and not parsed.stream:
-        raise SimulatorBadRequest("Stream options can only be defined when `stream=True`.", param="stream_options")
-    if parsed.model is not None and parsed.model not in config.model_names:
-        raise SimulatorUnknownModel(f"The model `{parsed.model}` does not exist.", param="model")
-    delivery = ResponseOptions(
-        stream=bool(parsed.stream),
-        include_usage=bool(options.include_usage),
-        continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
-        token_ids=bool(parsed.return_token_ids),
-    )
-    return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
-
-
 # The Prometheus page has vLLM's names, labels and ``_created`` gauges for the figures that the simulator has. Counters
 # of speculation exist only with a drafter; they stay at 0 if it never drafts.
 
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 
 
-def render_metrics(engine: SimulatedEngine) -> bytes:
+def render_metrics(engine: SimulatedEngine) -> web.Response:
     """Return the page in Prometheus' text format."""
-    counters = engine.counters
+    counters, room = engine.counters, engine.config.kv_room_tokens
     page = PrometheusExposition("vllm:", {"engine": "0", "model_name": MODEL_NAME}, counters.created_s)
-    return exposition_page(
+    gauges: dict[str, tuple[str, float]] = {
+        "num_requests_running": ("Number of requests in model execution batches.", engine.batch.running),
+        "num_requests_waiting": ("Number of requests waiting to be processed.", engine.batch.waiting),
+        "kv_cache_usage_perc": ("KV-cache usage. 1 means 100 percent usage.", engine.batch.kv_tokens / room),
+    }
+    return metrics_page(
         [
-            *_gauges(page, engine),
+            *page.gauges(gauges),
             *_cache_config(engine),
-            *_totals(page, counters),
-            *_speculation(page, counters),
-            *_histograms(page, counters),
+            *page.counters(_totals(counters)),
+            *page.counters(_speculation(counters)),
+            *page.histograms(_histograms(counters)),
         ]
-    )
-
-
-def _gauges(page: PrometheusExposition, engine: SimulatedEngine) -> Iterator[str]:
-    yield from page.family(
-        "num_requests_running", "gauge", "Number of requests in model execution batches.", [({}, engine.running)]
-    )
-    yield from page.family(
-        "num_requests_waiting", "gauge", "Number of requests waiting to be processed.", [({}, engine.waiting)]
-    )
-    room = engine.config.kv_room_tokens
-    yield from page.family(
-        "kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", [({}, engine.kv_tokens / room)]
     )
 
 
@@ -105,45 +84,47 @@ def _cache_config(engine: SimulatedEngine) -> Iterator[str]:
         "kv_cache_size_tokens": str(room),
         "num_gpu_blocks": str(room // BLOCK_TOKENS),
     }
-    page = PrometheusExposition("vllm:", {"engine": "0"})  # without the model's name, as in vLLM
-    yield from page.family("cache_config_info", "gauge", "Information of the LLMEngine CacheConfig", [(cache, 1)])
+    page = PrometheusExposition("vllm:", {"engine": "0", **cache})  # without the model's name, as in vLLM
+    return page.gauges({"cache_config_info": ("Information of the LLMEngine CacheConfig", 1)})
 
 
-def _totals(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
+def _totals(counters: SimulatorCounters) -> dict[str, tuple[str, MetricSamples]]:
     prompt, cached = counters.prompt_tokens, counters.cached_tokens
-    yield from page.counter(
-        "prefix_cache_queries", "Prefix cache queries, in terms of number of queried tokens.", [({}, prompt)]
-    )
-    yield from page.counter(
-        "prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", [({}, cached)]
-    )
-    yield from page.counter("num_preemptions", "Cumulative number of preemption from the engine.", [({}, 0)])
-    yield from page.counter("prompt_tokens", "Number of prefill tokens processed.", [({}, prompt)])
-    sources: MetricSamples = [({"source": "local_compute"}, prompt - cached), ({"source": "local_cache_hit"}, cached)]
-    yield from page.counter("prompt_tokens_by_source", "Number of prompt tokens by source.", sources)
-    yield from page.counter(
-        "prompt_tokens_cached", "Number of cached prompt tokens (local + external).", [({}, cached)]
-    )
-    generated: MetricSamples = [({}, counters.output_tokens)]
-    yield from page.counter("generation_tokens", "Number of generation tokens processed.", generated)
     finished: MetricSamples = [({"finished_reason": reason}, counters.finished[reason]) for reason in FINISH_REASONS]
-    yield from page.counter("request_success", "Count of successfully processed requests.", finished)
+    return {
+        "prefix_cache_queries": (
+            "Prefix cache queries, in terms of number of queried tokens.",
+            [({}, prompt)],
+        ),
+        "prefix_cache_hits": ("Prefix cache hits, in terms of number of cached tokens.", [({}, cached)]),
+        "num_preemptions": ("Cumulative number of preemption from the engine.", [({}, 0)]),
+        "prompt_tokens": ("Number of prefill tokens processed.", [({}, prompt)]),
+        "prompt_tokens_by_source": (
+            "Number of prompt tokens by source.",
+            [({"source": "local_compute"}, prompt - cached), ({"source": "local_cache_hit"}, cached)],
+        ),
+        "prompt_tokens_cached": ("Number of cached prompt tokens (local + external).", [({}, cached)]),
+        "generation_tokens": ("Number of generation tokens processed.", [({}, counters.output_tokens)]),
+        "request_success": ("Count of successfully processed requests.", finished),
+    }
 
 
-def _speculation(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
+def _speculation(counters: SimulatorCounters) -> dict[str, tuple[str, MetricSamples]]:
     if counters.accepted_by_position is None:
-        return
-    yield from page.counter("spec_decode_num_drafts", "Number of spec decoding drafts.", [({}, counters.drafts)])
-    yield from page.counter("spec_decode_num_draft_tokens", "Number of draft tokens.", [({}, counters.drafted)])
-    yield from page.counter("spec_decode_num_accepted_tokens", "Number of accepted tokens.", [({}, counters.accepted)])
-    by_position: MetricSamples = [({"position": str(i)}, n) for i, n in enumerate(counters.accepted_by_position)]
-    yield from page.counter(
-        "spec_decode_num_accepted_tokens_per_pos", "Accepted tokens per draft position.", by_position
-    )
+        return {}
+    return {
+        "spec_decode_num_drafts": ("Number of spec decoding drafts.", [({}, counters.drafts)]),
+        "spec_decode_num_draft_tokens": ("Number of draft tokens.", [({}, counters.drafted)]),
+        "spec_decode_num_accepted_tokens": ("Number of accepted tokens.", [({}, counters.accepted)]),
+        "spec_decode_num_accepted_tokens_per_pos": (
+            "Accepted tokens per draft position.",
+            [({"position": str(position)}, count) for position, count in enumerate(counters.accepted_by_position)],
+        ),
+    }
 
 
-def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
-    named = {
+def _histograms(counters: SimulatorCounters) -> dict[str, tuple[str, Histogram]]:
+    return {
         "iteration_tokens_total": ("number of tokens per engine_step", counters.step_tokens),
         "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
         "inter_token_latency_seconds": ("inter-token latency in seconds", counters.between_steps_s),
@@ -156,7 +137,6 @@ def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iter
         "request_prompt_tokens": ("number of prefill tokens processed", counters.request_prompt_tokens),
         "request_generation_tokens": ("number of generation tokens processed", counters.request_output_tokens),
     }
-    yield from page.histograms(named)
 
 
 # Responses have the keys and the order of a recorded vLLM 0.32 stream. One chunk is one step and may contain several
@@ -164,7 +144,7 @@ def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iter
 # which is sent only on request. ``prompt_token_ids`` is always null, because the simulator's prompt tokens are words.
 
 
-class VllmResponseFormat(OpenAiResponseFormat):
+class VllmResponseFormat(ResponseFormat):
     """The parts that chat and completions share."""
 
     def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:  # noqa: ARG002 -- not part of vLLM's chunks
@@ -301,28 +281,37 @@ class VllmCompletionFormat(VllmResponseFormat):
         }
 
 
-class VllmServerDialect:
-    """vLLM's API; see ``simulator.dialect.ServerDialect``."""
+class VllmServerDialect(ServerDialect):
+    """vLLM's API."""
 
-    paths = OPENAI_PATHS
-
-    commands: Mapping[str, PageRenderer]
+    formats = {OpenAIRoute.CHAT: VllmChatFormat, OpenAIRoute.COMPLETION: VllmCompletionFormat}
 
     def __init__(self, config: SimulatorConfig) -> None:
-        self._config = config
-        self.pages: Mapping[str, PageRenderer] = {
+        super().__init__(config)
+        self.pages = {
             "/health": health_page,
             "/v1/models": _models,
             "/version": lambda _engine: json_page({"version": VERSION}),
-            "/metrics": lambda engine: HttpPage(render_metrics(engine), PROMETHEUS),
+            "/metrics": render_metrics,
         }
-        self.commands = {"/reset_prefix_cache": _reset_prefix_cache}
+        self.commands = {"/reset_prefix_cache": reset_prefix_cache}
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
-        return read_body(self._config, arrival)
-
-    def wire(self, ask: SimulatedRequest) -> VllmResponseFormat:
-        return (VllmChatFormat if ask.kind is OpenAIRoute.CHAT else VllmCompletionFormat)(self._config, ask)
+        """Parse a request; ignore unknown fields. Raises SimulatorRequestError as vLLM does."""
+        parsed = validate_body(arrival.kind, parse_json_body(arrival))
+        options = parsed.stream_options or StreamOptionsBody()
+        if parsed.stream_options and not parsed.stream:
+            raise SimulatorBadRequest("Stream options can only be defined when `stream=True`.", param="stream_options")
+        if parsed.model is not None and parsed.model not in self._config.model_names:
+            message = f"The model `{parsed.model}` does not exist."
+            raise SimulatorRequestError(message, HTTPStatus.NOT_FOUND, param="model")
+        delivery = ResponseOptions(
+            stream=bool(parsed.stream),
+            include_usage=bool(options.include_usage),
+            continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
+            token_ids=bool(parsed.return_token_ids),
+        )
+        return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
 
     def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
         return error_object(refused.message, refused.kind, refused.status, refused.param)
@@ -331,16 +320,14 @@ class VllmServerDialect:
         return error_object(reason, reason, status)
 
 
-def _reset_prefix_cache(engine: SimulatedEngine) -> HttpPage:
+def reset_prefix_cache(engine: SimulatedEngine) -> web.Response:
     """Empty the prefix cache. vLLM also answers 200 if it could not, while requests hold blocks."""
-    idle = not engine.running and not engine.waiting
+    idle = engine.batch.idle
     if idle:
         engine.prefix_cache.empty()
     return json_page({"success": idle})
 
 
-def _models(engine: SimulatedEngine) -> HttpPage:
-    config, created = engine.config, int(engine.counters.created_s)
-    about = {"owned_by": "specbench", "root": "simulated", "parent": None, "max_model_len": config.max_model_len}
-    names = [{"id": name, "object": "model", "created": created, **about} for name in config.model_names]
-    return json_page({"object": "list", "data": names})
+def _models(engine: SimulatedEngine) -> web.Response:
+    about = {"root": "simulated", "parent": None, "max_model_len": engine.config.max_model_len}
+    return models_page(engine, dict.fromkeys(engine.config.model_names, about))

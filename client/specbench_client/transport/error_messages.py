@@ -80,7 +80,7 @@ def http_error(status: int | None, body: bytes, location: str | None = None) -> 
     """Return error class and message of an HTTP status; None if there is no status, or it is 200."""
     if status is None or status == HTTPStatus.OK:
         return None
-    return error_class_of_status(status), http_error_message(status, body, location)
+    return ErrorClass.of_status(status), http_error_message(status, body, location)
 
 
 def http_error_message(status: int, body: bytes, location: str | None = None) -> str:
@@ -107,13 +107,6 @@ def is_redirect(status: int, location: str | None) -> bool:
 def rejects_key(status: int) -> bool:
     """Return whether the engine rejected the API key, or there was none."""
     return status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-
-
-def error_class_of_status(status: int) -> ErrorClass:
-    """Return the error class of an HTTP status other than 200."""
-    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return ErrorClass.HTTP_4XX
-    return ErrorClass.HTTP_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ErrorClass.MALFORMED
 
 
 _SOURCE_LINE = re.compile(r"\.? \(_ssl\.c:\d+\)$")

@@ -6,11 +6,10 @@ A transport returns an `UnparsedExchange`: all times are taken, and nothing of t
 
 from __future__ import annotations
 
-import errno
-import resource
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
 from specbench_client.errors import BadInput
@@ -36,6 +35,13 @@ class ErrorClass(StrEnum):
     """The stream was closed normally but is incomplete: no [DONE], or no usage."""
     SKIPPED_AFTER_ERROR = "skipped_after_error"
     """Never sent: an earlier turn of its conversation failed."""
+
+    @classmethod
+    def of_status(cls, status: int) -> ErrorClass:
+        """Return the error class of an HTTP status other than 200."""
+        if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return cls.HTTP_4XX
+        return cls.HTTP_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else cls.MALFORMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,67 +147,6 @@ class Transport(Protocol):
         Never raises for a failed request. Raises OutOfSockets or BadInput if this machine could not send it.
         """
         ...
-
-
-# Limits that all transports share.
-
-CONNECT_TIMEOUT_S = 10.0
-IDLE_TIMEOUT_S = 300.0
-"""Longest silence, from sending to the first byte and between two reads."""
-TOTAL_TIMEOUT_S = 3600.0
-MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""A 131,072-token answer with the widest chunks observed (600 bytes a token) is 80 MB; a longer answer is an error."""
-MAX_HEAD_BYTES = 64 * 1024
-"""Longest response head, with the interim responses before it; also the longest part of an answer without content, such
-as a chunk extension or a trailer."""
-READ_OVERHEAD_BYTES = 160
-"""Memory of one read besides its bytes: 108 bytes, and up to 104 of a poll pass, which reads share. It counts towards
-an answer's size, so that one-byte reads are limited too."""
-DEFAULT_HELD_BYTES_MAX = 1024 * 1024 * 1024
-
-
-class AnswerBudget:
-    """Memory for answers that a process has received and not parsed yet, over all its connections."""
-
-    def __init__(self, most: int = DEFAULT_HELD_BYTES_MAX) -> None:
-        self.most = most
-        self.held = 0
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Whether the answers take more memory than they may."""
-        return self.held > self.most
-
-    def error(self) -> str:
-        """Return the message for an answer that was given up because the budget is exceeded."""
-        return (
-            f"the answers that are not parsed yet take more than {self.most:,} bytes in this client process: the engine"
-            " sends more than was requested, or the client needs more memory (placement.client.resources)"
-        )
-
-
-LOCAL_SOCKET_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)
-"""Errors of connecting that are caused by this machine and not by the engine."""
-
-
-class OutOfSockets(BadInput):
-    """The client cannot open as many connections as the load needs."""
-
-
-def raise_socket_limit() -> None:
-    """Raise this process's soft limit of open files, often 1,024, to the hard limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def out_of_sockets_error(error: OSError) -> OutOfSockets:
-    """Return the error for a connection that this machine could not open, with a remedy."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return OutOfSockets(
-        f"this machine has no socket left for another request ({error.strerror}): raise `ulimit -n` (now {limit}) "
-        "well above the concurrency, or lower the load"
-    )
 
 
 # Headers that the transport sets itself. A user's value would break the framing or the measured times.

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import struct
 import time
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -22,18 +24,9 @@ from typing import NamedTuple
 
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import MAX_ERROR_BODY_BYTES, http_error, truncate
-from specbench_client.transport.exchange import (
-    MAX_HEAD_BYTES,
-    READ_OVERHEAD_BYTES,
-    AnswerBudget,
-    ConnectionUse,
-    ErrorClass,
-    HttpExchange,
-    ReceivedBytes,
-    TimestampSource,
-)
-from specbench_client.transport.kept_connections import bytes_acked
+from specbench_client.transport.exchange import ConnectionUse, ErrorClass, HttpExchange, ReceivedBytes, TimestampSource
 from specbench_client.transport.kernel_timestamps import PollPass, arrival_times, arrival_times_in_slices
+from specbench_client.transport.limits import MAX_HEAD_BYTES, READ_OVERHEAD_BYTES, AnswerBudget
 from specbench_client.transport.response_parser import LONG_HEAD, EndDetector, ParsedResponse, parse_response
 from specbench_client.transport.tls_socket import StreamSocket
 
@@ -56,6 +49,11 @@ _FEW_READS = 8
 _TAIL_BYTES = 256
 _LINGER_TAIL_BYTES = 8 * 1024
 """`[DONE]` is searched for in this many last bytes of a stream that stays open."""
+
+
+_TCP_INFO_BYTES = 128
+_BYTES_ACKED_AT = 120
+"""Offset of `tcpi_bytes_acked`, 64 bits, in Linux's `struct tcp_info`."""
 
 
 class _EndOfBody(Enum):
@@ -136,7 +134,7 @@ class HttpConnection:
         """Whether the server keeps the connection after this answer, as far as its head and what followed show."""
         self.lost_unreceived = False
         """Whether a kept connection ended before the server's system had acknowledged any byte of the request."""
-        self._acked_before = bytes_acked(sock) if use is ConnectionUse.KEPT else None
+        self._acked_before = _bytes_acked(sock) if use is ConnectionUse.KEPT else None
         self.done_index: int | None = None
         """Index of the read that completed `[DONE]`, if the stream stayed open after it."""
         self.failure: tuple[ErrorClass, str] | None = None
@@ -202,7 +200,7 @@ class HttpConnection:
     def note_loss(self) -> None:
         """Note, before the socket is closed, whether the request can be sent again."""
         if self._acked_before is not None and not self.reads.datas:
-            self.lost_unreceived = bytes_acked(self.sock) == self._acked_before
+            self.lost_unreceived = _bytes_acked(self.sock) == self._acked_before
 
     def fail(self, error_class: ErrorClass, message: str, now_ns: int) -> None:
         """End the answer with a failure."""
@@ -336,6 +334,12 @@ class UnparsedResponse:
             error=truncate(error[1]) if error else None,
             connection=connection.use,
         )
+
+
+def _bytes_acked(sock: StreamSocket) -> int:
+    """Return how many bytes the server's system has acknowledged since the connection was opened."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    return int(struct.unpack_from("=Q", info, _BYTES_ACKED_AT)[0])
 
 
 def _beginning(arrivals: Sequence[ReceivedBytes]) -> bytes:

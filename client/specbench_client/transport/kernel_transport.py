@@ -3,8 +3,14 @@
 http:// has one connection for each request and `Connection: close`, so that the server closes first and the client's
 ports are free again at once. Without TLS a new connection costs one round trip, and llama.cpp's server announces
 keep-alive but closes the connection after a stream. https:// keeps connections: with one for each request, TTFT would
-contain a TCP and a TLS handshake, which users of an OpenAI client do not have. `kept_connections` describes when a
-request is sent again.
+contain a TCP and a TLS handshake, which users of an OpenAI client do not have.
+
+A server may close an idle connection at any time, also while a request is on its way. A request on a kept connection is
+sent again, on a new one, if the server's system has not acknowledged any byte of it when the connection ends: then no
+program can have read it. A request that was acknowledged may have been processed, so it fails and is never sent twice.
+
+The connection that was idle longest is used first. Some servers (llama.cpp) announce keep-alive and close right after
+an answer; with at least one spare connection, such a close arrives before the connection would be used again.
 
 `connect_ns` is taken when a connection is requested, kept or new; `sent_ns` when the request is handed to the socket,
 after all handshakes and encryption. Latency counts from the intended time, which precedes both. `SocketPoller` reads
@@ -14,9 +20,12 @@ the answers; `UnparsedExchange.read` parses them afterwards.
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import ssl
 import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -25,6 +34,16 @@ from urllib.parse import urlsplit
 from specbench_client.errors import BadInput
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import (
+    ConnectionsAhead,
+    ConnectionUse,
+    ErrorClass,
+    HttpExchange,
+    HttpRequest,
+    UnparsedExchange,
+)
+from specbench_client.transport.http_connection import HttpConnection, UnparsedResponse
+from specbench_client.transport.kernel_timestamps import SO_TIMESTAMPNS, TIMESTAMP_SPACE, enable_kernel_timestamps
+from specbench_client.transport.limits import (
     CONNECT_TIMEOUT_S,
     DEFAULT_HELD_BYTES_MAX,
     IDLE_TIMEOUT_S,
@@ -32,17 +51,8 @@ from specbench_client.transport.exchange import (
     MAX_ANSWER_BYTES,
     TOTAL_TIMEOUT_S,
     AnswerBudget,
-    ConnectionsAhead,
-    ConnectionUse,
-    ErrorClass,
-    HttpExchange,
-    HttpRequest,
-    UnparsedExchange,
     out_of_sockets_error,
 )
-from specbench_client.transport.http_connection import HttpConnection, UnparsedResponse
-from specbench_client.transport.kept_connections import KeptConnections, keep_spares
-from specbench_client.transport.kernel_timestamps import SO_TIMESTAMPNS, enable_kernel_timestamps
 from specbench_client.transport.socket_poller import SERVER_CLOSE_GRACE_NS, SocketPoller
 from specbench_client.transport.tls_socket import StreamSocket, TlsSocket, client_context
 
@@ -52,6 +62,13 @@ CHECKS_PER_SLICE = 32
 """Connections checked between two polls: after a burst, checking or closing all of a thousand takes a step's time."""
 
 _PORTS = {"http": 80, "https": 443}
+
+KEPT_IDLE_S = 300.0
+"""How long an idle connection is kept; most servers close it earlier."""
+SPARES_CHECK_S = 0.25
+SPARES_REOPEN_S = 1.0
+"""Shortest time between two openings, so that a server which closes idle connections early is not flooded."""
+_READ_BYTES = 64 * 1024
 
 
 class SocketAddress(NamedTuple):
@@ -219,7 +236,7 @@ class KernelTransport:
                 await asyncio.gather(*(open_one() for _ in range(count)))
 
             await open_some(ahead.first + ahead.spare)
-            self._tasks.append(asyncio.create_task(keep_spares(kept, open_some, ahead.spare)))
+            self._tasks.append(asyncio.create_task(_keep_spares(kept, open_some, ahead.spare)))
 
     async def _check_timeouts(self, poller: SocketPoller) -> None:
         while True:
@@ -310,3 +327,80 @@ async def _resolve(host: str, port: int) -> SocketAddress:
                 continue
             return address
     return addresses[0]
+
+
+class _IdleConnection(NamedTuple):
+    sock: StreamSocket
+    since_ns: int
+
+
+class KeptConnections:
+    """The idle connections to one server."""
+
+    def __init__(self) -> None:
+        self._idle: deque[_IdleConnection] = deque()
+
+    def put(self, sock: StreamSocket) -> None:
+        """Keep a connection until it is taken."""
+        self._idle.append(_IdleConnection(sock, time.monotonic_ns()))
+
+    def take(self) -> StreamSocket | None:
+        """Return a connection that the server has not closed; None: there is none."""
+        while self._idle:
+            connection = self._idle.popleft()
+            if _is_usable(connection, _pending_events([connection])):
+                return connection.sock
+            connection.sock.close()
+        return None
+
+    def count_usable(self) -> int:
+        """Close all connections that cannot be used again; return the number of the others."""
+        events = _pending_events(self._idle)
+        kept = deque[_IdleConnection]()
+        for connection in self._idle:
+            if _is_usable(connection, events):
+                kept.append(connection)
+            else:
+                connection.sock.close()
+        self._idle = kept
+        return len(kept)
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        while self._idle:
+            self._idle.pop().sock.close()
+
+
+def _pending_events(connections: Iterable[_IdleConnection]) -> dict[int, int]:
+    """Return the file descriptors on which something arrived, and what."""
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection.sock.fileno(), select.POLLIN | select.POLLRDHUP)
+    return dict(poll.poll(0))
+
+
+def _is_usable(connection: _IdleConnection, events: dict[int, int]) -> bool:
+    """Return whether the connection is young enough, and the server has neither closed it nor sent content."""
+    if time.monotonic_ns() - connection.since_ns > KEPT_IDLE_S * 1e9:
+        return False
+    pending = events.get(connection.sock.fileno())
+    if pending is None:
+        return True
+    if pending != select.POLLIN:
+        return False
+    try:
+        connection.sock.recvmsg(_READ_BYTES, TIMESTAMP_SPACE)
+    except BlockingIOError:
+        return True  # Records without content: session tickets, which follow a handshake.
+    except OSError:
+        return False
+    return False  # Content that nothing requested; or empty: the server ended the TLS session.
+
+
+async def _keep_spares(kept: KeptConnections, open_new: Callable[[int], Awaitable[None]], spare: int) -> None:
+    """Open connections whenever fewer than `spare` are idle, for example because the server closed them."""
+    missing = 0
+    while True:
+        await asyncio.sleep(SPARES_REOPEN_S if missing else SPARES_CHECK_S)
+        missing = max(0, spare - kept.count_usable())
+        await open_new(missing)

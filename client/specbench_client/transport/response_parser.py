@@ -15,7 +15,8 @@ from itertools import islice
 import httptools
 
 from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
-from specbench_client.transport.exchange import MAX_HEAD_BYTES, ReceivedBytes
+from specbench_client.transport.exchange import ReceivedBytes
+from specbench_client.transport.limits import MAX_HEAD_BYTES
 
 LONG_HEAD = f"more than {MAX_HEAD_BYTES:,} bytes"
 _received: Callable[[tuple[int, bytes]], ReceivedBytes] = partial(tuple.__new__, ReceivedBytes)

@@ -16,9 +16,10 @@ import socket
 import sys
 import time
 
-from specbench_client.transport.exchange import READ_OVERHEAD_BYTES, AnswerBudget, ErrorClass
+from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.http_connection import LAST_CHUNK, HttpConnection
 from specbench_client.transport.kernel_timestamps import TIMESTAMP_SPACE, KernelClock, PollPass
+from specbench_client.transport.limits import READ_OVERHEAD_BYTES, AnswerBudget
 
 READ_BYTES = 65_536
 MAX_EPOLL_EVENTS = 1_024

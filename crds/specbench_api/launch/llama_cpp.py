@@ -25,23 +25,21 @@ from specbench_api.launch.arguments import (
     value_of,
 )
 from specbench_api.launch.launcher import (
+    GREEDY,
+    PROBABILISTIC,
+    REJECTION,
+    TOKEN_MATCH,
     ContextRules,
+    DerivedMethod,
     LaunchRequest,
     LaunchSpec,
+    Verification,
+    default_verification,
     is_path,
     model_sources,
     pinned_revision,
     target_path,
     uri_problems,
-)
-from specbench_api.launch.verification import (
-    GREEDY,
-    PROBABILISTIC,
-    REJECTION,
-    TOKEN_MATCH,
-    DerivedMethod,
-    Verification,
-    default_verification,
 )
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind

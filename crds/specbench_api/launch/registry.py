@@ -6,14 +6,20 @@ from collections.abc import Sequence
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import variable_problem
-from specbench_api.launch.launcher import ContextRules, Launcher, LaunchRequest, LaunchSpec
+from specbench_api.launch.launcher import (
+    ContextRules,
+    Launcher,
+    LaunchRequest,
+    LaunchSpec,
+    Verification,
+    unknown_verification,
+)
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
 from specbench_api.launch.sglang import SglangLauncher
 from specbench_api.launch.simulator import SimulatorLauncher
 from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
 from specbench_api.launch.tensorrt_llm import TensorrtLlmLauncher, without_overlap
 from specbench_api.launch.transformers import TransformersLauncher
-from specbench_api.launch.verification import Verification, unknown_verification
 from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind

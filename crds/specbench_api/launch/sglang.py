@@ -19,32 +19,30 @@ from collections.abc import Sequence
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems, node_problems, value_of
 from specbench_api.launch.launcher import (
+    BLOCK,
     CONFIG_FOLDER,
+    GREEDY,
     LEADER,
+    LOSSY,
+    PROBABILISTIC,
     RANK,
+    REJECTION,
+    TOKEN_MATCH,
     ContextRules,
+    DerivedMethod,
     LaunchRequest,
     LaunchSpec,
+    Verification,
+    default_verification,
     from_batch_size,
     model_sources,
     pinned_revision,
     release_tag,
     target_path,
+    unknown_verification,
     uri_problems,
 )
 from specbench_api.launch.support_matrix import SGLANG_RELEASE
-from specbench_api.launch.verification import (
-    BLOCK,
-    GREEDY,
-    LOSSY,
-    PROBABILISTIC,
-    REJECTION,
-    TOKEN_MATCH,
-    DerivedMethod,
-    Verification,
-    default_verification,
-    unknown_verification,
-)
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
 from specbench_api.spec.model import Adapter, Target

@@ -7,8 +7,14 @@ from difflib import get_close_matches
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of
-from specbench_api.launch.launcher import LEADER, ContextRules, LaunchRequest, LaunchSpec
-from specbench_api.launch.verification import Verification, unknown_verification
+from specbench_api.launch.launcher import (
+    LEADER,
+    ContextRules,
+    LaunchRequest,
+    LaunchSpec,
+    Verification,
+    unknown_verification,
+)
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
 

@@ -21,26 +21,24 @@ from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems
 from specbench_api.launch.launcher import (
     CONFIG_FOLDER,
-    ContextRules,
-    LaunchRequest,
-    LaunchSpec,
-    from_batch_size,
-    model_sources,
-    pinned_revision,
-    target_path,
-    uri_problems,
-)
-from specbench_api.launch.support_matrix import TENSORRT_LLM_RELEASE
-from specbench_api.launch.verification import (
     GREEDY,
     LOSSY,
     REJECTION,
     TOKEN_MATCH,
+    ContextRules,
     DerivedMethod,
+    LaunchRequest,
+    LaunchSpec,
     Verification,
     default_verification,
+    from_batch_size,
+    model_sources,
+    pinned_revision,
+    target_path,
     unknown_verification,
+    uri_problems,
 )
+from specbench_api.launch.support_matrix import TENSORRT_LLM_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
 from specbench_api.spec.model import Target

@@ -12,21 +12,19 @@ from collections.abc import Sequence
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems, unsupported_fields
 from specbench_api.launch.launcher import (
-    ContextRules,
-    LaunchRequest,
-    LaunchSpec,
-    model_sources,
-    pinned_revision,
-    target_path,
-    uri_problems,
-)
-from specbench_api.launch.verification import (
     GREEDY,
     PROBABILISTIC,
     REJECTION,
     TOKEN_MATCH,
+    ContextRules,
+    LaunchRequest,
+    LaunchSpec,
     Verification,
     default_verification,
+    model_sources,
+    pinned_revision,
+    target_path,
+    uri_problems,
 )
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind

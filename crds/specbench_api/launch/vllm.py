@@ -28,28 +28,26 @@ from specbench_api.launch.arguments import (
     node_problems,
 )
 from specbench_api.launch.launcher import (
+    BLOCK,
+    GREEDY,
     LEADER,
+    LOSSY,
     RANK,
+    REJECTION,
     ContextRules,
+    DerivedMethod,
     LaunchRequest,
     LaunchSpec,
+    Verification,
+    default_verification,
     from_batch_size,
     model_sources,
     pinned_revision,
     release_tag,
     target_path,
-)
-from specbench_api.launch.support_matrix import VLLM_ALGORITHMS, VLLM_RELEASE
-from specbench_api.launch.verification import (
-    BLOCK,
-    GREEDY,
-    LOSSY,
-    REJECTION,
-    DerivedMethod,
-    Verification,
-    default_verification,
     unknown_verification,
 )
+from specbench_api.launch.support_matrix import VLLM_ALGORITHMS, VLLM_RELEASE
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
 from specbench_api.spec.model import Adapter, Target

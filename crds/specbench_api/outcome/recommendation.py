@@ -10,7 +10,7 @@ from pydantic import Field
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.figure import Figure
-from specbench_api.spec.percentiles import Percentile
+from specbench_api.spec.slo import Percentile
 
 
 class Objective(StrEnum):

@@ -101,7 +101,7 @@ class Drafter(RuledModel):
     name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
     """Name of the arm in tables and status: lower-case letters, digits and dashes."""
     method: Method
-    """The method of drafting."""
+    """The method of drafting. docs/reference/engines.md lists the engines and versions that support each."""
     algorithm: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,-]*$")] | None = (
         None
     )

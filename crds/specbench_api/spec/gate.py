@@ -15,7 +15,7 @@ from pydantic import Field
 
 from specbench_api.api_model import ApiModel, Distinct, Names, RuledModel, ValidationRule
 from specbench_api.spec.patterns import DNS_LABEL
-from specbench_api.spec.percentiles import Percentile
+from specbench_api.spec.slo import Percentile
 
 DEFAULT_PERCENT = 5.0
 """Allowed regression, in percent, if a gate lists no tolerances."""
@@ -81,7 +81,7 @@ class Tolerance(RuledModel):
     )
 
     metric: GateMetric
-    """The metric to compare."""
+    """The metric to compare. For tpot, ttft and e2e less is better; for the others more is better."""
     percentile: Percentile | None = None
     """Percentile over requests, for tpot, ttft and e2e. Without it: for tpot the time pooled over tokens, for the
     others the mean."""

@@ -15,7 +15,7 @@ from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignRound, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus, Phase
-from specbench_operator.campaign.round_plan import RequiredRun, RoundPlan, plan_round
+from specbench_operator.campaign.rounds import RequiredRun, RoundPlan, plan_round
 from specbench_operator.state.campaign import CampaignObservation, ObservedRun, OtherRunKind
 from specbench_operator.state.conditions import find_condition
 

@@ -1,4 +1,4 @@
-"""decide_campaign: the decision about one campaign, from its observation and the current time; and its events."""
+"""decide_campaign: what to do about one campaign, its runs to patch, delete and create, and its events."""
 
 from __future__ import annotations
 
@@ -12,13 +12,31 @@ from specbench_api.spec.campaign_status import CampaignCondition, CampaignPhase,
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.parsing import parse_campaign
-from specbench_operator.campaign.actions import creations, deletions, patches
-from specbench_operator.campaign.campaign_status import build_campaign_status
-from specbench_operator.campaign.campaign_view import build_campaign_view, read_campaign_status
-from specbench_operator.campaign.conditions import CampaignState, campaign_state_of, tool_conditions
-from specbench_operator.campaign.schedule import Firing, current_round, due_firing, next_round
+from specbench_operator.campaign.campaign_status import (
+    CampaignState,
+    build_campaign_status,
+    campaign_state_of,
+    tool_conditions,
+)
+from specbench_operator.campaign.campaign_view import CampaignView, build_campaign_view, read_campaign_status
+from specbench_operator.campaign.rounds import (
+    PROPAGATED,
+    Firing,
+    RequiredRun,
+    current_round,
+    due_firing,
+    next_round,
+    run_manifest,
+)
 from specbench_operator.errors import OperatorError, Stop
-from specbench_operator.state.campaign import CampaignDecision, CampaignObservation, ObservedRun
+from specbench_operator.state.campaign import (
+    ANNOTATION_SUSPEND_REASON,
+    CampaignDecision,
+    CampaignObservation,
+    ObservedRun,
+    RunDeletion,
+    RunPatch,
+)
 from specbench_operator.state.conditions import (
     UNFINISHED,
     find_condition,
@@ -194,3 +212,118 @@ def _firing_events(firing: Firing | None) -> Iterator[KubernetesEvent]:
 def _until_next_firing_s(status: CampaignStatus, now: datetime) -> float | None:
     next_time = parse_timestamp(status.next_schedule_time)
     return None if next_time is None else max((next_time - now).total_seconds(), 0.0)
+
+
+# Which runs of a campaign to patch, delete and create.
+#
+# Only the campaign's own runs are changed. Nothing is created while the campaign suspends its runs, and never more runs
+# than `parallelism` allows. Runs that the campaign suspended are resumed before new ones are created.
+
+
+def gate_baselines(view: CampaignView) -> frozenset[str]:
+    """Names of runs of earlier rounds that gates of this round compare with, and that are therefore not deleted.
+
+    For each cell whose gate refers to this campaign, it is the newest earlier run that has results, as in
+    `run.gate.find_baseline`. So at most one run per cell is kept beyond `runHistoryLimit`.
+    """
+    cells = {run.cell for run in view.plan.runs if _compares_with(run, view.plan.campaign.metadata.name)}
+    newest: dict[str, ObservedRun] = {}
+    for run in sorted(view.unplanned, key=lambda run: (run.created_at, run.name)):
+        if run.cell in cells and run.succeeded:
+            newest[run.cell] = run
+    return frozenset(run.name for run in newest.values())
+
+
+def _compares_with(planned: RequiredRun, campaign: str) -> bool:
+    gate = planned.propagated.get("gate") or {}
+    return bool(gate.get("baselineRef", {}).get("campaign") == campaign)
+
+
+def patches(view: CampaignView) -> tuple[RunPatch, ...]:
+    """Patches that suspend and resume runs, and apply changes of the template."""
+    resumed = set(_runs_to_resume(view))
+    planned = {run.name: run for run in view.plan.runs}
+    changes = (
+        RunPatch(
+            run.ref,
+            run.version,
+            _merge_changes(_spec_change(run, planned[run.name]), _suspend_change(view, run, resumed)),
+        )
+        for run in view.existing
+        if not run.deleting
+    )
+    return tuple(patch for patch in changes if patch.change)
+
+
+def deletions(view: CampaignView) -> tuple[RunDeletion, ...]:
+    """Unfinished runs that are not in the plan any more, and runs of rounds beyond `runHistoryLimit`.
+
+    Baselines of this round's gates are kept beyond that limit.
+    """
+    oldest_kept, baselines = view.round.number - view.spec.run_history_limit + 1, gate_baselines(view)
+    return tuple(
+        RunDeletion(run.ref, run.version)
+        for run in view.unplanned
+        if not run.deleting and run.name not in baselines
+        if not run.ended or (run.number is not None and run.number < oldest_kept)
+    )
+
+
+def creations(view: CampaignView) -> tuple[Mapping[str, Any], ...]:
+    """Manifests of the next runs in the plan's order, as many as `parallelism` allows."""
+    if view.suspend_reason or view.stopped:
+        return ()
+    places = view.free - sum(not view.own[name].over for name in _runs_to_resume(view))
+    cause = (view.round.token, view.round.fire_time)
+    return tuple(run_manifest(view.plan, planned, *cause) for planned in view.missing[: max(places, 0)])
+
+
+def _runs_to_resume(view: CampaignView) -> list[str]:
+    """Names of the runs that the campaign suspended and resumes now, in the plan's order.
+
+    Failed runs do not count against `parallelism`, so all of them are resumed.
+    """
+    if view.suspend_reason:
+        return []
+    suspended = [run for run in view.existing if run.resumable and not run.deleting]
+    failed, unfinished = [run for run in suspended if run.over], [run for run in suspended if not run.over]
+    return [run.name for run in (*failed, *unfinished[: view.free])]
+
+
+def _suspend_change(view: CampaignView, run: ObservedRun, resumed: set[str]) -> dict[str, Any]:
+    if view.suspend_reason and not run.ended and not run.suspended:
+        return _with_suspend_reason({"spec": {"suspend": True}}, view.suspend_reason)
+    if run.name in resumed:
+        return _with_suspend_reason({"spec": {"suspend": False}}, None)
+    if run.suspend_reason and not run.suspended:
+        # Somebody resumed the run by hand, so the campaign no longer controls whether it is suspended.
+        return _with_suspend_reason({}, None)
+    return {}
+
+
+def _spec_change(run: ObservedRun, planned: RequiredRun) -> dict[str, Any]:
+    current = {field: run.spec[field] for field in PROPAGATED if field in run.spec}
+    spec = _merge_patch(current, planned.propagated)
+    return {"spec": spec} if spec else {}
+
+
+def _merge_patch(current: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch from `current` to `target`: removed fields become null, also inside objects."""
+    removed: dict[str, Any] = {field: None for field in current if field not in target}
+    changed = {
+        field: _merge_patch(current[field], value)
+        if isinstance(value, Mapping) and isinstance(current.get(field), Mapping)
+        else value
+        for field, value in target.items()
+        if current.get(field) != value
+    }
+    return removed | changed
+
+
+def _with_suspend_reason(change: dict[str, Any], reason: str | None) -> dict[str, Any]:
+    return {**change, "metadata": {"annotations": {ANNOTATION_SUSPEND_REASON: reason}}}
+
+
+def _merge_changes(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    spec = {**first.get("spec", {}), **second.get("spec", {})}
+    return {**first, **second, **({"spec": spec} if spec else {})}

@@ -28,7 +28,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from kubernetes import client, config
 from specbench_api import GROUP, VERSION
 from specbench_operator.cluster.bounded_json import parse_json, parse_list
-from specbench_operator.cluster.leadership import Leadership
+from specbench_operator.cluster.leader_election import LEASE, Leadership
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.render.engine_job import LWS_KIND
 from specbench_operator.render.network_policies import POLICY_KIND
@@ -42,8 +42,6 @@ CAMPAIGN = "SpecBenchCampaign"
 CAMPAIGN_PLURAL = "specbenchcampaigns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
-NAMESPACE = "Namespace"
-LEASE = "Lease"
 NETWORK_POLICY = POLICY_KIND
 WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
 """Kueue's Workload in the API versions that Kueue has served, newest first."""
@@ -59,7 +57,6 @@ _PATHS = {
     SECRET: ("/api/v1", "secrets"),
     EVENT: ("/api/v1", "events"),
     NODE: ("/api/v1", "nodes"),
-    NAMESPACE: ("/api/v1", "namespaces"),
     LEASE: ("/apis/coordination.k8s.io/v1", "leases"),
     NETWORK_POLICY: ("/apis/networking.k8s.io/v1", "networkpolicies"),
     **{kind: (f"/apis/kueue.x-k8s.io/{kind.partition('.')[2]}", "workloads") for kind in WORKLOADS},

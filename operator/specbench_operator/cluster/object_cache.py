@@ -15,7 +15,7 @@ import time
 import zlib
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,6 +86,8 @@ class ObjectCache:
 
     kinds: frozenset[str]
     """The kinds that are watched."""
+    serves: Callable[[str], bool] = lambda _namespace: True
+    """Whether objects of a namespace are kept."""
     missed: Callable[[str, str, str, Mapping[str, str]], None] = lambda *_: None
     _objects: dict[tuple[str, str], dict[str, CachedObject]] = field(default_factory=dict)
     """(Kind, namespace) → name → object."""
@@ -96,8 +98,6 @@ class ObjectCache:
     _versions: dict[Scope, int] = field(default_factory=dict)
     """The resourceVersion up to which each watch has delivered everything."""
     _listing: dict[Scope, _Listing] = field(default_factory=dict)
-    _started: bool = False
-    """Whether a list has begun since the start."""
     _packed_bytes: int = 0
     _gone: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """UIDs of deleted objects."""
@@ -113,16 +113,13 @@ class ObjectCache:
             # lost either: the watch that follows it begins at its version and delivers everything newer again.
             restored = int(version) < self._versions.get(scope, 0)
             self._listing[scope] = _Listing(int(version), restored)
-            self._started = True
 
     def listed(self, scope: Scope, raw: Mapping[str, Any]) -> None:
         """Take one object of a list."""
         meta, kind = raw["metadata"], scope[0]
         namespace, name = meta["namespace"], meta["name"]
         with self._lock:
-            listing = self._listing.get(scope)
-            if listing is None:
-                return  # the namespace was deleted meanwhile
+            listing = self._listing[scope]
             listing.names.add((namespace, name))
             known = self._objects.get((kind, namespace), {}).get(name)
             # An own write after the list is newer than it and is kept. A restore of etcd may also raise the revision:
@@ -135,9 +132,7 @@ class ObjectCache:
     def list_ended(self, scope: Scope) -> None:
         """The list is complete: drop the objects that it did not contain."""
         with self._lock:
-            listing = self._listing.pop(scope, None)
-            if listing is None:
-                return  # the namespace was deleted meanwhile
+            listing = self._listing.pop(scope)
             dropped = self._drop_unlisted(scope, listing)
             self._versions[scope] = listing.version
         for namespace, name, found in dropped:
@@ -147,8 +142,6 @@ class ObjectCache:
         """Take one event: ADDED, MODIFIED, DELETED or BOOKMARK."""
         meta, version = raw["metadata"], int(raw["metadata"]["resourceVersion"])
         with self._lock:
-            if scope not in self._versions:
-                return  # the namespace was deleted meanwhile: only a new list can show what is in it
             if event == "DELETED":
                 self._remember_gone(meta["uid"])
                 self._drop(scope[0], meta["namespace"], meta["name"], version)
@@ -181,31 +174,13 @@ class ObjectCache:
             return dict(self._versions)
 
     def ready(self, namespace: str) -> bool:
-        """Whether what is missing does not exist: all watched kinds of the namespace were listed, or it was deleted."""
+        """Whether what is missing does not exist: all watched kinds of the namespace were listed."""
         with self._lock:
-            scopes = [(kind, each) for kind in self.kinds for each in (namespace, None)]
-            if not any(scope in self._versions or scope in self._listing for scope in scopes):
-                return self._started  # names are queued only of listed objects, so the namespace was deleted since
             return all(
                 (kind, namespace) in self._versions or (kind, None) in self._versions
                 for kind in self.kinds
                 if kind != CAMPAIGN  # its definition may not be installed
             )
-
-    def unlisted(self, namespaces: Collection[str] | None) -> list[str]:
-        """Those of these namespaces that are not `ready`; with None, of the namespaces in which a list has begun."""
-        with self._lock:
-            begun = {namespace or "" for _, namespace in {**self._versions, **self._listing}}
-        return sorted(each for each in (begun if namespaces is None else namespaces) if not self.ready(each))
-
-    def forget_namespaces(self, gone: Collection[str]) -> None:
-        """Forget the watches and the objects of these namespaces."""
-        with self._lock:
-            for kind, namespace in [scope for scope in {**self._versions, **self._listing} if scope[1] in gone]:
-                self._versions.pop((kind, namespace), None)
-                self._listing.pop((kind, namespace), None)
-                for name, found in list(self._objects.get((kind, namespace or ""), {}).items()):
-                    self._drop(kind, namespace or "", name, found.version)
 
     def overview(self, kind: str) -> list[tuple[str, str, CachedObject]]:
         """Namespace, name and object of all objects of a kind."""
@@ -246,7 +221,7 @@ class ObjectCache:
         meta = raw["metadata"]
         namespace, name, version = meta["namespace"], meta["name"], int(meta["resourceVersion"])
         known = self._objects.get((kind, namespace), {}).get(name)
-        if known is not None and known.version >= version:
+        if not self.serves(namespace) or (known is not None and known.version >= version):
             return
         if known is not None:
             self._drop(kind, namespace, name, version)

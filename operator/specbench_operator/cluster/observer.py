@@ -54,7 +54,6 @@ from specbench_operator.cluster.parsing import (
     controller_uid,
     leader_worker_set_owners,
     parse_child_object,
-    parse_earlier_run,
     parse_job,
     parse_namespace_run,
     parse_node,
@@ -63,8 +62,13 @@ from specbench_operator.cluster.parsing import (
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
-from specbench_operator.state.parsed_run import parsed_run
-from specbench_operator.state.run import EarlierRun, NamespaceRun, RunObservation, StoredResults, StoreFailure
+from specbench_operator.state.run import (
+    NamespaceRun,
+    RunObservation,
+    StoredResults,
+    StoreFailure,
+    parsed_run,
+)
 
 CHILD_SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 """Label selector of all children of runs, for watches and lists."""
@@ -235,15 +239,15 @@ class RunObserver:
         run, gate = pending
         return {"gate": self._results.read_gate(run), "earlier": self._earlier_runs(run.metadata.namespace, gate)}
 
-    def _earlier_runs(self, namespace: str, gate: Gate) -> tuple[EarlierRun, ...]:
+    def _earlier_runs(self, namespace: str, gate: Gate) -> tuple[NamespaceRun, ...]:
         ref = gate.baseline_ref
         if ref.run is not None:
             raw = self._others.get(RUN, namespace, ref.run)
-            return () if raw is None else (parse_earlier_run(raw),)
+            return () if raw is None else (parse_namespace_run(raw),)
         if ref.campaign is None:
             return ()
         return tuple(
-            parse_earlier_run(raw)
+            parse_namespace_run(raw)
             for raw in self._others.each(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
         )
 
@@ -269,6 +273,22 @@ class RunObserver:
         # A stored launch contains only the first node, and of a running endpoint no node.
         one_pod = placement.nodes == 1 and not run.spec.engine.is_external
         return self._results.read(run, last_launch=unknown and one_pod and placement.pin_node is not PinNode.NONE)
+
+
+def is_same_cluster(observed: RunObservation, earlier: RunObservation) -> bool:
+    """Whether the run has the same version as earlier, and everything that was read of its cluster is equal.
+
+    What was read in the store after the earlier observation was then read after this state of the cluster.
+    """
+    version = observed.resource["metadata"]["resourceVersion"]
+    return version == earlier.resource["metadata"]["resourceVersion"] and earlier == replace(
+        observed,
+        resource=earlier.resource,
+        stored=earlier.stored,
+        gate=earlier.gate,
+        earlier=earlier.earlier,
+        live=earlier.live,
+    )
 
 
 def store_of(observed: RunObservation) -> S3 | None:

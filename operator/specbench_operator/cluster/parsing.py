@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from kubernetes.utils import parse_quantity
 
 from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
 from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LABEL_LWS_WORKER
-from specbench_operator.render.host_facts_container import PROBE_CONTAINER
+from specbench_operator.render.engine_pod import PROBE_CONTAINER
 from specbench_operator.render.job_annotations import (
     ANNOTATION_ENGINE_POD,
     parse_engine_nodes,
@@ -31,17 +32,15 @@ from specbench_operator.state.objects import (
     QueueWait,
     RawObject,
 )
-from specbench_operator.state.run import EarlierRun, NamespaceRun
+from specbench_operator.state.run import NamespaceRun
 from specbench_operator.state.timestamps import api_timestamp, optional_api_timestamp
 
 LABEL_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 LABEL_LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 """Label of the pods of a LeaderWorkerSet. Their controllers are StatefulSets that the LeaderWorkerSet creates."""
 
-_FACTORS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-_QUANTITY = re.compile(r"(\d+)(|Ki|Mi|Gi)")
 
-
+_parse_quantity: Any = parse_quantity  # the library is only partly typed
 _KEPT_METADATA = (
     *("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
     *("labels", "annotations", "ownerReferences"),
@@ -187,32 +186,21 @@ def parse_child_object(kind: str, raw: RawObject) -> ChildObject:
 
 
 def parse_namespace_run(raw: RawObject) -> NamespaceRun:
-    """Convert a run of the namespace. Missing values are tolerated, as in `parse_earlier_run`."""
+    """Convert a run of the namespace. Missing values are tolerated, because anybody may have written it."""
     meta, status = raw["metadata"], raw.get("status") or {}
     reasons = (row.get("reason", "") for row in status.get("conditions", []) if row.get("type") == "Reconciling")
     return NamespaceRun(
-        name=meta["name"],
-        uid=meta["uid"],
-        created=meta["creationTimestamp"],
-        phase=status.get("phase", ""),
-        reason=next(reasons, ""),
-        suspended=bool((raw.get("spec") or {}).get("suspend", False)),
-        deleting="deletionTimestamp" in meta,
-        ended=bool(status.get("completionTime")),
-        gpu_seconds=float(status.get("gpuSecondsHeld", 0)),
-    )
-
-
-def parse_earlier_run(raw: RawObject) -> EarlierRun:
-    """Convert another run that may be the baseline of a gate."""
-    meta, status = raw["metadata"], raw.get("status") or {}
-    return EarlierRun(
         name=meta["name"],
         uid=meta["uid"],
         created=meta.get("creationTimestamp", ""),
         phase=status.get("phase", ""),
         uri=(status.get("results") or {}).get("uri", ""),
         cell=meta.get("annotations", {}).get(ANNOTATION_CELL, ""),
+        reason=next(reasons, ""),
+        suspended=bool((raw.get("spec") or {}).get("suspend", False)),
+        deleting="deletionTimestamp" in meta,
+        ended=bool(status.get("completionTime")),
+        gpu_seconds=float(status.get("gpuSecondsHeld", 0)),
     )
 
 
@@ -244,9 +232,11 @@ def _controller(raw: RawObject) -> RawObject:
 
 
 def _bytes(quantity: str) -> int | None:
-    """Bytes of a node's memory quantity: a whole number, usually of KiB. None for any other format."""
-    match = _QUANTITY.fullmatch(quantity)
-    return int(match[1]) * _FACTORS[match[2]] if match else None
+    """Bytes of a node's memory quantity; None for what is no quantity."""
+    try:
+        return int(_parse_quantity(quantity))
+    except ValueError:
+        return None
 
 
 def _true_conditions(status: RawObject) -> dict[str, RawObject]:

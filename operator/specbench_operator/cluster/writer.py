@@ -29,6 +29,7 @@ from specbench_operator.cluster.api import (
     JOB,
     LEADER_WORKER_SET,
     TRANSIENT,
+    Forbidden,
     KubernetesApi,
     NotFound,
 )
@@ -134,19 +135,13 @@ class RunWriter:
         self._api.merge(JOB, namespace, stop.ref.name, patch)
 
     def _apply(self, manifest: Mapping[str, Any]) -> None:
-        meta = manifest["metadata"]
-        present = self._api.get(manifest["kind"], meta["namespace"], meta["name"])
-        if present is not None:
-            _check_owner(present, manifest)
-            # Other children are not applied again: a Job's template is immutable, and its `suspend` field belongs to
-            # its queue, which may have resumed it.
-            if manifest["kind"] in REPAIRED_KINDS and not fulfils(present["spec"], manifest["spec"]):
-                self._api.apply(manifest)
-            return
         try:
             # Created and not applied: a request that arrives late, after another replica has created the child, is
             # then refused. Applying it would suspend a Job again that its queue has resumed.
             self._api.create(manifest)
+        except (Changed, Forbidden):  # a quota or an admission policy may refuse it before the name is looked up
+            if not self._exists(manifest):
+                raise
         except NotFound as error:
             if manifest["kind"] != LEADER_WORKER_SET:
                 raise
@@ -155,6 +150,22 @@ class RunWriter:
                 f" install it (leaderworkerset.x-k8s.io/v1), or set nodes to 1: {error}"
             )
             raise Retry("LeaderWorkerSetMissing", message) from error
+
+    def _exists(self, manifest: Mapping[str, Any]) -> bool:
+        """Whether the run has this child; a Service or a policy that somebody edited is repaired.
+
+        Raises Retry if the object with its name belongs to somebody else.
+        """
+        meta = manifest["metadata"]
+        present = self._api.get(manifest["kind"], meta["namespace"], meta["name"])
+        if present is None:
+            return False
+        _check_owner(present, manifest)
+        # Other children are not applied again: a Job's template is immutable, and its `suspend` field belongs to its
+        # queue, which may have resumed it.
+        if manifest["kind"] in REPAIRED_KINDS and not fulfils(present["spec"], manifest["spec"]):
+            self._api.apply(manifest)
+        return True
 
 
 def _changed_content(resource: Mapping[str, Any], status: ApiModel) -> dict[str, Any] | None:

@@ -13,10 +13,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, cast
 
@@ -30,7 +29,6 @@ from specbench_operator.cluster.api import (
     CONFIG_MAP,
     JOB,
     LEADER_WORKER_SET,
-    NAMESPACE,
     NETWORK_POLICY,
     PAGE_OF_WATCHED,
     POD,
@@ -70,7 +68,7 @@ def watched_kinds(api: KubernetesApi, settings: OperatorSettings) -> frozenset[s
     optional = [SERVICE, CONFIG_MAP]
     optional += [NETWORK_POLICY] if settings.network_policies is not None else []
     optional += [LEADER_WORKER_SET] if settings.leader_worker_sets and api.is_served(LEADER_WORKER_SET) else []
-    namespaces = _fixed_namespaces(settings)
+    namespaces = _watch_scopes(settings)
     return frozenset(
         (*_ALWAYS_WATCHED, *(kind for kind in optional if all(api.may_watch(kind, each) for each in namespaces)))
     )
@@ -78,14 +76,13 @@ def watched_kinds(api: KubernetesApi, settings: OperatorSettings) -> frozenset[s
 
 def unlisted(cache: ObjectCache, settings: OperatorSettings) -> str | None:
     """Which namespaces have not been listed once, so that nothing is decided in them yet; None if all have."""
-    fixed = None if settings.namespace_patterns else [each or "" for each in _fixed_namespaces(settings)]
-    found = cache.unlisted(fixed)
-    return f"not listed yet: {', '.join(each or 'all namespaces' for each in found)}" if found else None
+    missing = sorted(each or "all namespaces" for each in _watch_scopes(settings) if not cache.ready(each or ""))
+    return f"not listed yet: {', '.join(missing)}" if missing else None
 
 
-def _fixed_namespaces(settings: OperatorSettings) -> tuple[str | None, ...]:
-    """The namespaces whose watches do not depend on which namespaces exist; None: the whole cluster."""
-    return (None,) if settings.namespace_patterns or not settings.namespaces else settings.namespaces
+def _watch_scopes(settings: OperatorSettings) -> tuple[str | None, ...]:
+    """The namespaces of the watches of each kind; None: the whole cluster."""
+    return settings.watched_namespaces or (None,)
 
 
 @dataclass
@@ -168,11 +165,16 @@ def _is_listed(event: kopf.RawEvent) -> bool:
 def build_registry(handlers: WatchHandlers, cache: ObjectCache) -> kopf.OperatorRegistry:
     """The watch handlers in a separate registry, so that importing this module registers nothing."""
     registry = kopf.OperatorRegistry()
-    kopf.on.event(*resource_of(RUN), registry=registry)(handlers.on_run)
-    kopf.on.event(*resource_of(CAMPAIGN), registry=registry)(handlers.on_campaign)
+
+    def is_served(namespace: str | None, **_: Any) -> bool:
+        return cache.serves(namespace or "")
+
+    kopf.on.event(*resource_of(RUN), registry=registry, when=is_served)(handlers.on_run)
+    kopf.on.event(*resource_of(CAMPAIGN), registry=registry, when=is_served)(handlers.on_campaign)
     for kind in sorted(cache.kinds - {RUN, CAMPAIGN}):
         ours = {LABEL_MANAGED: MANAGER}
-        kopf.on.event(*resource_of(kind), labels=ours, registry=registry, id=f"on_{kind}")(handlers.on_child)
+        watched = kopf.on.event(*resource_of(kind), labels=ours, registry=registry, when=is_served, id=f"on_{kind}")
+        watched(handlers.on_child)
     cache.missed = handlers.on_missed
 
     async def on_login(**kwargs: Any) -> kopf.AiohttpSession | None:
@@ -186,8 +188,8 @@ def build_registry(handlers: WatchHandlers, cache: ObjectCache) -> kopf.Operator
 def kopf_settings(settings: OperatorSettings, kinds: frozenset[str]) -> kopf.OperatorSettings:
     """Kopf's settings: fixed resources, server-side filters, and a timeout for every request."""
     chosen = kopf.OperatorSettings()
-    # Without scanning, kopf needs no right to list namespaces and definitions; with it, it follows new namespaces.
-    chosen.scanning.disabled = not settings.namespace_patterns
+    # Without scanning, kopf needs no right to list namespaces and definitions.
+    chosen.scanning.disabled = True
     chosen.posting.level = logging.WARNING
     chosen.watching.chunk_size = PAGE_OF_WATCHED
     chosen.networking.request_timeout = settings.request_timeout_s
@@ -265,8 +267,7 @@ class Resync:
 
     def stored_versions(self) -> dict[Scope, int]:
         """The version of each collection that should be watched. Raises Retry."""
-        namespaces = self._namespaces()
-        scopes = [(kind, namespace) for kind in self.cache.kinds for namespace in namespaces]
+        scopes = [(kind, namespace) for kind in self.cache.kinds for namespace in _watch_scopes(self.settings)]
         versions: dict[Scope, int] = {}
         for kind, namespace in sorted(scopes, key=str):
             try:
@@ -279,23 +280,10 @@ class Resync:
                     _log.warning(CAMPAIGN_CRD_MISSING)
         return versions
 
-    def _namespaces(self) -> Collection[str | None]:
-        """The namespaces that should be watched; those that no longer exist are forgotten."""
-        if not self.settings.namespace_patterns:
-            return _fixed_namespaces(self.settings)
-        known = {namespace for _, namespace in self.cache.versions if namespace}
-        found = {raw["metadata"]["name"]: raw["metadata"] for raw in self.api.each(NAMESPACE, None, bare=True)}
-        # Only those known before the list: another one may have been created, and watched, since. One that is being
-        # deleted still has objects, and events of them.
-        self.cache.forget_namespaces(known - found.keys())
-        staying = sorted(name for name, meta in found.items() if "deletionTimestamp" not in meta)
-        patterns = self.settings.namespaces
-        return [name for name in staying if any(fnmatchcase(name, pattern) for pattern in patterns)]
-
 
 # The HTTP session of kopf's watches: it fills the cache, and passes on to kopf only what kopf and the handlers read.
 #
-# kopf lists and watches, connects again, and follows namespaces. It keeps an object for seconds after each event,
+# kopf lists and watches, and connects again. It keeps an object for seconds after each event,
 # and ends the process if it cannot parse an answer. Anybody may store objects of 1.5 MiB, or nested thousands of
 # levels deep. So every answer is parsed here, object by object.
 

@@ -1,7 +1,8 @@
 """Reconciliation of one object: observe, decide, act, write status; and how each error is handled.
 
 An object is looked at in the cache first. If there is anything to do beyond reporting progress, it is observed again,
-now from the API server, and only that observation is decided and acted on. So the cache can delay a decision, but never
+now from the API server, and only that observation is decided and acted on. Its store is read again only if the cache
+was outdated. So the cache can delay a decision, but never
 make a wrong one, and a look that finds nothing to do sends no request. Changes of a campaign's runs that start nothing
 are made without the second look, because the API server refuses them if a run is not as it was observed.
 
@@ -42,7 +43,7 @@ from specbench_operator.campaign.decide import (
 )
 from specbench_operator.cluster.api import RUN, Forbidden
 from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
-from specbench_operator.cluster.observer import RunObserver, store_of, with_store_failure
+from specbench_operator.cluster.observer import RunObserver, is_same_cluster, store_of, with_store_failure
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.handlers.store_looks import FRESH_S, StoreKey, StoreLooks
@@ -160,12 +161,19 @@ class RunReconciler:
             return replace(result, requeue_after_s=0.0, resting=None) if answer.again else result
         return self._observe(key, self.cached)
 
-    def _observe(self, key: ResourceKey, observer: RunObserver) -> ReconcileResult:
-        """Observe the cluster, then decide, or start a look at the store."""
+    def _observe(
+        self, key: ResourceKey, observer: RunObserver, earlier: RunObservation | None = None
+    ) -> ReconcileResult:
+        """Observe the cluster, then decide, or start a look at the store.
+
+        If nothing has changed since an `earlier` observation, that one is decided on, with what the store contained.
+        """
         observed = observer.observe_cluster(key.namespace, key.name)
         if observed is None:
             self.looks.forget(key)
             return ReconcileResult()
+        if earlier and is_same_cluster(observed, earlier):
+            return self._decide(key, replace(earlier, live=observed.live))
         s3 = store_of(observed)
         if s3 is None:
             return self._decide(key, observed)
@@ -201,7 +209,7 @@ class RunReconciler:
             if observed.live:
                 self.begun.note(current, decision)
         if not (observed.live or only_reports_progress(previous, decision)):
-            return self._observe(key, self.observer)
+            return self._observe(key, self.observer, observed)
         with _errors_reported(
             self.writer,
             resource,

@@ -10,10 +10,11 @@ environment variables of the AWS SDKs and never in arguments, which everybody ca
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from specbench_api.errors import InvalidSpec
+from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
@@ -34,9 +35,9 @@ from specbench_api.plan.names import (
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.plan.validation import PREFERRED, too_long
 from specbench_api.spec.chat_template import ChatTemplate
-from specbench_api.spec.client_files import CLIENT_FOLDERS
-from specbench_api.spec.dataset import FILE_ROOTS_VARIABLE, PVC_FOLDER
+from specbench_api.spec.dataset import FILE_ROOTS_VARIABLE, IMAGE_DATA_FOLDER, PVC_FOLDER, Dataset
 from specbench_api.spec.model import Target
+from specbench_api.spec.patterns import leads_out
 from specbench_api.spec.placement import ClientPlacement
 from specbench_api.spec.pod_template import PodTemplateMetadata
 from specbench_api.spec.results import S3
@@ -381,3 +382,59 @@ def plan_config_map(run: SpecBenchRun, plan: Plan) -> Manifest:
 def _engine_configs(plan: Plan) -> dict[str, str]:
     launches = {arm.name: engine_launch(plan, arm.name) for arm in plan.arms}
     return {config_key(arm, name): text for arm, launch in launches.items() for name, text in launch.configs.items()}
+
+
+# The files that a spec names and a client Job reads: which paths it would refuse. Pure.
+#
+# A client resolves symbolic links and then refuses every file that is not below one of its folders, but only after an
+# engine has been started for it. The operator refuses a path that leads out of them before it creates a child.
+
+CLIENT_FOLDERS = (PVC_FOLDER, IMAGE_DATA_FOLDER)
+"""The folders below which client Jobs read files."""
+_WORKING_FOLDER = "/tmp"  # noqa: S108 - not written to; relative paths of client Jobs start at the image's WORKDIR
+
+
+def unreadable_files(spec: RunSpec) -> list[Problem]:
+    """Return a problem for every path, absolute or with a `..` component, that a client Job must not read.
+
+    Other relative paths are left to the client.
+    """
+    folders = ", ".join(CLIENT_FOLDERS)
+    remedy = "put the file on a volume (dataset.pvc), or give s3://BUCKET/KEY"
+    return [
+        Problem(field, f"{path} is not below a folder that clients may read ({folders})", remedy)
+        for field, path in _paths(spec)
+        if "://" not in path and (path.startswith(("/", "~")) or leads_out(path)) and not _is_below(path)
+    ]
+
+
+def _paths(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    """Yield the field and value of each path that the client of a run reads."""
+    for index, workload in enumerate(spec.workloads):
+        base = f"spec.workloads[{index}]"
+        yield from _of_dataset(f"{base}.dataset", workload.dataset)
+        if (template := workload.client_template) is None:
+            continue
+        if template.template is not None:
+            yield f"{base}.chatTemplate.template", template.template
+        if template.tokenizer is not None:
+            yield f"{base}.chatTemplate.tokenizer", template.tokenizer
+        elif spec.model.tokenizer is not None:
+            yield "spec.model.tokenizer", spec.model.tokenizer
+        elif spec.model.path is not None:
+            yield "spec.model.path", spec.model.path
+    if spec.load.arrival is not None and spec.load.arrival.uri is not None:
+        yield "spec.load.arrival.uri", spec.load.arrival.uri
+
+
+def _of_dataset(field: str, dataset: Dataset) -> Iterator[tuple[str, str]]:
+    if dataset.uri is not None:
+        yield f"{field}.uri", dataset.uri
+    for index, member in enumerate(dataset.members or []):
+        if member.uri is not None:
+            yield f"{field}.members[{index}].uri", member.uri
+
+
+def _is_below(path: str) -> bool:
+    resolved = PurePosixPath(posixpath.normpath(posixpath.join(_WORKING_FOLDER, path)))
+    return not path.startswith("~") and any(resolved.is_relative_to(folder) for folder in CLIENT_FOLDERS)

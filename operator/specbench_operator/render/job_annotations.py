@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import TypeAdapter
 
 from specbench_api import GROUP
 from specbench_operator.render.shared_fields import Manifest
 from specbench_operator.state.objects import FailureScope, LaunchVerdict, PriorLaunches, RawObject, Relaunch
-from specbench_operator.state.timestamps import api_timestamp
+from specbench_operator.state.timestamps import api_timestamp, truncate_to_second
 
 ANNOTATION_PRIOR_LAUNCHES = f"{GROUP}/launches-before"
 """On an engine's Job: how many earlier launches were suspended and how many were preempted, as JSON."""
@@ -23,15 +24,14 @@ ANNOTATION_RELAUNCH = f"{GROUP}/relaunch"
 """On an engine's Job: the launch that it continues as, as JSON."""
 
 
+_VERDICT, _RELAUNCH, _PRIOR = TypeAdapter(LaunchVerdict), TypeAdapter(Relaunch), TypeAdapter(PriorLaunches)
+
+
 def with_prior_launches(job: Manifest, prior_launches: PriorLaunches) -> Manifest:
     """The engine's Job, annotated with the counts of earlier launches unless they are zero."""
     if prior_launches == PriorLaunches():
         return job
-    return _with_annotation(
-        job,
-        ANNOTATION_PRIOR_LAUNCHES,
-        json.dumps({"suspensions": prior_launches.suspensions, "preemptions": prior_launches.preemptions}),
-    )
+    return _with_annotation(job, ANNOTATION_PRIOR_LAUNCHES, _PRIOR.dump_json(prior_launches).decode())
 
 
 def with_engine_nodes(job: Manifest, nodes: Sequence[str]) -> Manifest:
@@ -39,18 +39,21 @@ def with_engine_nodes(job: Manifest, nodes: Sequence[str]) -> Manifest:
     return _with_annotation(job, ANNOTATION_ENGINE_NODES, ",".join(nodes)) if nodes else job
 
 
-def parse_prior_launches(meta: Mapping[str, Any]) -> PriorLaunches:
+def parse_prior_launches(meta: RawObject) -> PriorLaunches:
     """The counts of earlier launches from an engine's Job; zero if the annotation is missing or invalid."""
     try:
-        data = json.loads(meta.get("annotations", {}).get(ANNOTATION_PRIOR_LAUNCHES, ""))
-        return PriorLaunches(int(data["suspensions"]), int(data["preemptions"]))
-    except (ValueError, KeyError, TypeError):
+        return _PRIOR.validate_json(_annotation(meta, ANNOTATION_PRIOR_LAUNCHES))
+    except ValueError:
         return PriorLaunches()
 
 
-def parse_engine_nodes(meta: Mapping[str, Any]) -> tuple[str, ...]:
+def parse_engine_nodes(meta: RawObject) -> tuple[str, ...]:
     """The nodes from a client's Job. Names of nodes contain no commas."""
-    return tuple(name for name in meta.get("annotations", {}).get(ANNOTATION_ENGINE_NODES, "").split(",") if name)
+    return tuple(name for name in _annotation(meta, ANNOTATION_ENGINE_NODES).split(",") if name)
+
+
+def _annotation(meta: RawObject, key: str) -> str:
+    return str(meta.get("annotations", {}).get(key, ""))
 
 
 def _with_annotation(job: Manifest, key: str, value: str) -> Manifest:
@@ -63,39 +66,28 @@ def parse_verdict(meta: RawObject) -> LaunchVerdict | None:
 
     An invalid verdict ends the launch too, because somebody wrote it to end the launch.
     """
-    text = meta.get("annotations", {}).get(ANNOTATION_VERDICT)
-    if text is None:
+    if ANNOTATION_VERDICT not in meta.get("annotations", {}):
         return None
+    text = _annotation(meta, ANNOTATION_VERDICT)
     try:
-        data = json.loads(text)
-        return LaunchVerdict(
-            FailureScope(data["scope"]), str(data["reason"]), str(data["message"]), api_timestamp(data["at"])
-        )
-    except (ValueError, KeyError, TypeError):
-        return LaunchVerdict(FailureScope.GROUP, "Stopped", str(text), api_timestamp(meta["creationTimestamp"]))
+        return _VERDICT.validate_json(text)
+    except ValueError:
+        return LaunchVerdict(FailureScope.GROUP, "Stopped", text, api_timestamp(meta["creationTimestamp"]))
 
 
 def format_verdict(verdict: LaunchVerdict) -> str:
     """The value of the annotation."""
-    data = {
-        "scope": verdict.scope,
-        "reason": verdict.reason,
-        "message": verdict.message,
-        "at": verdict.at.isoformat(timespec="seconds"),
-    }
-    return json.dumps(data)
+    return _VERDICT.dump_json(replace(verdict, at=truncate_to_second(verdict.at))).decode()
 
 
 def parse_relaunch(meta: RawObject) -> Relaunch | None:
     """The launch that an engine's Job continues as; None if the annotation is missing or invalid."""
     try:
-        data = json.loads(meta.get("annotations", {}).get(ANNOTATION_RELAUNCH, ""))
-        return Relaunch(int(data["launch"]), int(data["preemptions"]), str(data["pastPod"]))
-    except (ValueError, KeyError, TypeError):
+        return _RELAUNCH.validate_json(_annotation(meta, ANNOTATION_RELAUNCH))
+    except ValueError:
         return None
 
 
 def format_relaunch(relaunch: Relaunch) -> str:
     """The value of the annotation."""
-    data = {"launch": relaunch.launch, "preemptions": relaunch.preemptions, "pastPod": relaunch.previous_pod}
-    return json.dumps(data)
+    return _RELAUNCH.dump_json(relaunch).decode()

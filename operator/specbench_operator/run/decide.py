@@ -11,36 +11,30 @@ from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.client_files import unreadable_files
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateWait, Phase
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
-from specbench_operator.render.client_jobs import results_uri
+from specbench_operator.render.client_jobs import results_uri, unreadable_files
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
 from specbench_operator.run.gate import with_gate
 from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.group import GROUP_MESSAGE_MAX, is_recorded_in_status, stop_and_keep_job
-from specbench_operator.run.phase import TERMINAL_PHASES, RunState, run_state_of
+from specbench_operator.run.phase import PROBLEM_MAX, TERMINAL_PHASES, RunState, run_state_of, tool_conditions
+from specbench_operator.run.run_status import build_run_status, fit_to_size, run_events
 from specbench_operator.run.run_view import RunView, build_run_view, read_run_status, secret_problems
-from specbench_operator.run.status.conditions import PROBLEM_MAX, tool_conditions
-from specbench_operator.run.status.events import run_events
-from specbench_operator.run.status.run_status import build_run_status
-from specbench_operator.run.status.size_limit import fit_to_size
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import (
     UNFINISHED,
     find_condition,
-    job_values,
-    kstatus_values,
     no,
     replace_conditions,
+    tool_values,
     unknown,
     with_transition_times,
 )
 from specbench_operator.state.objects import ChildObject, Job
-from specbench_operator.state.parsed_run import parsed_run
-from specbench_operator.state.run import RunDecision, RunObservation
+from specbench_operator.state.run import RunDecision, RunObservation, parsed_run
 from specbench_operator.state.timestamps import earliest, parse_timestamp
 
 _UNKNOWN_WHEN_INVALID = (
@@ -104,9 +98,7 @@ def status_after_error(
     message = str(error)
     stopped = isinstance(error, Stop)
     phase = "Stalled" if stopped else "Reconciling"
-    values = kstatus_values(
-        ConditionType, phase, error.reason, message, ready=False, reconciling=not stopped, stalled=stopped
-    ) | job_values(ConditionType, phase, error.reason, message, complete=False, failed=False)
+    values = tool_values(ConditionType, phase, error.reason, message, reconciling=not stopped, stalled=stopped)
     intended_rows = {(row.index, row.attempt): row for row in intended.groups}
     groups = [
         _with_idle_since(row, intended_rows.get((row.index, row.attempt), row), message) for row in previous.groups

@@ -28,27 +28,31 @@ from specbench_operator.render.client_jobs import gate_job
 from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
+from specbench_operator.run.run_status import gate_events
 from specbench_operator.run.run_view import read_run_status, secret_problems
-from specbench_operator.run.status.events import gate_events
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import ConditionValue, join_sentences, no, unknown, with_transition_times, yes
 from specbench_operator.state.objects import Job, ObjectRef
-from specbench_operator.state.parsed_run import parsed_run
-from specbench_operator.state.run import EarlierRun, RunDecision, RunObservation, StoreFailure
+from specbench_operator.state.run import NamespaceRun, RunDecision, RunObservation, StoreFailure, parsed_run
 from specbench_operator.state.timestamps import earliest, parse_timestamp
 
 
 @dataclass(frozen=True)
-class NoBaseline:
-    """A baseline that is not available, or not yet."""
+class PendingGate:
+    """Why a gate is not evaluated yet, and what to do about it."""
 
-    reason: GateWait
-    message: str
+    value: ConditionValue
+    """The condition GatePassed meanwhile."""
+    request: GateRequest | None = None
+    """Evaluate the gate now with this request."""
+    requeue_after_s: float | None = None
     awaits: frozenset[str] = frozenset()
-    """Names of runs that may become the baseline."""
+    """Names of runs: the gate may be evaluated when one of them ends."""
+    waits_for_others: bool = False
+    """Only other objects can change this state, so the resync may skip the run."""
 
 
-def find_baseline(run: SpecBenchRun, ref: BaselineRef, observed: RunObservation) -> str | NoBaseline:
+def find_baseline(run: SpecBenchRun, ref: BaselineRef, observed: RunObservation) -> str | PendingGate:
     """Return the URI of the baseline, or why there is none.
 
     The baseline is a URI, a run of this namespace, or the latest earlier run of the same cell of a campaign, of which
@@ -61,17 +65,17 @@ def find_baseline(run: SpecBenchRun, ref: BaselineRef, observed: RunObservation)
     return _baseline_of_campaign(str(ref.campaign), observed)
 
 
-def _baseline_run(run: SpecBenchRun, name: str, earlier: Sequence[EarlierRun]) -> str | NoBaseline:
+def _baseline_run(run: SpecBenchRun, name: str, earlier: Sequence[NamespaceRun]) -> str | PendingGate:
     if name == run.metadata.name:
         return _missing("spec.gate.baselineRef.run is the name of this run: set it to the name of an earlier run")
     found = next((each for each in earlier if each.name == name), None)
     if found is None:
         message = f"there is no SpecBenchRun {name!r} in this namespace: create it, or change spec.gate.baselineRef"
-        return NoBaseline(GateWait.BASELINE_MISSING, message, frozenset({name}))
+        return _no_baseline(GateWait.BASELINE_MISSING, message, name)
     return _newest_finished([found])
 
 
-def _baseline_of_campaign(name: str, observed: RunObservation) -> str | NoBaseline:
+def _baseline_of_campaign(name: str, observed: RunObservation) -> str | PendingGate:
     meta = observed.resource["metadata"]
     cell = (meta.get("annotations") or {}).get(ANNOTATION_CELL, "")
     if not cell:
@@ -90,23 +94,28 @@ def _baseline_of_campaign(name: str, observed: RunObservation) -> str | NoBaseli
     return _newest_finished(sorted(older, key=lambda each: (each.created, each.name), reverse=True))
 
 
-def _newest_finished(newest_first: Sequence[EarlierRun]) -> str | NoBaseline:
+def _newest_finished(newest_first: Sequence[NamespaceRun]) -> str | PendingGate:
     finished = next((each for each in newest_first if each.phase == Phase.SUCCEEDED and each.uri), None)
     if finished:
         return finished.uri
-    awaits = frozenset(each.name for each in newest_first)
+    names = [each.name for each in newest_first]
     unfinished = next((each for each in newest_first if each.phase not in (Phase.FAILED, Phase.INVALID)), None)
     if unfinished:
         phase = unfinished.phase or "no phase yet"
         message = f"the SpecBenchRun {unfinished.name!r} is not finished: {phase}"
-        return NoBaseline(GateWait.BASELINE_NOT_FINISHED, message, awaits)
+        return _no_baseline(GateWait.BASELINE_NOT_FINISHED, message, *names)
     failed = newest_first[0]
     message = f"the SpecBenchRun {failed.name!r} has no results: {failed.phase}; change spec.gate.baselineRef"
-    return NoBaseline(GateWait.BASELINE_FAILED, message, awaits)
+    return _no_baseline(GateWait.BASELINE_FAILED, message, *names)
 
 
-def _missing(message: str) -> NoBaseline:
-    return NoBaseline(GateWait.BASELINE_MISSING, message)
+def _missing(message: str) -> PendingGate:
+    return _no_baseline(GateWait.BASELINE_MISSING, message)
+
+
+def _no_baseline(reason: GateWait, message: str, *awaits: str) -> PendingGate:
+    """`awaits`: names of the runs that may become the baseline."""
+    return PendingGate(unknown(reason, message), awaits=frozenset(awaits), waits_for_others=True)
 
 
 GATE_RETRY_S = 30.0
@@ -156,21 +165,6 @@ class GateCase:
         """Whether gate.json is about the current results, and not older than what this run added to adopted ones."""
         adopted = self.run.spec.results.adopt is not None and self.status.start_time is not None
         return not adopted or (self.job is not None and self.job.complete)
-
-
-@dataclass(frozen=True)
-class PendingGate:
-    """Why a gate is not evaluated yet, and what to do about it."""
-
-    value: ConditionValue
-    """The condition GatePassed meanwhile."""
-    request: GateRequest | None = None
-    """Evaluate the gate now with this request."""
-    requeue_after_s: float | None = None
-    awaits: frozenset[str] = frozenset()
-    """Names of runs: the gate may be evaluated when one of them ends."""
-    waits_for_others: bool = False
-    """Only other objects can change this state, so the resync may skip the run."""
 
 
 def with_gate(
@@ -230,19 +224,14 @@ def _pending_gate(case: GateCase) -> PendingGate:
     return _pending_comparison(case, find_baseline(case.run, case.gate.baseline_ref, case.observed))
 
 
-def _pending_comparison(case: GateCase, found: str | NoBaseline) -> PendingGate:
+def _pending_comparison(case: GateCase, found: str | PendingGate) -> PendingGate:
     """Evaluate the gate against the baseline at this location, or wait for one."""
     if isinstance(found, str):
         if refusals := case.settings.baseline_refusals(case.run.spec, found):
             return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
         request = GateRequest(gate_digest=case.digest, gate=case.gate, baseline=found)
         return PendingGate(unknown(GateWait.EVALUATING, f"against {found}"), request=request)
-    return PendingGate(
-        unknown(found.reason, found.message),
-        requeue_after_s=_baseline_retry_s(case),
-        awaits=found.awaits,
-        waits_for_others=True,
-    )
+    return replace(found, requeue_after_s=_baseline_retry_s(case))
 
 
 def _baseline_retry_s(case: GateCase) -> float:

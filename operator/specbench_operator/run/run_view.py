@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -26,19 +25,10 @@ from specbench_api.spec.conditions import (
 from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secrets import SecretUse, unusable_secrets
-from specbench_api.spec.status import GroupStatus, RunStatus
+from specbench_api.spec.status import RunStatus
 from specbench_operator.run.launches.children import Children, children_of, holds_gpus, known_nodes, serving_nodes
-from specbench_operator.run.launches.engine import IdleEngine, LaunchDeadlines, current_pod
-from specbench_operator.run.launches.group import (
-    GroupLaunches,
-    GroupView,
-    RelaunchLimits,
-    build_group_view,
-    judge_launch,
-    skip_broken_arms,
-    with_unused_number,
-)
-from specbench_operator.run.launches.launch_state import LaunchState
+from specbench_operator.run.launches.group import GroupView, build_group_view, skip_broken_arms
+from specbench_operator.run.launches.launch_state import LaunchContext
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import find_condition
 from specbench_operator.state.objects import Node, UnreadableNode
@@ -224,24 +214,11 @@ def build_run_view(
     wait = _namespace_wait(run, observed, children, previous, settings)
     run = with_forced_values(run, settings)
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
-    hints = {row.index: row for row in previous.groups}
-    deadlines = LaunchDeadlines.of(run.spec, settings, _degraded_since(previous), now)
-    limits = RelaunchLimits(run.spec.suspend, run.spec.placement.preemption_budget)
+    known = {row.index: row for row in previous.groups}
+    context = LaunchContext(run.spec, settings, now, _degraded_since(previous))
     groups = skip_broken_arms(
         [
-            _with_pod(
-                with_unused_number(
-                    build_group_view(
-                        group,
-                        _launches(children, deadlines, settings, group.index, hints.get(group.index)),
-                        stored,
-                        hints.get(group.index),
-                        limits,
-                    ),
-                    stored.launches.get(group.index) if stored else None,
-                ),
-                children,
-            )
+            build_group_view(group, children, stored, replace(context, known=known.get(group.index)))
             for group in plan.groups
         ]
     )
@@ -268,37 +245,6 @@ def _namespace_wait(
         return None
     created = str(observed.resource["metadata"].get("creationTimestamp", ""))
     return _limit_wait(run, created, observed.namespace_runs, settings.limits)
-
-
-def _launches(
-    children: Children, deadlines: LaunchDeadlines, settings: OperatorSettings, group: int, hint: GroupStatus | None
-) -> GroupLaunches:
-    judge_one = partial(_judge, children, deadlines, settings, group, hint=hint)
-    return GroupLaunches(children.attempts(group), judge_one, partial(children.prior_launches, group))
-
-
-def _with_pod(view: GroupView, children: Children) -> GroupView:
-    """The view with the name of its launch's pod, if there is one."""
-    engine = children.engine(view.group.index, view.attempt)
-    pod = None if engine is None or engine.suspended else current_pod(children.pods_of(engine))
-    return replace(view, engine_pod=pod.ref.name) if pod else view
-
-
-def _judge(
-    children: Children,
-    deadlines: LaunchDeadlines,
-    settings: OperatorSettings,
-    group: int,
-    attempt: int,
-    *,
-    hint: GroupStatus | None,
-) -> LaunchState:
-    """The state of a launch, using the previous status row if that row is about the same launch."""
-    known = hint if hint and hint.attempt == attempt else None
-    since = parse_timestamp(known.idle_since) if known else None
-    idle = IdleEngine(since, known.message) if known and since else None
-    known_pod = known.engine_pod if known else ""
-    return judge_launch(children, group, replace(deadlines, idle=idle, known_pod=known_pod), settings, attempt)
 
 
 def read_run_status(resource: Mapping[str, Any]) -> RunStatus:

@@ -62,31 +62,30 @@ def unknown(reason: str, message: str = "") -> ConditionValue:
     return ConditionValue(ConditionStatus.UNKNOWN, reason, message)
 
 
-def kstatus_values(
-    kinds: type[KindT], phase: str, reason: str, message: str, *, ready: bool, reconciling: bool, stalled: bool
+def tool_values(
+    kinds: type[KindT],
+    phase: str,
+    reason: str,
+    message: str,
+    *,
+    ready: bool = False,
+    reconciling: bool = False,
+    stalled: bool = False,
+    failed: bool = False,
 ) -> dict[KindT, ConditionValue]:
-    """Ready, Reconciling and Stalled, as kstatus (and so Argo CD, Flux and `kubectl wait`) interprets them.
+    """The conditions that tools read. `phase` is the reason of one that is False, except of Ready.
 
-    `phase` is the reason of Reconciling or Stalled where they are False. Reconciling and Stalled are never both True.
+    Ready, Reconciling and Stalled are as kstatus (and so Argo CD, Flux and `kubectl wait`) interprets them;
+    Reconciling and Stalled are never both True. Complete and Failed have the meaning that they have for a batch/v1 Job,
+    so that `kubectl wait` ends for either. Complete has no message, because Ready has it.
     """
     holds, otherwise = yes(reason, message), no(phase)
     return {
         kinds("Ready"): holds if ready else no(reason, message),
         kinds("Reconciling"): holds if reconciling else otherwise,
         kinds("Stalled"): holds if stalled else otherwise,
-    }
-
-
-def job_values(
-    kinds: type[KindT], phase: str, reason: str, message: str, *, complete: bool, failed: bool
-) -> dict[KindT, ConditionValue]:
-    """Complete and Failed, with the meaning that they have for a batch/v1 Job, so that `kubectl wait` ends for either.
-
-    `phase` is the reason of one that is False. Only Failed has the message, because Ready has it otherwise.
-    """
-    return {
-        kinds("Complete"): yes(reason) if complete else no(phase),
-        kinds("Failed"): yes(reason, message) if failed else no(phase),
+        kinds("Complete"): yes(reason) if ready and not failed else otherwise,
+        kinds("Failed"): holds if failed else otherwise,
     }
 
 

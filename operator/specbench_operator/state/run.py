@@ -1,14 +1,19 @@
-"""The input and output of `run`: RunObservation and RunDecision."""
+"""The input and output of `run`: the parsed run, RunObservation and RunDecision."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
+
+from pydantic_core import from_json, to_json
 
 from specbench_api.outcome.gate_report import GateReport
 from specbench_api.outcome.summary import RunSummary
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.run import Metadata, SpecBenchRun
 from specbench_api.spec.status import RunStatus
 from specbench_operator.state.objects import (
     ChildObject,
@@ -63,24 +68,8 @@ class StoreFailure:
 
 
 @dataclass(frozen=True)
-class EarlierRun:
-    """Another run of the namespace that may be the baseline of a gate."""
-
-    name: str
-    uid: str
-    created: str
-    """creationTimestamp: RFC 3339 in whole seconds and UTC, so that its order as text is the order in time."""
-    phase: str
-    """Its phase; empty if it has no status yet."""
-    uri: str
-    """Root of its results."""
-    cell: str
-    """Its cell within its campaign; empty if it belongs to no campaign."""
-
-
-@dataclass(frozen=True)
 class NamespaceRun:
-    """A run of the namespace, as far as limits of the namespace depend on it."""
+    """A run of the namespace: it may be the baseline of a gate, or count towards a limit of the namespace."""
 
     name: str
     uid: str
@@ -88,6 +77,10 @@ class NamespaceRun:
     """creationTimestamp: RFC 3339 in whole seconds and UTC, so that its order as text is the order in time."""
     phase: str = ""
     """Its phase; empty if it has no status yet."""
+    uri: str = ""
+    """Root of its results."""
+    cell: str = ""
+    """Its cell within its campaign; empty if it belongs to no campaign."""
     reason: str = ""
     """Reason of its condition Reconciling: what it waits for."""
     suspended: bool = False
@@ -116,7 +109,7 @@ class RunObservation:
     """None if S3 was not read because nothing depends on it."""
     gate: GateReport | StoreFailure | None = None
     """gate.json of a finished run whose gate is not in status yet; None if there is none or it was not read."""
-    earlier: tuple[EarlierRun, ...] = ()
+    earlier: tuple[NamespaceRun, ...] = ()
     """Runs that may be the baseline of that gate."""
     secret_uses: Mapping[str, str] | StoreFailure | None = None
     """Secret of the run → value of its label, of those that exist and have it; None if that was not read."""
@@ -175,3 +168,26 @@ class RunDecision:
 
 
 NORMAL, WARNING = "Normal", "Warning"
+
+
+# The last parsed runs are remembered, because one reconciliation needs the parsed run up to six times.
+
+REMEMBERED_MAX = 64
+"""More than are reconciled at a time."""
+REMEMBERED_BYTES_MAX = 16 * 1024
+"""Size up to which a run is remembered: a parsed one takes up to thirteen times its text. Most have 2 to 3 kB."""
+_METADATA = tuple(Metadata.model_fields)
+
+
+def parsed_run(resource: Mapping[str, Any]) -> SpecBenchRun:
+    """The run, without its status. Raises InvalidSpec with every problem."""
+    meta = resource["metadata"]
+    read = {**resource, "metadata": {name: meta[name] for name in _METADATA if name in meta}}
+    read.pop("status", None)
+    text = to_json(read)
+    return _remembered(text) if len(text) <= REMEMBERED_BYTES_MAX else parse_run(read)
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _remembered(text: bytes) -> SpecBenchRun:
+    return parse_run(from_json(text))

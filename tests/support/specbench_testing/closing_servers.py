@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -32,12 +33,36 @@ async def finish_accepting(listeners: Iterable[HasFileno]) -> None:
         await asyncio.sleep(0)
 
 
-async def end_connections(writers: Sequence[asyncio.StreamWriter]) -> None:
-    """Close a server's connections at once."""
-    for writer in writers:
-        with suppress(AttributeError):  # from Python before 3.11.5, for a TLS transport that was closed twice
-            writer.transport.abort()
-    await asyncio.sleep(0)  # the event loop closes the sockets in its next pass
+@asynccontextmanager
+async def accepting(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    *,
+    tls: ssl.SSLContext | None = None,
+    host: str = "127.0.0.1",
+) -> AsyncIterator[str]:
+    """Handle each connection with this function, and close it when it returns; yields the URL."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        try:
+            await handle(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            pass  # The client closed the connection, or rejected the certificate.
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, host, 0, ssl=tls)
+    try:
+        yield f"{'https' if tls else 'http'}://{host}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        await finish_accepting(server.sockets)
+        server.close()
+        for writer in writers:
+            with suppress(AttributeError):  # from Python before 3.11.5, for a TLS transport that was closed twice
+                writer.transport.abort()
+        await asyncio.sleep(0)  # the event loop closes the sockets in its next pass
+        await server.wait_closed()
 
 
 class ClosingTestServer(TestServer):

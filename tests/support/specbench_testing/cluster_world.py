@@ -52,8 +52,8 @@ from specbench_operator.state.objects import (
     UnreadableNode,
 )
 from specbench_operator.state.run import (
-    EarlierRun,
     KubernetesEvent,
+    NamespaceRun,
     RunDecision,
     RunObservation,
     StoredLaunch,
@@ -92,7 +92,7 @@ class ClusterWorld:
     plan_there: str | None = None
     trouble: StoreFailure | None = None
     gate: GateReport | None = None
-    earlier: tuple[EarlierRun, ...] = ()
+    earlier: tuple[NamespaceRun, ...] = ()
     secret_uses: dict[str, str] | StoreFailure | None = None
     """By Secret: its label. Of use only with `secrets_opt_in` in the settings."""
     events: list[KubernetesEvent] = field(default_factory=list)

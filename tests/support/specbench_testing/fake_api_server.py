@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from kubernetes import client
 from specbench_operator.cluster.api import KubernetesApi
-from specbench_operator.cluster.leadership import Leadership
+from specbench_operator.cluster.leader_election import Leadership
 
 Answer = Callable[[str, str, Mapping[str, list[str]]], tuple[int, bytes]]
 """Method, path and query of a request → status and JSON."""

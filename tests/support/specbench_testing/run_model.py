@@ -7,16 +7,56 @@ operator sees that kind up to this write. Status is fenced by the run's resource
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations
+from types import ModuleType
+from typing import Any, NamedTuple
 
-from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
-from specbench_api.spec.conditions import Phase
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
+from specbench_api.spec.conditions import GroupState, Phase
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.status import RunStatus
+from specbench_operator.errors import Retry
+from specbench_operator.run import decide, gate, run_view
+from specbench_operator.state.run import RunDecision, RunObservation, StoredResults
+from specbench_testing.cluster_world import AWAY
 from specbench_testing.model_checker import Step
-from specbench_testing.operator_builders import UID
-from specbench_testing.run_model_cluster import ModelCluster, RunStep
-from specbench_testing.run_model_operator import ModelOperator
-from specbench_testing.run_model_values import TICK_S, ModelPod, ModelRun, RunWorld, Views, older_world, status_of
+from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run, summary_of
+from specbench_testing.resources import endpoint_edits
+from specbench_testing.run_model_cluster import (
+    NEXT_UID,
+    ModelCluster,
+    RunStep,
+    sorted_jobs,
+    unused_uid,
+    with_job,
+    without,
+)
+from specbench_testing.run_model_values import (
+    TICK_S,
+    ModelJob,
+    ModelPod,
+    ModelRun,
+    Objects,
+    RunWorld,
+    Stored,
+    Views,
+    Write,
+    from_job_manifest,
+    from_object_manifest,
+    older_world,
+    status_content,
+    status_of,
+    status_text,
+    to_job,
+    to_object,
+    to_pod,
+)
 
 STARTUP_TICKS = 2
 """The deadline for the start of an engine."""
@@ -121,3 +161,272 @@ class RunModel:
 def is_given_up(pod: ModelPod) -> bool:
     """Whether the pod exists so long after its deletion time that its node counts as lost: after `gone_after_s`."""
     return pod.deleted is not None and pod.deleted >= 1
+
+
+# The operator of the run model: it decides with the real `decide_run`, and writes one request at a time.
+
+SPEC = {
+    "spec.load": {"concurrency": [1], "repeats": 2, "order": "Sequential"},
+    "spec.startupDeadlineSeconds": 2 * TICK_S,
+}
+
+
+class Outcome(NamedTuple):
+    """What the operator does after a look."""
+
+    writes: tuple[Write, ...]
+    requeue_after_s: float | None
+    only_reports: bool
+    """It only updates counts and texts in the status."""
+
+
+class ModelOperator:
+    """The operator. `confirms`: it acts only on what it has read from the API server after its caches gave a reason.
+
+    `external`: the run measures two servers that are already running.
+    """
+
+    def __init__(self, *, queued: bool, external: bool, confirms: bool) -> None:
+        placement = {"gpus": 2, **({"queueName": "bench"} if queued else {}), "preemptionBudget": 2}
+        self._confirms = confirms
+        self._launch_role = ROLE_CLIENT if external else ROLE_ENGINE
+        run = endpoint_edits("none", "b") if external else {"spec.placement": placement}
+        self._edits = {**SPEC, "spec.placement": {}, **run}
+        self._settings = replace(
+            SETTINGS,
+            image_pull_grace_s=TICK_S,
+            client_start_deadline_s=TICK_S,
+            engine_lost_settle_s=TICK_S,
+            gone_after_s=TICK_S,
+        )
+        plan = expand(parse_run(operator_run(self._edits)))
+        self._plan = plan
+        self._hashes = [point.hash for group in plan.groups for point in group.points]
+        self.points = [[self._hashes.index(point.hash) for point in group.points] for group in plan.groups]
+        self._plans = {uid: plan.model_copy(update={"uid": uid}) for uid in (UID, NEXT_UID)}
+        self._plan_json = {uid: plan.to_json() for uid, plan in self._plans.items()}
+        self._outcomes: dict[Any, Outcome] = {}
+        self._after_error = lru_cache(maxsize=100_000)(self._status_after_error)
+        self._parsed = lru_cache(self._parse)
+        self._raw_run = lru_cache(maxsize=100_000)(self._resource)
+
+    def steps(self, world: RunWorld) -> Iterator[RunStep]:
+        """The next request of the last decision, or the next decision if it changes something."""
+        if world.writes:
+            yield self._write(world, world.writes[0])
+        elif (seen := world.views.run or world.run).uid:
+            outcome = self.outcome(world)
+            if outcome.writes and not outcome.only_reports and self._confirms:
+                if not world.run.uid:
+                    return
+                seen, outcome = world.run, self.outcome(world._replace(views=Views()))
+            if outcome.writes:
+                current = seen == world.run
+                yield Step("operator decides", world._replace(writes=outcome.writes, current=current))
+
+    def faults(self, world: RunWorld) -> Iterator[RunStep]:
+        """The operator is killed before its next request, or the API server rejects it."""
+        if world.writes:
+            yield Step("operator is killed", world._replace(writes=(), views=Views(), current=True))
+            if world.writes[0].verb != "status":
+                yield Step("API server rejects the write", self._rejected(world, "Refused"))
+
+    def outcome(self, world: RunWorld) -> Outcome:
+        """What the operator decides by what its caches contain."""
+        views = world.views
+        seen = (
+            views.run or world.run,
+            world.jobs if views.jobs is None else views.jobs,
+            world.pods if views.pods is None else views.pods,
+            world.objects if views.objects is None else views.objects,
+            world.stored,
+            world.store_up,
+        )
+        if seen not in self._outcomes:
+            self._outcomes[seen] = self._decide(*seen)
+        return self._outcomes[seen]
+
+    def _decide(  # noqa: PLR0917 -- the fields of an observation
+        self,
+        run: ModelRun,
+        jobs: tuple[ModelJob, ...],
+        pods: tuple[ModelPod, ...],
+        objects: Objects,
+        stored: Stored,
+        store_up: bool,
+    ) -> Outcome:
+        resource = self._raw_run(run)
+        has_plan = any(child.role == ROLE_PLAN and child.owner == run.uid for child in objects)
+        results = StoredResults(
+            frozenset(point for point, there in zip(self._hashes, stored.measured, strict=True) if there),
+            None if stored.summary is None else summary_of(self._plan, stored.summary),
+            launches={group: launch for group, launch in enumerate(stored.launches) if launch >= 0},
+        )
+        finished = "completionTime" in resource["status"]
+        observed = RunObservation(
+            resource,
+            tuple(map(to_job, jobs)),
+            tuple(map(to_pod, pods)),
+            tuple(map(to_object, objects)),
+            self._plan_json[run.uid] if has_plan else None,
+            stored=None if finished else results if store_up else AWAY,
+        )
+        with self._without_repeated_parsing(run):
+            decision = decide.decide_run(observed, self._settings, NOON)
+        return self._writes_of(decision, run)
+
+    @contextmanager
+    def _without_repeated_parsing(self, run: ModelRun) -> Iterator[None]:
+        """Parse each text once. Parsing the same spec, plan and status takes most of the time of a decision."""
+
+        def parsed(_: object) -> SpecBenchRun:
+            return self._parsed(run.uid, run.suspend)
+
+        replaced: list[tuple[ModuleType, str, Any]] = [
+            (decide, "parsed_run", parsed),
+            (gate, "parsed_run", parsed),
+            (decide, "read_run_status", lambda _: status_of(run.status)),
+            (decide, "fit_to_size", lambda status: status),
+            (run_view, "select_plan", lambda *_: self._plans[run.uid]),
+        ]
+        originals = [getattr(module, name) for module, name, _ in replaced]
+        for module, name, value in replaced:
+            setattr(module, name, value)
+        try:
+            yield
+        finally:
+            for (module, name, _), original in zip(replaced, originals, strict=True):
+                setattr(module, name, original)
+
+    def _writes_of(self, decision: RunDecision, run: ModelRun) -> Outcome:
+        """The requests of a decision, in the order of `cluster.writer`."""
+        status = status_text(decision.status)
+        writes = (
+            *(
+                Write(
+                    "relaunch",
+                    row.ref.name,
+                    row.ref.uid,
+                    (row.relaunch.launch, row.relaunch.preemptions, row.relaunch.previous_pod),
+                )
+                for row in decision.relaunch
+            ),
+            *(
+                Write(
+                    "stop", row.ref.name, row.ref.uid, (str(row.verdict.scope), row.verdict.reason, row.verdict.message)
+                )
+                for row in decision.stop
+            ),
+            *(Write("delete", ref.name, ref.uid, kind=ref.kind) for ref in decision.delete),
+            *(
+                Write(
+                    "create",
+                    manifest["metadata"]["name"],
+                    fields=(from_job_manifest if manifest["kind"] == "Job" else from_object_manifest)(manifest),
+                    kind=manifest["kind"],
+                )
+                for manifest in decision.apply
+            ),
+            *((Write("status", "", fields=status),) if status != run.status else ()),
+        )
+        only_reports = decide.only_reports_progress(status_of(run.status), decision)
+        return Outcome(writes, decision.requeue_after_s, only_reports)
+
+    def _write(self, world: RunWorld, write: Write) -> RunStep:  # noqa: PLR0911 -- one per kind of request
+        """Carry out one request; a rejected one ends the decision as in `handlers.reconcilers`."""
+        action = f"operator writes: {write.verb} {write.kind} {write.name}".rstrip()
+        after = world._replace(writes=world.writes[1:])
+        if write.verb == "status":
+            if not world.current:
+                return Step(action, after._replace(writes=()))
+            broken = backwards(status_of(world.run.status), status_of(write.fields)) if world.run.status != "{}" else ""
+            run = world.run._replace(status=write.fields)
+            return Step(action, after._replace(run=run, views=after.views._replace(run=None)), broken=broken)
+        if write.verb == "create":
+            return self._create(action, after, write)
+        if write.verb == "delete" and write.kind != "Job":
+            objects = tuple(child for child in world.objects if child.uid != write.uid)
+            return Step(action, after._replace(objects=objects, views=after.views._replace(objects=None)))
+        after = after._replace(views=after.views._replace(jobs=None))
+        job = next((job for job in world.jobs if job.name == write.name), None)
+        if job is None:
+            return Step(action, after)
+        if job.uid != write.uid:
+            return Step(action, after if write.verb == "delete" else after._replace(writes=()))
+        if write.verb == "delete":
+            return Step(action, after._replace(jobs=without(world.jobs, job)))
+        changed = job._replace(**{"relaunch" if write.verb == "relaunch" else "verdict": write.fields})
+        return Step(
+            action,
+            after._replace(jobs=(*without(world.jobs, job), changed))
+            if changed == job
+            else with_job(after, job, changed),
+        )
+
+    def _create(self, action: str, after: RunWorld, write: Write) -> RunStep:
+        child = write.fields
+        is_job = isinstance(child, ModelJob)
+        present = next(
+            (
+                other
+                for other in (after.jobs if is_job else after.objects)
+                if (other.name, getattr(other, "kind", "")) == (child.name, getattr(child, "kind", ""))
+            ),
+            None,
+        )
+        if present is not None:
+            return Step(action, after if present.owner == child.owner else self._rejected(after, "NameTaken"))
+        uid = unused_uid(after, child.name)
+        if not is_job:
+            objects = tuple(sorted((*after.objects, child._replace(uid=uid))))
+            return Step(action, after._replace(objects=objects, views=after.views._replace(objects=None)))
+        broken = ""
+        is_launch = child.role == self._launch_role and child.owner == after.run.uid
+        if is_launch and child.attempt <= after.stored.launches[child.group]:
+            broken = f"launch {child.attempt} of group {child.group} has stored results and is used again"
+        jobs = sorted_jobs((*after.jobs, child._replace(uid=uid)))
+        return Step(action, after._replace(jobs=jobs, views=after.views._replace(jobs=None)), broken=broken)
+
+    def _rejected(self, world: RunWorld, reason: str) -> RunWorld:
+        """The rest of a decision after an error: the status with the error, if it can still be written."""
+        if not world.current:
+            return world._replace(writes=())
+        intended = world.writes[-1].fields if world.writes and world.writes[-1].verb == "status" else world.run.status
+        text = self._after_error(world.run, intended, reason)
+        write = Write("status", "", fields=text)
+        return world._replace(writes=(write,) if text != world.run.status else ())
+
+    def _status_after_error(self, run: ModelRun, intended: str, reason: str) -> str:
+        error = Retry(reason, "rejected")
+        return status_text(decide.status_after_error(self._raw_run(run), status_of(intended), error, NOON))
+
+    def _parse(self, uid: str, suspend: bool) -> SpecBenchRun:
+        return parse_run(self._raw_run(ModelRun(uid, suspend)))
+
+    def _resource(self, run: ModelRun) -> dict[str, Any]:
+        resource = operator_run({**self._edits, "spec.suspend": run.suspend})
+        resource["metadata"]["uid"] = run.uid
+        resource["status"] = status_content(run.status)
+        return resource
+
+
+def backwards(before: RunStatus, after: RunStatus) -> str:
+    """Which field of the status goes backwards; empty if none does."""
+    if before.completion_time and (after.completion_time, after.phase) != (before.completion_time, before.phase):
+        return "status goes backwards: the run had ended"
+    if before.start_time and not after.start_time:
+        return "status goes backwards: startTime is removed"
+    if before.points.measured > after.points.measured:
+        return f"status goes backwards: {before.points.measured} points were measured, now {after.points.measured}"
+    rows = {row.index: row for row in after.groups}
+    for row in before.groups:
+        now = rows.get(row.index)
+        if now is None or now.state is GroupState.DONE:
+            continue  # if it is done, a launch that was due is not needed any more, so its number is taken back
+        before_and_now = (
+            (getattr(row, name), getattr(now, name)) for name in ("attempt", "suspensions", "preemptions")
+        )
+        over = row.state in (GroupState.DONE, GroupState.FAILED)
+        if any(old > new for old, new in before_and_now) or (over and now.state is not row.state):
+            return f"status goes backwards: group {row.index} was {row.to_dict()}, now {now.to_dict()}"
+    return ""

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 
-from specbench_testing.closing_servers import end_connections, finish_accepting
+from specbench_testing.closing_servers import accepting
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 _LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
@@ -44,31 +44,19 @@ async def serve_scripts(
     """Serve; the n-th connection gets the n-th script, later ones the last. Yields the URL and all requests."""
     received = ReceivedRequests([])
     over = asyncio.Event()
-    writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = _LENGTH.search(head)
-            body = await reader.readexactly(int(length[1])) if length else b""
-            received.requests.append((head, body))
-            await _perform(scripts[min(len(received.requests), len(scripts)) - 1], writer, over)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client closed the connection
-        finally:
-            writer.close()
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        body = await reader.readexactly(int(length[1])) if length else b""
+        received.requests.append((head, body))
+        await _perform(scripts[min(len(received.requests), len(scripts)) - 1], writer, over)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
-    port = server.sockets[0].getsockname()[1]
-    try:
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}", received
-    finally:
-        await finish_accepting(server.sockets)
-        over.set()
-        server.close()
-        await end_connections(writers)
-        await server.wait_closed()
+    async with accepting(serve, tls=tls) as url:
+        try:
+            yield url, received
+        finally:
+            over.set()
 
 
 async def _perform(script: Script, writer: asyncio.StreamWriter, over: asyncio.Event) -> None:

@@ -7,7 +7,7 @@
         assert site.violations() == []
 
 Real are: API server, scheduler, controllers, the operator and its permissions, the store with every object, and the
-results. Simulated are: kubelets and engines (`peers.kwok.stages`), and clients (`stand_in_measurement`).
+results. Simulated are: kubelets and engines (`peers.kwok.stages`), and clients (`stand_in_client`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.percentiles import PERCENTILES
+from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
 from specbench_client.report.text.answers import answers_lines, answers_table

@@ -14,8 +14,7 @@ from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_GATE, ROLE_R
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import EngineKind
 from specbench_operator.render.engine_job import LWS_KIND
-from specbench_operator.run.launches.launch_state import SUSPENDED
-from specbench_operator.run.launches.messages import with_safe_messages
+from specbench_operator.run.launches.launch_state import SUSPENDED, with_safe_messages
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ChildObject, Job, ObjectRef, Pod, PriorLaunches
 from specbench_operator.state.run import RunObservation, StoredLaunch

@@ -17,9 +17,14 @@ from specbench_api.fence.model import TerminationMessages
 from specbench_api.outcome.termination import CLIENT_LOST, Exit, Termination
 from specbench_api.redaction import redact
 from specbench_api.spec.conditions import EngineReason
-from specbench_operator.run.launches.engine import LaunchDeadlines
-from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage, LaunchState, failed
-from specbench_operator.run.launches.messages import last_words
+from specbench_operator.run.launches.launch_state import (
+    ClientReason,
+    LaunchContext,
+    LaunchStage,
+    LaunchState,
+    failed,
+    last_words,
+)
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import join_sentences
 from specbench_operator.state.objects import ContainerTerminated, FailureScope, Job, JobFailure, Pod
@@ -30,20 +35,16 @@ JOB_SUSPENDED_BY_OTHERS = (
 )
 
 
-def judge_client(
-    client: Job | None, pods: tuple[Pod, ...], settings: OperatorSettings, deadlines: LaunchDeadlines
-) -> LaunchState:
+def judge_client(client: Job | None, pods: tuple[Pod, ...], context: LaunchContext) -> LaunchState:
     """Judge a launch whose engine is ready by its client, which may not exist yet."""
-    ended = judge_ended_client(client, pods, settings, deadlines.now) if client else None
+    ended = judge_ended_client(client, pods, context.settings, context.now) if client else None
     if ended:
         return ended
-    if leaving := _on_dead_node(pods, settings, deadlines.now):
+    if leaving := _on_dead_node(pods, context.settings, context.now):
         return leaving
-    delay = start_delay(client, pods) if client else _missing_job_reason(deadlines)
+    delay = start_delay(client, pods) if client else _missing_job_reason(context)
     return (
-        LaunchState(LaunchStage.SERVING, EngineReason.SERVING)
-        if delay is None
-        else _idle_engine(delay, pods, settings, deadlines)
+        LaunchState(LaunchStage.SERVING, EngineReason.SERVING) if delay is None else _idle_engine(delay, pods, context)
     )
 
 
@@ -152,14 +153,12 @@ def _failed_client(
     return failed(FailureScope.GROUP, termination.reason, termination.message)
 
 
-def _idle_engine(
-    delay: str, pods: Iterable[Pod], settings: OperatorSettings, deadlines: LaunchDeadlines
-) -> LaunchState:
+def _idle_engine(delay: str, pods: Iterable[Pod], context: LaunchContext) -> LaunchState:
     """The state of a ready engine without a running client. The wait is limited, because the engine holds its GPUs."""
     newest = next(reversed(_by_age(pods)), None)
-    since = deadlines.idle.since if deadlines.idle else newest.created_at if newest else deadlines.now
-    limit_s = settings.client_start_deadline_s
-    remaining_s = (since + timedelta(seconds=limit_s) - deadlines.now).total_seconds()
+    since = context.idle_since or (newest.created_at if newest else context.now)
+    limit_s = context.settings.client_start_deadline_s
+    remaining_s = (since + timedelta(seconds=limit_s) - context.now).total_seconds()
     if remaining_s > 0:
         return LaunchState(
             LaunchStage.SERVING, EngineReason.SERVING, delay, requeue_after_s=remaining_s, idle_since=since
@@ -168,9 +167,9 @@ def _idle_engine(
     return failed(FailureScope.GROUP, ClientReason.NOT_STARTED, join_sentences((deadline, delay)))
 
 
-def _missing_job_reason(deadlines: LaunchDeadlines) -> str:
+def _missing_job_reason(context: LaunchContext) -> str:
     """Why the client's Job does not exist: the error that prevented its creation, if status contains it."""
-    return deadlines.idle.message if deadlines.idle else "its Job is not created yet"
+    return context.known.message if context.known and context.idle_since else "its Job is not created yet"
 
 
 def _newest_of_clients(pods: Iterable[Pod]) -> list[Pod]:

@@ -16,20 +16,19 @@ the client is annotated with the pod that it was made for, and Kubernetes resets
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from specbench_api.spec.conditions import EngineReason, QueueReason
-from specbench_api.spec.run import RunSpec
 from specbench_operator.run.launches.launch_state import (
     NEVER_STARTED_REASONS,
+    LaunchContext,
     LaunchStage,
     LaunchState,
     failed,
     lost,
     preempted,
 )
-from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import join_sentences
 from specbench_operator.state.objects import ContainerTerminated, FailureScope, Job, Pod
 
@@ -112,68 +111,27 @@ EVICTED = "Evicted"
 EXIT_SIGKILL = 137
 
 
-@dataclass(frozen=True)
-class IdleEngine:
-    """A ready engine without a running client, from status: since when, and the message."""
-
-    since: datetime
-    message: str
-
-
-@dataclass(frozen=True)
-class LaunchDeadlines:
-    """The time limits of a launch, and since when they count.
-
-    `degraded_since` and `idle` come from status; if status is lost, these waits start again.
-    """
-
-    deadline_s: int
-    lifetime_s: int
-    grace_s: float
-    degraded_since: datetime | None
-    """Since when the image pull or the configuration has been failing."""
-    now: datetime
-    idle: IdleEngine | None = None
-    known_pod: str = ""
-    """Name of this launch's pod, from status."""
-    nodes: int = 1
-
-    @classmethod
-    def of(
-        cls, spec: RunSpec, settings: OperatorSettings, degraded_since: datetime | None, now: datetime
-    ) -> LaunchDeadlines:
-        """The limits from the run's spec and the operator's settings."""
-        return cls(
-            spec.startup_deadline_seconds,
-            spec.active_deadline_seconds,
-            settings.image_pull_grace_s,
-            degraded_since,
-            now,
-            nodes=spec.placement.nodes,
-        )
-
-
-def judge_engine(engine: Job, pods: tuple[Pod, ...], deadlines: LaunchDeadlines, *, client: Job | None) -> LaunchState:
+def judge_engine(engine: Job, pods: tuple[Pod, ...], context: LaunchContext, *, client: Job | None) -> LaunchState:
     """Judge a launch by its engine alone. If it has a client, the engine was ready before."""
     pod, served = current_pod(pods), client is not None
-    decided = decided_by_job(engine, deadlines)
+    decided = decided_by_job(engine, context)
     # Pods of an engine on several nodes belong to a LeaderWorkerSet and are replaced one by one.
-    if decided is None and deadlines.nodes == 1:
-        decided = preempted_by_queue(engine, pods, client, known_pod=deadlines.known_pod)
+    if decided is None and context.spec.placement.nodes == 1:
+        decided = preempted_by_queue(engine, pods, client, known_pod=context.known.engine_pod if context.known else "")
     if decided or (engine.suspended and not engine.ended):
         return decided or queued_state(engine)
     if pod is None:
-        return _pod_gone(engine) if engine.ended or served else _starting(engine, None, deadlines)
+        return _pod_gone(engine) if engine.ended or served else _starting(engine, None, context)
     if pod.terminated or not pod.alive:
-        return _terminated_pod(pod, deadlines, served=served)
+        return _terminated_pod(pod, context, served=served)
     if pod.deleted_at:
-        return _pod_being_deleted(engine, pod, pod.deleted_at, deadlines, served=served)
+        return _pod_being_deleted(engine, pod, pod.deleted_at, context, served=served)
     if pod.ready or served:
         return LaunchState(LaunchStage.SERVING, EngineReason.SERVING)
-    return _starting(engine, pod, deadlines)
+    return _starting(engine, pod, context)
 
 
-def decided_by_job(job: Job, deadlines: LaunchDeadlines) -> LaunchState | None:
+def decided_by_job(job: Job, context: LaunchContext) -> LaunchState | None:
     """The state that the Job alone determines, whatever the state of its pod."""
     if job.verdict:
         state = failed(job.verdict.scope, job.verdict.reason, job.verdict.message)
@@ -182,7 +140,7 @@ def decided_by_job(job: Job, deadlines: LaunchDeadlines) -> LaunchState | None:
         return lost("its Job is being deleted")
     if job.failure and job.failure.reason == EngineReason.DEADLINE_EXCEEDED:
         message = (
-            f"it ran longer than spec.activeDeadlineSeconds ({deadlines.lifetime_s} s):"
+            f"it ran longer than spec.activeDeadlineSeconds ({context.spec.active_deadline_seconds} s):"
             " raise it, or measure less per launch"
         )
         return failed(FailureScope.GROUP, EngineReason.DEADLINE_EXCEEDED, message)
@@ -201,7 +159,7 @@ def _pod_gone(engine: Job) -> LaunchState:
     return lost("its pod is gone")
 
 
-def _terminated_pod(pod: Pod, deadlines: LaunchDeadlines, *, served: bool) -> LaunchState:
+def _terminated_pod(pod: Pod, context: LaunchContext, *, served: bool) -> LaunchState:
     ended = pod.terminated
     if pod.probe and pod.probe.reason in NEVER_STARTED_REASONS:
         message = (
@@ -217,15 +175,15 @@ def _terminated_pod(pod: Pod, deadlines: LaunchDeadlines, *, served: bool) -> La
         return failed(FailureScope.GROUP, EngineReason.OOM_KILLED, join_sentences((message, ended.message)))
     if ended.reason in NEVER_STARTED_REASONS:
         return failed(FailureScope.GROUP, EngineReason.CONFIG_ERROR, join_sentences((ended.reason, ended.message)))
-    if ended.exit_code == EXIT_SIGKILL and not served and _runtime_s(ended) >= deadlines.deadline_s:
-        return failed(FailureScope.GROUP, EngineReason.NEVER_READY, _never_ready_message(deadlines))
+    if ended.exit_code == EXIT_SIGKILL and not served and _runtime_s(ended) >= context.spec.startup_deadline_seconds:
+        return failed(FailureScope.GROUP, EngineReason.NEVER_READY, _never_ready_message(context))
     return failed(
         FailureScope.GROUP, EngineReason.CRASHED, join_sentences((_exit_message(ended.exit_code), ended.message))
     )
 
 
 def _pod_being_deleted(
-    engine: Job, pod: Pod, gone_at: datetime, deadlines: LaunchDeadlines, *, served: bool
+    engine: Job, pod: Pod, gone_at: datetime, context: LaunchContext, *, served: bool
 ) -> LaunchState:
     """The state of a launch whose pod is being deleted.
 
@@ -233,7 +191,7 @@ def _pod_being_deleted(
     observed yet, and the next reconciliation decides.
     """
     message = join_sentences(("its pod is being deleted", pod.disrupted or ""))
-    remaining_s = (gone_at - deadlines.now).total_seconds()
+    remaining_s = (gone_at - context.now).total_seconds()
     if engine.queue and not engine.ended and not pod.disrupted and remaining_s > 0:
         stage = LaunchStage.SERVING if served else LaunchStage.STARTING
         return LaunchState(stage, EngineReason.LOST, message, degraded=True, requeue_after_s=remaining_s)
@@ -247,7 +205,7 @@ def _disrupted_pod(pod: Pod) -> LaunchState:
     return preempted(message) if pod.disrupted and pod.reason != EVICTED else lost(message)
 
 
-def _starting(engine: Job, pod: Pod | None, deadlines: LaunchDeadlines) -> LaunchState:
+def _starting(engine: Job, pod: Pod | None, context: LaunchContext) -> LaunchState:
     waiting = pod.waiting if pod else None
     if pod and waiting and waiting.reason in INVALID_IMAGE_REASONS:
         return failed(
@@ -255,42 +213,42 @@ def _starting(engine: Job, pod: Pod | None, deadlines: LaunchDeadlines) -> Launc
         )
     if pod and waiting and waiting.reason in IMAGE_PULL_REASONS | CONFIG_ERROR_REASONS:
         reason = EngineReason.IMAGE_PULL_FAILED if waiting.reason in IMAGE_PULL_REASONS else EngineReason.CONFIG_ERROR
-        return _within_grace(pod, reason, join_sentences((waiting.reason, waiting.message)), deadlines)
+        return _within_grace(pod, reason, join_sentences((waiting.reason, waiting.message)), context)
     reason, message = EngineReason.STARTING, "the pod is starting"
     if pod and pod.unschedulable:
         reason, message = EngineReason.UNSCHEDULABLE, pod.unschedulable
     elif pod is None:
         message = engine.warning or "its pod is not created yet"
-    remaining_s = _remaining_s(engine, deadlines)
+    remaining_s = _remaining_s(engine, context)
     if remaining_s > 0:
         degraded = reason is EngineReason.UNSCHEDULABLE or bool(engine.warning)
         return LaunchState(LaunchStage.STARTING, reason, message, degraded=degraded, requeue_after_s=remaining_s)
     if pod and pod.scheduled_at is None and not pod.node:
         # A busy or missing scheduler sets no condition. The engine never ran, so it has no log and is not at fault.
-        return failed(FailureScope.GROUP, EngineReason.UNSCHEDULABLE, pod.unschedulable or _unscheduled(deadlines))
+        return failed(FailureScope.GROUP, EngineReason.UNSCHEDULABLE, pod.unschedulable or _unscheduled(context))
     return failed(
-        FailureScope.GROUP, EngineReason.NEVER_READY, join_sentences((_never_ready_message(deadlines), engine.warning))
+        FailureScope.GROUP, EngineReason.NEVER_READY, join_sentences((_never_ready_message(context), engine.warning))
     )
 
 
-def _within_grace(pod: Pod, reason: EngineReason, message: str, deadlines: LaunchDeadlines) -> LaunchState:
+def _within_grace(pod: Pod, reason: EngineReason, message: str, context: LaunchContext) -> LaunchState:
     """Starting while the image pull or the configuration has failed for less than the grace period, then failed."""
-    times = [since for since in (deadlines.degraded_since, pod.scheduled_at) if since]
-    since = max(times) if deadlines.degraded_since else deadlines.now
-    remaining_s = deadlines.grace_s - (deadlines.now - since).total_seconds()
+    times = [since for since in (context.degraded_since, pod.scheduled_at) if since]
+    since = max(times) if context.degraded_since else context.now
+    remaining_s = context.settings.image_pull_grace_s - (context.now - since).total_seconds()
     if remaining_s > 0:
         return LaunchState(LaunchStage.STARTING, reason, message, degraded=True, requeue_after_s=remaining_s)
     return failed(FailureScope.GROUP, reason, message)
 
 
-def _remaining_s(engine: Job, deadlines: LaunchDeadlines) -> float:
+def _remaining_s(engine: Job, context: LaunchContext) -> float:
     """Time left until the startup deadline, in seconds.
 
     It counts from when the Job was last started, because a queue may have suspended the Job for days.
     """
-    unstarted = deadlines.now if engine.queue else engine.created_at
-    limit = (engine.started_at or unstarted) + timedelta(seconds=deadlines.deadline_s)
-    return (limit - deadlines.now).total_seconds()
+    unstarted = context.now if engine.queue else engine.created_at
+    limit = (engine.started_at or unstarted) + timedelta(seconds=context.spec.startup_deadline_seconds)
+    return (limit - context.now).total_seconds()
 
 
 def _exit_message(code: int) -> str:
@@ -302,16 +260,16 @@ def _exit_message(code: int) -> str:
     return f"the engine ended with exit code {code}{by_kernel}"
 
 
-def _unscheduled(deadlines: LaunchDeadlines) -> str:
+def _unscheduled(context: LaunchContext) -> str:
     return (
-        f"the engine's pod was not scheduled within spec.startupDeadlineSeconds ({deadlines.deadline_s} s):"
-        " see its events (kubectl describe pod), or raise the deadline"
+        "the engine's pod was not scheduled within spec.startupDeadlineSeconds"
+        f" ({context.spec.startup_deadline_seconds} s): see its events (kubectl describe pod), or raise the deadline"
     )
 
 
-def _never_ready_message(deadlines: LaunchDeadlines) -> str:
+def _never_ready_message(context: LaunchContext) -> str:
     return (
-        f"the engine was not ready within spec.startupDeadlineSeconds ({deadlines.deadline_s} s):"
+        f"the engine was not ready within spec.startupDeadlineSeconds ({context.spec.startup_deadline_seconds} s):"
         " see its log (kubectl logs), or raise the deadline"
     )
 
@@ -340,7 +298,7 @@ def preempted_node(pods: tuple[Pod, ...]) -> LaunchState | None:
 
 
 def judge_further_nodes(
-    by_leader: LaunchState, engine: Job, pods: tuple[Pod, ...], deadlines: LaunchDeadlines, client: Job | None
+    by_leader: LaunchState, engine: Job, pods: tuple[Pod, ...], context: LaunchContext, client: Job | None
 ) -> LaunchState:
     """The leader's state, unless another node's state is worse. An engine on one node has no other nodes."""
     grouped = [pod for pod in pods if pod.worker is not None]
@@ -349,11 +307,11 @@ def judge_further_nodes(
     if client and (younger := [pod for pod in grouped if pod.created_at > client.created_at]):
         return lost(f"the engine lost a node: pod {younger[0].ref.name} was created again")
     workers = {pod.worker for pod in grouped if pod.worker}
-    if client and len(workers) < deadlines.nodes - 1:
-        return lost(f"the engine lost a node: {len(workers)} of {deadlines.nodes - 1} further nodes exist")
+    if client and len(workers) < context.spec.placement.nodes - 1:
+        return lost(f"the engine lost a node: {len(workers)} of {context.spec.placement.nodes - 1} further nodes exist")
     for worker in sorted(workers):
         alone = tuple(replace(pod, worker=0) for pod in grouped if pod.worker == worker)
-        found = judge_engine(engine, alone, deadlines, client=client)
+        found = judge_engine(engine, alone, context, client=client)
         if found.stage is LaunchStage.FAILED or (found.degraded and not by_leader.degraded):
             return replace(found, message=join_sentences((f"node {worker} of the group", found.message)))
     return by_leader

@@ -12,17 +12,18 @@ launches that answered. A launch that never answered has left nothing that could
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup
 from specbench_api.spec.conditions import EngineReason, GroupState
+from specbench_api.spec.run import RunSpec
 from specbench_api.spec.status import GroupStatus
 from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.client import judge_client
 from specbench_operator.run.launches.engine import (
-    LaunchDeadlines,
+    current_pod,
     decided_by_job,
     judge_engine,
     judge_further_nodes,
@@ -31,13 +32,13 @@ from specbench_operator.run.launches.engine import (
 from specbench_operator.run.launches.launch_state import (
     SUSPENDED,
     ClientReason,
+    LaunchContext,
     LaunchStage,
     LaunchState,
     failed,
     lost,
 )
-from specbench_operator.settings import OperatorSettings
-from specbench_operator.state.objects import FailureScope, Job, LaunchVerdict, PriorLaunches
+from specbench_operator.state.objects import FailureScope, Job, LaunchVerdict
 from specbench_operator.state.run import StopJob, StoredResults
 from specbench_operator.state.timestamps import earliest, format_timestamp
 
@@ -51,26 +52,6 @@ ENGINE_FAULTS = (
     EngineReason.FIRST_REQUEST_FAILED,
 )
 """Reasons that a later launch of the same arm would fail with again. Unschedulable is not one: clusters change."""
-
-
-@dataclass(frozen=True)
-class GroupLaunches:
-    """The launches of a group that have Jobs."""
-
-    attempts: list[int]
-    """Their numbers, ascending."""
-    judge: Callable[[int], LaunchState]
-    """Returns the state of a launch."""
-    prior_launches: Callable[[int], PriorLaunches]
-    """Returns how many launches before this one do not count as lost, from the Jobs' annotations."""
-
-
-@dataclass(frozen=True)
-class RelaunchLimits:
-    """The run's rules for launching again. While `suspend` is set, a launch that ends counts as suspended, not lost."""
-
-    suspend: bool
-    preemption_budget: int
 
 
 @dataclass(frozen=True)
@@ -134,19 +115,22 @@ class GroupView:
 
 
 def build_group_view(
-    group: EngineGroup,
-    launches: GroupLaunches,
-    stored: StoredResults | None,
-    hint: GroupStatus | None,
-    limits: RelaunchLimits,
+    group: EngineGroup, children: Children, stored: StoredResults | None, context: LaunchContext
 ) -> GroupView:
-    """Determine the state of a group. `stored` is None while S3 cannot be read; `hint` is its previous status row."""
-    attempts = launches.attempts
-    known = hint or GroupStatus(index=group.index, arm=group.arm, state=GroupState.WAITING)
+    """Determine the state of a group. `stored` is None while S3 cannot be read."""
+    view = _with_unused_number(_build(group, children, stored, context), stored)
+    engine = children.engine(group.index, view.attempt)
+    pod = None if engine is None or engine.suspended else current_pod(children.pods_of(engine))
+    return replace(view, engine_pod=pod.ref.name) if pod else view
+
+
+def _build(group: EngineGroup, children: Children, stored: StoredResults | None, context: LaunchContext) -> GroupView:
+    attempts = children.attempts(group.index)
+    known = context.known or GroupStatus(index=group.index, arm=group.arm, state=GroupState.WAITING)
     measured = known.measured if stored is None else sum(point.hash in stored.measured for point in group.points)
     last = attempts[-1] if attempts else known.attempt
     done = known.state is GroupState.DONE if stored is None else measured >= _points_to_measure(group, stored)
-    prior = launches.prior_launches(max(last, known.attempt))
+    prior = children.prior_launches(group.index, max(last, known.attempt))
     # The larger count is right: status or an annotation may be missing, but neither is ever too large.
     view = GroupView(
         group,
@@ -159,8 +143,12 @@ def build_group_view(
     if done:
         return replace(view, state=GroupState.DONE)
     if not attempts or last < known.attempt:
-        return _from_previous_status(replace(view, attempt=known.attempt), known, limits)
-    return _from_launch_state(view, launches.judge(last), limits, known_stored=stored is not None)
+        return _from_previous_status(replace(view, attempt=known.attempt), known, context.spec)
+    # The row in status counts only if it is about the same launch.
+    launch = judge_launch(
+        children, group.index, last, context if last == known.attempt else replace(context, known=None)
+    )
+    return _from_launch_state(view, launch, context.spec, known_stored=stored is not None)
 
 
 def _points_to_measure(group: EngineGroup, stored: StoredResults) -> int:
@@ -187,29 +175,27 @@ def skip_broken_arms(groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
     return tuple(views)
 
 
-def _from_previous_status(view: GroupView, known: GroupStatus, limits: RelaunchLimits) -> GroupView:
+def _from_previous_status(view: GroupView, known: GroupStatus, spec: RunSpec) -> GroupView:
     """The state of a group that has no Jobs, or only Jobs of launches before the one in status."""
     if known.state is GroupState.FAILED:
         return replace(view, reason=known.reason, message=known.message, ends_run=known.ends_run)
     if known.state in (GroupState.QUEUED, GroupState.STARTING, GroupState.MEASURING):
-        return _relaunch_or_fail(view, lost("its Jobs were deleted"), None, limits)
+        return _relaunch_or_fail(view, lost("its Jobs were deleted"), None, spec)
     reason, message = ("", "") if known.reason == SUSPENDED else (known.reason, known.message)
     return replace(view, state=GroupState.WAITING, reason=reason, message=message, next_launch=known.attempt)
 
 
-def _from_launch_state(
-    view: GroupView, launch_state: LaunchState, limits: RelaunchLimits, *, known_stored: bool
-) -> GroupView:
+def _from_launch_state(view: GroupView, launch_state: LaunchState, spec: RunSpec, *, known_stored: bool) -> GroupView:
     if launch_state.stage is LaunchStage.FINISHED:
         if not known_stored:
             return replace(view, state=GroupState.MEASURING, launch_state=launch_state)
         message = "its client succeeded, but manifests of its points are missing in S3"
         missing = failed(FailureScope.LAUNCH, ClientReason.RESULTS_MISSING, message)
-        return _relaunch_or_fail(view, missing, launch_state, limits)
+        return _relaunch_or_fail(view, missing, launch_state, spec)
     if launch_state.stage is LaunchStage.FAILED and launch_state.scope is FailureScope.LAUNCH:
-        return _relaunch_or_fail(view, launch_state, launch_state, limits)
-    if launch_state.stage is not LaunchStage.FAILED and limits.suspend:
-        return _relaunch_or_fail(view, LaunchState(launch_state.stage, SUSPENDED), None, limits)
+        return _relaunch_or_fail(view, launch_state, launch_state, spec)
+    if launch_state.stage is not LaunchStage.FAILED and spec.suspend:
+        return _relaunch_or_fail(view, LaunchState(launch_state.stage, SUSPENDED), None, spec)
     state = {
         LaunchStage.QUEUED: GroupState.QUEUED,
         LaunchStage.STARTING: GroupState.STARTING,
@@ -222,22 +208,22 @@ def _from_launch_state(
 
 
 def _relaunch_or_fail(
-    view: GroupView, ended_by: LaunchState, launch_state: LaunchState | None, limits: RelaunchLimits
+    view: GroupView, ended_by: LaunchState, launch_state: LaunchState | None, spec: RunSpec
 ) -> GroupView:
     """Launch again after a launch has ended, or fail the group if there were too many launches.
 
     The new launch has a new number, so that pods and clients of the old one are never used for it.
     """
-    suspended = ended_by.reason == SUSPENDED if ended_by.recorded else limits.suspend
+    suspended = ended_by.reason == SUSPENDED if ended_by.recorded else spec.suspend
     preempted = ended_by.reason == EngineReason.PREEMPTED and not suspended
     suspensions, preemptions = view.suspensions + suspended, view.preemptions + preempted
     if suspended and launch_state:
         launch_state = replace(launch_state, reason=SUSPENDED)
     ended = replace(view, reason=ended_by.reason, message=ended_by.message, launch_state=launch_state)
-    if preemptions > limits.preemption_budget and preempted:
+    if preemptions > spec.placement.preemption_budget and preempted:
         message = (
-            f"preempted {preemptions} times, more than spec.placement.preemptionBudget ({limits.preemption_budget})"
-            f" allows: {ended_by.message}"
+            f"preempted {preemptions} times, more than spec.placement.preemptionBudget"
+            f" ({spec.placement.preemption_budget}) allows: {ended_by.message}"
         )
         return replace(ended, state=GroupState.FAILED, message=message)
     next_launch = view.attempt + 1
@@ -264,39 +250,38 @@ def stop_and_keep_job(engine: Job, now: datetime) -> StopJob:
     return StopJob(engine.ref, LaunchVerdict(FailureScope.LAUNCH, SUSPENDED, message, now), ended=False)
 
 
-def with_unused_number(view: GroupView, stored: int | None) -> GroupView:
-    """The view with a next launch whose number is larger than `stored`, the last launch in the results.
+def _with_unused_number(view: GroupView, stored: StoredResults | None) -> GroupView:
+    """The view with a next launch whose number is larger than that of the last launch in the results.
 
     How the skipped launches ended is unknown, so none of them counts as lost.
     """
-    if view.next_launch is None or stored is None or view.next_launch > stored:
+    last = stored.launches.get(view.group.index) if stored else None
+    if view.next_launch is None or last is None or view.next_launch > last:
         return view
-    next_launch = stored + 1
+    next_launch = last + 1
     skipped = next_launch - view.next_launch
     return replace(view, attempt=next_launch, next_launch=next_launch, suspensions=view.suspensions + skipped)
 
 
-def judge_launch(
-    children: Children, group: int, deadlines: LaunchDeadlines, settings: OperatorSettings, attempt: int
-) -> LaunchState:
+def judge_launch(children: Children, group: int, attempt: int, context: LaunchContext) -> LaunchState:
     """The state of a launch that has at least one Job.
 
     The engine's own failure has precedence, because its client only observes a closed connection. Of a server that is
     already running, only the client is known.
     """
     engine, client = children.engine(group, attempt), children.client(group, attempt)
-    by_client = judge_client(client, children.pods_of(client), settings, deadlines)
+    by_client = judge_client(client, children.pods_of(client), context)
     if by_client.stage is LaunchStage.FINISHED:
         return by_client
     if children.running_already and client is not None:
-        return decided_by_job(client, deadlines) or by_client
+        return decided_by_job(client, context) or by_client
     if engine is None:
         return by_client if by_client.stage is LaunchStage.FAILED else lost("its Job was deleted")
     pods = children.pods_of(engine)
     preemption = None if engine.verdict or engine.deleting or engine.ended else preempted_node(pods)
-    by_engine = preemption or judge_engine(engine, pods, deadlines, client=client)
+    by_engine = preemption or judge_engine(engine, pods, context, client=client)
     if by_engine.stage in (LaunchStage.STARTING, LaunchStage.SERVING):
-        by_engine = judge_further_nodes(by_engine, engine, pods, deadlines, client)
+        by_engine = judge_further_nodes(by_engine, engine, pods, context, client)
     if by_engine.stage is not LaunchStage.SERVING:
         return by_engine
     if by_client.stage is LaunchStage.FAILED or by_client.degraded:

@@ -1,0 +1,558 @@
+"""All ways in which an engine, or a client of one or more pods, can end, and what ends with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.termination import CLIENT_LOST, Exit, Termination
+from specbench_api.plan.names import LABEL_ROLE, ROLE_CLIENT
+from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
+from specbench_operator.cluster.parsing import kept_fields, parse_job, parse_pod
+from specbench_operator.run.launches.client import start_delay, termination_of
+from specbench_operator.state.objects import ChildKey, ContainerTerminated, FailureScope, Job, ObjectRef, Pod
+from specbench_operator.state.timestamps import parse_timestamp
+from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, finish_other_arm, launched
+from specbench_testing.operator_builders import NOON, SETTINGS, operator_run, waiting
+
+
+@pytest.fixture
+def world() -> ClusterWorld:
+    return launched()
+
+
+def lose_engine(world: ClusterWorld) -> None:
+    world.fail_client(Exit.ENGINE_FAILED, EngineReason.LOST, "connection refused")
+
+
+def end_without_storing(world: ClusterWorld) -> None:
+    """The client's first pod ends; its Job will retry it."""
+    message = Termination(code=Exit.RESULTS_NOT_STORED, reason="S3Away", message="no route").to_message()
+    world.end_pod(world.client(), Exit.RESULTS_NOT_STORED, message=message)
+
+
+def job_fails_without_a_pod(world: ClusterWorld) -> None:
+    world.fail_job(world.client(), "DeadlineExceeded")
+    world.lose_pods(world.client())
+
+
+Cause = Callable[[ClusterWorld], object]
+CLIENT_ENDS: dict[str, tuple[Cause, str, str]] = {
+    "refused completion": (
+        lambda world: world.fail_client(Exit.ENGINE_FAILED, EngineReason.FIRST_REQUEST_FAILED, "404: no such model"),
+        "FirstRequestFailed",
+        "404: no such model",
+    ),
+    "never stored": (
+        lambda world: world.fail_client(Exit.RESULTS_NOT_STORED, "S3Away", "no route"),
+        "S3Away",
+        "no route",
+    ),
+    "without a reason": (
+        lambda world: world.fail_client(Exit.ENGINE_FAILED, "", "it broke"),
+        "ClientFailed",
+        "it broke",
+    ),
+    "without a message": (
+        lambda world: world.crash(world.client(), 1),
+        "ClientFailed",
+        "the client ended with exit code 1",
+    ),
+    "with a traceback": (
+        lambda world: world.crash(world.client(), 1, message="Traceback: KeyError"),
+        "ClientFailed",
+        "exit code 1: Error: Traceback: KeyError",
+    ),
+    "with other JSON": (
+        lambda world: world.crash(world.client(), 1, message='{"code": 1}'),
+        "ClientFailed",
+        "exit code 1",
+    ),
+    "out of memory": (
+        lambda world: world.crash(world.client(), 137, reason="OOMKilled"),
+        "ClientFailed",
+        "exit code 137: OOMKilled: raise spec.placement.client.resources.limits.memory",
+    ),
+    "without a pod": (job_fails_without_a_pod, "ClientFailed", "DeadlineExceeded: Job has failed"),
+}
+
+
+@pytest.mark.parametrize("cause", CLIENT_ENDS)
+def test_a_client_that_fails_ends_its_group_and_the_other_arm_continues(world: ClusterWorld, cause: str) -> None:
+    end, reason, message = CLIENT_ENDS[cause]
+    world.serve()
+    end(world)
+    world.settle()
+    assert_first_group_failed(world, reason)
+    assert message in world.group(0).message
+    assert (world.status_and_reason(ConditionType.RESULTS_STORED) == ("False", "S3Away")) == (cause == "never stored")
+    finish_other_arm(world)
+    failed_engine = world.status_and_reason(ConditionType.ENGINE_READY) == ("False", reason)
+    assert failed_engine == (cause == "refused completion")
+
+
+def test_a_client_that_lost_its_engine_waits_for_the_engines_own_failure(world: ClusterWorld) -> None:
+    world.serve()
+    lose_engine(world)
+    decision = world.reconcile()
+    assert (decision.stop, decision.requeue_after_s) == ((), 10)
+    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "EngineLost")
+    world.crash(world.engine(), 137, reason="OOMKilled")
+    world.settle()
+    assert_first_group_failed(world, "OOMKilled")
+
+
+def test_a_client_that_lost_its_engine_gets_another_if_the_engine_reports_no_failure(world: ClusterWorld) -> None:
+    world.serve()
+    lose_engine(world)
+    world.reconcile()
+    world.settle(after_s=10)
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+    verdict = world.jobs[world.engine(0, 0)].verdict
+    assert verdict is not None
+    assert (verdict.scope, verdict.reason, verdict.message) == (FailureScope.LAUNCH, "EngineLost", "connection refused")
+
+
+def test_a_storage_failure_is_reported_while_the_client_is_retried(world: ClusterWorld) -> None:
+    world.serve()
+    end_without_storing(world)
+    world.start_pod(world.client())
+    world.reconcile()
+    assert world.status_and_reason(ConditionType.RESULTS_STORED) == ("False", "S3Away")
+    assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
+    assert world.group(0).state is GroupState.MEASURING
+
+
+@pytest.mark.parametrize(
+    "fields", [waiting("ImagePullBackOff", "not found"), {"phase": "Pending", "unschedulable": "not found"}]
+)
+def test_a_client_that_cannot_start_releases_the_gpus_after_the_deadline(
+    world: ClusterWorld, fields: dict[str, Any]
+) -> None:
+    world.start_pod(world.engine(), ready=True)
+    world.reconcile()
+    world.start_pod(world.client(), **fields)
+    assert world.reconcile().requeue_after_s == 300
+    assert (world.reconcile(after_s=299).stop, world.reconcile().requeue_after_s) == ((), 1)
+    world.settle(after_s=1)
+    assert_first_group_failed(world, "ClientNotStarted")
+    assert "no client ran for 300 s: " in world.group(0).message
+    assert "not found" in world.group(0).message
+
+
+UNSCHEDULABLE: dict[str, Any] = {"phase": "Pending", "unschedulable": "0/3 nodes", "scheduled_at": None}
+
+
+@pytest.mark.parametrize("left", [None, UNSCHEDULABLE], ids=["gone", "unschedulable"])
+def test_a_client_evicted_after_an_hour_gets_the_full_start_deadline_again(
+    world: ClusterWorld, left: dict[str, Any] | None
+) -> None:
+    world.serve()
+    world.reconcile()
+    world.pass_time(3600)
+    world.lose_pods(world.client())
+    if left:
+        world.start_pod(world.client(), **left)
+    assert world.reconcile().requeue_after_s == 300
+    assert world.group(0).state is GroupState.MEASURING
+    world.reconcile(after_s=299)
+    world.start_pod(world.client())
+    world.reconcile()
+    assert (world.group(0).state, world.group(0).idle_since) == (GroupState.MEASURING, None)
+
+
+def test_a_retried_client_that_never_starts_fails_after_the_deadline(world: ClusterWorld) -> None:
+    world.serve()
+    end_without_storing(world)
+    world.reconcile()
+    assert world.reconcile(after_s=320).requeue_after_s is None, "the back-off of Kubernetes is longer"
+    world.start_pod(world.client(), **UNSCHEDULABLE)
+    world.reconcile()
+    assert world.group(0).message == "0/3 nodes"
+    world.settle(after_s=300)
+    assert_first_group_failed(world, "ClientNotStarted")
+    assert "0/3 nodes" in world.group(0).message
+
+
+def test_a_new_client_waits_until_the_pod_of_a_deleted_one_is_gone(world: ClusterWorld) -> None:
+    world.serve()
+    world.lose_job(world.client())
+    world.reconcile()
+    assert world.client() not in world.jobs, "two clients would load one engine"
+    world.reap()
+    world.reconcile()
+    assert world.client() in world.jobs
+
+
+def test_a_new_client_does_not_wait_for_a_pod_on_a_lost_node(world: ClusterWorld) -> None:
+    world.serve()
+    world.lose_job(world.client())
+    world.reconcile(after_s=5 + world.settings.gone_after_s)
+    assert world.client() in world.jobs
+
+
+def test_a_client_on_a_dead_node_ends_its_launch_after_a_while(world: ClusterWorld) -> None:
+    """Its Job creates no other pod while this one exists, and the engine would hold its GPUs for hours."""
+    world.serve()
+    world.change_pod(world.client(), deleted_at=world.now, node="gone")
+    decision = world.reconcile()
+    assert decision.requeue_after_s == world.settings.gone_after_s
+    assert world.launched == [world.engine()]
+    world.settle(after_s=world.settings.gone_after_s)
+    world.reap()
+    world.settle()
+    assert world.launched == [world.engine(), world.engine(0, 1)]
+    assert [event.message for event in world.events if "does not answer" in event.message]
+    world.measure(0, 1)
+    finish_other_arm(world)
+    assert world.status.phase is Phase.SUCCEEDED
+
+
+def test_a_client_that_is_drained_is_replaced_by_its_job(world: ClusterWorld) -> None:
+    world.serve()
+    world.change_pod(world.client(), deleted_at=world.now, disrupted="drained")
+    world.reconcile()
+    world.end_pod(world.client(), Exit.INTERRUPTED)
+    world.start_pod(world.client(), ready=True)
+    world.reconcile(after_s=world.settings.gone_after_s)
+    assert world.launched == [world.engine()]
+
+
+def test_a_completed_client_without_manifests_is_relaunched_up_to_the_limit(world: ClusterWorld) -> None:
+    for attempt in range(3):
+        world.serve(0, attempt)
+        world.finish_client(0, attempt)
+        world.measured.clear()
+        world.settle()
+    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "ResultsMissing")
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2), world.engine(1)]
+
+
+# Clients of several pods.
+
+
+KEY = ChildKey(ROLE_CLIENT, 0, 0)
+JOB = Job(ObjectRef("Job", "run-g0-0-client", "job-uid"), "run-uid", KEY, NOON, pods_wanted=3)
+
+
+def pod(client: int, age_s: float = 0, phase: str = "Running", **fields: Any) -> Pod:
+    name = f"run-g0-0-client-{client}-{age_s:g}"
+    ref, created = ObjectRef("Pod", name, f"uid-{name}"), NOON - timedelta(seconds=age_s)
+    return Pod(ref, "run-uid", KEY, JOB.ref.name, JOB.ref.uid, phase, created, index=client, **fields)
+
+
+def ended(client: int, code: int, reason: str, age_s: float = 0, **fields: Any) -> Pod:
+    message = Termination(code=code, reason=reason, message=f"of client {client}").to_message()
+    return pod(client, age_s, "Failed", terminated=ContainerTerminated(code, "Error", message), **fields)
+
+
+LOST = (int(Exit.BUG), CLIENT_LOST)
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ((ended(0, *LOST), ended(1, Exit.ENGINE_FAILED, "EngineLost", 5), ended(2, *LOST)), "EngineLost"),
+        ((ended(0, *LOST), ended(1, Exit.INTERRUPTED, "Interrupted")), "Interrupted"),
+        ((ended(0, *LOST), ended(1, 0, "Measured")), CLIENT_LOST),
+        ((ended(0, *LOST), pod(1, terminated=ContainerTerminated(137, "OOMKilled"))), "ClientFailed"),
+        ((ended(0, *LOST), ended(1, Exit.BAD_INPUT, "BadInput", disrupted="evicted")), CLIENT_LOST),
+        ((ended(0, *LOST, 0), ended(0, Exit.RESULTS_NOT_STORED, "Away", 60), ended(1, *LOST, 0)), CLIENT_LOST),
+        ((pod(0), pod(1)), None),
+    ],
+    ids=["its-cause", "interrupted", "one-succeeded", "killed", "disrupted", "an-earlier-try", "running"],
+)
+def test_job_fails_with_the_reason_of_the_client_that_failed_first(pods: tuple[Pod, ...], expected: str | None) -> None:
+    for given in (pods, pods[::-1]):
+        found = termination_of(given, SETTINGS)
+        assert (found.reason if found else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ((pod(0), pod(1), pod(2)), None),
+        ((pod(0), pod(1)), "2 of its 3 pods are created"),
+        ((pod(0), pod(1), pod(2, phase="Pending", unschedulable="0/3 nodes")), "0/3 nodes"),
+        ((pod(0), pod(1), pod(2, 60, "Failed"), pod(2, phase="Pending")), "its pod is starting"),
+        ((pod(0), pod(1, phase="Succeeded"), pod(2, 60, "Pending"), pod(2)), None),
+        ((), "its pod is not created yet"),
+    ],
+)
+def test_load_waits_for_the_pods_of_all_clients(pods: tuple[Pod, ...], expected: str | None) -> None:
+    assert start_delay(JOB, pods) == expected
+
+
+def meta(name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"name": name, "uid": "u", "creationTimestamp": "2026-11-23T12:00:00Z", "labels": {**labels}}
+
+
+def test_number_of_a_client_is_its_completion_index() -> None:
+    labels = {LABEL_ROLE: ROLE_CLIENT, "batch.kubernetes.io/job-completion-index": "2"}
+    raw = {"metadata": meta("c-2-abcde", labels), "spec": {"containers": [{"name": "client"}]}, "status": {}}
+    assert parse_pod(kept_fields("Pod", raw)).index == 2
+    del raw["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+    assert parse_pod(kept_fields("Pod", raw)).index == 0
+
+
+def test_number_of_pods_is_that_of_the_completions() -> None:
+    raw = {"metadata": meta("c", {}), "spec": {"completions": 3, "parallelism": 3, "suspend": False}}
+    assert parse_job(kept_fields("Job", raw)).pods_wanted == 3
+    assert parse_job(kept_fields("Job", {**raw, "spec": {}})).pods_wanted == 1
+
+
+def crash(*code: int, **how: Any) -> Cause:
+    return lambda world: world.crash(world.engine(), *code, **how)
+
+
+def ends_with_0(world: ClusterWorld) -> None:
+    world.end_pod(world.engine(), 0, reason="Completed")
+    world.jobs[world.engine()] = replace(world.jobs[world.engine()], complete=True)
+
+
+def killed_without_timestamps(world: ClusterWorld) -> None:
+    world.crash(world.engine(), 137)
+    world.change_pod(world.engine(), terminated=ContainerTerminated(137, "Error"))
+
+
+def exceeds_its_deadline(world: ClusterWorld) -> None:
+    world.fail_job(world.engine(), "DeadlineExceeded")
+    world.lose_pods(world.engine())
+
+
+ENGINE_ENDS: dict[str, tuple[Cause, str, str]] = {
+    "out of memory": (
+        crash(137, reason="OOMKilled", message="loading weights"),
+        "OOMKilled",
+        "containers[0].resources.limits.memory: loading weights",
+    ),
+    "crashed": (crash(3, message="no CUDA"), "Crashed", "the engine ended with exit code 3: no CUDA"),
+    "ended with 0": (ends_with_0, "Crashed", "the engine ended with exit code 0"),
+    "crashed, and its Job reports it later": (
+        lambda world: world.end_pod(world.engine(), 1),
+        "Crashed",
+        "the engine ended with exit code 1",
+    ),
+    "killed": (crash(137, ran_s=1799), "Crashed", "exit code 137 (SIGKILL, but not for its memory limit"),
+    "killed without timestamps": (killed_without_timestamps, "Crashed", "exit code 137 (SIGKILL"),
+    "killed by its startup probe": (crash(137, ran_s=1800), "NeverReady", "(1800 s): see its log"),
+    "ended late": (crash(1, ran_s=1860), "Crashed", "exit code 1"),
+    "never started": (crash(128, reason="StartError", message="no file"), "ConfigError", "StartError: no file"),
+    "not to be run": (crash(128, reason="ContainerCannotRun"), "ConfigError", "ContainerCannotRun"),
+    "too long for its Job": (exceeds_its_deadline, "DeadlineExceeded", "spec.activeDeadlineSeconds (14400 s)"),
+}
+
+
+@pytest.mark.parametrize("cause", ENGINE_ENDS)
+def test_an_engine_that_ends_fails_its_group_and_the_other_arm_continues(world: ClusterWorld, cause: str) -> None:
+    end, reason, message = ENGINE_ENDS[cause]
+    world.start_pod(world.engine())
+    end(world)
+    world.settle()
+    assert_first_group_failed(world, reason)
+    assert message in world.group(0).message
+    assert reason in {event.reason for event in world.events}
+
+
+def test_an_engine_that_ends_while_it_serves_takes_its_client_and_service_along(world: ClusterWorld) -> None:
+    world.serve()
+    world.crash(world.engine(), 137, ran_s=1860)
+    world.settle()
+    assert_first_group_failed(world, "Crashed")
+    assert world.client() not in world.jobs
+    assert ("Service", world.engine()) not in world.objects
+
+
+UNSCHEDULED = {"phase": "Pending", "scheduled_at": None}
+NO_GPU = "0/3 nodes: insufficient gpu"
+NOT_SCHEDULED = "was not scheduled within spec.startupDeadlineSeconds (1800 s)"
+NOT_READY = "was not ready within spec.startupDeadlineSeconds (1800 s)"
+NO_SECRET = 'secret "x" not found'
+WAITS: dict[str, tuple[dict[str, Any], float, str, str, str]] = {
+    "image not found": (waiting("ErrImagePull", "not found"), 60, "False", "ImagePullFailed", "not found"),
+    "image pull backs off": (waiting("ImagePullBackOff", "not found"), 60, "False", "ImagePullFailed", "not found"),
+    "no Secret": (waiting("CreateContainerConfigError", NO_SECRET), 60, "False", "ConfigError", NO_SECRET),
+    "no container": (waiting("CreateContainerError", NO_SECRET), 60, "False", "ConfigError", NO_SECRET),
+    "unschedulable": ({**UNSCHEDULED, "unschedulable": NO_GPU}, 1800, "False", "Unschedulable", NO_GPU),
+    "no scheduler": (UNSCHEDULED, 1800, "Unknown", "Unschedulable", NOT_SCHEDULED),
+    "silent scheduler": ({**UNSCHEDULED, "unschedulable": ""}, 1800, "Unknown", "Unschedulable", NOT_SCHEDULED),
+    "scheduled without a time": ({**UNSCHEDULED, "node": "n"}, 1800, "Unknown", "NeverReady", NOT_READY),
+    "not ready": ({}, 1800, "Unknown", "NeverReady", NOT_READY),
+    "starts its container": (waiting("ContainerCreating"), 1800, "Unknown", "NeverReady", NOT_READY),
+}
+"""Fields of the pod, the time until it fails, EngineReady until then, and the reason and message of the failure."""
+
+
+@pytest.mark.parametrize("cause", WAITS)
+def test_an_engine_that_does_not_start_fails_after_its_time(world: ClusterWorld, cause: str) -> None:
+    fields, seconds, ready, reason, message = WAITS[cause]
+    world.start_pod(world.engine(), **fields)
+    assert world.reconcile().requeue_after_s == seconds
+    assert world.status_and_reason(ConditionType.ENGINE_READY) == (ready, reason if ready == "False" else "Starting")
+    assert (world.reconcile(after_s=seconds - 1).stop, world.reconcile().requeue_after_s) == ((), 1)
+    world.settle(after_s=1)
+    assert_first_group_failed(world, reason)
+    assert message in world.group(0).message
+
+
+def test_an_image_pull_that_succeeds_within_a_minute_is_no_failure(world: ClusterWorld) -> None:
+    world.start_pod(world.engine(), **waiting("ErrImagePull", "not found"))
+    world.reconcile()
+    world.pass_time(59)
+    world.change_pod(world.engine(), waiting=None, phase="Running", ready=True)
+    world.settle()
+    assert world.group(0).state is GroupState.MEASURING
+
+
+def test_the_image_pull_grace_starts_when_the_pod_is_scheduled(world: ClusterWorld) -> None:
+    world.start_pod(world.engine(), **UNSCHEDULED, unschedulable=NO_GPU)
+    world.reconcile()
+    world.pass_time(300)
+    world.change_pod(world.engine(), **waiting("ErrImagePull"), unschedulable=None, scheduled_at=world.now)
+    assert world.reconcile().requeue_after_s == 60
+    assert world.reconcile(after_s=20).requeue_after_s == 40
+
+
+def test_an_invalid_image_name_fails_the_group_immediately(world: ClusterWorld) -> None:
+    world.start_pod(world.engine(), **waiting("InvalidImageName", "bad"))
+    world.settle()
+    assert_first_group_failed(world, "ImagePullFailed")
+    assert world.group(0).message == "InvalidImageName: bad"
+
+
+@pytest.mark.parametrize(("warning", "ready"), [("exceeded quota: gpus", "False"), ("", "Unknown")])
+def test_an_engine_without_a_pod_reports_the_warning_and_fails_after_the_deadline(
+    world: ClusterWorld, warning: str, ready: str
+) -> None:
+    world.jobs[world.engine()] = replace(world.jobs[world.engine()], warning=warning)
+    world.reconcile()
+    assert world.status_and_reason(ConditionType.ENGINE_READY)[0] == ready
+    assert (warning or "its pod is not created yet") in world.condition(ConditionType.ENGINE_READY).message
+    world.settle(after_s=1800)
+    assert_first_group_failed(world, "NeverReady")
+    assert (warning or NOT_READY) in world.group(0).message
+
+
+def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: ClusterWorld) -> None:
+    world.start_pod(world.engine())
+    world.crash(world.engine(), 1, message="no CUDA device")
+    world.settle()
+    world.pods.clear()
+    del world.run["status"]
+    world.settle()
+    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "Crashed")
+
+
+def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None:
+    world = launched(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
+    assert [group.arm for group in world.plan.groups] == ["none", "ngram", "none", "ngram"]
+    world.start_pod(world.engine())
+    world.crash(world.engine(), 137, reason="OOMKilled", message="loading weights")
+    world.settle()
+    for group in (1, 3):
+        world.measure(group)
+        world.settle()
+    assert world.states() == [GroupState.FAILED, GroupState.DONE, GroupState.FAILED, GroupState.DONE]
+    assert world.group(2).reason == "OOMKilled"
+    assert world.group(2).message.startswith("not launched, because group 1 of this arm failed")
+    assert len(world.launched) == 3
+
+
+# Lost engines are launched again, up to a limit.
+
+
+LOSSES: dict[str, Any] = {
+    "Job deleted": lambda world: world.lose_job(world.engine()),
+    "pod deleted": lambda world: world.change_pod(world.engine(), deleted_at=NOON),
+    "pod deleted and ended": lambda world: (
+        world.crash(world.engine(), 143),
+        world.change_pod(world.engine(), deleted_at=NOON),
+    ),
+    "pod gone and Job failed": lambda world: (
+        world.fail_job(world.engine()),
+        world.lose_pods(world.engine()),
+    ),
+    "pod gone before the Job fails": lambda world: world.lose_pods(world.engine()),
+    "evicted": lambda world: (
+        world.change_pod(world.engine(), phase="Failed", reason="Evicted", message="disk pressure"),
+        world.fail_job(world.engine()),
+    ),
+    "evicted under node pressure": lambda world: (
+        world.change_pod(
+            world.engine(), phase="Failed", reason="Evicted", disrupted="The node was low on resource: memory"
+        ),
+        world.fail_job(world.engine()),
+    ),
+    "container status unknown": lambda world: world.crash(world.engine(), 137, reason="ContainerStatusUnknown"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_lost_engine_is_launched_again(world: ClusterWorld, loss: str) -> None:
+    world.serve()
+    world.reconcile()
+    LOSSES[loss](world)
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+    assert world.client(0, 0) not in world.jobs
+    assert (world.group(0).state, world.group(0).attempt) == (GroupState.STARTING, 1)
+    assert "EngineLost" in {event.reason for event in world.events}
+    world.measure(0, 1)
+    assert world.states() == [GroupState.DONE, GroupState.STARTING]
+
+
+def test_losses_are_counted_when_nothing_of_the_launch_is_left(world: ClusterWorld) -> None:
+    for attempt in range(3):
+        world.start_pod(world.engine(0, attempt))
+        world.reconcile()
+        world.lose_job(world.engine(0, attempt))
+        world.settle()
+    assert (world.group(0).state, world.group(0).attempt) == (GroupState.FAILED, 2)
+    world.settle()
+    assert world.launched[-1] == world.engine(1), "a failed group stays failed, although only the status records it"
+
+
+def test_a_launch_with_deleted_jobs_is_counted_when_earlier_jobs_are_left(
+    world: ClusterWorld,
+) -> None:
+    world.serve()
+    world.reconcile()
+    world.lose_pods(world.engine())
+    world.settle()
+    world.lose_job(world.engine(0, 1))
+    world.settle()
+    assert world.engine(0, 0) in world.jobs
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
+
+
+def test_a_pod_on_a_dead_node_is_waited_for_up_to_a_limit(world: ClusterWorld) -> None:
+    world.serve()
+    world.change_pod(world.engine(), deleted_at=world.now, disrupted="node lost")
+    world.fail_job(world.engine())
+    world.reconcile()
+    assert world.reconcile().apply == ()
+    world.reconcile(after_s=world.settings.gone_after_s)
+    assert world.launched[-1] == world.engine(0, 1)
+
+
+def test_an_engine_job_being_deleted_is_waited_for_and_launched_again(world: ClusterWorld) -> None:
+    world.serve()
+    world.jobs[world.engine()] = replace(world.jobs[world.engine()], deleting=True)
+    decision = world.reconcile()
+    assert ("Job", world.engine()) not in {(ref.kind, ref.name) for ref in decision.delete}, (
+        "the Job is already being deleted"
+    )
+    assert world.launched == [world.engine()]
+    world.lose_job(world.engine())
+    world.settle()
+    assert world.launched == [world.engine(), world.engine(0, 1)]
+
+
+@pytest.mark.parametrize("text", [None, "", "yesterday", "2026-01-02T12:00:00"])
+def test_an_unreadable_timestamp_in_status_is_none(text: str | None) -> None:
+    read = parse_timestamp(text)
+    assert read == (NOON if text and text[0] == "2" else None)

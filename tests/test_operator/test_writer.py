@@ -1,0 +1,217 @@
+"""The writer: children, events and conflicts, and what a kill or an error at one write must not change."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager, nullcontext
+from itertools import combinations, pairwise
+from typing import Any
+
+import pytest
+
+from specbench_api.spec.conditions import ConditionStatus, GroupState
+from specbench_api.spec.status import GroupStatus, RunStatus
+from specbench_operator.cluster.api import EXISTS, JOB, LEADER_WORKER_SET, TRANSIENT, Forbidden, NotFound
+from specbench_operator.cluster.writer import RunWriter
+from specbench_operator.errors import Changed, OperatorError, Retry
+from specbench_operator.run.run_status import run_events
+from specbench_operator.state.run import NORMAL, KubernetesEvent, RunDecision
+from specbench_testing.fake_api_server import api_of, api_server
+from specbench_testing.operator_builders import NOON, operator_run
+
+EVENTS = (KubernetesEvent(NORMAL, "EngineStarting", "group 0"), KubernetesEvent(NORMAL, "EngineReady", "group 0"))
+STATUS = RunStatus(phase="Running")
+
+
+class FakeApi:
+    """Records writes, and refuses the first ones with these errors."""
+
+    def __init__(self, *refusals: OperatorError) -> None:
+        self.refusals = list(refusals)
+        self.writes: list[str] = []
+        self.names: set[str] = set()
+
+    def create(self, manifest: Any) -> None:
+        self._write(f"event {manifest['reason']}")
+        if manifest["metadata"]["name"] in self.names:
+            raise Changed(EXISTS, "exists")
+        self.names.add(manifest["metadata"]["name"])
+
+    def apply(self, manifest: Any, subresource: str) -> None:
+        self._write(subresource)
+
+    def _write(self, what: str) -> None:
+        self.writes.append(what)
+        if self.refusals:
+            raise self.refusals.pop(0)
+
+
+def writer_of(api: FakeApi) -> RunWriter:
+    return RunWriter(api, pause_s=lambda _: None)  # type: ignore[arg-type]
+
+
+def run_with(status: dict[str, Any], **meta: str) -> dict[str, Any]:
+    run = operator_run()
+    return {**run, "metadata": {**run["metadata"], **meta}, "status": status}
+
+
+def test_events_are_posted_before_the_status_and_only_if_it_changes() -> None:
+    api = FakeApi()
+    assert writer_of(api).report(run_with({"phase": "Starting"}), STATUS, EVENTS, NOON)
+    assert api.writes == ["event EngineStarting", "event EngineReady", "status"]
+    assert not writer_of(api).report(run_with(STATUS.to_dict()), STATUS, EVENTS, NOON)
+    assert len(api.writes) == 3
+
+
+def test_events_of_a_repeated_decision_exist_already() -> None:
+    """The operator was killed before the status, and somebody edited the run meanwhile."""
+    api = FakeApi()
+    writer_of(api).post_events(run_with({"phase": "Starting"}, resourceVersion="1"), EVENTS, NOON)
+    writer_of(api).report(run_with({"phase": "Starting"}, resourceVersion="2"), STATUS, EVENTS, NOON)
+    assert len(api.names) == len(EVENTS)
+    assert api.writes[-1] == "status"
+    writer_of(api).post_events(run_with({"phase": "Running"}, resourceVersion="3"), EVENTS, NOON)
+    assert len(api.names) == 2 * len(EVENTS), "equal events of another change are further events"
+
+
+@pytest.mark.parametrize("reason", TRANSIENT)
+def test_an_event_is_posted_again_after_a_transient_error(reason: str) -> None:
+    api = FakeApi((Changed if reason == "Conflict" else Retry)(reason, "away"))
+    writer_of(api).report(run_with({}), STATUS, EVENTS, NOON)
+    assert len(api.names) == len(EVENTS)
+    assert api.writes == ["event EngineStarting", "event EngineStarting", "event EngineReady", "status"]
+
+
+def test_an_event_that_stays_refused_does_not_keep_the_status_from_being_written() -> None:
+    api = FakeApi(*(Retry("ApiFailing", "away") for _ in range(4)))
+    writer_of(api).report(run_with({}), STATUS, EVENTS, NOON)
+    assert (api.names, api.writes[-1]) == (set(), "status")
+
+
+OWNER, STRANGER = ({"controller": True, "uid": uid} for uid in ("run", "stranger"))
+QUOTA, TAKEN = Forbidden("Forbidden", "exceeded quota"), Changed(EXISTS, "exists")
+
+
+def child(kind: str, owner: Any, **spec: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"namespace": "n", "name": "c", "ownerReferences": [owner]}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("kind", "refusal", "present", "requests", "reason"),
+    [
+        ("Service", None, None, ["create"], ""),
+        ("Service", TAKEN, child("Service", OWNER, port=1, more=2), ["create", "get"], ""),
+        ("Service", TAKEN, child("Service", OWNER, port=3), ["create", "get", "apply"], ""),
+        ("Job", TAKEN, child("Job", OWNER, port=3), ["create", "get"], ""),
+        ("Job", TAKEN, child("Job", STRANGER, port=1), ["create", "get"], "NameTaken"),
+        ("Job", TAKEN, None, ["create", "get"], EXISTS),
+        ("Service", QUOTA, child("Service", OWNER, port=3), ["create", "get", "apply"], ""),
+        ("Service", QUOTA, None, ["create", "get"], "Forbidden"),
+        ("Job", NotFound("Missing", "no"), None, ["create"], "Missing"),
+        (LEADER_WORKER_SET, NotFound("Missing", "no"), None, ["create"], "LeaderWorkerSetMissing"),
+        ("Job", Retry("ApiBusy", "busy"), None, ["create"], "ApiBusy"),
+    ],
+)  # fmt: skip
+def test_a_child_is_read_only_if_its_creation_is_refused(
+    kind: str, refusal: OperatorError | None, present: Any, requests: list[str], reason: str
+) -> None:
+    sent: list[str] = []
+
+    class Api:
+        def create(self, _manifest: Any) -> None:
+            sent.append("create")
+            if refusal:
+                raise refusal
+
+        def get(self, *_: Any) -> Any:
+            sent.append("get")
+            return present
+
+        def apply(self, manifest: Any) -> None:
+            assert manifest["spec"] == {"port": 1}
+            sent.append("apply")
+
+    decision = RunDecision(STATUS, apply=(child(kind, OWNER, port=1),))
+    with pytest.raises(OperatorError) if reason else nullcontext() as refused:
+        RunWriter(Api()).act(run_with({}), decision)  # type: ignore[arg-type]
+    assert (sent, refused.value.reason if refused else "") == (requests, reason)
+
+
+WAITING, STARTING, MEASURING, DONE = GroupState.WAITING, GroupState.STARTING, GroupState.MEASURING, GroupState.DONE
+STARTS, READY, MEASURED = "EngineStarting", "EngineReady", "GroupMeasured"
+
+
+def status_of(state: GroupState | None, attempt: int = 0, suspensions: int = 0) -> RunStatus:
+    row = GroupStatus(index=0, arm="none", state=state or WAITING, attempt=attempt, suspensions=suspensions)
+    return RunStatus(groups=[row] if state else [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reasons"),
+    [
+        (status_of(WAITING), status_of(STARTING), [STARTS]),
+        (status_of(STARTING), status_of(MEASURING), [READY]),
+        (status_of(MEASURING), status_of(DONE), [MEASURED]),
+        # The operator was away meanwhile.
+        (status_of(None), status_of(MEASURING), [STARTS, READY]),
+        (status_of(WAITING), status_of(MEASURING), [STARTS, READY]),
+        (status_of(GroupState.QUEUED), status_of(MEASURING), [STARTS, READY]),
+        (status_of(STARTING), status_of(DONE), [READY, MEASURED]),
+        # Another launch.
+        (status_of(STARTING), status_of(MEASURING, 1, 1), [STARTS, READY]),
+        (status_of(MEASURING), status_of(MEASURING, 1), ["EngineLost", STARTS, READY]),
+        # The engine is not ready any more; its launch started before.
+        (status_of(MEASURING), status_of(STARTING), []),
+        # Nothing was launched: the points were found in the store.
+        (status_of(None), status_of(DONE), []),
+        (status_of(WAITING), status_of(DONE), []),
+        (status_of(DONE), status_of(DONE), []),
+    ],
+)
+def test_each_step_of_a_launch_has_its_event_also_if_no_status_reported_it(
+    before: RunStatus, after: RunStatus, reasons: list[str]
+) -> None:
+    assert [event.reason for event in run_events(before, after)] == reasons
+
+
+@pytest.mark.parametrize(("before", "after"), list(combinations((WAITING, STARTING, MEASURING, DONE), 2)))
+def test_a_replica_that_saw_fewer_statuses_posts_the_same_events(before: GroupState, after: GroupState) -> None:
+    """The former leader saw one change of the status, and its successor saw the same in several changes."""
+    api, states = FakeApi(), [WAITING, STARTING, MEASURING, DONE]
+    seen = states[states.index(before) : states.index(after) + 1]
+    for old, new in pairwise(seen):
+        post(api, status_of(old), status_of(new))
+    posted = set(api.names)
+    post(api, status_of(before), status_of(after))
+    assert api.names == posted
+
+
+def test_a_condition_that_flips_has_one_event_whichever_status_its_flip_was_seen_from() -> None:
+    api = FakeApi()
+    early, later = (condition_status(text, ConditionStatus.FALSE) for text in ("0/2", "1/2"))
+    complete = condition_status("2/2", ConditionStatus.TRUE, "2026-01-02T00:00:00Z")
+    post(api, early, complete)
+    post(api, later, complete)
+    assert len(api.names) == 1
+    again = condition_status("1/2", ConditionStatus.FALSE, "2026-01-03T00:00:00Z")
+    post(api, again, condition_status("2/2", ConditionStatus.TRUE, "2026-01-04T00:00:00Z"))
+    assert len(api.names) == 2, "the condition flipped a second time"
+
+
+def post(api: FakeApi, before: RunStatus, after: RunStatus) -> None:
+    writer_of(api).post_events(run_with(before.to_dict()), run_events(before, after), NOON)
+
+
+def condition_status(progress: str, value: ConditionStatus, since: str = "2026-01-01T00:00:00Z") -> RunStatus:
+    row = {"type": "MeasurementComplete", "status": value, "reason": "R", "lastTransitionTime": since}
+    return RunStatus.model_validate({"progress": progress, "conditions": [row]})
+
+
+@pytest.mark.parametrize(("uid", "raised"), [("the-uid", pytest.raises(Changed)), ("another-uid", nullcontext())])
+def test_a_deletion_refused_by_a_conflict_is_tried_again_while_the_object_exists(
+    uid: str, raised: AbstractContextManager[object]
+) -> None:
+    job = json.dumps({"kind": "Job", "metadata": {"name": "demo", "uid": uid}}).encode()
+    conflict = b'{"kind": "Status", "reason": "Conflict", "message": "the object has been modified"}'
+    with api_server(lambda method, *_: (200, job) if method == "GET" else (409, conflict)) as url, raised:
+        api_of(url).delete(JOB, "default", "demo", "the-uid")
