@@ -37,9 +37,9 @@ def test_new_run_has_another_uid_and_nothing_measured(tmp_path: Path) -> None:
     results = FolderStore(tmp_path / "out")
     old = new_local_run(results, PLAN, lambda: 0).plan.uid
     store_results(WORLD, tmp_path / "out", old)
-    assert find_local_run(results, PLAN).measured
+    assert find_local_run(results, PLAN).manifests
     place = new_local_run(results, PLAN)
-    assert (place.plan.uid != old, place.measured) == (True, set())
+    assert (place.plan.uid != old, place.manifests) == (True, {})
 
 
 def test_local_uid_contains_its_creation_time_and_other_uids_sort_last() -> None:
@@ -61,12 +61,12 @@ def concluded_run(folder: Path, points: int | None = None, **changed: object) ->
 def test_a_run_is_complete_only_after_the_last_write_of_its_analysis(tmp_path: Path) -> None:
     plan, store = concluded_run(tmp_path)
     results = FolderStore(tmp_path)
-    assert find_local_run(results, plan).complete
+    assert find_local_run(results, plan).is_complete
     assert find_interrupted_plan(results, [plan]) is None
     for name in reversed(DERIVED):
         store.remove(name)
         run = find_local_run(results, plan)
-        assert (run.plan.uid, run.finished, run.complete) == (plan.uid, True, False), name
+        assert (run.plan.uid, run.is_finished, run.is_complete) == (plan.uid, True, False), name
         assert find_interrupted_plan(results, [plan]) == plan, name
 
 
@@ -75,18 +75,18 @@ def test_an_earlier_analysis_does_not_complete_a_run_that_was_continued(tmp_path
     plan, store = concluded_run(tmp_path, points=1)
     earlier = {name: store.get(name) or b"" for name in DERIVED}
     results = FolderStore(tmp_path)
-    assert not find_local_run(results, plan).finished
+    assert not find_local_run(results, plan).is_finished
     store_results(WORLD, tmp_path, plan.uid)
     conclude(plan, store, SystemClock(wall=lambda: datetime(2030, 1, 2, tzinfo=UTC)))
-    assert find_local_run(results, plan).complete
+    assert find_local_run(results, plan).is_complete
     for name in reversed(DERIVED):
         store.replace(name, earlier[name])
         run = find_local_run(results, plan)
-        assert (run.finished, run.complete) == (True, False), name
+        assert (run.is_finished, run.is_complete) == (True, False), name
 
 
 def test_a_run_with_a_stop_rule_that_lacks_points_is_not_finished(tmp_path: Path) -> None:
     """An engine failed: the overview, which lists no missing point, is no proof that the rule ended the run."""
     plan, _ = concluded_run(tmp_path, points=1, stop="WhenDecided")
     run = find_local_run(FolderStore(tmp_path), plan)
-    assert (run.finished, run.complete) == (False, False)
+    assert (run.is_finished, run.is_complete) == (False, False)

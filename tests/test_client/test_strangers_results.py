@@ -29,7 +29,7 @@ from specbench_client.store.records import (
     UnreadablePart,
     to_columns,
 )
-from specbench_client.stored_runs.stored_points import tidy_schema
+from specbench_client.stored_runs.run import tidy_schema
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 

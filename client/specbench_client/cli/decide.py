@@ -135,10 +135,9 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     """
     _check_usage(workload, emit=emit)
     from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
-    store = select_run(where, latest=latest)
-    plan, summary = read_plan_and_summary(store)
+    run = select_run(where, latest=latest).require_summary()
+    plan, summary = run.plan, run.summary
     recommendation = recommend(plan, summary, request_from_options(summary, options))
     if not emit:
         _print(recommendation, output)
@@ -146,7 +145,7 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     from specbench_client.report.text.deployment import deployment_text  # noqa: PLC0415
 
     deployment = deployment_of(plan, summary, recommendation, workload)
-    echo(deployment_text(deployment, _command(store.uri())).rstrip("\n"))
+    echo(deployment_text(deployment, _command(run.uri)).rstrip("\n"))
 
 
 def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> RecommendationRequest:

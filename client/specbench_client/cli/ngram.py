@@ -99,8 +99,12 @@ def ngram(
     from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import ngram_lines, ngram_tables  # noqa: PLC0415
-    from specbench_client.stored_runs.records import CellSelection, open_stored_run, pairs_with_baseline  # noqa: PLC0415
-    from specbench_client.stored_runs.what_if_inputs import TextEncoding, read_ngram_log  # noqa: PLC0415
+    from specbench_client.stored_runs.what_if_inputs import (  # noqa: PLC0415
+        TextEncoding,
+        load_of,
+        pairs_with_baseline,
+        read_ngram_log,
+    )
 
     grid = NgramGrid(min_n, max_n, drafts)
     if not grid.lookups:
@@ -115,7 +119,7 @@ def ngram(
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
-        run = open_stored_run(run_at(where, latest=latest), CellSelection(workload, load))
+        run = load_of(run_at(where, latest=latest), workload, load)
         log = read_ngram_log(run, arm, TextEncoding(encoder, Path(prompts) if prompts else None))
         pairs = pairs_with_baseline(run)
     if all(each.output.size < STEPPED_MIN for each in log.answers):

@@ -89,10 +89,10 @@ def oracle(
     from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
-    from specbench_client.stored_runs.records import CellSelection, open_stored_run  # noqa: PLC0415
     from specbench_client.stored_runs.what_if_inputs import (  # noqa: PLC0415
         OracleRequest,
         TextEncoding,
+        load_of,
         read_oracle_subject,
     )
 
@@ -100,7 +100,7 @@ def oracle(
     if Path(where).is_file():
         subject = trace_subject(read_traces(Path(where)), arm, second, cost)
     else:
-        run = open_stored_run(run_at(where, latest=latest), CellSelection(workload, load))
+        run = load_of(run_at(where, latest=latest), workload, load)
         texts = TextEncoding(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
         subject = read_oracle_subject(run, OracleRequest(arm, second, texts), cost)
     for each in (subject.main, *([subject.second] if subject.second else [])):

@@ -170,13 +170,14 @@ def gate(results: str, request: str) -> Termination:
     \b
       specbench-client gate --results s3://bench/runs/team/llama/8a01…
     """  # noqa: D301 -- \b is click's, and must be the real character
-    from specbench_client.stored_runs.results import gate_stores, write_gate_report  # noqa: PLC0415 -- as above
+    from specbench_client.stored_runs.gate import gate_runs, write_gate_report  # noqa: PLC0415 -- as above
+    from specbench_client.stored_runs.run import Run  # noqa: PLC0415
 
     gate_request = _parse_document(GateRequest, request, "--request: not a gate")
     before, store = (
         RetryingStore(each, RetryPolicy()) for each in (open_baseline(gate_request.baseline), open_store(results))
     )
-    gate_report = gate_stores(gate_request, before, store)
+    gate_report = gate_runs(gate_request, Run(before), Run(store))
     write_gate_report(gate_report, store)
     return Termination(code=Exit.OK, reason=str(gate_report.reason), message=gate_report.message)
 

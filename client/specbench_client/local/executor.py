@@ -35,9 +35,8 @@ from specbench_client.local.engine_process import (
     refused_variables,
 )
 from specbench_client.local.host_facts import observe_machine
-from specbench_client.local.local_runs import LocalRun
 from specbench_client.store.locations import read_object
-from specbench_client.store.points import PointStore, read_manifests
+from specbench_client.stored_runs.run import Run
 from specbench_client.workload.dataset_files import reject_missing_prompts
 from specbench_client.workload.prompts import load_workload
 
@@ -53,11 +52,11 @@ class LocalOptions:
     on_progress: Callable[[Progress], None] | None = None
     client: ClientOptions = field(default_factory=ClientOptions)
     warm_up: bool = True
-    is_decided: Callable[[LocalRun], bool] = lambda _: False
+    is_decided: Callable[[Run], bool] = lambda _: False
     """Whether a run with a stop rule may end; asked after each group. Blocks."""
 
 
-async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[str, EngineFailed]:
+async def execute_locally(run: Run, local_options: LocalOptions) -> dict[str, EngineFailed]:
     """Measure every point without a manifest. Returns the arms whose engine failed, with the error.
 
     Call `validate_inputs` before.
@@ -65,10 +64,10 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
     failures: dict[str, EngineFailed] = {}
     warm: set[str] = set()
     # It may have been interrupted between its last turn and the decision.
-    if run.plan.stop == "WhenDecided" and run.measured and await asyncio.to_thread(local_options.is_decided, run):
+    if run.plan.stop == "WhenDecided" and run.manifests and await asyncio.to_thread(local_options.is_decided, run):
         return failures
     for group in run.plan.groups:
-        done = all(point.hash in run.measured for point in group.points)
+        done = all(point.hash in run.manifests for point in group.points)
         if done or group.arm in failures or await asyncio.to_thread(_has_decayed, run, group):
             continue
         local_options.on_group(group)
@@ -82,36 +81,33 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
     return failures
 
 
-def _has_decayed(run: LocalRun, group: EngineGroup) -> bool:
+def _has_decayed(run: Run, group: EngineGroup) -> bool:
     """Return whether a soak test of this arm ended early, before it was interrupted in another arm."""
     if run.plan.stop != "WhenDecayed":
         return False
-    points = PointStore(run.store, Path())
-    manifests = points.manifests([point.hash for point in group.points])
-    return has_decayed([points.read_summary(manifest) for manifest in manifests.values()])
+    return has_decayed(run.reopened().summaries_of(group.points))
 
 
-def validate_inputs(run: LocalRun, base_dir: Path) -> None:
+def validate_inputs(run: Run, base_dir: Path) -> None:
     """Validate the input of a run before any request is sent and any file is written. Blocks. Raises BadInput.
 
     Checks prompts, trace, the schedule of every point, programs and models; for a finished run, only that the prompts
     are those that were measured.
     """
-    if run.finished:
+    if run.is_finished:
         _reject_changed_prompts(run, base_dir)
     else:
         _validate_unfinished(run.plan, base_dir)
 
 
-def _reject_changed_prompts(run: LocalRun, base_dir: Path) -> None:
+def _reject_changed_prompts(run: Run, base_dir: Path) -> None:
     """Raise BadInput if the prompts differ from those that were measured; missing prompt files are ignored."""
-    manifests = read_manifests(run.store, [point.hash for point in run.plan.points])
     for workload in run.plan.workloads:
         try:
             prompts = load_workload(workload, base_dir, read_object)
         except BadInput:
             continue
-        reject_changed_prompts(run.plan, manifests, workload.name, prompts)
+        reject_changed_prompts(run.plan, run.manifests, workload.name, prompts)
 
 
 def _validate_unfinished(plan: Plan, base_dir: Path) -> None:
@@ -137,7 +133,7 @@ def _launch_of(plan: Plan, arm: str) -> LaunchSpec:
     return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
 
 
-async def _launch_with_retries(run: LocalRun, group: EngineGroup, local_options: LocalOptions) -> EngineFailed | None:
+async def _launch_with_retries(run: Run, group: EngineGroup, local_options: LocalOptions) -> EngineFailed | None:
     failure: EngineFailed | None = None
     for _ in range(1 if run.plan.engine.is_external else LAUNCHES_MAX):  # An external engine is not ours to restart.
         try:
@@ -151,7 +147,7 @@ async def _launch_with_retries(run: LocalRun, group: EngineGroup, local_options:
     return failure
 
 
-async def _launch_and_drive(run: LocalRun, group: EngineGroup, local_options: LocalOptions) -> None:
+async def _launch_and_drive(run: Run, group: EngineGroup, local_options: LocalOptions) -> None:
     plan = run.plan
     attempt = uuid.uuid4().hex[:8]
     options = DriveOptions(

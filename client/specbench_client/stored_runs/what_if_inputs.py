@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench_api.plan.plan import Arm
+from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.estimates.point_rows import RoundsLeftOut
 from specbench_client.analysis.what_if.answers import (
+    COLUMNS,
     REQUEST_FAILED,
     STEPS_NOT_REPORTED,
     STEPS_WITHOUT_DRAFTS,
@@ -22,6 +25,7 @@ from specbench_client.analysis.what_if.answers import (
     Tokens,
     join_answers,
     key_of,
+    measured_answers,
     recorded_answers,
     shared_answers,
     token_ids_of,
@@ -33,8 +37,9 @@ from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
+from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.store.locations import read_object
-from specbench_client.stored_runs.records import StoredRun
+from specbench_client.stored_runs.run import Run
 from specbench_client.workload.prompt_lengths import TokenEncoder
 from specbench_client.workload.prompts import load_workload
 from specbench_client.workload.row_parsing import Prompt
@@ -46,6 +51,83 @@ _MESSAGE_SEPARATOR = "\n\n"
 
 
 @dataclass(frozen=True)
+class RunLoad:
+    """One workload and load level of a stored run."""
+
+    run: Run
+    workload: str
+    load: str
+
+    @property
+    def plan(self) -> Plan:
+        """The run's plan."""
+        return self.run.plan
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the engine was the simulator."""
+        return self.plan.engine.kind is EngineKind.SIMULATOR
+
+    @property
+    def words(self) -> str:
+        """Name of the run, workload and load, for titles and messages."""
+        return f"{self.plan.name}, {self.workload}, load {self.load}"
+
+    def points(self, arm: str) -> list[Point]:
+        """Return the arm's points, measured or not."""
+        cell = (arm, self.workload, self.load)
+        return [each for each in self.plan.points if (each.arm, each.workload, each.level.label) == cell]
+
+    def answers(self, arm: str) -> pd.DataFrame:
+        """Return the measured answers of all repeats; empty if no point has a manifest. Blocks. Raises NotDurable."""
+        parts = [
+            pd.DataFrame({**part, "point": point.hash})
+            for point in self.points(arm)
+            if point.hash in self.run.manifests
+            for part in self.run.records.columns(point.hash, COLUMNS)
+        ]
+        return measured_answers(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame(columns=COLUMNS)
+
+    def fingerprints(self, arm: str) -> set[str]:
+        """Return the fingerprints of the prompts that the arm was measured with. Raises NotDurable."""
+        manifests = self.run.manifests
+        return {
+            manifests[each.hash].observed.dataset_fingerprint for each in self.points(arm) if each.hash in manifests
+        }
+
+
+def load_of(run: Run, workload: str | None, load: str | None) -> RunLoad:
+    """Return a workload and load of a run, by default the first ones. Raises BadInput if it has none of that name."""
+    points = run.plan.points
+    workload = _one_of("--workload", workload, list(dict.fromkeys(each.workload for each in points)))
+    levels = sorted((each.level for each in points if each.workload == workload), key=lambda level: level.order)
+    return RunLoad(run, workload, _one_of("--load", load, list(dict.fromkeys(level.label for level in levels))))
+
+
+def _one_of(flag: str, requested: str | None, available: Sequence[str]) -> str:
+    if requested is None:
+        return available[0]
+    if requested not in available:
+        raise BadInput(f"{flag} {requested}: the run has {', '.join(available)}")
+    return requested
+
+
+def pairs_with_baseline(place: RunLoad) -> dict[str, Pairs]:
+    """Return the pairs of each measured arm with a measured baseline. Blocks. Raises NotDurable."""
+    run = place.run
+    measured = {arm.name: run.summaries_of(place.points(arm.name)) for arm in run.plan.arms}
+    theirs = measured.pop(BASELINE_NAME, [])
+    if not theirs or not any(measured.values()):
+        return {}
+    baseline = run.rows_of(theirs)
+    return {
+        arm: pair_requests(run.rows_of(RoundsLeftOut.of(run.plan, [*theirs, *mine]).kept(mine)), baseline, run.plan)
+        for arm, mine in measured.items()
+        if mine
+    }
+
+
+@dataclass(frozen=True)
 class TextEncoding:
     """How a run's texts are converted to token ids. `prompts`: file of the prompts, if not at the path in the plan."""
 
@@ -53,7 +135,7 @@ class TextEncoding:
     prompts: Path | None = None
 
 
-def read_ngram_log(run: StoredRun, arm: str | None, texts: TextEncoding) -> AnswerLog:
+def read_ngram_log(run: RunLoad, arm: str | None, texts: TextEncoding) -> AnswerLog:
     """Return the first turns of an arm (by default the baseline) as token ids. Blocks.
 
     Raises BadInput if neither ids nor texts were recorded, or the prompts have changed since.
@@ -80,7 +162,7 @@ class LoggedAnswers:
     alike: int
 
 
-def read_logged_answers(run: StoredRun, arm: str, texts: TextEncoding) -> LoggedAnswers:
+def read_logged_answers(run: RunLoad, arm: str, texts: TextEncoding) -> LoggedAnswers:
     """Read the first turns of an arm. Raises BadInput if there are none."""
     rows = _measured_rows(run, arm)
     logged, left_out, alike = dict[QuestionKey, LoggedAnswer](), Counter[str](), 0
@@ -102,8 +184,8 @@ def read_logged_answers(run: StoredRun, arm: str, texts: TextEncoding) -> Logged
     return LoggedAnswers(logged, dict(left_out), alike)
 
 
-def _measured_rows(run: StoredRun, arm: str) -> pd.DataFrame:
-    rows = run.records(arm)
+def _measured_rows(run: RunLoad, arm: str) -> pd.DataFrame:
+    rows = run.answers(arm)
     if not len(rows):
         message = f"the arm {arm!r} has no measured point yet: wait for the run, or choose another arm"
         raise BadInput(f"{run.words}: {message}")
@@ -114,7 +196,7 @@ def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{count} x {why}" for why, count in left_out.items())
 
 
-def _arm_name(run: StoredRun, requested: str | None) -> str:
+def _arm_name(run: RunLoad, requested: str | None) -> str:
     names = [each.name for each in run.plan.arms]
     if requested is not None and requested not in names:
         raise BadInput(f"--arm {requested}: the run has {', '.join(names)}")
@@ -150,7 +232,7 @@ def _encode(text: str, encoder: TokenEncoder | None) -> Tokens:
     return np.array(encoder.encode(text), dtype=np.int64)
 
 
-def _measured_prompts(run: StoredRun, arm: str, file: Path | None) -> dict[str, Prompt]:
+def _measured_prompts(run: RunLoad, arm: str, file: Path | None) -> dict[str, Prompt]:
     """Return the prompts that were measured, by id. Raises BadInput if they are missing or have changed."""
     workload = run.plan.workload(run.workload)
     if file is not None:
@@ -190,7 +272,7 @@ class OracleRequest:
     texts: TextEncoding = field(default_factory=TextEncoding)
 
 
-def read_oracle_subject(run: StoredRun, request: OracleRequest, cost: CostModel | None) -> OracleSubject:
+def read_oracle_subject(run: RunLoad, request: OracleRequest, cost: CostModel | None) -> OracleSubject:
     """Read the arm's answers, and those of the second drafter. Blocks. Raises BadInput."""
     main, recorded = _main_arm(run, request.arm)
     named = _named_drafter(main, recorded, cost)
@@ -215,7 +297,7 @@ def read_oracle_subject(run: StoredRun, request: OracleRequest, cost: CostModel 
 
 
 def _with_replay(
-    run: StoredRun, subject: OracleSubject, recorded: RecordedAnswers, texts: TextEncoding, cost: CostModel | None
+    run: RunLoad, subject: OracleSubject, recorded: RecordedAnswers, texts: TextEncoding, cost: CostModel | None
 ) -> OracleSubject:
     """Combine with n-gram drafting, replayed over the answers with known steps and the same number of tokens."""
     logged = _aligned_answers(run, subject.main.name, recorded, texts)
@@ -228,7 +310,7 @@ def _with_replay(
 
 
 def _aligned_answers(
-    run: StoredRun, arm: str, recorded: RecordedAnswers, texts: TextEncoding
+    run: RunLoad, arm: str, recorded: RecordedAnswers, texts: TextEncoding
 ) -> dict[QuestionKey, LoggedAnswer]:
     """Return the answers with as many token ids as their steps emitted.
 
@@ -242,7 +324,7 @@ def _aligned_answers(
     return whole
 
 
-def _main_arm(run: StoredRun, requested: str | None) -> tuple[Arm, RecordedAnswers]:
+def _main_arm(run: RunLoad, requested: str | None) -> tuple[Arm, RecordedAnswers]:
     """Return the requested arm, or the arm with the longest drafts among those with reported steps."""
     if requested is not None:
         arm = _drafting_arm(run, "--arm", requested)
@@ -256,7 +338,7 @@ def _main_arm(run: StoredRun, requested: str | None) -> tuple[Arm, RecordedAnswe
     raise rejected[0]
 
 
-def _drafting_arm(run: StoredRun, flag: str, name: str) -> Arm:
+def _drafting_arm(run: RunLoad, flag: str, name: str) -> Arm:
     drafting = _drafting_arms(run)
     found = next((each for each in drafting if each.name == name), None)
     if found is None:
@@ -264,7 +346,7 @@ def _drafting_arm(run: StoredRun, flag: str, name: str) -> Arm:
     return found
 
 
-def _drafting_arms(run: StoredRun) -> list[Arm]:
+def _drafting_arms(run: RunLoad) -> list[Arm]:
     """Return the arms whose drafter the plan declares. Raises BadInput where there is none."""
     drafting = [each for each in run.plan.arms if each.drafter is not None]
     if drafting:
@@ -278,7 +360,7 @@ def _drafting_arms(run: StoredRun) -> list[Arm]:
     raise BadInput(f"{run.words}: the run has the baseline alone: add an arm with a drafter and measure it")
 
 
-def _recorded_steps(run: StoredRun, arm: Arm) -> RecordedAnswers:
+def _recorded_steps(run: RunLoad, arm: Arm) -> RecordedAnswers:
     found = recorded_answers(_measured_rows(run, arm.name))
     if not found.answers:
         remedies = "; ".join(_REMEDY[why] for why in found.left_out if why in _REMEDY)

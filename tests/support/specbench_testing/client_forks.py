@@ -81,7 +81,7 @@ class ClientForks:
 
 def main() -> None:
     """Fork until stdin ends."""
-    import specbench_client.stored_runs.results
+    import specbench_client.stored_runs.gate
     import specbench_client.stored_runs.write_results  # noqa: F401 -- likewise
     from specbench_client.analysis.statistics import bootstrap
     from specbench_client.job.entrypoint import run_program
