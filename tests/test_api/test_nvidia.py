@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specbench_api.outcome.nvidia_smi import cuda_fact, gpu_facts, links_fact
-from specbench_api.outcome.provenance import Fact, FactName
+from specbench_api.outcome.provenance import Fact, FactName, cuda_fact, gpu_facts, links_fact
 from specbench_testing.nvidia_smi import HEAD, MIXED, PAIR, SINGLE
 
 

@@ -16,7 +16,7 @@ from specbench_api.outcome.layout import GATE, SUMMARY, run_root
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_client.cli import exit_code
-from specbench_client.job.entrypoint import run_program
+from specbench_client.job.commands import run_program
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results

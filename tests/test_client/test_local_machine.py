@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.nvidia_smi import GPUS, SUMMARY, TOPOLOGY
-from specbench_api.outcome.provenance import Fact, FactName, HostFacts
-from specbench_client.local.host_facts import CommandFailed, observe_machine
+from specbench_api.outcome.provenance import GPUS, SUMMARY, TOPOLOGY, Fact, FactName, HostFacts
+from specbench_client.local.executor import CommandFailed, observe_machine
 from specbench_testing.nvidia_smi import HEAD, PAIR
 
 COMMAND = ["llama-server", "-m", "m.gguf"]

@@ -51,7 +51,7 @@ from specbench_client.local.local_runs import find_local_run
 from specbench_client.store.locations import open_store
 from specbench_client.store.store import Store
 from specbench_client.workload.chat_template.template import render_prompts
-from specbench_client.workload.dataset_files import is_local
+from specbench_client.workload.locations import is_local
 from specbench_client.workload.prompt_lengths import measure_lengths
 from specbench_client.workload.prompts import Prompts, load_workload
 

@@ -84,7 +84,7 @@ def main() -> None:
     import specbench_client.stored_runs.gate
     import specbench_client.stored_runs.write_results  # noqa: F401 -- likewise
     from specbench_client.analysis.statistics import bootstrap
-    from specbench_client.job.entrypoint import run_program
+    from specbench_client.job.commands import run_program
 
     bootstrap.RESAMPLES = 200
     patch("specbench_client.report.html.draw_figures", lambda _: {}).start()

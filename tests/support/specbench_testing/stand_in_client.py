@@ -49,7 +49,7 @@ from specbench_api.plan.names import (
 )
 from specbench_api.plan.plan import Plan
 from specbench_client.errors import Interrupted
-from specbench_client.job.entrypoint import termination_of
+from specbench_client.job.commands import termination_of
 from specbench_client.report import html
 from specbench_client.store.locations import open_store
 from specbench_client.store.store import Store
