@@ -165,25 +165,6 @@ def test_results_without_a_common_cell_are_rejected(
     assert "share no cell (arm × workload × load) that can be compared" in printed
 
 
-@pytest.mark.parametrize(
-    ("points", "uid", "remedy"),
-    [
-        (1, UIDS["main"], "; if it was interrupted, run the same `specbench run` command again to finish it; "),
-        (0, "3f2c0000-0000-4000-8000-000000000000", "\n"),
-    ],
-    ids=["local", "cluster"],
-)
-def test_run_without_a_summary_is_rejected(
-    points: int, uid: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store_results(WORLD, tmp_path, uid, points=points)
-    assert exit_code(["compare", str(tmp_path), str(tmp_path)]) == Exit.BAD_INPUT
-    printed = capsys.readouterr().err
-    counted = {0: "0 of 6 points are measured", 1: "1 of 6 points is measured"}[points]
-    assert printed.startswith(f"error: RunNotFinished: {tmp_path}/runs/local/demo/{uid}: {counted}, and there is no")
-    assert f"no summary yet: wait until the run is finished{remedy}" in printed
-
-
 def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: Path, request: str) -> tuple[int, dict[str, Any]]:
     """Run the gate's Job; return its exit code and its termination message."""
     monkeypatch.setenv(GATE_VARIABLE, request)
