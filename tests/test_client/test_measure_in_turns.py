@@ -44,7 +44,7 @@ from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.what_if_inputs import load_of, pairs_with_baseline
-from specbench_client.stored_runs.write_results import conclude, is_decided
+from specbench_client.stored_runs.write_results import conclude
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.local_results import store_point
@@ -302,7 +302,7 @@ def executed(
 
     monkeypatch.setattr(executor, "_launch_with_retries", measure)
     turns: list[EngineGroup] = []
-    options = LocalOptions(folder, folder, 1.0, on_group=turns.append, is_decided=is_decided)
+    options = LocalOptions(folder, folder, 1.0, on_group=turns.append)
     assert asyncio.run(execute_locally(Run(store, plan), options)) == {}
     return store, plan, turns
 
@@ -351,7 +351,7 @@ def test_a_run_that_was_killed_after_its_deciding_turn_measures_no_further_one(
     for point in measured:
         store_point(PointStore(store, tmp_path), *point_of(SERVERS, point))
     monkeypatch.setattr(executor, "_launch_with_retries", None)
-    options = LocalOptions(tmp_path, tmp_path, 1.0, is_decided=is_decided)
+    options = LocalOptions(tmp_path, tmp_path, 1.0)
     assert asyncio.run(execute_locally(Run(store, plan), options)) == {}
     assert conclude(plan, store).decided_after == REPEATS_IN_TURNS
 

@@ -100,7 +100,6 @@ def ngram(
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import ngram_lines, ngram_tables  # noqa: PLC0415
     from specbench_client.stored_runs.what_if_inputs import (  # noqa: PLC0415
-        TextEncoding,
         load_of,
         pairs_with_baseline,
         read_ngram_log,
@@ -119,8 +118,10 @@ def ngram(
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
-        run = load_of(run_at(where, latest=latest), workload, load)
-        log = read_ngram_log(run, arm, TextEncoding(encoder, Path(prompts) if prompts else None))
+        run = load_of(
+            run_at(where, latest=latest), workload, load, encoder=encoder, prompts=Path(prompts) if prompts else None
+        )
+        log = read_ngram_log(run, arm)
         pairs = pairs_with_baseline(run)
     if all(each.output.size < STEPPED_MIN for each in log.answers):
         raise BadInput(f"{where}: no answer has a step to replay: an answer needs at least {STEPPED_MIN} tokens")

@@ -90,8 +90,6 @@ def oracle(
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
     from specbench_client.stored_runs.what_if_inputs import (  # noqa: PLC0415
-        OracleRequest,
-        TextEncoding,
         load_of,
         read_oracle_subject,
     )
@@ -100,9 +98,9 @@ def oracle(
     if Path(where).is_file():
         subject = trace_subject(read_traces(Path(where)), arm, second, cost)
     else:
-        run = load_of(run_at(where, latest=latest), workload, load)
-        texts = TextEncoding(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
-        subject = read_oracle_subject(run, OracleRequest(arm, second, texts), cost)
+        encoder, file = load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None
+        run = load_of(run_at(where, latest=latest), workload, load, encoder=encoder, prompts=file)
+        subject = read_oracle_subject(run, arm, second, cost)
     for each in (subject.main, *([subject.second] if subject.second else [])):
         if not each.single.answers.count:
             raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")

@@ -47,7 +47,7 @@ from specbench_client.store.locations import open_store
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.stored_runs.run import Run
-from specbench_client.stored_runs.write_results import conclude, is_decided
+from specbench_client.stored_runs.write_results import conclude
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,6 @@ def _measure(run: Run, options: RunOptions) -> dict[str, EngineFailed]:
             on_group=live.group,
             on_progress=live.progress,
             client=options.client,
-            is_decided=is_decided,
         )
         failed = run_until_interrupted(execute_locally(run, local_options))
         for arm, error in failed.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,14 @@ _MESSAGE_SEPARATOR = "\n\n"
 
 @dataclass(frozen=True)
 class RunLoad:
-    """One workload and load level of a stored run."""
+    """One workload and load level of a stored run, and how its texts are converted to token ids."""
 
     run: Run
     workload: str
     load: str
+    encoder: TokenEncoder | None = None
+    prompts: Path | None = None
+    """File of the prompts, if it is not at the path in the plan."""
 
     @property
     def plan(self) -> Plan:
@@ -96,12 +99,20 @@ class RunLoad:
         }
 
 
-def load_of(run: Run, workload: str | None, load: str | None) -> RunLoad:
+def load_of(
+    run: Run,
+    workload: str | None,
+    load: str | None,
+    *,
+    encoder: TokenEncoder | None = None,
+    prompts: Path | None = None,
+) -> RunLoad:
     """Return a workload and load of a run, by default the first ones. Raises BadInput if it has none of that name."""
     points = run.plan.points
     workload = _one_of("--workload", workload, list(dict.fromkeys(each.workload for each in points)))
     levels = sorted((each.level for each in points if each.workload == workload), key=lambda level: level.order)
-    return RunLoad(run, workload, _one_of("--load", load, list(dict.fromkeys(level.label for level in levels))))
+    load = _one_of("--load", load, list(dict.fromkeys(level.label for level in levels)))
+    return RunLoad(run, workload, load, encoder, prompts)
 
 
 def _one_of(flag: str, requested: str | None, available: Sequence[str]) -> str:
@@ -127,24 +138,16 @@ def pairs_with_baseline(place: RunLoad) -> dict[str, Pairs]:
     }
 
 
-@dataclass(frozen=True)
-class TextEncoding:
-    """How a run's texts are converted to token ids. `prompts`: file of the prompts, if not at the path in the plan."""
-
-    encoder: TokenEncoder | None = None
-    prompts: Path | None = None
-
-
-def read_ngram_log(run: RunLoad, arm: str | None, texts: TextEncoding) -> AnswerLog:
+def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
     """Return the first turns of an arm (by default the baseline) as token ids. Blocks.
 
     Raises BadInput if neither ids nor texts were recorded, or the prompts have changed since.
     """
     arm = _arm_name(run, arm)
-    found = read_logged_answers(run, arm, texts)
+    found = read_logged_answers(run, arm)
     origin = "the engine's own"
-    if texts.encoder is not None:
-        origin = f"the engine's where it reported them, else of texts by {texts.encoder.description}"
+    if run.encoder is not None:
+        origin = f"the engine's where it reported them, else of texts by {run.encoder.description}"
     origin = f"{origin}; {found.alike:,} of {len(found.logged):,} answers have as many as the engine counted"
     return AnswerLog(f"{run.words}, arm {arm}", origin, list(found.logged.values()), found.left_out, run.simulated)
 
@@ -162,7 +165,7 @@ class LoggedAnswers:
     alike: int
 
 
-def read_logged_answers(run: RunLoad, arm: str, texts: TextEncoding) -> LoggedAnswers:
+def read_logged_answers(run: RunLoad, arm: str) -> LoggedAnswers:
     """Read the first turns of an arm. Raises BadInput if there are none."""
     rows = _measured_rows(run, arm)
     logged, left_out, alike = dict[QuestionKey, LoggedAnswer](), Counter[str](), 0
@@ -172,9 +175,9 @@ def read_logged_answers(run: RunLoad, arm: str, texts: TextEncoding) -> LoggedAn
         if why:
             left_out[why] += 1
             continue
-        output = _output_tokens(row, texts.encoder)
-        prompts = _measured_prompts(run, arm, texts.prompts) if prompts is None else prompts
-        prompt = _prompt_tokens(prompts[str(row["prompt_id"])], texts.encoder)
+        output = _output_tokens(row, run.encoder)
+        prompts = _measured_prompts(run, arm) if prompts is None else prompts
+        prompt = _prompt_tokens(prompts[str(row["prompt_id"])], run.encoder)
         alike += 0 <= row["output_tokens"] - output.size <= 1
         category = None if pd.isna(row["category"]) else str(row["category"])
         logged[key_of(row)] = LoggedAnswer(str(row["prompt_id"]), category, prompt, output, int(row["repeat"]))
@@ -232,11 +235,11 @@ def _encode(text: str, encoder: TokenEncoder | None) -> Tokens:
     return np.array(encoder.encode(text), dtype=np.int64)
 
 
-def _measured_prompts(run: RunLoad, arm: str, file: Path | None) -> dict[str, Prompt]:
+def _measured_prompts(run: RunLoad, arm: str) -> dict[str, Prompt]:
     """Return the prompts that were measured, by id. Raises BadInput if they are missing or have changed."""
     workload = run.plan.workload(run.workload)
-    if file is not None:
-        dataset = workload.dataset.model_copy(update={"uri": str(file)})
+    if run.prompts is not None:
+        dataset = workload.dataset.model_copy(update={"uri": str(run.prompts)})
         workload = workload.model_copy(update={"dataset": dataset})
     try:
         found = load_workload(workload, Path(), read_object)
@@ -259,22 +262,15 @@ _REMEDY: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class OracleRequest:
-    """The drafters to analyse.
+def read_oracle_subject(
+    run: RunLoad, arm: str | None = None, second: str | None = None, cost: CostModel | None = None
+) -> OracleSubject:
+    """Read the arm's answers, and those of the second drafter. Blocks. Raises BadInput.
 
-    `arm`: by default the arm with the longest drafts among those with reported steps. `second`: drafter to combine it
+    `arm`: by default the one with the longest drafts among those with reported steps. `second`: drafter to combine it
     with; NGRAM_REPLAY for replayed n-gram drafting.
     """
-
-    arm: str | None = None
-    second: str | None = None
-    texts: TextEncoding = field(default_factory=TextEncoding)
-
-
-def read_oracle_subject(run: RunLoad, request: OracleRequest, cost: CostModel | None) -> OracleSubject:
-    """Read the arm's answers, and those of the second drafter. Blocks. Raises BadInput."""
-    main, recorded = _main_arm(run, request.arm)
+    main, recorded = _main_arm(run, arm)
     named = _named_drafter(main, recorded, cost)
     sampling = run.plan.workload(run.workload).sampling
     subject = OracleSubject(
@@ -284,23 +280,23 @@ def read_oracle_subject(run: RunLoad, request: OracleRequest, cost: CostModel | 
         sampled=sampling.temperature > 0,
         left_out=recorded.left_out,
     )
-    if request.second is None:
+    if second is None:
         return subject
-    if request.second == NGRAM_REPLAY:
-        return _with_replay(run, subject, recorded, request.texts, cost)
-    other = _drafting_arm(run, "--with", request.second)
+    if second == NGRAM_REPLAY:
+        return _with_replay(run, subject, recorded, cost)
+    other = _drafting_arm(run, "--with", second)
     if other.name == main.name:
-        raise BadInput(f"--with {request.second}: is the arm itself: give another one")
+        raise BadInput(f"--with {second}: is the arm itself: give another one")
     found = _recorded_steps(run, other)
     both = shared_answers(found.answers, recorded.answers)
     return replace(subject, second=_named_drafter(other, found, cost), both=both)
 
 
 def _with_replay(
-    run: RunLoad, subject: OracleSubject, recorded: RecordedAnswers, texts: TextEncoding, cost: CostModel | None
+    run: RunLoad, subject: OracleSubject, recorded: RecordedAnswers, cost: CostModel | None
 ) -> OracleSubject:
     """Combine with n-gram drafting, replayed over the answers with known steps and the same number of tokens."""
-    logged = _aligned_answers(run, subject.main.name, recorded, texts)
+    logged = _aligned_answers(run, subject.main.name, recorded)
     own = {
         key: replace(each, ids=logged[key].output) if key in logged else each for key, each in recorded.answers.items()
     }
@@ -309,15 +305,13 @@ def _with_replay(
     return replace(subject, second=second, both=shared_answers(replayed, own))
 
 
-def _aligned_answers(
-    run: RunLoad, arm: str, recorded: RecordedAnswers, texts: TextEncoding
-) -> dict[QuestionKey, LoggedAnswer]:
+def _aligned_answers(run: RunLoad, arm: str, recorded: RecordedAnswers) -> dict[QuestionKey, LoggedAnswer]:
     """Return the answers with as many token ids as their steps emitted.
 
     The end token has no text, so an answer may lack one id; it gets an id that matches no other token.
     """
     whole: dict[QuestionKey, LoggedAnswer] = {}
-    for key, each in read_logged_answers(run, arm, texts).logged.items():
+    for key, each in read_logged_answers(run, arm).logged.items():
         missing = recorded.answers[key].tokens - each.output.size if key in recorded.answers else -1
         if missing in (0, 1):
             whole[key] = replace(each, output=np.append(each.output, [_END_TOKEN] * missing).astype(np.int64))
