@@ -22,7 +22,7 @@ from specbench_client.cli import measure as measure_command
 from specbench_client.cli.compare import compare_cells
 from specbench_client.cli.measure_plan import MeasureOptions
 from specbench_client.cli.run_execution import execute_run
-from specbench_client.cli.run_selection import run_at
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 from specbench_client.report.text.comparison import comparison_markdown
 from specbench_client.report.text.decision import decision_markdown
@@ -42,7 +42,7 @@ def read(where: str | Path, *, latest: bool = False) -> Run:
     is damaged or S3 does not respond.
     """
     try:
-        return run_at(str(where), latest=latest)
+        return select_run(str(where), latest=latest)
     except BadInput as error:
         raise BadInput(str(error).replace("--latest", "latest=True"), error.reason) from error
 

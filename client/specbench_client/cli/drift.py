@@ -12,7 +12,6 @@ from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
 from specbench_client.cli.output import PLOT, print_output, write_plot
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
-from specbench_client.errors import BadInput
 
 if TYPE_CHECKING:
     from specbench_client.analysis.drift.request_log import RequestLog
@@ -79,7 +78,5 @@ def _requests(location: str, options: dict[str, Any]) -> RequestLog:
     path = Path(location)
     if path.is_file():
         return requests_from_log(path)
-    if "://" not in location and not path.exists():
-        raise BadInput(f"{location}: no such file or folder: give a JSONL log, or the results of a run")
     run = select_run(location, latest=options["latest"])
     return requests_from_run(run, options["arm"], options["workload"], options["load"])

@@ -19,7 +19,7 @@ from specbench_client.cli.options import (
     load_cost_model,
 )
 from specbench_client.cli.output import ProgressConsole, print_tables
-from specbench_client.cli.run_selection import run_at
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 
 
@@ -119,7 +119,11 @@ def ngram(
         log = read_log(Path(where), encoder, outputs)
     else:
         run = load_of(
-            run_at(where, latest=latest), workload, load, encoder=encoder, prompts=Path(prompts) if prompts else None
+            select_run(where, latest=latest),
+            workload,
+            load,
+            encoder=encoder,
+            prompts=Path(prompts) if prompts else None,
         )
         log = read_ngram_log(run, arm)
         pairs = pairs_with_baseline(run)

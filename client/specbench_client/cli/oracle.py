@@ -19,7 +19,7 @@ from specbench_client.cli.options import (
     load_cost_model,
 )
 from specbench_client.cli.output import PLOT, print_tables, write_plot
-from specbench_client.cli.run_selection import run_at
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 
 
@@ -99,7 +99,7 @@ def oracle(
         subject = trace_subject(read_traces(Path(where)), arm, second, cost)
     else:
         encoder, file = load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None
-        run = load_of(run_at(where, latest=latest), workload, load, encoder=encoder, prompts=file)
+        run = load_of(select_run(where, latest=latest), workload, load, encoder=encoder, prompts=file)
         subject = read_oracle_subject(run, arm, second, cost)
     for each in (subject.main, *([subject.second] if subject.second else [])):
         if not each.single.answers.count:

@@ -21,6 +21,8 @@ from specbench_client.stored_runs.run import Run, runs_below
 def select_run(where: str, *, latest: bool) -> Run:
     """Return the run at a folder or URI. Raises BadInput if there is none, or several without `latest`."""
     store = open_store(where)
+    if "://" not in where and not Path(where).expanduser().exists():
+        raise BadInput(f"{where}: no such file or folder: give one that exists, or s3://BUCKET/PREFIX")
     if store.get(PLAN) is not None:
         return Run(store)
     runs = runs_below(store)
@@ -34,13 +36,6 @@ def select_run(where: str, *, latest: bool) -> Run:
         return next((run for _, run in found if _engine_answered(run)), found[0][1])
     lines = [f"  {when or 'time unknown'}  {_state(run)}\n    {shown_path(run.uri)}" for when, run in found]
     raise BadInput("\n".join([f"{where}: contains {len(found)} runs: give one of them, or add --latest:", *lines]))
-
-
-def run_at(where: str, *, latest: bool) -> Run:
-    """Return the run at a folder or URI. Raises BadInput if the folder does not exist; see `select_run`."""
-    if "://" not in where and not Path(where).exists():
-        raise BadInput(f"{where}: no such file or folder: give one that exists, or s3://BUCKET/PREFIX")
-    return select_run(where, latest=latest)
 
 
 def shown_path(uri: str) -> str:
