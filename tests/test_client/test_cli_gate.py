@@ -118,6 +118,7 @@ def test_gate_of_a_spec_is_used_and_can_be_overridden(
         ((), "give --baseline RESULT, or --from FILE"),
         (("--from", "UNGATED"), "spec.gate"),
         (("--baseline", "nowhere"), "no such file or folder"),
+        (("--baseline", "EMPTY"), "contains no run"),
         (("--baseline", "ITSELF"), "is both the result and its baseline"),
         (("--baseline", __file__), "is a file: give the folder of the results"),
         (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),
@@ -137,7 +138,7 @@ def test_bad_input_is_reported_with_a_remedy(
     results: Path, tmp_path: Path, more: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ungated = write_run(tmp_path, simulated_run())
-    named = {"MAIN": results / "main", "ITSELF": results / "again", "UNGATED": ungated}
+    named = {"MAIN": results / "main", "ITSELF": results / "again", "UNGATED": ungated, "EMPTY": tmp_path}
     assert gate(results, "again", *(str(named.get(word, word)) for word in more)) == Exit.BAD_INPUT
     assert message in capsys.readouterr().err
 

@@ -118,13 +118,8 @@ def ngram(
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
-        run = load_of(
-            select_run(where, latest=latest),
-            workload,
-            load,
-            encoder=encoder,
-            prompts=Path(prompts) if prompts else None,
-        )
+        file = Path(prompts) if prompts else None
+        run = load_of(select_run(where, latest=latest), workload, load, encoder=encoder, prompts=file)
         log = read_ngram_log(run, arm)
         pairs = pairs_with_baseline(run)
     if all(each.output.size < STEPPED_MIN for each in log.answers):

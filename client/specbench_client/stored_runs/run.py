@@ -199,7 +199,7 @@ class Run(StoredResult):
     def is_finished(self) -> bool:
         """Whether nothing is left to measure."""
         stopped = self.plan.stop is not None and self._is_concluded
-        return stopped or len(self.manifests) == len(self.plan.points)
+        return stopped or all(point.hash in self.manifests for point in self.plan.points)
 
     @property
     def is_complete(self) -> bool:
