@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from specbench.questions import compare as compare
     from specbench.questions import decide as decide
     from specbench.questions import measure as measure
-    from specbench.runs import Run as Run
-    from specbench.runs import RunPlot as RunPlot
-    from specbench.runs import read as read
+    from specbench.questions import read as read
     from specbench_api.errors import InvalidSpec as InvalidSpec
     from specbench_api.errors import SpecbenchError as SpecbenchError
     from specbench_client.errors import BadInput as BadInput
     from specbench_client.errors import EngineFailed as EngineFailed
     from specbench_client.errors import Interrupted as Interrupted
     from specbench_client.errors import NotDurable as NotDurable
+    from specbench_client.stored_runs.run import Run as Run
+    from specbench_client.stored_runs.run import RunPlot as RunPlot
 
 _MODULES = {
-    "specbench.runs": ("read", "Run", "RunPlot"),
-    "specbench.questions": ("measure", "compare", "decide", "RunComparison", "Decision"),
+    "specbench_client.stored_runs.run": ("Run", "RunPlot"),
+    "specbench.questions": ("read", "measure", "compare", "decide", "RunComparison", "Decision"),
     "specbench_api.errors": ("SpecbenchError", "InvalidSpec"),
     "specbench_client.errors": ("BadInput", "EngineFailed", "NotDurable", "Interrupted"),
 }

@@ -1,4 +1,4 @@
-"""The commands `measure`, `compare` and `decide` as functions, with the options that the commands have."""
+"""Reads stored runs; and the commands `measure`, `compare` and `decide` as functions, with the commands' options."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import click
 import pandas as pd
 
-from specbench.runs import Run
 from specbench_api.outcome.comparison import Comparison
 from specbench_api.outcome.recommendation import Recommendation
 from specbench_client.analysis.decision.recommendation import recommend
@@ -22,13 +22,29 @@ from specbench_client.cli import measure as measure_command
 from specbench_client.cli.compare import compare_cells
 from specbench_client.cli.measure_plan import MeasureOptions
 from specbench_client.cli.run_execution import execute_run
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 from specbench_client.report.text.comparison import comparison_markdown
 from specbench_client.report.text.decision import decision_markdown
 from specbench_client.report.text.measure_flags import with_flag_names
 from specbench_client.report.text.text_table import csv_fields
 from specbench_client.stored_runs.frames import frame_of
+from specbench_client.stored_runs.run import Run
+
+
+def read(where: str | Path, *, latest: bool = False) -> Run:
+    """Read a stored run; nothing is written.
+
+    `where`: the root of a run, or a folder of results; `s3://BUCKET/PREFIX` with the usual AWS environment variables.
+    If there are several runs, `latest=True` selects the newest; otherwise the error lists them.
+
+    An unfinished run has the results of its measured points. Raises BadInput if there is no such run, NotDurable if it
+    is damaged or S3 does not respond.
+    """
+    try:
+        return select_run(str(where), latest=latest)
+    except BadInput as error:
+        raise BadInput(str(error).replace("--latest", "latest=True"), error.reason) from error
 
 
 def measure(
@@ -63,7 +79,7 @@ def measure(
         outcome = execute_run(plan, run_options)
     for error in outcome.failed.values():
         raise error
-    return Run(open_results(outcome.uri), outcome.plan)
+    return outcome.run
 
 
 def compare(before: Run, after: Run) -> RunComparison:
@@ -71,7 +87,7 @@ def compare(before: Run, after: Run) -> RunComparison:
 
     Raises BadInput if one of them has no summary or nothing can be compared, NotDurable.
     """
-    return RunComparison(compare_cells(before.store, after.store))
+    return RunComparison(compare_cells(before, after))
 
 
 def decide(run: Run, **options: Any) -> Decision:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 from specbench_client.analysis.compare import figures
 from specbench_client.analysis.compare.comparable_metrics import SHOWN_METRICS
 from specbench_client.analysis.compare.comparison import comparison
-from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.drift.report import DriftOptions, drift_report
 from specbench_client.analysis.estimates.point_rows import load_rows
@@ -27,7 +25,8 @@ from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import TIMES, tidy
 from specbench_client.store.scratch import DiskColumnStore
 from specbench_client.stored_runs.drift_requests import requests_of_cell
-from specbench_testing.result_pairs import result_of
+from specbench_client.stored_runs.run import Run
+from specbench_testing.result_pairs import replaced, result_of
 from specbench_testing.synthetic_records import SyntheticRun
 from specbench_testing.tables import arrays_of
 
@@ -137,8 +136,8 @@ def test_reading_records_needs_the_memory_of_one_block() -> None:
 class RepeatedRecords(Mapping[str, Iterator[pd.DataFrame]]):
     """The records of each point of a result, `count` of them; read anew on each access."""
 
-    def __init__(self, result: StoredResult, count: int) -> None:
-        self._points, self._count = result.points, count
+    def __init__(self, result: Run, count: int) -> None:
+        self._points, self._count = result.point_summaries, count
 
     def __getitem__(self, point: str) -> Iterator[pd.DataFrame]:
         return records_of(point, self._count)
@@ -150,10 +149,10 @@ class RepeatedRecords(Mapping[str, Iterator[pd.DataFrame]]):
         return len(self._points)
 
 
-def stored(count: int) -> StoredResult:
+def stored(count: int) -> Run:
     """Return the world as a stored result with `count` requests of each arm."""
     result = result_of(WORLD)
-    return replace(result, records=RepeatedRecords(result, count), shelves=DiskColumnStore)
+    return replaced(result, records=RepeatedRecords(result, count), shelves=DiskColumnStore)
 
 
 def compare_results(count: int) -> int:

@@ -16,7 +16,7 @@ from specbench_api.outcome.layout import GATE, SUMMARY, run_root
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_client.cli import exit_code
-from specbench_client.job.entrypoint import run_program
+from specbench_client.job.commands import run_program
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
@@ -117,7 +117,8 @@ def test_gate_of_a_spec_is_used_and_can_be_overridden(
     [
         ((), "give --baseline RESULT, or --from FILE"),
         (("--from", "UNGATED"), "spec.gate"),
-        (("--baseline", "nowhere"), "contains no run"),
+        (("--baseline", "nowhere"), "no such file or folder"),
+        (("--baseline", "EMPTY"), "contains no run"),
         (("--baseline", "ITSELF"), "is both the result and its baseline"),
         (("--baseline", __file__), "is a file: give the folder of the results"),
         (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),
@@ -137,7 +138,7 @@ def test_bad_input_is_reported_with_a_remedy(
     results: Path, tmp_path: Path, more: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ungated = write_run(tmp_path, simulated_run())
-    named = {"MAIN": results / "main", "ITSELF": results / "again", "UNGATED": ungated}
+    named = {"MAIN": results / "main", "ITSELF": results / "again", "UNGATED": ungated, "EMPTY": tmp_path}
     assert gate(results, "again", *(str(named.get(word, word)) for word in more)) == Exit.BAD_INPUT
     assert message in capsys.readouterr().err
 
@@ -163,25 +164,6 @@ def test_results_without_a_common_cell_are_rejected(
     assert exit_code(["compare", str(results / "main"), str(tmp_path / "other")]) == Exit.BAD_INPUT
     printed = capsys.readouterr().err
     assert "share no cell (arm × workload × load) that can be compared" in printed
-
-
-@pytest.mark.parametrize(
-    ("points", "uid", "remedy"),
-    [
-        (1, UIDS["main"], "; if it was interrupted, run the same `specbench run` command again to finish it; "),
-        (0, "3f2c0000-0000-4000-8000-000000000000", "\n"),
-    ],
-    ids=["local", "cluster"],
-)
-def test_run_without_a_summary_is_rejected(
-    points: int, uid: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store_results(WORLD, tmp_path, uid, points=points)
-    assert exit_code(["compare", str(tmp_path), str(tmp_path)]) == Exit.BAD_INPUT
-    printed = capsys.readouterr().err
-    counted = {0: "0 of 6 points are measured", 1: "1 of 6 points is measured"}[points]
-    assert printed.startswith(f"error: RunNotFinished: {tmp_path}/runs/local/demo/{uid}: {counted}, and there is no")
-    assert f"no summary yet: wait until the run is finished{remedy}" in printed
 
 
 def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: Path, request: str) -> tuple[int, dict[str, Any]]:

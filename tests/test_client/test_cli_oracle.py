@@ -18,8 +18,8 @@ from specbench_client.cli import exit_code
 from specbench_client.documents.what_if import DraftPolicy, OracleReport
 from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
-from specbench_client.stored_runs.records import StoredRun
-from specbench_client.stored_runs.what_if_inputs import OracleRequest, read_oracle_subject
+from specbench_client.stored_runs.run import Run
+from specbench_client.stored_runs.what_if_inputs import RunLoad, read_oracle_subject
 from specbench_testing.local_results import store_results
 from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import SyntheticRun
@@ -140,9 +140,9 @@ def test_endpoint_without_a_declared_drafter_is_rejected_as_such() -> None:
     engine = external_engine(DialectName.VLLM)
     endpoint, baseline = {"engine": engine, "arms": [Arm(name="endpoint")]}, {"arms": [Arm(name="none")]}
     for changes, expected in ((endpoint, "the run measured an endpoint"), (baseline, "the run has the baseline alone")):
-        run = StoredRun(WORLD.plan.model_copy(update=changes), FolderStore(Path("unused")), "chat", "1")
+        run = RunLoad(Run(FolderStore(Path("unused")), WORLD.plan.model_copy(update=changes)), "chat", "1")
         with pytest.raises(BadInput, match=expected):
-            read_oracle_subject(run, OracleRequest(), None)
+            read_oracle_subject(run)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
-from specbench_client.local.local_runs import exclusive_run, open_results
+from specbench_client.local.local_runs import exclusive_run
 from specbench_client.report.text.findings import continue_run, group_findings, measure_again, next_step
+from specbench_client.store.folder import FolderStore
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
@@ -210,7 +211,7 @@ def test_report_of_a_run_in_progress_names_its_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], points: int
 ) -> None:
     plan = store_results(WORLD, tmp_path / "out", EARLIER, points=points)
-    with exclusive_run(open_results(str(tmp_path / "out")), plan, "process 7 on here (specbench measure)"):
+    with exclusive_run(FolderStore(tmp_path / "out"), plan, "process 7 on here (specbench measure)"):
         exit_code(["report", str(tmp_path / "out")])
     printed = " ".join(capsys.readouterr().out.split())
     progress = "In progress: 5 of 8 points are measured, by process 7 on here (specbench measure)."

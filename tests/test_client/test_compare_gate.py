@@ -22,12 +22,12 @@ from specbench_client.analysis.compare.comparable_metrics import OF_SUMMARIES
 from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
-from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.report.text.gate import headline as gate_headline
+from specbench_client.stored_runs.run import Run
 from specbench_testing.corrupted_records import replace_columns, without_counters
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
-from specbench_testing.result_pairs import result_of, without_records
+from specbench_testing.result_pairs import manifests_of, replaced, result_of, without_records
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 
 pytestmark = pytest.mark.runs
@@ -38,16 +38,16 @@ SLOW = replace(WORLD, step_ms={"ngram": 14.5})
 
 
 @cache
-def before() -> StoredResult:
+def before() -> Run:
     return result_of(WORLD)
 
 
 @cache
-def slow() -> StoredResult:
+def slow() -> Run:
     return result_of(SLOW)
 
 
-def gate_report(after: StoredResult, earlier: StoredResult | None = None, **gate: Any) -> GateReport:
+def gate_report(after: Run, earlier: Run | None = None, **gate: Any) -> GateReport:
     gate_spec = Gate.model_validate({"baselineRef": {"uri": "results/run"}, "requireTrustworthy": False, **gate})
     return judge_gate(
         GateRequest(gate_digest="a", gate=gate_spec, baseline="results/run"), earlier or before(), after, CREATED
@@ -55,24 +55,24 @@ def gate_report(after: StoredResult, earlier: StoredResult | None = None, **gate
 
 
 @cache
-def noisy() -> StoredResult:
+def noisy() -> Run:
     return result_of(replace(WORLD, run_noise=0.08, seed=3))
 
 
-def with_plan(**changes: Any) -> StoredResult:
-    return replace(before(), plan=before().plan.model_copy(update=changes))
+def with_plan(**changes: Any) -> Run:
+    return replaced(before(), plan=before().plan.model_copy(update=changes))
 
 
-def other_workload(**changes: Any) -> StoredResult:
+def other_workload(**changes: Any) -> Run:
     workload = before().plan.workloads[0]
     return with_plan(workloads=[workload.model_validate({**workload.to_dict(), **changes})])
 
 
-def with_summary(**changes: Any) -> StoredResult:
-    return replace(before(), summary=before().summary.model_copy(update=changes))
+def with_summary(**changes: Any) -> Run:
+    return replaced(before(), summary=before().summary.model_copy(update=changes))
 
 
-def untrusted() -> StoredResult:
+def untrusted() -> Run:
     """Return the same run with findings that make it untrustworthy, and with one that does not."""
     found = [
         Finding(check=check, severity=severity, message="m")
@@ -85,14 +85,17 @@ def untrusted() -> StoredResult:
     return with_summary(trustworthy=False, findings=found)
 
 
-def with_provenance(result: StoredResult, **changes: Any) -> StoredResult:
-    observed = {point: each.model_copy(update=changes) for point, each in result.observed.items()}
-    return replace(result, observed=observed)
+def with_provenance(result: Run, **changes: Any) -> Run:
+    observed = {point: each.observed.model_copy(update=changes) for point, each in result.manifests.items()}
+    return replaced(result, manifests=manifests_of(observed))
 
 
-def of_repeats(count: int) -> StoredResult:
+def of_repeats(count: int) -> Run:
     """Return the same run, stopped after `count` repeats."""
-    return replace(before(), points={key: each for key, each in before().points.items() if each.repeat < count})
+    return replaced(
+        before(),
+        point_summaries={key: each for key, each in before().point_summaries.items() if each.repeat < count},
+    )
 
 
 def cells_but(arm: str) -> list[Cell]:
@@ -272,7 +275,7 @@ def test_regression_is_the_reason_even_if_a_result_is_untrustworthy() -> None:
         "loop",
     ],
 )
-def test_different_work_is_rejected_with_the_reason(after: Callable[[], StoredResult], message: str) -> None:
+def test_different_work_is_rejected_with_the_reason(after: Callable[[], Run], message: str) -> None:
     known = with_provenance(before(), chat_template_sha256="one", tokenizer_sha256="one")
     report = gate_report(after(), known)
     assert (report.passed, report.reason) == (False, GateReason.NOT_COMPARABLE)
@@ -290,7 +293,7 @@ def test_different_work_is_rejected_with_the_reason(after: Callable[[], StoredRe
 def test_difference_of_launches_has_both_values(
     earlier: dict[str, Any] | None, later: dict[str, Any] | None, expected: str
 ) -> None:
-    old, new = (replace(before(), launches=(observed_launch(**facts),) if facts else ()) for facts in (earlier, later))
+    old, new = (replaced(before(), launches=(observed_launch(**facts),) if facts else ()) for facts in (earlier, later))
     assert [str(each) for each in differences(old, new)] == [expected]
 
 
@@ -303,7 +306,7 @@ def test_other_differences_are_listed_with_both_values() -> None:
         arms=[arms[0], Arm(name="ngram", drafter=drafter)],
     )
     old, new = (
-        replace(with_provenance(result, engine_version=version), launches=(observed_launch(gpu=gpu, driver="550"),))
+        replaced(with_provenance(result, engine_version=version), launches=(observed_launch(gpu=gpu, driver="550"),))
         for result, version, gpu in ((before(), "0.1", "H100"), (changed, "0.2", "H200"))
     )
     found = differences(old, new)
@@ -326,7 +329,7 @@ def test_result_compared_with_itself_has_no_differences() -> None:
     assert [cell.metric for cell in found.cells if cell.arm == "none"] == metrics[1:-1], "the baseline has no drafter"
 
 
-def gaps(after: StoredResult) -> dict[str, str]:
+def gaps(after: Run) -> dict[str, str]:
     """Return messages of the ngram arm's figures that could not be compared, by figure."""
     return {gap.metric: gap.message for gap in comparison(before(), after, CREATED).uncompared if gap.arm == "ngram"}
 

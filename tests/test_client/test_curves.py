@@ -13,11 +13,11 @@ import pytest
 from specbench_api.outcome.crossover import CrossoverKind
 from specbench_api.outcome.summary import SpeedupConclusion
 from specbench_api.plan.plan import Point
-from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.documents.curves import Curves
 from specbench_client.report.text.curves import curve_notes, curves_csv, curves_markdown
+from specbench_client.stored_runs.run import Run
 from specbench_testing.present import present
 from specbench_testing.result_pairs import result_of, without_records
 from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun
@@ -116,9 +116,7 @@ def fail_the_arm(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
     ],
     ids=["invalid", "no records", "no baseline", "no place"],
 )
-def test_cells_that_cannot_be_on_a_curve_are_left_out_with_the_reason(
-    measured: Callable[[], StoredResult], reason: str
-) -> None:
+def test_cells_that_cannot_be_on_a_curve_are_left_out_with_the_reason(measured: Callable[[], Run], reason: str) -> None:
     result = measured()
     found = build_curves("concurrency", result)
     (cell,) = (cell for cell in result.summary.cells if cell.arm == "ngram")

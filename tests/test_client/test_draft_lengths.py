@@ -12,7 +12,6 @@ import pytest
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.summary import SpeedupConclusion
 from specbench_api.outcome.termination import Exit
-from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.draft_lengths import NO_BATCH, NO_SETTING, NOTHING_PAYS, best_draft_lengths
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.cli import exit_code
@@ -20,6 +19,7 @@ from specbench_client.documents.curves import DraftLengthTable
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.report.text.curves import draft_lengths_table, schedule_lines
 from specbench_client.store.folder import FolderStore
+from specbench_client.stored_runs.run import Run
 from specbench_testing.local_results import store_results
 from specbench_testing.present import present
 from specbench_testing.result_pairs import result_of
@@ -75,13 +75,13 @@ def table_of(run: SyntheticRun, corruptions: Corruptions = UNCORRUPTED) -> Draft
 
 
 @pytest.fixture(scope="module")
-def switching() -> StoredResult:
+def switching() -> Run:
     """Three drafts are the best at one stream, and four at four streams."""
     return result_of(world(FAST), SWITCHING)
 
 
 def test_best_length_at_each_load_is_compared_with_the_next_best_over_the_same_requests(
-    switching: StoredResult,
+    switching: Run,
 ) -> None:
     (table,) = best_draft_lengths(switching, switching.summary.cells).tables
     assert [(each.load, each.measured) for each in table.loads] == [("1", [0, 3, 4, 5]), ("4", [0, 3, 4, 5])]
@@ -91,10 +91,10 @@ def test_best_length_at_each_load_is_compared_with_the_next_best_over_the_same_r
         keys = [(f"k{length}", "chat", each.load) for length in (best, other)]
         rows = [switching.rows_of(switching.points_of(key)) for key in keys]
         assert each.ratio == paired_speedup(SPEEDUP, pair_requests(rows[0], rows[1], switching.plan), 1).figure
-        assert each.speedup == switching.cells[keys[0]].speedup
+        assert each.speedup == switching.cells_by_key[keys[0]].speedup
 
 
-def test_schedule_has_the_best_lengths_in_the_engines_form_and_was_not_run(switching: StoredResult) -> None:
+def test_schedule_has_the_best_lengths_in_the_engines_form_and_was_not_run(switching: Run) -> None:
     (table,) = best_draft_lengths(switching, switching.summary.cells).tables
     schedule = present(table.schedule)
     assert (schedule.config, schedule.problems, schedule.run_as) == ([[1, 1, 3], [2, 4, 4]], [], None)

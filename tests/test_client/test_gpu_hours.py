@@ -16,10 +16,11 @@ from specbench_client.analysis.decision.gpu_hours import (
     HoursEstimate,
     MeasuredDurations,
     PointDuration,
+    durations_for,
     estimate_hours,
 )
 from specbench_client.store.folder import FolderStore
-from specbench_client.stored_runs.point_durations import durations_for, read_durations
+from specbench_client.stored_runs.run import read_manifests_below
 from specbench_testing.local_results import OBSERVED, store_results
 from specbench_testing.resources import external_engine, run_of
 from specbench_testing.synthetic_records import SyntheticRun
@@ -105,7 +106,7 @@ def test_measured_points_and_finished_launches_cost_nothing() -> None:
 def test_stored_points_have_their_conversations_and_not_the_rows_of_fillers(tmp_path: Path) -> None:
     observed = OBSERVED.model_copy(update={"prompts": 6})
     stored = store_results(SyntheticRun(prompts=6, turns=2), tmp_path, "u-1", observed=observed, rows=True)
-    points = durations_for(stored, read_durations(FolderStore(tmp_path))).points
+    points = durations_for(stored, read_manifests_below(FolderStore(tmp_path))).points
     assert {(each.conversations, each.requested, each.seconds) for each in points} == {(6, None, 60.0)}
     assert len(points) == len(stored.points)
 

@@ -20,7 +20,7 @@ from specbench_api.spec.gate import Gate
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.options import DriveOptions
 from specbench_client.job import commands, termination
-from specbench_client.job.entrypoint import run_program
+from specbench_client.job.commands import run_program
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import StoreErrorReason
 from specbench_client.stored_runs.write_results import conclude

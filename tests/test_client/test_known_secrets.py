@@ -20,7 +20,7 @@ from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.drive.options import DriveOptions
 from specbench_client.errors import EngineFailed
 from specbench_client.job import commands
-from specbench_client.job.entrypoint import run_program, termination_of
+from specbench_client.job.commands import run_program, termination_of
 from specbench_client.known_secrets import SECRET_VARIABLES, fact_without_secrets, without_secrets
 from specbench_client.transport.error_messages import http_error_message
 from specbench_testing.resources import endpoint_edits

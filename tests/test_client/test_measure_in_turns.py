@@ -28,7 +28,6 @@ from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import GateMetric
 from specbench_client.analysis.compare.comparison import comparison
-from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
@@ -39,18 +38,18 @@ from specbench_client.drive.block_size import LEAST, block_size
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
-from specbench_client.local.local_runs import LocalRun
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
-from specbench_client.stored_runs.records import StoredRun, pairs_with_baseline
-from specbench_client.stored_runs.write_results import conclude, is_decided
+from specbench_client.stored_runs.run import Run
+from specbench_client.stored_runs.what_if_inputs import load_of, pairs_with_baseline
+from specbench_client.stored_runs.write_results import conclude
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.local_results import store_point
 from specbench_testing.resources import run_of
-from specbench_testing.result_pairs import result_of
+from specbench_testing.result_pairs import replaced, result_of
 from specbench_testing.synthetic_records import CREATED, Corruptions, SyntheticRun, counters_of, point_of, watch_of
 
 ENDPOINTS = [{"name": "none", "url": "http://a:1"}, {"name": "eagle3", "url": "http://b:1"}]
@@ -297,16 +296,14 @@ def executed(
     plan = SERVERS.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
     store = FolderStore(folder / "run")
 
-    async def measure(run: LocalRun, group: EngineGroup, _: LocalOptions) -> None:
+    async def measure(run: Run, group: EngineGroup, _: LocalOptions) -> None:
         (point,) = group.points
         store_point(PointStore(run.store, folder), *point_of(SERVERS, point, corruptions))
 
     monkeypatch.setattr(executor, "_launch_with_retries", measure)
     turns: list[EngineGroup] = []
-    options = LocalOptions(
-        folder, folder, 1.0, on_group=turns.append, is_decided=lambda run: is_decided(run.plan, run.store)
-    )
-    assert asyncio.run(execute_locally(LocalRun(plan, store, set()), options)) == {}
+    options = LocalOptions(folder, folder, 1.0, on_group=turns.append)
+    assert asyncio.run(execute_locally(Run(store, plan), options)) == {}
     return store, plan, turns
 
 
@@ -320,8 +317,15 @@ def test_a_busy_client_in_one_turn_does_not_end_the_measurement(
     summary = conclude(plan, store)
     assert (summary.decided_after, drafting(summary).compared_repeats, summary.points_invalid) == (8, 6, 1)
     assert "ClientSaturated" not in doubts(summary)
-    stored = StoredRun(plan, store, plan.workloads[0].name, plan.load.levels[0].label)
-    assert set(numbers(pairs_with_baseline(stored)["eagle3"].rows, "repeat")) == {0, 1, 4, 5, 6, 7}
+    pairs = pairs_with_baseline(load_of(Run(store, plan), None, None))
+    assert set(numbers(pairs["eagle3"].rows, "repeat")) == {
+        0,
+        1,
+        4,
+        5,
+        6,
+        7,
+    }
 
 
 @pytest.mark.runs
@@ -347,8 +351,8 @@ def test_a_run_that_was_killed_after_its_deciding_turn_measures_no_further_one(
     for point in measured:
         store_point(PointStore(store, tmp_path), *point_of(SERVERS, point))
     monkeypatch.setattr(executor, "_launch_with_retries", None)
-    options = LocalOptions(tmp_path, tmp_path, 1.0, is_decided=lambda run: is_decided(run.plan, run.store))
-    assert asyncio.run(execute_locally(LocalRun(plan, store, {point.hash for point in measured}), options)) == {}
+    options = LocalOptions(tmp_path, tmp_path, 1.0)
+    assert asyncio.run(execute_locally(Run(store, plan), options)) == {}
     assert conclude(plan, store).decided_after == REPEATS_IN_TURNS
 
 
@@ -368,9 +372,9 @@ def failing_in_a_turn(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
 # The interval of a run that stops because of it.
 
 
-def stopped_run() -> StoredResult:
+def stopped_run() -> Run:
     plan = CLEAR.plan.model_copy(update={"stop": "WhenDecided"})
-    return replace(result_of(CLEAR), plan=plan, summary=concluded(CLEAR, CLEAR.repeats))
+    return replaced(result_of(CLEAR), plan=plan, summary=concluded(CLEAR, CLEAR.repeats))
 
 
 @pytest.fixture(scope="module")

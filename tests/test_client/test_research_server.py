@@ -31,7 +31,7 @@ from specbench_client.dialects.registry import DIALECTS
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.research.__main__ import serve
-from specbench_client.research.responses import Detokenizer
+from specbench_client.research.messages import Detokenizer
 from specbench_client.research.runtime import GenerationRequest, GenerationStep, TokenIds
 from specbench_client.research.server import ResearchServer
 from specbench_client.store.folder import FolderStore

@@ -25,8 +25,7 @@ from specbench_client.store import points as point_store
 from specbench_client.store import row_files
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
-from specbench_client.stored_runs import stored_points
-from specbench_client.stored_runs.stored_points import StoredRecords
+from specbench_client.stored_runs.run import StoredRecords, tidy_schema
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import Edit, store_results
 from specbench_testing.synthetic_records import ONE, SyntheticRun
@@ -95,7 +94,7 @@ def test_stored_rows_are_those_of_the_records_bit_for_bit(name: str, tmp_path: P
     plan, store = stored(tmp_path, *WORLDS[name], rows=True)
     points = PointStore(store, tmp_path)
     for point, manifest in points.manifests([point.hash for point in plan.points]).items():
-        found = points.read_rows(manifest, stored_points.tidy_schema())
+        found = points.read_rows(manifest, tidy_schema())
         assert found is not None
         computed = stored_columns(tidy(points.read_columns(manifest, COLUMNS), point))
         assert_same_table(join_tables([Table(part) for part in found]), Table(computed))
@@ -137,5 +136,5 @@ def test_a_point_without_requests_has_a_file_without_rows(tmp_path: Path) -> Non
     points = PointStore(FolderStore(tmp_path), tmp_path)
     (file,) = points.put_rows("a" * 64, "1", stored_columns(tidy([])))
     assert file.rows == 0
-    parts = row_files.rows_from_parquet(points.store.get(file.key) or b"", stored_points.tidy_schema())
+    parts = row_files.rows_from_parquet(points.store.get(file.key) or b"", tidy_schema())
     assert sum(len(Table(part)) for part in parts) == 0

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specbench_api.outcome.layout import PLAN, SUMMARY, rows_key
+from specbench_api.outcome.layout import PLAN, rows_key
 from specbench_api.outcome.termination import Exit
 from specbench_client.bounded_json import parse_json
 from specbench_client.cli import exit_code
@@ -29,7 +29,7 @@ from specbench_client.store.records import (
     UnreadablePart,
     to_columns,
 )
-from specbench_client.stored_runs.stored_points import tidy_schema
+from specbench_client.stored_runs.run import tidy_schema
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
@@ -73,48 +73,6 @@ def manifest(root: Path) -> Path:
 
 
 OUTSIDE = ["../../../../../../etc/passwd", "/etc/passwd", "points/../../x", "points/.hidden", "s3://other/key", ""]
-
-
-@pytest.mark.runs
-@pytest.mark.parametrize(
-    ("name", "path", "value"),
-    [
-        (PLAN, ("uid",), "../../x"),
-        (PLAN, ("namespace",), "a/b"),
-        (PLAN, ("groups", 0, "points", 0, "hash"), "../../../x"),
-        (PLAN, ("groups", 0, "points", 0, "workload"), "unknown"),
-        (PLAN, ("groups", 0, "points", 0, "arm"), "unknown"),
-        (PLAN, ("groups", 0, "points", 0, "level", "concurrency"), 99),
-        (PLAN, ("arms",), []),
-        (PLAN, ("groups",), []),
-        (SUMMARY, ("cells", 0, "workload"), "unknown"),
-        (SUMMARY, ("cells", 0, "points"), []),
-        (SUMMARY, ("cells", 0, "points", 0), "unknown"),
-        (SUMMARY, ("cells", 0, "figures", "output_tps", "value"), float("nan")),
-        (SUMMARY, ("cells", 0, "figures", "output_tps", "value"), float("inf")),
-        (SUMMARY, ("cells", 0, "figures", "output_tps", "value"), "fast"),
-        (SUMMARY, ("cells",), {}),
-    ],
-)
-def test_a_document_that_contradicts_itself_is_reported_as_damaged(
-    root: Path, name: str, path: tuple[int | str, ...], value: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    edited(root / name, set_at(*path, to=value))
-    assert exit_code(["report", str(root)]) == Exit.RESULTS_NOT_STORED
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: Damaged: {root / name}: ")
-    assert len(error) < 1000
-
-
-@pytest.mark.runs
-@pytest.mark.parametrize("levels", [300, 100_000])
-@pytest.mark.parametrize("name", [PLAN, SUMMARY])
-def test_deeply_nested_json_is_reported_as_damaged(
-    root: Path, name: str, levels: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (root / name).write_text("[" * levels + "]" * levels)
-    assert exit_code(["report", str(root)]) == Exit.RESULTS_NOT_STORED
-    assert f"{name}: cannot be read" in capsys.readouterr().err
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------

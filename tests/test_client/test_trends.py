@@ -22,13 +22,13 @@ from specbench_client.analysis.summary.trends import (
 )
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
-from specbench_client.local.local_runs import LocalRun
 from specbench_client.metrics.rows import Rows
 from specbench_client.report.html import page_topics
 from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.findings import remedy_of
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
+from specbench_client.stored_runs.run import Run
 from specbench_client.trust.checks.trends import ACCEPTANCE_DECAYS
 from specbench_client.trust.evidence import CellEvidence
 from specbench_client.trust.registry import REMEDIES
@@ -296,14 +296,14 @@ def test_windows_after_a_decay_are_not_missing() -> None:
 def test_an_arm_that_ended_early_is_not_launched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[str] = []
 
-    async def launch(_: LocalRun, group: EngineGroup, __: LocalOptions) -> None:
+    async def launch(_: Run, group: EngineGroup, __: LocalOptions) -> None:
         launched.append(group.arm)
 
     monkeypatch.setattr(executor, "_launch_with_retries", launch)
     monkeypatch.setattr(executor, "has_decayed", lambda _: True)
     stopping = SOAK.plan.model_copy(update={"stop": "WhenDecayed"})
     for plan in (stopping, SOAK.plan):
-        run = LocalRun(plan, FolderStore(tmp_path), set())
+        run = Run(FolderStore(tmp_path), plan)
         assert asyncio.run(execute_locally(run, LocalOptions(tmp_path, tmp_path, 1.0))) == {}
     assert launched == ["none", "ngram"], "only without a stop rule"
 

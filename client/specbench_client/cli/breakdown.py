@@ -70,10 +70,7 @@ def _document(summary: RunSummary) -> dict[str, object]:
 
 
 def _summary(where: str, *, latest: bool) -> RunSummary:
-    store = select_run(where, latest=latest)
-    from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415  scipy takes seconds to import
-
-    return read_plan_and_summary(store)[1]
+    return select_run(where, latest=latest).require_summary().summary
 
 
 def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummary:

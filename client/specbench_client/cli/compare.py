@@ -9,7 +9,7 @@ from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
-from specbench_client.store.store import Store
+from specbench_client.stored_runs.run import Run
 
 LINES_MAX = 8
 """Cells that an error message lists."""
@@ -47,11 +47,12 @@ def compare(before: str, after: str, output: str, *, latest: bool) -> None:
     )
 
 
-def compare_cells(before: Store, after: Store) -> Comparison:
+def compare_cells(before: Run, after: Run) -> Comparison:
     """Compare two stored results. Raises BadInput(NotComparable) if no cell can be compared, NotDurable."""
-    from specbench_client.stored_runs.results import compare_stores  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.analysis.compare.comparison import comparison  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.drive.options import SystemClock  # noqa: PLC0415
 
-    found = compare_stores(before, after)
+    found = comparison(before.require_summary(), after.require_summary(), SystemClock().wall_text())
     if not found.cells:
         why = "; ".join(found.refused) or "no cell (arm × workload × load) could be compared"
         differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES_MAX]]

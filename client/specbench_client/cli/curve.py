@@ -40,9 +40,8 @@ def curve(where: str, by: str, output: str, *, latest: bool) -> None:
         curves_csv,
         curves_markdown,
     )
-    from specbench_client.stored_runs.results import read_result  # noqa: PLC0415
 
-    found = build_curves(by, read_result(select_run(where, latest=latest)))
+    found = build_curves(by, select_run(where, latest=latest).require_summary())
     if not found.curves:
         remedy = [REMEDY] if found.left_out else []
         raise BadInput("\n".join(["no curve can be drawn", *found.left_out[:LINES_MAX], *remedy]), "NothingToDraw")

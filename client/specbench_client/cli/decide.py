@@ -17,12 +17,12 @@ from specbench_api.outcome.recommendation import Objective, Recommendation, SloT
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.parsing import TEXT_BYTES_MAX, problems_in, yaml_documents
 from specbench_api.spec.slo import PERCENTILES
+from specbench_client.analysis.decision.costs import Prices
 from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
-from specbench_client.documents.prices import Prices
 
 if TYPE_CHECKING:
     from specbench_client.analysis.decision.request import RecommendationRequest
@@ -134,10 +134,9 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     """
     _check_usage(workload, emit=emit)
     from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
-    store = select_run(where, latest=latest)
-    plan, summary = read_plan_and_summary(store)
+    run = select_run(where, latest=latest).require_summary()
+    plan, summary = run.plan, run.summary
     recommendation = recommend(plan, summary, request_from_options(summary, options))
     if not emit:
         _print(recommendation, output)
@@ -145,7 +144,7 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     from specbench_client.report.text.deployment import deployment_text  # noqa: PLC0415
 
     deployment = deployment_of(plan, summary, recommendation, workload)
-    echo(deployment_text(deployment, _command(store.uri())).rstrip("\n"))
+    echo(deployment_text(deployment, _command(run.uri)).rstrip("\n"))
 
 
 def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> RecommendationRequest:

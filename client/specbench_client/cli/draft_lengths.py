@@ -34,9 +34,8 @@ def draft_lengths(where: str, workload: str | None, output: str, *, latest: bool
     from specbench_client.analysis.explanation.traffic_mix import cells_of  # noqa: PLC0415
     from specbench_client.report.text.curves import draft_lengths_table, schedule_lines  # noqa: PLC0415
     from specbench_client.report.text.text_table import SIMULATED  # noqa: PLC0415
-    from specbench_client.stored_runs.results import read_result  # noqa: PLC0415
 
-    result = read_result(select_run(where, latest=latest))
+    result = select_run(where, latest=latest).require_summary()
     found = best_draft_lengths(result, cells_of(result, workload))
     if not found.tables:
         raise BadInput("\n".join([f"{where}: {NOTHING_COMPARED}", *found.left_out]), "NoDraftLengths")

@@ -12,7 +12,6 @@ from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
 from specbench_client.cli.output import PLOT, print_output, write_plot
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
-from specbench_client.errors import BadInput
 
 if TYPE_CHECKING:
     from specbench_client.analysis.drift.request_log import RequestLog
@@ -74,12 +73,10 @@ def drift(reference: str, current: str, *, output: str, plot: Path | None, **opt
 
 
 def _requests(location: str, options: dict[str, Any]) -> RequestLog:
-    from specbench_client.stored_runs.drift_requests import CellFilter, requests_from_log, requests_from_run  # noqa: PLC0415
+    from specbench_client.stored_runs.drift_requests import requests_from_log, requests_from_run  # noqa: PLC0415
 
     path = Path(location)
     if path.is_file():
         return requests_from_log(path)
-    if "://" not in location and not path.exists():
-        raise BadInput(f"{location}: no such file or folder: give a JSONL log, or the results of a run")
-    cells = CellFilter(options["arm"], options["workload"], options["load"])
-    return requests_from_run(select_run(location, latest=options["latest"]), cells)
+    run = select_run(location, latest=options["latest"])
+    return requests_from_run(run, options["arm"], options["workload"], options["load"])

@@ -25,7 +25,6 @@ from specbench_client.report.text.explanation import (
     mixes_table,
 )
 from specbench_client.report.text.text_table import SIMULATED, TextTable
-from specbench_client.stored_runs.results import read_result
 from specbench_client.workload.prompts import load_prompts
 from specbench_client.workload.source_detection import guess_dataset
 
@@ -66,7 +65,7 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
     Without --mix, the measured speed-up is shown as a product of factors. Formulas, sources and limits:
     docs/research/explain.md.
     """
-    result = read_result(select_run(where, latest=latest))
+    result = select_run(where, latest=latest).require_summary()
     cells = list(cells_of(result, workload))
     simulated = result.summary.simulated
     if mixed:

@@ -75,14 +75,14 @@ def gate(result: str, **options: Any) -> int:
             " give its results with --baseline",
             "BaselineMissing",
         )
-    from specbench_client.stored_runs.results import gate_stores  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.stored_runs.gate import gate_runs  # noqa: PLC0415  scipy takes seconds to import
 
     locations = (requested.baseline_ref.uri, result)
     before, after = (select_run(where, latest=options["latest"]) for where in locations)
-    if before.uri() == after.uri():
-        raise BadInput(f"{before.uri()} is both the result and its baseline: give an earlier result with --baseline")
-    request = GateRequest(gate_digest=digest_of_gate(requested), gate=requested, baseline=before.uri())
-    report = gate_stores(request, before, after)
+    if before.uri == after.uri:
+        raise BadInput(f"{before.uri} is both the result and its baseline: give an earlier result with --baseline")
+    request = GateRequest(gate_digest=digest_of_gate(requested), gate=requested, baseline=before.uri)
+    report = gate_runs(request, before, after)
     _print(report, options)
     return Exit.OK if report.passed else Exit.UNTRUSTWORTHY
 

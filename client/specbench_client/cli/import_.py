@@ -16,9 +16,8 @@ from specbench_client.cli.measure_plan import run_name
 from specbench_client.cli.options import SchemaNumber, output_option
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.streams import echo
-from specbench_client.documents.peer_results import PeerResult, PeerResults
 from specbench_client.errors import BadInput
-from specbench_client.peer_results.reading import PeerReading
+from specbench_client.peer_results.reading import PeerReading, PeerResult, PeerResults
 from specbench_client.report.text.text_table import TextTable
 
 ARM = "imported"
@@ -105,7 +104,8 @@ def _store(
     readings: Sequence[tuple[str, Path, PeerReading]], level: Level | None, temperature: float | None, results: str
 ) -> str:
     """Store the measurements that have requests, and return the run's root. Raises BadInput."""
-    from specbench_client.local.local_runs import find_local_run, open_results  # noqa: PLC0415
+    from specbench_client.local.local_runs import find_local_run  # noqa: PLC0415
+    from specbench_client.store.locations import open_store  # noqa: PLC0415
     from specbench_client.stored_runs.import_results import (  # noqa: PLC0415  pandas takes seconds to import
         ImportedMeasurement,
         import_plan,
@@ -123,10 +123,10 @@ def _store(
             measurements.append(ImportedMeasurement(arm, load, reading, ended))
     model = next((m.reading.result.model for m in measurements if m.reading.result.model), ARM)
     plan = import_plan(run_name(model) or ARM, measurements, temperature)
-    run = find_local_run(open_results(results), plan)
+    run = find_local_run(open_store(results), plan)
     write_import(run.plan, run.store, measurements, compare_answers=temperature is not None)
     conclude(run.plan, run.store)
-    return run.store.uri()
+    return run.uri
 
 
 def _print(console: ResultConsole, documents: list[PeerResult]) -> None:

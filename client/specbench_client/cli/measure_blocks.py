@@ -19,8 +19,8 @@ from specbench_client.cli.streams import echo
 from specbench_client.drive.block_size import SIZES, block_size, probe_request_s
 from specbench_client.drive.saturation import STREAMS_MAX, EndpointProbe, find_levels
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import find_interrupted_plan, open_results
-from specbench_client.store.locations import read_object
+from specbench_client.local.local_runs import find_interrupted_plan
+from specbench_client.store.locations import open_store, read_object
 from specbench_client.workload.prompts import load_workload
 
 
@@ -98,7 +98,7 @@ def _interrupted(options: MeasureOptions, candidates: Iterable[MeasureOptions]) 
     """Return the plan of the first of the candidates with an interrupted run: its size or loads were chosen earlier."""
     if options.new:
         return None
-    return find_interrupted_plan(open_results(options.results), _valid_plans(candidates))
+    return find_interrupted_plan(open_store(options.results), _valid_plans(candidates))
 
 
 def _valid_plans(candidates: Iterable[MeasureOptions]) -> Iterator[Plan]:

@@ -19,7 +19,7 @@ from specbench_client.cli.options import (
     load_cost_model,
 )
 from specbench_client.cli.output import ProgressConsole, print_tables
-from specbench_client.cli.run_selection import run_at
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 
 
@@ -99,8 +99,11 @@ def ngram(
     from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import ngram_lines, ngram_tables  # noqa: PLC0415
-    from specbench_client.stored_runs.records import CellSelection, open_stored_run, pairs_with_baseline  # noqa: PLC0415
-    from specbench_client.stored_runs.what_if_inputs import TextEncoding, read_ngram_log  # noqa: PLC0415
+    from specbench_client.stored_runs.what_if_inputs import (  # noqa: PLC0415
+        load_of,
+        pairs_with_baseline,
+        read_ngram_log,
+    )
 
     grid = NgramGrid(min_n, max_n, drafts)
     if not grid.lookups:
@@ -115,8 +118,9 @@ def ngram(
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
-        run = open_stored_run(run_at(where, latest=latest), CellSelection(workload, load))
-        log = read_ngram_log(run, arm, TextEncoding(encoder, Path(prompts) if prompts else None))
+        file = Path(prompts) if prompts else None
+        run = load_of(select_run(where, latest=latest), workload, load, encoder=encoder, prompts=file)
+        log = read_ngram_log(run, arm)
         pairs = pairs_with_baseline(run)
     if all(each.output.size < STEPPED_MIN for each in log.answers):
         raise BadInput(f"{where}: no answer has a step to replay: an answer needs at least {STEPPED_MIN} tokens")

@@ -19,7 +19,7 @@ from specbench_client.cli.options import (
     load_cost_model,
 )
 from specbench_client.cli.output import PLOT, print_tables, write_plot
-from specbench_client.cli.run_selection import run_at
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 
 
@@ -89,10 +89,8 @@ def oracle(
     from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
-    from specbench_client.stored_runs.records import CellSelection, open_stored_run  # noqa: PLC0415
     from specbench_client.stored_runs.what_if_inputs import (  # noqa: PLC0415
-        OracleRequest,
-        TextEncoding,
+        load_of,
         read_oracle_subject,
     )
 
@@ -100,9 +98,9 @@ def oracle(
     if Path(where).is_file():
         subject = trace_subject(read_traces(Path(where)), arm, second, cost)
     else:
-        run = open_stored_run(run_at(where, latest=latest), CellSelection(workload, load))
-        texts = TextEncoding(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
-        subject = read_oracle_subject(run, OracleRequest(arm, second, texts), cost)
+        encoder, file = load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None
+        run = load_of(select_run(where, latest=latest), workload, load, encoder=encoder, prompts=file)
+        subject = read_oracle_subject(run, arm, second, cost)
     for each in (subject.main, *([subject.second] if subject.second else [])):
         if not each.single.answers.count:
             raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")

@@ -47,10 +47,11 @@ from specbench_client.cli.validate import (
 from specbench_client.drive.prompts import default_slots_problem
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import planned_command
-from specbench_client.local.local_runs import find_local_run, open_results
+from specbench_client.local.local_runs import find_local_run
+from specbench_client.store.locations import open_store
 from specbench_client.store.store import Store
 from specbench_client.workload.chat_template.template import render_prompts
-from specbench_client.workload.dataset_files import is_local
+from specbench_client.workload.locations import is_local
 from specbench_client.workload.prompt_lengths import measure_lengths
 from specbench_client.workload.prompts import Prompts, load_workload
 
@@ -116,7 +117,7 @@ class _PromptTurns:
 def _estimated(
     run: PlannedRun, results: Store | None, prompts: _PromptTurns, estimator: HoursEstimator
 ) -> EstimatedRun:
-    measured = find_local_run(results, run.plan).measured if results is not None else set()
+    measured = set(find_local_run(results, run.plan).manifests) if results is not None else set()
     turns = prompts.of(run.plan)
     hours = estimator.of(run.plan, run.run.spec.active_deadline_seconds, turns, measured)
     return EstimatedRun(run, estimate(run.plan, turns), frozenset(measured), hours)
@@ -223,11 +224,11 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     """
     resource, base_dir = read_spec_file(file, settings), file.resolve().parent
     assumed, limit = read_assumptions(options["assumed"]), options["max_gpu_hours"]
-    store = open_results(results) if results is not None else None
+    store = open_store(results) if results is not None else None
     if isinstance(resource, SpecBenchCampaign):
         return _limit_exit(print_campaign_plan(resource, base_dir, store, assumed, output), limit)
     expanded = expand(resource)
-    measured = find_local_run(store, expanded).measured if store is not None else set()
+    measured = set(find_local_run(store, expanded).manifests) if store is not None else set()
     prompts = _prompts(expanded, base_dir)
     turns = {name: _turns(rows) for name, rows in prompts.items()}
     size = estimate(expanded, turns)

@@ -19,11 +19,12 @@ from specbench_client.analysis.decision.gpu_hours import (
     AssumedDurations,
     DurationBasis,
     HoursEstimate,
+    durations_for,
     estimate_hours,
 )
 from specbench_client.cli.options import prefixed
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.point_durations import durations_for, read_durations
+from specbench_client.stored_runs.run import read_manifests_below
 
 ASSUME = click.option(
     "--assume",
@@ -74,7 +75,7 @@ class HoursEstimator:
 
     def __init__(self, assumed: AssumedDurations, results: Store | None) -> None:
         self._assumed = assumed
-        self._stored = read_durations(results) if results is not None else []
+        self._stored = read_manifests_below(results) if results is not None else []
 
     def of(
         self, plan: Plan, deadline_s: int, turns: Mapping[str, Sequence[int]], done: Collection[str]

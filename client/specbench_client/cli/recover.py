@@ -12,17 +12,15 @@ import click
 import yaml
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import PLAN, measured_among, run_root
+from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.plan.expansion import restore
-from specbench_api.plan.plan import Plan
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3
 from specbench_client.cli.options import LATEST, output_option
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo, echo_document
 from specbench_client.errors import BadInput
-from specbench_client.store.store import Store
-from specbench_client.stored_runs.stored_documents import read_plan
+from specbench_client.stored_runs.run import Run
 from specbench_client.visible_text import visible
 
 
@@ -50,9 +48,9 @@ def recover(where: str, into: str | None, credentials_secret: str | None, output
     docs/how-to/recovery.md. Images, commands and other inputs come from plan.json, which anybody who can write to the
     bucket may have changed: they are listed on stderr, so that you check them before you apply the resource.
     """
-    store = select_run(where, latest=latest)
-    plan = read_plan(store)
-    run = restore(plan, _bucket(store, plan, where, into, credentials_secret))
+    stored = select_run(where, latest=latest)
+    plan = stored.plan
+    run = restore(plan, _bucket(stored, where, into, credentials_secret))
     spec = run.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     metadata = {"name": plan.name, "namespace": plan.namespace}
     resource = {"apiVersion": run.api_version, "kind": run.kind, "metadata": metadata, "spec": spec}
@@ -60,10 +58,12 @@ def recover(where: str, into: str | None, credentials_secret: str | None, output
     echo_document(visible(text))
     lines = executed_inputs(resource)
     if lines:
-        echo(f"warning: {store.uri(PLAN)} states what would be executed and read; check it before you apply:", err=True)
+        echo(
+            f"warning: {stored.store.uri(PLAN)} states what would be executed and read; check it before you apply:",
+            err=True,
+        )
         echo("\n".join(f"  {line}" for line in lines), err=True)
-    measured = len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
-    echo(f"{measured} of {len(plan.points)} points are measured at {store.uri()}", err=True)
+    echo(f"{stored.count_measured()} of {len(plan.points)} points are measured at {stored.uri}", err=True)
 
 
 _EXECUTED = (
@@ -101,10 +101,10 @@ def _value(resource: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _bucket(store: Store, plan: Plan, where: str, into: str | None, secret: str | None) -> S3:
+def _bucket(run: Run, where: str, into: str | None, secret: str | None) -> S3:
     """Return where a cluster finds the results. Raises BadInput if it would not find them there."""
-    root = run_root(plan.namespace, plan.name, plan.uid)
-    uri = into or store.uri()
+    root = run_root(run.plan.namespace, run.plan.name, run.plan.uid)
+    uri = into or run.uri
     if not uri.startswith("s3://"):
         raise BadInput(f"{uri}: a cluster reads results from S3 only: copy them, and give --into s3://BUCKET/PREFIX")
     parts = urlsplit(uri)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.layout import REPORT, SUMMARY, measured_among
+from specbench_api.outcome.layout import REPORT
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
@@ -32,8 +31,7 @@ from specbench_client.report.text.reuse import reuse_lines
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.report.text.trends import trends_table
 from specbench_client.store.run_uids import uid_created_ms
-from specbench_client.store.store import Store
-from specbench_client.stored_runs.stored_documents import read_plan, read_summary
+from specbench_client.stored_runs.run import Run
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.checks.engine import SIMULATED
 
@@ -131,20 +129,21 @@ def report(
         raise BadInput(f"--output {output} is a binary format: add --to FILE")
     if percentiles is not None and output not in ("text", _MARKDOWN):
         raise BadInput(f"--percentiles selects columns of text and Markdown, {output} has all of them: leave it out")
-    store = select_run(where, latest=latest)
-    plan = read_plan(store)
+    run = select_run(where, latest=latest)
+    plan = run.plan
     if output == "parquet":
-        _write(_records(plan, store), to)
+        from specbench_client.stored_runs.frames import records_parquet  # noqa: PLC0415  pandas takes a second to import
+
+        _write(records_parquet(run), to)
         return
     given = slo_from_options(slo["slo_ttft_ms"], slo["slo_tpot_ms"], slo["slo_e2e_ms"])
-    measured = len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
-    stored = _has_current_summary(store, measured)
-    unfinished = _unfinished(plan, store, measured, stored=stored)
-    ended = unfinished is None
-    summary = _summary(plan, store, given, recompute=recompute, ended=ended, stored=stored)
+    measured = run.count_measured()
+    stored = _has_current_summary(run, measured)
+    unfinished = _unfinished(run, measured, stored=stored)
+    summary = _summary(run, given, recompute=recompute, ended=unfinished is None, stored=stored)
     if output in ("text", "json") and to is None:
         print_run_summary(
-            plan, summary, output, store.uri(), show_all=show_all, statistics=percentiles, unfinished=unfinished
+            plan, summary, output, run.uri, show_all=show_all, statistics=percentiles, unfinished=unfinished
         )
     else:
         _write(_rendered(plan, summary, output, percentiles or PERCENTILE_NAMES), to)
@@ -179,12 +178,13 @@ class UnfinishedRun:
     next_step: str
 
 
-def _unfinished(plan: Plan, store: Store, measured: int, *, stored: bool) -> UnfinishedRun | None:
+def _unfinished(run: Run, measured: int, *, stored: bool) -> UnfinishedRun | None:
     """Return the state of a run that has not ended; None if it has, even if points are missing.
 
     `measured`: number of measured points; `stored`: whether there is a summary with all of them.
     """
-    process = measuring_process(store, plan)
+    plan = run.plan
+    process = measuring_process(run.store, plan)
     if process is None and stored:
         return None
     if measured == len(plan.points):
@@ -198,43 +198,27 @@ def _unfinished(plan: Plan, store: Store, measured: int, *, stored: bool) -> Unf
     return UnfinishedRun(f"Interrupted: {count}.", continue_run(plan))
 
 
-def _has_current_summary(store: Store, measured: int) -> bool:
+def _has_current_summary(run: Run, measured: int) -> bool:
     """Return whether there is a summary with all measured points, or a damaged one, which is reported when it is read.
 
     It lacks points if the run was continued after it, because an engine had failed, and was interrupted.
     """
-    data = store.get(SUMMARY)
-    try:
-        return data is not None and RunSummary.from_json(data).points_measured >= measured
-    except ValidationError:
-        return True
+    summary = run.intact_summary()
+    return run.has_summary() if summary is None else summary.points_measured >= measured
 
 
-def _summary(plan: Plan, store: Store, given: Slo | None, *, recompute: bool, ended: bool, stored: bool) -> RunSummary:
+def _summary(run: Run, given: Slo | None, *, recompute: bool, ended: bool, stored: bool) -> RunSummary:
     """Return the stored summary, or compute it; that of a run that has ended is stored if there was none."""
     if stored and ended and not recompute and given is None:
-        return read_summary(store, plan, "add --recompute, or run the same spec again")
+        return run.summary
     from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
-    slo = override_slo(_stored_slo(store), given)
+    earlier = run.intact_summary()
+    slo = override_slo(None if earlier is None else earlier.slo, given)
     keep = recompute or (ended and not stored)
     if recompute:
         echo(POINTS_STAND, err=True)
-    return conclude(plan, store, slo=slo) if keep else summarize_stored(plan, store, slo)
-
-
-def _stored_slo(store: Store) -> Slo | None:
-    """Return the limits of the stored summary; None if it is missing or damaged, because it is replaced then."""
-    try:
-        return RunSummary.from_json(store.get(SUMMARY) or b"").slo
-    except ValidationError:
-        return None
-
-
-def _records(plan: Plan, store: Store) -> bytes:
-    from specbench_client.stored_runs.records import records_parquet  # noqa: PLC0415  pyarrow takes seconds to import
-
-    return records_parquet(plan, store)
+    return conclude(run.plan, run.store, slo=slo) if keep else summarize_stored(run, slo)
 
 
 def _rendered(plan: Plan, summary: RunSummary, output: str, statistics: Sequence[str]) -> bytes:

@@ -17,12 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from specbench_api.campaign.expansion import PlannedRun
 from specbench_api.campaign.matrix import cell_text
 from specbench_api.outcome.finding import doubting_checks, faults_by_arm, list_faults
-from specbench_api.outcome.layout import REPORT, SUMMARY, measured_among
+from specbench_api.outcome.layout import REPORT
 from specbench_api.outcome.summary import RunSummary, best_speedup_text
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
@@ -38,19 +36,18 @@ from specbench_client.drive.options import ClientOptions, SystemClock
 from specbench_client.errors import BadInput, EngineFailed, Interrupted, NotDurable
 from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs
 from specbench_client.local.local_runs import (
-    LocalRun,
     exclusive_campaign,
     exclusive_run,
     find_local_run,
     new_local_run,
-    open_results,
 )
 from specbench_client.report.text.findings import points_are
 from specbench_client.report.text.text_table import TextTable
-from specbench_client.store.points import read_manifests
+from specbench_client.store.locations import open_store
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store, StoreErrorReason
-from specbench_client.stored_runs.write_results import conclude, is_decided
+from specbench_client.stored_runs.run import Run
+from specbench_client.stored_runs.write_results import conclude
 
 
 @dataclass(frozen=True)
@@ -74,15 +71,14 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The result of a run. `failed`: arms whose engine failed; `uri`: the root of the stored results.
+    """The result of a run. `failed`: arms whose engine failed.
 
     `finished`: when its last point ended, if the run was complete before and nothing was measured now; else empty.
     """
 
-    plan: Plan
+    run: Run
     summary: RunSummary
     failed: Mapping[str, EngineFailed]
-    uri: str
     finished: str
 
     @property
@@ -96,7 +92,7 @@ class RunOutcome:
     @property
     def report(self) -> str:
         """The path or URI of the report."""
-        return f"{self.uri.rstrip('/')}/{REPORT}"
+        return f"{self.run.uri.rstrip('/')}/{REPORT}"
 
 
 def run_and_print(plan: Plan, options: RunOptions) -> int:
@@ -108,9 +104,11 @@ def run_and_print(plan: Plan, options: RunOptions) -> int:
             err=True,
         )
     try:
-        print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri, statistics=options.statistics)
+        print_run_summary(
+            outcome.run.plan, outcome.summary, options.output, outcome.run.uri, statistics=options.statistics
+        )
     except KeyboardInterrupt as error:
-        where = run_arguments(outcome.plan, outcome.uri)
+        where = run_arguments(outcome.run.plan, outcome.run.uri)
         stored = f"interrupted, but the results are stored: `specbench report {where}` prints them"
         raise Interrupted(stored) from error
     for arm, failure in outcome.failed.items():
@@ -123,29 +121,29 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
 
     Raises BadInput before anything starts; NotDurable, Interrupted.
     """
-    results = open_results(options.results)
+    results = open_store(options.results)
     with exclusive_run(results, plan, process_label()):
         run = _local_run(results, plan, options)
         validate_inputs(run, options.base_dir)
-        echo(f"results: {shown_path(run.store.uri())}", err=True)
-        finished = _ended(run) if run.complete else ""
-        stored = _stored_summary(run, options.slo) if run.complete else None
+        echo(f"results: {shown_path(run.uri)}", err=True)
+        finished = _ended(run) if run.is_complete else ""
+        stored = _stored_summary(run, options.slo) if run.is_complete else None
         if stored is not None:
-            return RunOutcome(run.plan, stored, {}, run.store.uri(), finished)
-        if run.finished and not run.complete:
+            return RunOutcome(run, stored, {}, finished)
+        if run.is_finished and not run.is_complete:
             echo(f"every point was measured before, the last at {_ended(run)}: only the report is missing", err=True)
-        elif run.measured:
-            echo(f"continuing: {points_are(run.plan, len(run.measured))} measured already", err=True)
+        elif run.manifests:
+            echo(f"continuing: {points_are(run.plan, len(run.manifests))} measured already", err=True)
         with _stating_what_is_kept(run, options):
-            failed = _measure(run, options) if not run.finished else {}
+            failed = _measure(run, options) if not run.is_finished else {}
             echo("analyzing the records and writing the report", err=True)
             causes = {arm: str(error) for arm, error in failed.items()}
             summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)
-    return RunOutcome(run.plan, summary, failed, run.store.uri(), finished)
+    return RunOutcome(run.reopened(), summary, failed, finished)
 
 
 @contextmanager
-def _stating_what_is_kept(run: LocalRun, options: RunOptions) -> Iterator[None]:
+def _stating_what_is_kept(run: Run, options: RunOptions) -> Iterator[None]:
     """Complete the message of an interruption or a full disk by what is stored and how to continue."""
     try:
         yield
@@ -157,10 +155,10 @@ def _stating_what_is_kept(run: LocalRun, options: RunOptions) -> Iterator[None]:
         raise NotDurable(f"{error}; {_what_is_kept(run, options)}", error.reason) from error
 
 
-def _interruption(run: LocalRun, options: RunOptions) -> str:
+def _interruption(run: Run, options: RunOptions) -> str:
     """Return after how many points the run was interrupted, and how to continue it."""
     try:
-        measured = _count_measured(run)
+        measured = run.count_measured()
     except NotDurable as error:  # S3 does not respond, but the user's interruption comes first
         return f"interrupted; finished points are kept, but cannot be counted now: {error}"
     if not measured:
@@ -172,9 +170,9 @@ def _interruption(run: LocalRun, options: RunOptions) -> str:
     return f"interrupted after {points}, {kept}: run the same command again{without} to continue"
 
 
-def _what_is_kept(run: LocalRun, options: RunOptions) -> str:
+def _what_is_kept(run: Run, options: RunOptions) -> str:
     """Return how many points are stored now. Reading needs no space on a full disk."""
-    measured = _count_measured(run)
+    measured = run.count_measured()
     if not measured:
         return "no point was finished"
     how = " (leave out --new to continue with them)" if options.new else ""
@@ -182,36 +180,28 @@ def _what_is_kept(run: LocalRun, options: RunOptions) -> str:
     return f"{points_are(run.plan, measured)} finished and kept{missing}{how}"
 
 
-def _count_measured(run: LocalRun) -> int:
-    return len(measured_among(run.store.keys("points/"), (point.hash for point in run.plan.points)))
-
-
-def _only_the_report_is_missing(run: LocalRun, measured: int) -> str:
+def _only_the_report_is_missing(run: Run, measured: int) -> str:
     return ", only the report is missing" if measured == len(run.plan.points) else ""
 
 
-def _ended(run: LocalRun) -> str:
+def _ended(run: Run) -> str:
     """Return when the last point of a run ended, RFC 3339."""
-    manifests = read_manifests(run.store, [point.hash for point in run.plan.points])
-    return max(manifest.ended_wall for manifest in manifests.values())
+    return max(manifest.ended_wall for manifest in run.manifests.values())
 
 
-def _stored_summary(run: LocalRun, slo: Slo | None) -> RunSummary | None:
+def _stored_summary(run: Run, slo: Slo | None) -> RunSummary | None:
     """Return the stored summary of a finished run; None if it must be computed.
 
     That is the case if it or the report is missing or damaged, lacks points, or was computed with other limits.
     """
-    try:
-        summary = RunSummary.from_json(run.store.get(SUMMARY) or b"")
-    except ValidationError:
-        return None
-    current = summary.slo == slo and not summary.missing and not summary.failures
+    summary = run.intact_summary()
+    current = summary is not None and summary.slo == slo and not summary.missing and not summary.failures
     return summary if current and run.store.get(REPORT) is not None else None
 
 
-def _local_run(results: Store, plan: Plan, options: RunOptions) -> LocalRun:
+def _local_run(results: Store, plan: Plan, options: RunOptions) -> Run:
     found = new_local_run(results, plan) if options.new else find_local_run(results, plan)
-    return new_local_run(results, plan) if found.complete and not options.reuse_finished else found
+    return new_local_run(results, plan) if found.is_complete and not options.reuse_finished else found
 
 
 def process_label() -> str:
@@ -220,8 +210,8 @@ def process_label() -> str:
     return f"process {os.getpid()} on {socket.gethostname()} ({command}, since {SystemClock().wall_text()})"
 
 
-def _measure(run: LocalRun, options: RunOptions) -> dict[str, EngineFailed]:
-    with scratch_folder() as work_dir, LiveProgress(run.plan, len(run.measured)) as live:
+def _measure(run: Run, options: RunOptions) -> dict[str, EngineFailed]:
+    with scratch_folder() as work_dir, LiveProgress(run.plan, len(run.manifests)) as live:
         local_options = LocalOptions(
             base_dir=options.base_dir,
             work_dir=work_dir,
@@ -229,7 +219,6 @@ def _measure(run: LocalRun, options: RunOptions) -> dict[str, EngineFailed]:
             on_group=live.group,
             on_progress=live.progress,
             client=options.client,
-            is_decided=lambda run: is_decided(run.plan, run.store),
         )
         failed = run_until_interrupted(execute_locally(run, local_options))
         for arm, error in failed.items():
@@ -262,7 +251,7 @@ def measure_campaign(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], op
     ended: list[CampaignRunResult] = []
     try:
         with exclusive_campaign(
-            open_results(options.results), campaign.metadata.namespace, campaign.metadata.name, process_label()
+            open_store(options.results), campaign.metadata.namespace, campaign.metadata.name, process_label()
         ):
             _require_valid_inputs(runs, options)
             _measure_runs(campaign, runs, options, ended)
@@ -301,7 +290,7 @@ def _measure_runs(
 
 def _require_valid_inputs(runs: Sequence[PlannedRun], options: RunOptions) -> None:
     """Check the inputs of every run before the first one starts. Raises BadInput with the names of the runs."""
-    results = open_results(options.results)
+    results = open_store(options.results)
     rejected: dict[str, list[str]] = {}
     reasons: set[str] = set()
     for run in runs:
@@ -353,7 +342,7 @@ def _campaign_document_row(ended: CampaignRunResult) -> dict[str, Any]:
     if ended.outcome is None:
         return {**row, "error": ended.error}
     summary = ended.outcome.summary
-    return {**row, "uri": ended.outcome.uri, "best": best_speedup_text(summary), "summary": summary.to_dict()}
+    return {**row, "uri": ended.outcome.run.uri, "best": best_speedup_text(summary), "summary": summary.to_dict()}
 
 
 def _print_campaign_table(

@@ -3,61 +3,39 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import PLAN, SUMMARY, measured_among, run_root
+from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.provenance import LaunchRecord
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
+from specbench_client.errors import BadInput, NotDurable
+from specbench_client.store.locations import open_store
 from specbench_client.store.run_uids import uid_created_ms
-from specbench_client.store.store import Store
-from specbench_client.stored_runs.stored_documents import run_roots
+from specbench_client.store.store import StoreErrorReason
+from specbench_client.stored_runs.run import Run, runs_below
 
 
-@dataclass(frozen=True)
-class ListedRun:
-    """A run and what can be read without its records. `when`: RFC 3339, empty if unknown."""
-
-    root: str
-    when: str
-    engine_answered: bool
-    """Whether an engine of this run ever answered a request: a launch or a point is stored."""
-    progress: str
-    headline: str
-
-
-def select_run(where: str, *, latest: bool) -> Store:
-    """Return the root of the run at a folder or URI. Raises BadInput if there is none, or several without `latest`."""
-    store = open_results(where)
+def select_run(where: str, *, latest: bool) -> Run:
+    """Return the run at a folder or URI. Raises BadInput if there is none, or several without `latest`."""
+    store = open_store(where)
+    if "://" not in where and not Path(where).expanduser().exists():
+        raise BadInput(f"{where}: no such file or folder: give one that exists, or s3://BUCKET/PREFIX")
     if store.get(PLAN) is not None:
-        return store
-    roots = run_roots(store)
-    if not roots:
+        return Run(store)
+    runs = runs_below(store)
+    if not runs:
         raise BadInput(f"{where}: contains no run (no {PLAN}): give the folder that `specbench run --results` wrote to")
-    if len(roots) == 1:
-        return store.below(roots[0])
-    found = sorted((_describe_run(store, root) for root in roots), key=lambda run: run.when, reverse=True)
+    if len(runs) == 1:
+        return runs[0]
+    found = sorted(((_when(run), run) for run in runs), key=lambda each: each[0], reverse=True)
     if latest:
         # A run whose engine could not be reached stores its plan and nothing else: an older run with results is meant.
-        return store.below(next((run for run in found if run.engine_answered), found[0]).root)
-    lines = [
-        f"  {run.when or 'time unknown'}  {run.progress}  {run.headline}\n    {shown_path(store.uri(run.root))}"
-        for run in found
-    ]
+        return next((run for _, run in found if _engine_answered(run)), found[0][1])
+    lines = [f"  {when or 'time unknown'}  {_state(run)}\n    {shown_path(run.uri)}" for when, run in found]
     raise BadInput("\n".join([f"{where}: contains {len(found)} runs: give one of them, or add --latest:", *lines]))
-
-
-def run_at(where: str, *, latest: bool) -> Store:
-    """Return the root of the run at a folder or URI. Raises BadInput if the folder does not exist; see `select_run`."""
-    if "://" not in where and not Path(where).exists():
-        raise BadInput(f"{where}: no such file or folder: give one that exists, or s3://BUCKET/PREFIX")
-    return select_run(where, latest=latest)
 
 
 def shown_path(uri: str) -> str:
@@ -78,28 +56,40 @@ def run_arguments(plan: Plan, uri: str) -> str:
     return f"{shlex.quote(shown_path(results))} --latest" if newest else shlex.quote(shown_path(uri))
 
 
-def _describe_run(store: Store, root: str) -> ListedRun:
-    run = store.below(root)
-    created = uid_created_ms(root.rpartition("/")[2])
-    when = datetime.fromtimestamp(created / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if created else ""
+def _when(run: Run) -> str:
+    """Return when the run was created, RFC 3339; of a run on a cluster, whose UID has no time, its last activity."""
+    created = uid_created_ms(run.uri.rstrip("/").rpartition("/")[2])
+    if created:
+        return datetime.fromtimestamp(created / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    summary = run.intact_summary()
     try:
-        plan, text = Plan.from_json(run.get(PLAN) or b""), run.get(SUMMARY)
-        summary = RunSummary.from_json(text) if text else None
-        when = when or _last_activity(run, summary)
+        launches = [LaunchRecord.from_json(run.store.get(key) or b"") for key in run.store.keys("launches/")]
     except ValidationError:
-        return ListedRun(
-            root, when, engine_answered=False, progress="damaged, or written by another version", headline=""
-        )
-    measured = len(measured_among(run.keys("points/"), (point.hash for point in plan.points)))
-    headline = summary.headline if summary else "no summary yet"
-    engine_answered = measured > 0 or bool(run.keys("launches/"))
-    return ListedRun(root, when, engine_answered, f"{measured} of {len(plan.points)} points", headline)
-
-
-def _last_activity(store: Store, summary: RunSummary | None) -> str:
-    """Return when the summary was written, else the last engine launch: UIDs of a cluster contain no time."""
-    if summary is not None:
-        times = [summary.created]
-    else:
-        times = [LaunchRecord.from_json(store.get(key) or b"").queried_at for key in store.keys("launches/")]
+        launches = []
+    times = [each.queried_at for each in launches] if summary is None else [summary.created]
     return f"{max(times)[:19]}Z" if times else ""
+
+
+def _engine_answered(run: Run) -> bool:
+    """Return whether an engine of the run ever answered a request: a launch or a point is stored."""
+    return not _is_damaged(run) and (run.count_measured() > 0 or bool(run.store.keys("launches/")))
+
+
+def _state(run: Run) -> str:
+    """Return the progress and the headline of a run."""
+    if _is_damaged(run):
+        return "damaged, or written by another version  "
+    summary = run.intact_summary()
+    headline = summary.headline if summary else "no summary yet"
+    return f"{run.count_measured()} of {len(run.plan.points)} points  {headline}"
+
+
+def _is_damaged(run: Run) -> bool:
+    """Return whether the plan or the summary cannot be read."""
+    try:
+        _ = run.plan
+    except NotDurable as error:
+        if error.reason != StoreErrorReason.DAMAGED:
+            raise
+        return True
+    return run.has_summary() and run.intact_summary() is None

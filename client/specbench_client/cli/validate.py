@@ -34,7 +34,7 @@ from specbench_client.optional_dependencies import install_hint
 from specbench_client.workload.chat_template.loading import TokenizerStorage, load_template, tokenizer_location
 from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_client.workload.chat_template.tokenizer import EXTRA, installed
-from specbench_client.workload.dataset_files import (
+from specbench_client.workload.locations import (
     REMOTE_SCHEMES,
     dataset_uris,
     is_local,

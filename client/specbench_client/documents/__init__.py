@@ -1,1 +1,1 @@
-"""Document models that only the client uses: curves, drift, what-if reports, prices."""
+"""Document models that only the client uses: curves, drift, what-if reports."""

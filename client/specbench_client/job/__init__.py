@@ -16,7 +16,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     termination = TerminationWriter(termination_log(arguments))
     termination.listen()
-    from specbench_client.job.entrypoint import run_program  # noqa: PLC0415 -- loads the libraries, after listen()
+    from specbench_client.job.commands import run_program  # noqa: PLC0415 -- loads the libraries, after listen()
 
     code = run_program(arguments, termination)
     termination.exit_within_deadline()  # The termination message is written; hanging threads must not delay the exit.

@@ -1,13 +1,22 @@
-"""The commands of `specbench-client`, and the parsing of their arguments."""
+"""The commands of `specbench-client`, and how one command line ends: exit code, termination message, log.
+
+Exit codes are `specbench_api.outcome.termination.Exit`; a Job exits with 0 when its points have manifests, whatever the
+results. The termination message is always written, also after a bug, since the operator reads nothing else. The log on
+stderr is for users: one JSON object per line, for the collector of the pod's log, and never parsed by specbench.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import re
 import secrets
+import sys
 from collections.abc import Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,6 +25,7 @@ import click
 from pydantic import ValidationError
 
 from specbench_api.api_model import ApiModel
+from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
@@ -24,9 +34,15 @@ from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions
-from specbench_client.errors import BadInput
-from specbench_client.job.termination import TERMINATION_LOG, StopRequested, TerminationWriter
-from specbench_client.known_secrets import api_key_header
+from specbench_client.errors import BadInput, ClientError, Interrupted
+from specbench_client.job.termination import (
+    TERMINATION_LOG,
+    StopRequested,
+    TerminationWriter,
+    raise_stop_requested,
+    termination_log,
+)
+from specbench_client.known_secrets import api_key_header, without_secrets
 from specbench_client.store.locations import open_baseline, open_store
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.scratch import scratch_folder
@@ -170,13 +186,14 @@ def gate(results: str, request: str) -> Termination:
     \b
       specbench-client gate --results s3://bench/runs/team/llama/8a01…
     """  # noqa: D301 -- \b is click's, and must be the real character
-    from specbench_client.stored_runs.results import gate_stores, write_gate_report  # noqa: PLC0415 -- as above
+    from specbench_client.stored_runs.gate import gate_runs, write_gate_report  # noqa: PLC0415 -- as above
+    from specbench_client.stored_runs.run import Run  # noqa: PLC0415
 
     gate_request = _parse_document(GateRequest, request, "--request: not a gate")
     before, store = (
         RetryingStore(each, RetryPolicy()) for each in (open_baseline(gate_request.baseline), open_store(results))
     )
-    gate_report = gate_stores(gate_request, before, store)
+    gate_report = gate_runs(gate_request, Run(before), Run(store))
     write_gate_report(gate_report, store)
     return Termination(code=Exit.OK, reason=str(gate_report.reason), message=gate_report.message)
 
@@ -269,3 +286,74 @@ def _parse_document(kind: type[M], given: str, refused: str) -> M:
         return kind.from_json(given)
     except ValidationError as error:
         raise BadInput(f"{refused}: {error}: {_REMEDY}") from error
+
+
+def log_as_json() -> None:
+    """Configure logging as JSON lines on stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": without_secrets(record.getMessage()),
+        }
+        if record.exc_info:
+            line["exception"] = without_secrets(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False)
+
+
+_log = logging.getLogger(__name__)
+
+
+def run_program(arguments: list[str], termination: TerminationWriter | None = None) -> int:
+    """Run one command line, write the termination message, and return the exit code."""
+    log_as_json()
+    termination = termination or TerminationWriter(termination_log(arguments))
+    with termination.on_signal(lambda _: None):  # The command has ended: there is nothing to stop.
+        result = _result(arguments, termination)
+        if not isinstance(result, Termination):
+            return result  # --help
+        _log.log(logging.ERROR if result.code else logging.INFO, "%s: %s", result.reason, result.message)
+        try:
+            termination.write(result.to_message(), result.code)
+        except OSError as error:
+            _log.error("the termination message cannot be written to %s: %s", termination.path, error.strerror)
+    return result.code
+
+
+def _result(arguments: list[str], termination: TerminationWriter) -> Termination | int:
+    failure: Exception
+    try:
+        with termination.on_signal(raise_stop_requested):
+            result = program.main(args=arguments, prog_name="specbench-client", standalone_mode=False, obj=termination)
+            return result if isinstance(result, Termination) else int(result or 0)
+    except StopRequested as stopped:
+        failure = Interrupted(str(stopped))
+    except Exception as error:  # noqa: BLE001 -- any other exception is a bug and reported as one
+        failure = error
+    return termination_of(failure)
+
+
+def termination_of(error: Exception) -> Termination:
+    """Return the exit code and termination message of an error, without secrets."""
+    code, reason, message = _outcome_of(error)
+    return Termination(code=code, reason=reason, message=without_secrets(message))
+
+
+def _outcome_of(error: Exception) -> tuple[Exit, str, str]:
+    """Exit code, reason and message of an error."""
+    if isinstance(error, ClientError):
+        return error.exit, str(error.reason), str(error)
+    if isinstance(error, InvalidSpec):
+        return Exit.BAD_INPUT, "InvalidSpec", str(error)
+    if isinstance(error, click.ClickException):
+        return Exit.BAD_INPUT, "BadInput", error.format_message()
+    _log.error("a bug in specbench", exc_info=error)
+    message = f"{type(error).__name__}: {error}; this is a bug in specbench: please report it with the client's log"
+    return Exit.BUG, "Bug", message

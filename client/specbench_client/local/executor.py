@@ -2,19 +2,40 @@
 
 This is the local counterpart of the operator. A failed engine ends its arm only, without a retry, because it would fail
 again. An engine that was lost is launched again, at most twice.
+
+Facts of this machine, such as its GPUs, are observed at each launch. Missing ones have a reason and are never an error:
+machines without a GPU can measure too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
+import re
+import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.outcome.provenance import ENDPOINT_WHEREABOUTS
+from specbench_api.outcome.provenance import (
+    ENDPOINT_WHEREABOUTS,
+    GPUS,
+    OF_GPUS,
+    SUMMARY,
+    TOPOLOGY,
+    Fact,
+    FactName,
+    HostFacts,
+    cuda_fact,
+    gpu_facts,
+    links_fact,
+)
 from specbench_api.plan.expansion import launch_order, planned_launches
 from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
@@ -34,11 +55,10 @@ from specbench_client.local.engine_process import (
     missing_prerequisites,
     refused_variables,
 )
-from specbench_client.local.host_facts import observe_machine
-from specbench_client.local.local_runs import LocalRun
 from specbench_client.store.locations import read_object
-from specbench_client.store.points import PointStore, read_manifests
-from specbench_client.workload.dataset_files import reject_missing_prompts
+from specbench_client.stored_runs.run import Run
+from specbench_client.stored_runs.write_results import is_decided
+from specbench_client.workload.locations import reject_missing_prompts
 from specbench_client.workload.prompts import load_workload
 
 
@@ -53,11 +73,9 @@ class LocalOptions:
     on_progress: Callable[[Progress], None] | None = None
     client: ClientOptions = field(default_factory=ClientOptions)
     warm_up: bool = True
-    is_decided: Callable[[LocalRun], bool] = lambda _: False
-    """Whether a run with a stop rule may end; asked after each group. Blocks."""
 
 
-async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[str, EngineFailed]:
+async def execute_locally(run: Run, local_options: LocalOptions) -> dict[str, EngineFailed]:
     """Measure every point without a manifest. Returns the arms whose engine failed, with the error.
 
     Call `validate_inputs` before.
@@ -65,10 +83,10 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
     failures: dict[str, EngineFailed] = {}
     warm: set[str] = set()
     # It may have been interrupted between its last turn and the decision.
-    if run.plan.stop == "WhenDecided" and run.measured and await asyncio.to_thread(local_options.is_decided, run):
+    if run.plan.stop == "WhenDecided" and run.manifests and await asyncio.to_thread(is_decided, run):
         return failures
     for group in run.plan.groups:
-        done = all(point.hash in run.measured for point in group.points)
+        done = all(point.hash in run.manifests for point in group.points)
         if done or group.arm in failures or await asyncio.to_thread(_has_decayed, run, group):
             continue
         local_options.on_group(group)
@@ -77,41 +95,38 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
             failures[group.arm] = failure
         if run.plan.engine.is_external:
             warm.add(group.arm)  # the server keeps running between its groups
-        if run.plan.stop == "WhenDecided" and (failures or await asyncio.to_thread(local_options.is_decided, run)):
+        if run.plan.stop == "WhenDecided" and (failures or await asyncio.to_thread(is_decided, run)):
             break
     return failures
 
 
-def _has_decayed(run: LocalRun, group: EngineGroup) -> bool:
+def _has_decayed(run: Run, group: EngineGroup) -> bool:
     """Return whether a soak test of this arm ended early, before it was interrupted in another arm."""
     if run.plan.stop != "WhenDecayed":
         return False
-    points = PointStore(run.store, Path())
-    manifests = points.manifests([point.hash for point in group.points])
-    return has_decayed([points.read_summary(manifest) for manifest in manifests.values()])
+    return has_decayed(run.reopened().summaries_of(group.points))
 
 
-def validate_inputs(run: LocalRun, base_dir: Path) -> None:
+def validate_inputs(run: Run, base_dir: Path) -> None:
     """Validate the input of a run before any request is sent and any file is written. Blocks. Raises BadInput.
 
     Checks prompts, trace, the schedule of every point, programs and models; for a finished run, only that the prompts
     are those that were measured.
     """
-    if run.finished:
+    if run.is_finished:
         _reject_changed_prompts(run, base_dir)
     else:
         _validate_unfinished(run.plan, base_dir)
 
 
-def _reject_changed_prompts(run: LocalRun, base_dir: Path) -> None:
+def _reject_changed_prompts(run: Run, base_dir: Path) -> None:
     """Raise BadInput if the prompts differ from those that were measured; missing prompt files are ignored."""
-    manifests = read_manifests(run.store, [point.hash for point in run.plan.points])
     for workload in run.plan.workloads:
         try:
             prompts = load_workload(workload, base_dir, read_object)
         except BadInput:
             continue
-        reject_changed_prompts(run.plan, manifests, workload.name, prompts)
+        reject_changed_prompts(run.plan, run.manifests, workload.name, prompts)
 
 
 def _validate_unfinished(plan: Plan, base_dir: Path) -> None:
@@ -137,7 +152,7 @@ def _launch_of(plan: Plan, arm: str) -> LaunchSpec:
     return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
 
 
-async def _launch_with_retries(run: LocalRun, group: EngineGroup, local_options: LocalOptions) -> EngineFailed | None:
+async def _launch_with_retries(run: Run, group: EngineGroup, local_options: LocalOptions) -> EngineFailed | None:
     failure: EngineFailed | None = None
     for _ in range(1 if run.plan.engine.is_external else LAUNCHES_MAX):  # An external engine is not ours to restart.
         try:
@@ -151,7 +166,7 @@ async def _launch_with_retries(run: LocalRun, group: EngineGroup, local_options:
     return failure
 
 
-async def _launch_and_drive(run: LocalRun, group: EngineGroup, local_options: LocalOptions) -> None:
+async def _launch_and_drive(run: Run, group: EngineGroup, local_options: LocalOptions) -> None:
     plan = run.plan
     attempt = uuid.uuid4().hex[:8]
     options = DriveOptions(
@@ -184,3 +199,79 @@ def _engine(
         return ExternalEngine(endpoint.url)
     log = local_options.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
     return EngineProcess(_launch_of(plan, group.arm), local_options.base_dir, log)
+
+
+# Facts of this machine.
+
+TIMEOUT_S = 20.0
+"""Without the persistence daemon, nvidia-smi initialises every GPU first, which takes seconds each."""
+_CPUINFO = Path("/proc/cpuinfo")
+_CPU = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
+
+
+class CommandFailed(Exception):
+    """A program failed; the message contains the reason."""
+
+
+CommandRunner = Callable[[tuple[str, ...]], str]
+
+
+def observe_machine(command: Sequence[str], started: str, run: CommandRunner | None = None) -> HostFacts:
+    """Return the facts of this machine. Blocks.
+
+    `command`: the command of the engine; `started`: its start, RFC 3339. `run`: runs an NVIDIA command and returns its
+    output.
+    """
+    values: dict[FactName, tuple[JsonValue, str]] = {
+        FactName.NODE: (platform.node(), "this machine's name"),
+        FactName.KERNEL: (platform.release(), "uname"),
+        FactName.CPU: (_cpu_model(), str(_CPUINFO)),
+        FactName.CORES: (os.cpu_count(), "this machine"),
+        FactName.MEMORY_BYTES: (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "sysconf"),
+        FactName.COMMAND: (list(command), "the process"),
+        FactName.STARTED: (started, "the process"),
+    }
+    facts = {name: Fact.of(value, source, f"{source} does not report it") for name, (value, source) in values.items()}
+    image = Fact.unknown("a process of this machine has no image")
+    facts |= {FactName.IMAGE: image, FactName.IMAGE_DIGEST: image}
+    return HostFacts(facts=facts | _gpus(run or _run_command), unknown_reason="this machine does not report it")
+
+
+def _gpus(run: CommandRunner) -> dict[FactName, Fact]:
+    try:
+        facts = gpu_facts(run(GPUS), "nvidia-smi")
+    except CommandFailed as error:
+        return dict.fromkeys((*OF_GPUS, FactName.DRIVER_CUDA, FactName.INTERCONNECT), Fact.unknown(str(error)))
+    facts[FactName.DRIVER_CUDA] = _fact_from_command(run, SUMMARY, cuda_fact)
+    facts[FactName.INTERCONNECT] = _fact_from_command(run, TOPOLOGY, links_fact)
+    return facts
+
+
+def _fact_from_command(run: CommandRunner, command: tuple[str, ...], read: Callable[[str, str], Fact]) -> Fact:
+    try:
+        return read(run(command), " ".join(command))
+    except CommandFailed as error:
+        return Fact.unknown(str(error))
+
+
+def _cpu_model() -> str | None:
+    try:
+        match = _CPU.search(_CPUINFO.read_text())
+    except OSError:
+        return None
+    return match[1] if match else None
+
+
+def _run_command(command: tuple[str, ...]) -> str:
+    """Return the output of a command. Raises CommandFailed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)  # noqa: S603 -- our own
+    except FileNotFoundError as error:
+        raise CommandFailed(f"there is no {command[0]} on this machine") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"{' '.join(command)}: {error}") from error
+    if done.returncode:
+        raise CommandFailed(
+            f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr).strip()[:200]}"
+        )
+    return done.stdout

@@ -12,66 +12,31 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from specbench_api.outcome.layout import OVERVIEW, PLAN, SUMMARY, run_root
-from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.plan.plan import Plan
 from specbench_client.store.folder import FolderStore, exclusive_lock, lock_holder
-from specbench_client.store.locations import open_store
-from specbench_client.store.points import read_manifests
 from specbench_client.store.run_uids import new_run_uid, uid_created_ms
 from specbench_client.store.store import Store
+from specbench_client.stored_runs.run import Run
 
 
-@dataclass(frozen=True)
-class LocalRun:
-    """A plan with its UID, the store of its run, and the hashes of points that are measured already."""
-
-    plan: Plan
-    store: Store
-    measured: set[str]
-    concluded: bool = False
-    """Whether results are stored that lack no point. A run with a stop rule may lack none before its last repeat."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing is left to measure."""
-        stopped = self.plan.stop is not None and self.concluded
-        return stopped or all(point.hash in self.measured for point in self.plan.points)
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is left to do. A client that ends during its analysis leaves a finished, incomplete run."""
-        return self.finished and self.concluded
-
-
-def open_results(location: str) -> Store:
-    """Open the root of results: a folder or s3://bucket/prefix. Raises BadInput."""
-    return open_store(location)
-
-
-def find_local_run(results: Store, plan: Plan) -> LocalRun:
-    """Return the newest run of this very plan, or a new one. Writes nothing.
-
-    Raises NotDurable(Damaged) if one of its manifests cannot be read.
-    """
+def find_local_run(results: Store, plan: Plan) -> Run:
+    """Return the newest run of this very plan, or a new one. Writes nothing."""
     return _matching_run(results, plan, _stored_plans(results, plan)) or new_local_run(results, plan)
 
 
 def find_interrupted_plan(results: Store, plans: Iterable[Plan]) -> Plan | None:
     """Return the first of these plans whose newest run was begun and is not complete. All have the same name.
 
-    The stored plans are read once. Raises as `find_local_run`.
+    The stored plans are read once. Raises NotDurable(Damaged) if a manifest cannot be read.
     """
     stored: list[tuple[str, bytes | None]] | None = None
     for plan in plans:
         stored = list(_stored_plans(results, plan)) if stored is None else stored
         found = _matching_run(results, plan, stored)
-        if found is not None and found.measured and not found.complete:
+        if found is not None and found.manifests and not found.is_complete:
             return plan
     return None
 
@@ -84,28 +49,13 @@ def _stored_plans(results: Store, plan: Plan) -> Iterator[tuple[str, bytes | Non
         yield uid, results.get(f"{run_root(plan.namespace, plan.name, uid)}/{PLAN}")
 
 
-def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, bytes | None]]) -> LocalRun | None:
+def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, bytes | None]]) -> Run | None:
     """Return the first stored run of this very plan."""
     for uid, text in stored:
         candidate = plan.model_copy(update={"uid": uid})
         if text == candidate.to_json().encode():
-            store = results.below(run_root(plan.namespace, plan.name, uid))
-            measured = set(read_manifests(store, [point.hash for point in plan.points]))
-            return LocalRun(candidate, store, measured, _is_concluded(store))
+            return Run(results.below(run_root(plan.namespace, plan.name, uid)), candidate)
     return None
-
-
-def _is_concluded(store: Store) -> bool:
-    """Return whether there are results that lack no point.
-
-    The overview is written last, after the report, but does not list missing points. One that is older than the summary
-    is of an earlier analysis: the last one did not end.
-    """
-    try:
-        summary, overview = (RunSummary.from_json(store.get(key) or b"") for key in (SUMMARY, OVERVIEW))
-    except ValidationError:  # the analysis has not ended, or a file is damaged: both are written again
-        return False
-    return overview.created == summary.created and not summary.missing
 
 
 def exclusive_run(results: Store, plan: Plan, who: str) -> AbstractContextManager[None]:
@@ -136,10 +86,12 @@ def _lock_in_folder(results: Store, key: str, who: str) -> AbstractContextManage
     return exclusive_lock(Path(results.uri()) / key, who) if isinstance(results, FolderStore) else nullcontext()
 
 
-def new_local_run(results: Store, plan: Plan, now_ns: Callable[[], int] = time.time_ns) -> LocalRun:
+def new_local_run(results: Store, plan: Plan, now_ns: Callable[[], int] = time.time_ns) -> Run:
     """Return a run with a new UID. Writes nothing."""
     fresh = plan.model_copy(update={"uid": new_run_uid(now_ns() // 1_000_000)})
-    return LocalRun(fresh, results.below(run_root(plan.namespace, plan.name, fresh.uid)), set())
+    run = Run(results.below(run_root(plan.namespace, plan.name, fresh.uid)), fresh)
+    run.manifests = {}
+    return run
 
 
 def newest_first(uids: Iterable[str]) -> list[str]:

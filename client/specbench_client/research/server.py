@@ -21,8 +21,7 @@ from aiohttp import web
 
 from specbench_api.spec.engine import RESEARCH_RUNTIME
 from specbench_client.openai_server_formats import MetricSamples, PrometheusExposition, error_object, sse_event
-from specbench_client.research.requests import ParsedRequest, read_request
-from specbench_client.research.responses import Detokenizer, ResearchResponse, ResponseTimes
+from specbench_client.research.messages import Detokenizer, ParsedRequest, ResearchResponse, ResponseTimes, read_request
 from specbench_client.research.runtime import GenerationRequest, GenerationRuntime, GenerationStep, ResearchRequestError
 
 REQUEST_ID = "X-Request-Id"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -21,8 +20,7 @@ from specbench_client.columns import RowIndices
 from specbench_client.errors import BadInput
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.store.store import Store
-from specbench_client.stored_runs.results import read_result
+from specbench_client.stored_runs.run import Run
 
 MAX_PROBLEMS = 20
 _COUNTS = ("accepted_tokens", "drafted_tokens", "steps")
@@ -33,35 +31,22 @@ _YEAR_2200_S = 7.3e9
 """A later time is in milliseconds and was given as seconds."""
 
 
-@dataclass(frozen=True)
-class CellFilter:
-    """Selects a cell of a run; None matches everything."""
+def requests_from_run(run: Run, arm: str | None, workload: str | None, load: str | None) -> RequestLog:
+    """Return the steady requests of the drafted cell that matches, shuffled within each repeat; None matches all.
 
-    arm: str | None = None
-    workload: str | None = None
-    load: str | None = None
-
-    def takes(self, key: CellKey) -> bool:
-        """Return whether a cell matches."""
-        return all(
-            required in (None, actual)
-            for required, actual in zip((self.arm, self.workload, self.load), key, strict=True)
-        )
-
-
-def requests_from_run(store: Store, choice: CellFilter) -> RequestLog:
-    """Return the steady requests of one drafted cell, shuffled within each repeat. Raises BadInput, NotDurable."""
-    result = read_result(store)
-    drafted = [key for key in result.cells if key[0] != BASELINE_NAME]
-    chosen = [key for key in drafted if choice.takes(key)]
+    Raises BadInput if not exactly one cell matches, NotDurable.
+    """
+    drafted = [key for key in run.require_summary().cells_by_key if key[0] != BASELINE_NAME]
+    wanted = (arm, workload, load)
+    chosen = [key for key in drafted if all(want in (None, has) for want, has in zip(wanted, key, strict=True))]
     if len(chosen) != 1:
         shown = "; ".join(
             f"--arm {arm} --workload {workload} --load {load}" for arm, workload, load in chosen or drafted
         )
         what = "several cells match" if chosen else "no cell with a drafter matches"
         reason = "SeveralCells" if chosen else "NoSuchCell"
-        raise BadInput(f"{store.uri()}: {what}: choose one of: {shown or 'none was measured'}", reason)
-    return requests_of_cell(result, chosen[0])
+        raise BadInput(f"{run.uri}: {what}: choose one of: {shown or 'none was measured'}", reason)
+    return requests_of_cell(run, chosen[0])
 
 
 def requests_of_cell(result: StoredResult, cell: CellKey) -> RequestLog:

@@ -1,4 +1,4 @@
-"""A stored run as data frames: its cells, points, findings and requests, with the figures of the report.
+"""A stored run as data frames: its cells, points, findings and requests; and all of its records as a Parquet file.
 
 Column names end with units as figures do (`ttft_ms_p95`, `output_tps`); a missing value is NaN. Nothing is computed
 here: cells have the columns of results.csv, points those of their stored summaries, and requests the per-request
@@ -7,28 +7,29 @@ figures of `metrics.catalog`.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import PointSummary, RunSummary
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.metrics.catalog import MEASURES
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.cells import cell_row
 from specbench_client.report.text.findings import remedy_of
-from specbench_client.store.points import PointStore
 from specbench_client.store.records import RECORD_SCHEMA
-from specbench_client.store.store import Store
-from specbench_client.stored_runs.records import LEADING_COLUMNS
+from specbench_client.stored_runs.run import Run
 
+LEADING_COLUMNS = ("arm", "workload", "load", "repeat")
+"""First columns of requests; records do not contain the first three, which are in the plan."""
 SPEEDUP_COLUMNS = ("arm", "workload", "load", "speedup", "speedup_low", "speedup_high", "claim", "valid")
 """Columns of `speedups_frame`, which `cells_frame` has too."""
 TIDY_COLUMNS = ("tokens", "steady")
@@ -54,10 +55,9 @@ def findings_frame(plan: Plan, findings: Sequence[Finding]) -> pd.DataFrame:
     return frame_of(rows, [*Finding.model_fields, "remedy"])
 
 
-def points_frame(plan: Plan, store: Store) -> pd.DataFrame:
+def points_frame(run: Run) -> pd.DataFrame:
     """Return one row per measured point, in the plan's order. Blocks. Raises NotDurable."""
-    points, manifests = _measured(plan, store)
-    return frame_of([_point_row(points.read_summary(manifest), manifest) for manifest in manifests.values()])
+    return frame_of([_point_row(point, run.manifests[name]) for name, point in run.point_summaries.items()])
 
 
 def _point_row(point: PointSummary, manifest: Manifest) -> dict[str, object]:
@@ -77,18 +77,15 @@ def _point_row(point: PointSummary, manifest: Manifest) -> dict[str, object]:
     }
 
 
-def requests_frame(plan: Plan, store: Store) -> pd.DataFrame:
+def requests_frame(run: Run) -> pd.DataFrame:
     """Return one row per measured request without the warm-up, point by point in the plan's order.
 
     The columns are arm, workload, load and repeat, the columns of a record that are no lists, the figures of a request,
     the number of output tokens, and whether figures use the request (`steady`). Blocks. Raises NotDurable.
     """
-    points, manifests = _measured(plan, store)
     parts = [
         _request_rows(table, point.hash).assign(arm=point.arm, workload=point.workload, load=point.level.label)
-        for point in plan.points
-        if point.hash in manifests
-        for table in points.read_tables(manifests[point.hash])
+        for point, table in run.record_tables()
     ]
     names = [*LEADING_COLUMNS, *(name for name in _scalars() if name not in LEADING_COLUMNS), *_added_columns()]
     return pd.concat(parts, ignore_index=True)[names] if parts else pd.DataFrame(columns=names)
@@ -111,9 +108,30 @@ def _added_columns() -> list[str]:
     return [*(measure.name for measure in MEASURES), *TIDY_COLUMNS]
 
 
-def _measured(plan: Plan, store: Store) -> tuple[PointStore, dict[str, Manifest]]:
-    points = PointStore(store, Path())
-    return points, points.manifests([point.hash for point in plan.points])
+def records_parquet(run: Run) -> bytes:
+    """Return all records of measured points as one Parquet file, in the plan's order. Blocks. Raises NotDurable."""
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, _export_schema(), compression="zstd") as writer:
+        for point, records in run.record_tables():
+            writer.write_table(_with_leading_columns(point, records))
+    return sink.getvalue()
+
+
+def _export_schema() -> pa.Schema:
+    added = [pa.field(name, pa.string(), nullable=False) for name in LEADING_COLUMNS if name not in RECORD_SCHEMA.names]
+    own = [RECORD_SCHEMA.field(name) for name in LEADING_COLUMNS if name in RECORD_SCHEMA.names]
+    return pa.schema(
+        [*added, *own, *(field for field in RECORD_SCHEMA if field.name not in LEADING_COLUMNS)],
+        metadata=RECORD_SCHEMA.metadata,
+    )
+
+
+def _with_leading_columns(point: Point, records: pa.Table) -> pa.Table:
+    added = {"arm": point.arm, "workload": point.workload, "load": point.level.label}
+    columns = {name: pa.array([text] * records.num_rows, pa.string()) for name, text in added.items()}
+    columns |= {name: records.column(name) for name in records.column_names}
+    schema = _export_schema()
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def frame_of(rows: Sequence[Mapping[str, object]], columns: Iterable[str] | None = None) -> pd.DataFrame:

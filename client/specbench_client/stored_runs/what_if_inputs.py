@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specbench_api.plan.plan import Arm
+from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.estimates.point_rows import RoundsLeftOut
 from specbench_client.analysis.what_if.answers import (
+    COLUMNS,
     REQUEST_FAILED,
     STEPS_NOT_REPORTED,
     STEPS_WITHOUT_DRAFTS,
@@ -22,6 +25,7 @@ from specbench_client.analysis.what_if.answers import (
     Tokens,
     join_answers,
     key_of,
+    measured_answers,
     recorded_answers,
     shared_answers,
     token_ids_of,
@@ -33,8 +37,9 @@ from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
+from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.store.locations import read_object
-from specbench_client.stored_runs.records import StoredRun
+from specbench_client.stored_runs.run import Run
 from specbench_client.workload.prompt_lengths import TokenEncoder
 from specbench_client.workload.prompts import load_workload
 from specbench_client.workload.row_parsing import Prompt
@@ -46,23 +51,103 @@ _MESSAGE_SEPARATOR = "\n\n"
 
 
 @dataclass(frozen=True)
-class TextEncoding:
-    """How a run's texts are converted to token ids. `prompts`: file of the prompts, if not at the path in the plan."""
+class RunLoad:
+    """One workload and load level of a stored run, and how its texts are converted to token ids."""
 
+    run: Run
+    workload: str
+    load: str
     encoder: TokenEncoder | None = None
     prompts: Path | None = None
+    """File of the prompts, if it is not at the path in the plan."""
+
+    @property
+    def plan(self) -> Plan:
+        """The run's plan."""
+        return self.run.plan
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the engine was the simulator."""
+        return self.plan.engine.kind is EngineKind.SIMULATOR
+
+    @property
+    def words(self) -> str:
+        """Name of the run, workload and load, for titles and messages."""
+        return f"{self.plan.name}, {self.workload}, load {self.load}"
+
+    def points(self, arm: str) -> list[Point]:
+        """Return the arm's points, measured or not."""
+        cell = (arm, self.workload, self.load)
+        return [each for each in self.plan.points if (each.arm, each.workload, each.level.label) == cell]
+
+    def answers(self, arm: str) -> pd.DataFrame:
+        """Return the measured answers of all repeats; empty if no point has a manifest. Blocks. Raises NotDurable."""
+        parts = [
+            pd.DataFrame({**part, "point": point.hash})
+            for point in self.points(arm)
+            if point.hash in self.run.manifests
+            for part in self.run.records.columns(point.hash, COLUMNS)
+        ]
+        return measured_answers(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame(columns=COLUMNS)
+
+    def fingerprints(self, arm: str) -> set[str]:
+        """Return the fingerprints of the prompts that the arm was measured with. Raises NotDurable."""
+        manifests = self.run.manifests
+        return {
+            manifests[each.hash].observed.dataset_fingerprint for each in self.points(arm) if each.hash in manifests
+        }
 
 
-def read_ngram_log(run: StoredRun, arm: str | None, texts: TextEncoding) -> AnswerLog:
+def load_of(
+    run: Run,
+    workload: str | None,
+    load: str | None,
+    *,
+    encoder: TokenEncoder | None = None,
+    prompts: Path | None = None,
+) -> RunLoad:
+    """Return a workload and load of a run, by default the first ones. Raises BadInput if it has none of that name."""
+    points = run.plan.points
+    workload = _one_of("--workload", workload, list(dict.fromkeys(each.workload for each in points)))
+    levels = sorted((each.level for each in points if each.workload == workload), key=lambda level: level.order)
+    load = _one_of("--load", load, list(dict.fromkeys(level.label for level in levels)))
+    return RunLoad(run, workload, load, encoder, prompts)
+
+
+def _one_of(flag: str, requested: str | None, available: Sequence[str]) -> str:
+    if requested is None:
+        return available[0]
+    if requested not in available:
+        raise BadInput(f"{flag} {requested}: the run has {', '.join(available)}")
+    return requested
+
+
+def pairs_with_baseline(place: RunLoad) -> dict[str, Pairs]:
+    """Return the pairs of each measured arm with a measured baseline. Blocks. Raises NotDurable."""
+    run = place.run
+    measured = {arm.name: run.summaries_of(place.points(arm.name)) for arm in run.plan.arms}
+    theirs = measured.pop(BASELINE_NAME, [])
+    if not theirs or not any(measured.values()):
+        return {}
+    baseline = run.rows_of(theirs)
+    return {
+        arm: pair_requests(run.rows_of(RoundsLeftOut.of(run.plan, [*theirs, *mine]).kept(mine)), baseline, run.plan)
+        for arm, mine in measured.items()
+        if mine
+    }
+
+
+def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
     """Return the first turns of an arm (by default the baseline) as token ids. Blocks.
 
     Raises BadInput if neither ids nor texts were recorded, or the prompts have changed since.
     """
     arm = _arm_name(run, arm)
-    found = read_logged_answers(run, arm, texts)
+    found = read_logged_answers(run, arm)
     origin = "the engine's own"
-    if texts.encoder is not None:
-        origin = f"the engine's where it reported them, else of texts by {texts.encoder.description}"
+    if run.encoder is not None:
+        origin = f"the engine's where it reported them, else of texts by {run.encoder.description}"
     origin = f"{origin}; {found.alike:,} of {len(found.logged):,} answers have as many as the engine counted"
     return AnswerLog(f"{run.words}, arm {arm}", origin, list(found.logged.values()), found.left_out, run.simulated)
 
@@ -80,7 +165,7 @@ class LoggedAnswers:
     alike: int
 
 
-def read_logged_answers(run: StoredRun, arm: str, texts: TextEncoding) -> LoggedAnswers:
+def read_logged_answers(run: RunLoad, arm: str) -> LoggedAnswers:
     """Read the first turns of an arm. Raises BadInput if there are none."""
     rows = _measured_rows(run, arm)
     logged, left_out, alike = dict[QuestionKey, LoggedAnswer](), Counter[str](), 0
@@ -90,9 +175,9 @@ def read_logged_answers(run: StoredRun, arm: str, texts: TextEncoding) -> Logged
         if why:
             left_out[why] += 1
             continue
-        output = _output_tokens(row, texts.encoder)
-        prompts = _measured_prompts(run, arm, texts.prompts) if prompts is None else prompts
-        prompt = _prompt_tokens(prompts[str(row["prompt_id"])], texts.encoder)
+        output = _output_tokens(row, run.encoder)
+        prompts = _measured_prompts(run, arm) if prompts is None else prompts
+        prompt = _prompt_tokens(prompts[str(row["prompt_id"])], run.encoder)
         alike += 0 <= row["output_tokens"] - output.size <= 1
         category = None if pd.isna(row["category"]) else str(row["category"])
         logged[key_of(row)] = LoggedAnswer(str(row["prompt_id"]), category, prompt, output, int(row["repeat"]))
@@ -102,8 +187,8 @@ def read_logged_answers(run: StoredRun, arm: str, texts: TextEncoding) -> Logged
     return LoggedAnswers(logged, dict(left_out), alike)
 
 
-def _measured_rows(run: StoredRun, arm: str) -> pd.DataFrame:
-    rows = run.records(arm)
+def _measured_rows(run: RunLoad, arm: str) -> pd.DataFrame:
+    rows = run.answers(arm)
     if not len(rows):
         message = f"the arm {arm!r} has no measured point yet: wait for the run, or choose another arm"
         raise BadInput(f"{run.words}: {message}")
@@ -114,7 +199,7 @@ def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{count} x {why}" for why, count in left_out.items())
 
 
-def _arm_name(run: StoredRun, requested: str | None) -> str:
+def _arm_name(run: RunLoad, requested: str | None) -> str:
     names = [each.name for each in run.plan.arms]
     if requested is not None and requested not in names:
         raise BadInput(f"--arm {requested}: the run has {', '.join(names)}")
@@ -150,11 +235,11 @@ def _encode(text: str, encoder: TokenEncoder | None) -> Tokens:
     return np.array(encoder.encode(text), dtype=np.int64)
 
 
-def _measured_prompts(run: StoredRun, arm: str, file: Path | None) -> dict[str, Prompt]:
+def _measured_prompts(run: RunLoad, arm: str) -> dict[str, Prompt]:
     """Return the prompts that were measured, by id. Raises BadInput if they are missing or have changed."""
     workload = run.plan.workload(run.workload)
-    if file is not None:
-        dataset = workload.dataset.model_copy(update={"uri": str(file)})
+    if run.prompts is not None:
+        dataset = workload.dataset.model_copy(update={"uri": str(run.prompts)})
         workload = workload.model_copy(update={"dataset": dataset})
     try:
         found = load_workload(workload, Path(), read_object)
@@ -177,22 +262,15 @@ _REMEDY: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class OracleRequest:
-    """The drafters to analyse.
+def read_oracle_subject(
+    run: RunLoad, arm: str | None = None, second: str | None = None, cost: CostModel | None = None
+) -> OracleSubject:
+    """Read the arm's answers, and those of the second drafter. Blocks. Raises BadInput.
 
-    `arm`: by default the arm with the longest drafts among those with reported steps. `second`: drafter to combine it
+    `arm`: by default the one with the longest drafts among those with reported steps. `second`: drafter to combine it
     with; NGRAM_REPLAY for replayed n-gram drafting.
     """
-
-    arm: str | None = None
-    second: str | None = None
-    texts: TextEncoding = field(default_factory=TextEncoding)
-
-
-def read_oracle_subject(run: StoredRun, request: OracleRequest, cost: CostModel | None) -> OracleSubject:
-    """Read the arm's answers, and those of the second drafter. Blocks. Raises BadInput."""
-    main, recorded = _main_arm(run, request.arm)
+    main, recorded = _main_arm(run, arm)
     named = _named_drafter(main, recorded, cost)
     sampling = run.plan.workload(run.workload).sampling
     subject = OracleSubject(
@@ -202,23 +280,23 @@ def read_oracle_subject(run: StoredRun, request: OracleRequest, cost: CostModel 
         sampled=sampling.temperature > 0,
         left_out=recorded.left_out,
     )
-    if request.second is None:
+    if second is None:
         return subject
-    if request.second == NGRAM_REPLAY:
-        return _with_replay(run, subject, recorded, request.texts, cost)
-    other = _drafting_arm(run, "--with", request.second)
+    if second == NGRAM_REPLAY:
+        return _with_replay(run, subject, recorded, cost)
+    other = _drafting_arm(run, "--with", second)
     if other.name == main.name:
-        raise BadInput(f"--with {request.second}: is the arm itself: give another one")
+        raise BadInput(f"--with {second}: is the arm itself: give another one")
     found = _recorded_steps(run, other)
     both = shared_answers(found.answers, recorded.answers)
     return replace(subject, second=_named_drafter(other, found, cost), both=both)
 
 
 def _with_replay(
-    run: StoredRun, subject: OracleSubject, recorded: RecordedAnswers, texts: TextEncoding, cost: CostModel | None
+    run: RunLoad, subject: OracleSubject, recorded: RecordedAnswers, cost: CostModel | None
 ) -> OracleSubject:
     """Combine with n-gram drafting, replayed over the answers with known steps and the same number of tokens."""
-    logged = _aligned_answers(run, subject.main.name, recorded, texts)
+    logged = _aligned_answers(run, subject.main.name, recorded)
     own = {
         key: replace(each, ids=logged[key].output) if key in logged else each for key, each in recorded.answers.items()
     }
@@ -227,22 +305,20 @@ def _with_replay(
     return replace(subject, second=second, both=shared_answers(replayed, own))
 
 
-def _aligned_answers(
-    run: StoredRun, arm: str, recorded: RecordedAnswers, texts: TextEncoding
-) -> dict[QuestionKey, LoggedAnswer]:
+def _aligned_answers(run: RunLoad, arm: str, recorded: RecordedAnswers) -> dict[QuestionKey, LoggedAnswer]:
     """Return the answers with as many token ids as their steps emitted.
 
     The end token has no text, so an answer may lack one id; it gets an id that matches no other token.
     """
     whole: dict[QuestionKey, LoggedAnswer] = {}
-    for key, each in read_logged_answers(run, arm, texts).logged.items():
+    for key, each in read_logged_answers(run, arm).logged.items():
         missing = recorded.answers[key].tokens - each.output.size if key in recorded.answers else -1
         if missing in (0, 1):
             whole[key] = replace(each, output=np.append(each.output, [_END_TOKEN] * missing).astype(np.int64))
     return whole
 
 
-def _main_arm(run: StoredRun, requested: str | None) -> tuple[Arm, RecordedAnswers]:
+def _main_arm(run: RunLoad, requested: str | None) -> tuple[Arm, RecordedAnswers]:
     """Return the requested arm, or the arm with the longest drafts among those with reported steps."""
     if requested is not None:
         arm = _drafting_arm(run, "--arm", requested)
@@ -256,7 +332,7 @@ def _main_arm(run: StoredRun, requested: str | None) -> tuple[Arm, RecordedAnswe
     raise rejected[0]
 
 
-def _drafting_arm(run: StoredRun, flag: str, name: str) -> Arm:
+def _drafting_arm(run: RunLoad, flag: str, name: str) -> Arm:
     drafting = _drafting_arms(run)
     found = next((each for each in drafting if each.name == name), None)
     if found is None:
@@ -264,7 +340,7 @@ def _drafting_arm(run: StoredRun, flag: str, name: str) -> Arm:
     return found
 
 
-def _drafting_arms(run: StoredRun) -> list[Arm]:
+def _drafting_arms(run: RunLoad) -> list[Arm]:
     """Return the arms whose drafter the plan declares. Raises BadInput where there is none."""
     drafting = [each for each in run.plan.arms if each.drafter is not None]
     if drafting:
@@ -278,7 +354,7 @@ def _drafting_arms(run: StoredRun) -> list[Arm]:
     raise BadInput(f"{run.words}: the run has the baseline alone: add an arm with a drafter and measure it")
 
 
-def _recorded_steps(run: StoredRun, arm: Arm) -> RecordedAnswers:
+def _recorded_steps(run: RunLoad, arm: Arm) -> RecordedAnswers:
     found = recorded_answers(_measured_rows(run, arm.name))
     if not found.answers:
         remedies = "; ".join(_REMEDY[why] for why in found.left_out if why in _REMEDY)

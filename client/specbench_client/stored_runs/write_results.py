@@ -16,17 +16,14 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 import specbench_client
 from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.layout import OVERVIEW, PROVENANCE, REPORT, SUMMARY
 from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.prompt_coverage import PromptCoverage
-from specbench_api.outcome.provenance import FactName
+from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.summary import RunSummary, overview_of
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
@@ -35,11 +32,9 @@ from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
 from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import csv
-from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
-from specbench_client.store.scratch import DiskColumnStore
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.stored_points import StoredLaunches, StoredRecords, read_launches
+from specbench_client.stored_runs.run import Run
 from specbench_client.trust.checks.engine import ARM_ENVIRONMENTS_DIFFER
 
 TABLE = "results.csv"
@@ -64,42 +59,37 @@ def conclude(
     clock = clock or SystemClock()
     retrying = RetryingStore(store, RetryPolicy(deadline_s=patience_s))
     claim_store(plan, retrying)
-    points = PointStore(retrying, Path())
-    causes = _stored_failures(points) if failures is None else failures
+    run = Run(retrying, plan)
+    causes = _stored_failures(run) if failures is None else failures
     rounds = 0
     while True:
         rounds += 1
-        report = _build_report(plan, points, clock, slo, failures=causes, compact=True)
-        if report.is_current(plan, points, rounds):
+        report = _build_report(run.reopened(), clock, slo, failures=causes, compact=True)
+        if report.is_current(run, rounds):
             for key, text in report.files.items():
                 retrying.replace(key, text.encode())
-            if report.is_current(plan, points, rounds):
+            if report.is_current(run, rounds):
                 return report.summary
 
 
-def summarize_stored(plan: Plan, store: Store, slo: Slo | None) -> RunSummary:
+def summarize_stored(run: Run, slo: Slo | None) -> RunSummary:
     """Return a summary with other targets, without storing it. Raises NotDurable."""
-    points = PointStore(store, Path())
-    return _build_report(plan, points, SystemClock(), slo, failures=_stored_failures(points)).summary
+    return _build_report(run, SystemClock(), slo, failures=_stored_failures(run)).summary
 
 
-def is_decided(plan: Plan, store: Store) -> bool:
+def is_decided(run: Run) -> bool:
     """Return whether a run with a stop rule may end after the points that are stored now. Blocks. Raises NotDurable."""
-    points = PointStore(store, Path())
-    manifests = points.manifests([point.hash for point in plan.points])
-    if not ends_a_round(plan, manifests):
+    run = run.reopened()
+    if not ends_a_round(run.plan, run.manifests):
         return False
-    summaries = [points.read_summary(manifest) for manifest in manifests.values()]
-    judged = evaluate_cells(plan, summaries, StoredRecords(points, manifests), shelves=DiskColumnStore)
-    return decided_after(plan, manifests, judged) is not None
+    judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, shelves=run.shelves)
+    return decided_after(run.plan, run.manifests, judged) is not None
 
 
-def _stored_failures(points: PointStore) -> Mapping[str, str]:
+def _stored_failures(run: Run) -> Mapping[str, str]:
     """Return why engines failed, according to the stored summary; empty if there is none or it is damaged."""
-    try:
-        return RunSummary.from_json(points.store.get(SUMMARY) or b"").failures
-    except ValidationError:
-        return {}
+    summary = run.intact_summary()
+    return {} if summary is None else summary.failures
 
 
 @dataclass(frozen=True)
@@ -110,15 +100,14 @@ class _Report:
     measured: int
     files: Mapping[str, str]
 
-    def is_current(self, plan: Plan, points: PointStore, rounds: int) -> bool:
+    def is_current(self, run: Run, rounds: int) -> bool:
         """Return whether it includes all measured points, or the limit of rounds is reached."""
-        now = len(points.measured(point.hash for point in plan.points))
-        return now <= self.measured or (rounds >= MAX_ROUNDS and now < len(plan.points))
+        now = run.count_measured()
+        return now <= self.measured or (rounds >= MAX_ROUNDS and now < len(run.plan.points))
 
 
 def _build_report(
-    plan: Plan,
-    points: PointStore,
+    run: Run,
     clock: SystemClock,
     slo: Slo | None,
     *,
@@ -129,34 +118,29 @@ def _build_report(
 
     `compact`: whether to compact their records.
     """
-    manifests = points.manifests([point.hash for point in plan.points])
-    summaries = [points.read_summary(manifest) for manifest in manifests.values()]
-    records = StoredRecords(points, manifests)
+    plan, summaries = run.plan, list(run.point_summaries.values())
     if compact:
-        records.compact(plan)
-    created = clock.wall_text()
-    launches = read_launches(points.store, manifests.values())
-    covered = _coverage(plan, manifests)
+        run.records.compact(plan)
     summary = summarise_run(
         plan,
         summaries,
-        records,
-        created,
-        launches.seen,
-        coverage=covered,
+        run.records,
+        clock.wall_text(),
+        run.launches,
+        coverage=_coverage(plan, run.manifests),
         slo=slo,
-        shelves=DiskColumnStore,
+        shelves=run.shelves,
         failures=failures,
     )
-    records.verify_unread()
+    run.records.verify_unread()
     files = {
-        PROVENANCE: _provenance_json(plan, list(manifests.values()), launches, summary),
+        PROVENANCE: _provenance_json(run, summary),
         TABLE: csv(summary),
         REPORT: render_html(plan, summary),
         SUMMARY: summary.to_json(),
         OVERVIEW: overview_of(summary).to_json(),
     }
-    return _Report(summary, len(manifests), files)
+    return _Report(summary, len(run.manifests), files)
 
 
 def _coverage(plan: Plan, manifests: Mapping[str, Manifest]) -> dict[str, PromptCoverage]:
@@ -173,29 +157,30 @@ def _coverage(plan: Plan, manifests: Mapping[str, Manifest]) -> dict[str, Prompt
 SCHEMA = "specbench.io/provenance/v2"
 
 
-def _provenance_json(plan: Plan, manifests: Sequence[Manifest], launches: StoredLaunches, summary: RunSummary) -> str:
+def _provenance_json(run: Run, summary: RunSummary) -> str:
     """Return the content of provenance.json."""
+    manifests = list(run.manifests.values())
     document: dict[str, Any] = {
         "schemaVersion": SCHEMA,
         "created": summary.created,
         "reportedBy": {"client": specbench_client.__version__, "python": platform.python_version()},
-        "target": plan.target.to_dict(),
-        "engine": plan.engine.to_dict(),
+        "target": run.plan.target.to_dict(),
+        "engine": run.plan.engine.to_dict(),
         **_distinct_observed([manifest.observed for manifest in manifests]),
-        "movingImages": _moving_images(launches),
+        "movingImages": _moving_images(run.launches),
         "arms": [arm.to_dict() for arm in summary.arm_environments],
         "differences": [
             finding.message for finding in summary.findings if finding.check == ARM_ENVIRONMENTS_DIFFER.name
         ],
-        "launches": launches.to_dict(),
+        "launches": {name: _launch_entry(each) for name, each in sorted(run.launch_records.items())},
         "points": {manifest.hash: _point_entry(manifest) for manifest in manifests},
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _moving_images(launches: StoredLaunches) -> list[str]:
+def _moving_images(launches: Sequence[LaunchRecord]) -> list[str]:
     """Return the images that were requested by a tag, which may name another image later; imageDigests were running."""
-    images = {launch.value(FactName.IMAGE) for launch in launches.seen}
+    images = {launch.value(FactName.IMAGE) for launch in launches}
     return sorted(image for image in images if isinstance(image, str) and image and not is_pinned(image))
 
 
@@ -210,6 +195,10 @@ def _distinct_observed(seen: Sequence[PointProvenance]) -> dict[str, list[str]]:
         "chatTemplates": sorted({one.chat_template_sha256 for one in seen if one.chat_template_sha256}),
         "tokenizers": sorted({one.tokenizer_sha256 for one in seen if one.tokenizer_sha256}),
     }
+
+
+def _launch_entry(found: LaunchRecord | str) -> dict[str, Any]:
+    return {"reason": found} if isinstance(found, str) else found.to_dict()
 
 
 def _point_entry(manifest: Manifest) -> dict[str, str]:

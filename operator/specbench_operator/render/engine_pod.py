@@ -14,7 +14,7 @@ from typing import Any
 
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.outcome.nvidia_smi import GPUS, SUMMARY, TOPOLOGY
+from specbench_api.outcome.provenance import GPUS, SUMMARY, TOPOLOGY
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.names import ROLE_ENGINE, plan_name
 from specbench_api.plan.plan import EngineGroup, Plan

@@ -81,10 +81,10 @@ class ClientForks:
 
 def main() -> None:
     """Fork until stdin ends."""
-    import specbench_client.stored_runs.results
+    import specbench_client.stored_runs.gate
     import specbench_client.stored_runs.write_results  # noqa: F401 -- likewise
     from specbench_client.analysis.statistics import bootstrap
-    from specbench_client.job.entrypoint import run_program
+    from specbench_client.job.commands import run_program
 
     bootstrap.RESAMPLES = 200
     patch("specbench_client.report.html.draw_figures", lambda _: {}).start()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specbench_api.outcome.manifest import PointProvenance
+from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_client.analysis.compare.figures import MeasuredArm
-from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.columns import MemoryColumnStore
 from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.rows import Table
+from specbench_client.store.folder import FolderStore
+from specbench_client.stored_runs.run import Run
 from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, point_of, run_of_world
 from specbench_testing.tables import table_of
 
@@ -76,7 +80,23 @@ def _pairs(prompt: tuple[int, ...], repeat: tuple[int, ...]) -> Pairs:
     return pair_requests(requests, requests, None)
 
 
-def result_of(world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, **observed: Any) -> StoredResult:
+def run_in_memory(**contents: Any) -> Run:
+    """A run whose attributes have these values instead of being read."""
+    run = Run(FolderStore(Path("results/run")))
+    for name, value in {"uri": "results/run", "shelves": MemoryColumnStore, **contents}.items():
+        setattr(run, name, value)
+    return run
+
+
+CONTENTS = ("plan", "summary", "manifests", "point_summaries", "records", "launches", "shelves")
+
+
+def replaced(run: Run, **changes: Any) -> Run:
+    """A run in memory with other values of some attributes."""
+    return run_in_memory(**{name: getattr(run, name) for name in CONTENTS} | changes)
+
+
+def result_of(world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, **observed: Any) -> Run:
     """A synthetic run as a stored result; `observed` replaces values of its manifests."""
     plan = world.plan
     measured = {point.hash: point_of(world, point, corruptions) for point in plan.points if corruptions.measured(point)}
@@ -87,17 +107,24 @@ def result_of(world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, **obs
         "launch": "0-a",
         **observed,
     }
-    return StoredResult(
-        uri="results/run",
+    return run_in_memory(
         plan=plan,
         summary=run_of_world(world, corruptions),
-        points={point: summary for point, (summary, _) in measured.items()},
-        observed=dict.fromkeys(measured, PointProvenance(**provenance)),
+        manifests=manifests_of(dict.fromkeys(measured, PointProvenance(**provenance))),
+        point_summaries={point: summary for point, (summary, _) in measured.items()},
         records={point: [frame] for point, (_, frame) in measured.items()},
         launches=corruptions.launches,
     )
 
 
-def without_records(result: StoredResult) -> StoredResult:
+def manifests_of(observed: Mapping[str, PointProvenance]) -> dict[str, Manifest]:
+    """Manifests with this provenance, by hash."""
+    times = {"started_monotonic_ns": 0, "started_wall": "", "ended_wall": ""}
+    return {
+        point: Manifest(hash=point, attempt="1", files=[], observed=each, **times) for point, each in observed.items()
+    }
+
+
+def without_records(result: Run) -> Run:
     """The same result with its summary only."""
-    return replace(result, points={}, observed={}, records={}, launches=())
+    return replaced(result, manifests={}, point_summaries={}, records={}, launches=())

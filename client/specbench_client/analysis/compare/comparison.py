@@ -113,13 +113,13 @@ _COMPARABLE_GAPS = (ComparisonGapReason.INVALID, ComparisonGapReason.NOTHING_SHA
 
 def _cells(before: StoredResult, after: StoredResult) -> dict[CellKey, ComparisonGap | None]:
     """Each cell of either side, with the reason why it cannot be compared, or None."""
-    old, new = before.cells, after.cells
+    old, new = before.cells_by_key, after.cells_by_key
     shared = {key[1] for key in old} & {key[1] for key in new}
     other = {workload: workload_difference(before, after, workload) for workload in shared}
     invalid = {
         key: f"{cell.why_invalid(result.summary.findings)} in the {side} result"
         for side, result in (("later", after), ("earlier", before))
-        for key, cell in result.cells.items()
+        for key, cell in result.cells_by_key.items()
         if not cell.valid
     }
     return {
@@ -153,7 +153,7 @@ def _compare_slot(
         for figure in dict.fromkeys(each.figure for each in selected):
             result = _compare_figure(sides[0], sides[1], key, figure, both)
             if result is None:
-                message = _why_missing(figure, before.cells[key], after.cells[key])
+                message = _why_missing(figure, before.cells_by_key[key], after.cells_by_key[key])
                 yield _make_gap(key, ComparisonGapReason.NOTHING_SHARED, message, figure.label)
             else:
                 yield ComparisonRow(key, figure, result)
@@ -209,7 +209,7 @@ def _compare_figure(
     """Compare from the records, or, if a side has none, from the summaries."""
     if both is not None:
         return figure.compare(both, after.seed)
-    cells = [side.result.cells[key] for side in (before, after)]
+    cells = [side.result.cells_by_key[key] for side in (before, after)]
     repeats = [len(cell.points) for cell in cells]
     return compare_summaries(figure.in_cell(cells[0]), figure.in_cell(cells[1]), (repeats[0], repeats[1]))
 

@@ -108,7 +108,8 @@ def _recorded(before: StoredResult, after: StoredResult) -> Iterator[tuple[str, 
     """Yield what the manifests recorded."""
     for field, title in _OBSERVED:
         old, new = (
-            known_values(getattr(each, field) for each in result.observed.values()) for result in (before, after)
+            known_values(getattr(each.observed, field) for each in result.manifests.values())
+            for result in (before, after)
         )
         if old and new:
             yield title, ", ".join(old), ", ".join(new)

@@ -1,12 +1,12 @@
-"""A stored run as one side of a comparison."""
+"""What analyses read of a stored run. `stored_runs.run.Run` reads it from a store."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from specbench_api.outcome.comparison import ComparedResult
-from specbench_api.outcome.manifest import PointProvenance
+from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.summary import Cell, PointSummary, RunSummary
 from specbench_api.plan.plan import Plan
@@ -18,20 +18,40 @@ CellKey = tuple[str, str, str]
 """Arm, workload, and the load level's label."""
 
 
-@dataclass(frozen=True)
-class StoredResult:
-    """Everything that is stored of a run. If its points were deleted, only the summary is available."""
+class StoredResult(ABC):
+    """A stored run as analyses see it. If its points were deleted, only the summary is available."""
 
-    uri: str
-    plan: Plan
-    summary: RunSummary
-    points: Mapping[str, PointSummary]
-    """By hash, the points whose manifest is stored."""
-    observed: Mapping[str, PointProvenance]
-    """By hash, the provenance of the same points."""
-    records: Mapping[str, RecordParts]
-    """By hash, the records of the same points; read on access."""
-    launches: tuple[LaunchRecord, ...]
+    @property
+    @abstractmethod
+    def uri(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan: ...
+
+    @property
+    @abstractmethod
+    def summary(self) -> RunSummary: ...
+
+    @property
+    @abstractmethod
+    def manifests(self) -> Mapping[str, Manifest]:
+        """By hash, the manifests of the measured points."""
+
+    @property
+    @abstractmethod
+    def point_summaries(self) -> Mapping[str, PointSummary]:
+        """By hash, the summaries of the same points."""
+
+    @property
+    @abstractmethod
+    def records(self) -> Mapping[str, RecordParts]:
+        """By hash, the records of the same points; read on access."""
+
+    @property
+    @abstractmethod
+    def launches(self) -> Sequence[LaunchRecord]: ...
+
     shelves: ColumnStoreFactory = MemoryColumnStore
     """Where the rows of a cell are stored while it is compared."""
 
@@ -51,14 +71,14 @@ class StoredResult:
         )
 
     @property
-    def cells(self) -> dict[CellKey, Cell]:
+    def cells_by_key(self) -> dict[CellKey, Cell]:
         """By arm, workload and load, in the summary's order."""
         return {(cell.arm, cell.workload, cell.level.label): cell for cell in self.summary.cells}
 
     def points_of(self, key: CellKey) -> list[PointSummary]:
         """Return the points of a cell's figures whose records are stored, in the plan's order."""
-        cell = self.cells.get(key)
-        return [self.points[point] for point in (cell.points if cell else ()) if point in self.points]
+        cell, stored = self.cells_by_key.get(key), self.point_summaries
+        return [stored[point] for point in (cell.points if cell else ()) if point in stored]
 
     def rows_of(self, points: Sequence[PointSummary]) -> Rows:
         """Return the tidy rows of points of one cell, of which at most one block is in memory."""
@@ -67,4 +87,4 @@ class StoredResult:
     def observed_of(self, workload: str) -> list[PointProvenance]:
         """Return the provenance of a workload's points."""
         planned = (point.hash for point in self.plan.points if point.workload == workload)
-        return [self.observed[point] for point in planned if point in self.observed]
+        return [self.manifests[point].observed for point in planned if point in self.manifests]

@@ -94,7 +94,7 @@ def _compare(result: StoredResult, cells: Sequence[CurveCell]) -> list[_Compared
 
 
 def _option(result: StoredResult, cell: CurveCell) -> _Option:
-    speedup = result.cells[cell.key].speedup
+    speedup = result.cells_by_key[cell.key].speedup
     assert speedup is not None
     assert speedup.value is not None, "the cell is usable"
     return _Option(cell.arm.most_drafts, speedup.value, cell.key)
@@ -106,7 +106,7 @@ def _best(result: StoredResult, compared: _Compared, *, clear: bool) -> BestDraf
         load=compared.cell.level.label,
         measured=sorted(option.draft_tokens for option in compared.options),
         draft_tokens=best.draft_tokens,
-        speedup=result.cells[best.key].speedup,
+        speedup=result.cells_by_key[best.key].speedup,
         next_draft_tokens=other.draft_tokens,
         ratio=compared.ratio.figure,
         conclusion=conclusion(compared.ratio.figure, compared.ratio.p_value, clear=clear),

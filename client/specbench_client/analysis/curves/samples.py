@@ -79,7 +79,7 @@ def group_cells(kind: AxisKind, result: StoredResult) -> tuple[list[list[CurveCe
 
 def why_unusable(result: StoredResult, cell: CurveCell) -> str:
     """Return why a cell cannot be part of a curve; empty if it can."""
-    measured = result.cells[cell.key]
+    measured = result.cells_by_key[cell.key]
     if not measured.valid:
         return measured.why_invalid(result.summary.findings)
     if measured.speedup is None or measured.speedup.value is None:

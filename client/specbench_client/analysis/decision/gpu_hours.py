@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import pairwise
 from statistics import median
 from typing import Annotated
 
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
+from specbench_api.outcome.manifest import Manifest
 from specbench_api.plan.estimate import SECONDS_AN_HOUR, point_conversations, point_seconds
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.load import Level
@@ -63,6 +66,56 @@ class MeasuredDurations:
 
     points: Sequence[PointDuration] = ()
     launches: Sequence[float] = ()
+
+
+LAUNCH_MAX = timedelta(hours=2)
+"""Longer pauses between two engines are interruptions of the run, not launches."""
+
+
+def durations_for(plan: Plan, stored: Sequence[tuple[Plan, Mapping[str, Manifest]]]) -> MeasuredDurations:
+    """Return the durations that apply to a plan: of stored runs with its model, adapter, engine and number of GPUs."""
+    runs = [(theirs, manifests) for theirs, manifests in stored if _hardware(theirs) == _hardware(plan)]
+    points = [
+        _duration(theirs, point, manifests[point.hash])
+        for theirs, manifests in runs
+        for point in theirs.points
+        if point.hash in manifests
+    ]
+    launches = [seconds for run in runs for seconds in _launches(*run)]
+    return MeasuredDurations([each for each in points if each.seconds > 0], launches)
+
+
+def _hardware(plan: Plan) -> tuple[object, ...]:
+    engine = plan.engine
+    return plan.target.title, engine.kind, engine.tensor_parallel_size, plan.placement.engine_devices
+
+
+def _duration(plan: Plan, point: Point, manifest: Manifest) -> PointDuration:
+    return PointDuration(
+        arm=plan.arm(point.arm),
+        workload=plan.workload(point.workload),
+        level=point.level,
+        requested=plan.load.requests,
+        conversations=point_conversations(plan.load, point.level, manifest.observed.prompts),
+        seconds=(_moment(manifest.ended_wall) - _load_start(manifest)).total_seconds(),
+    )
+
+
+def _launches(plan: Plan, manifests: Mapping[str, Manifest]) -> list[float]:
+    """Return the seconds between the last answer of a group and the start of the next group's load."""
+    groups = [[manifests[p.hash] for p in group.points if p.hash in manifests] for group in plan.groups]
+    spans = sorted((_load_start(g[0]), max(_moment(m.ended_wall) for m in g)) for g in groups if g)
+    pauses = [begin - end for (_, end), (begin, _) in pairwise(spans)]
+    return [pause.total_seconds() for pause in pauses if timedelta(0) < pause <= LAUNCH_MAX]
+
+
+def _load_start(manifest: Manifest) -> datetime:
+    """Return the start of the load, after warm-up."""
+    return _moment(manifest.started_wall) + timedelta(microseconds=(manifest.load_started_ns or 0) / 1000)
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,50 @@
-"""Loaders by source, and their table for docs/reference/workloads.md. `mix` and `sessions` read no file."""
+"""Loaders by source, those of files of one's own, and the table for docs/reference/workloads.md.
+
+`mix` and `sessions` read no file.
+"""
 
 from __future__ import annotations
 
-from specbench_api.spec.dataset import CONFIGS, Source
+from specbench_api.spec.dataset import CONFIGS, Selection, Source
+from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.sources import (
     agent_traces,
     conversations,
-    mooncake,
     openai_logs,
-    own,
+    random_words,
     tasks,
 )
-from specbench_client.workload.sources.loader import HubDataset, SourceLoader
+from specbench_client.workload.sources.loader import Columns, HubDataset, SourceLoader
+
+
+def _unchanged(row: PromptRow, _: Selection) -> Columns:
+    return row.columns
+
+
+def _loader(what: str, note: str = "") -> SourceLoader:
+    return SourceLoader(
+        what=what,
+        columns=("id", "category", "prompt | turns | messages | token_ids"),
+        template="unchanged: `prompt` is one user message, `turns` are several, `messages` include the history",
+        licence="yours",
+        convert=_unchanged,
+        note=note,
+        ids=False,
+    )
+
+
+JSONL = _loader("your own JSON Lines")
+PARQUET = _loader("your own Parquet file")
+CSV = _loader(
+    "your own CSV file, with a header",
+    "the columns turns, messages and token_ids contain JSON; an empty cell is a missing value",
+)
+
 
 LOADERS: dict[Source, SourceLoader] = {
-    Source.JSONL: own.JSONL,
-    Source.PARQUET: own.PARQUET,
-    Source.CSV: own.CSV,
+    Source.JSONL: JSONL,
+    Source.PARQUET: PARQUET,
+    Source.CSV: CSV,
     Source.SPEED_BENCH: conversations.SPEED_BENCH,
     Source.SPEC_BENCH: conversations.SPEC_BENCH,
     Source.MT_BENCH: conversations.MT_BENCH,
@@ -32,7 +60,7 @@ LOADERS: dict[Source, SourceLoader] = {
     Source.EDIT: tasks.EDIT,
     Source.OPENAI_LOGS: openai_logs.LOADER,
     Source.AGENT_TRACES: agent_traces.LOADER,
-    Source.MOONCAKE: mooncake.LOADER,
+    Source.MOONCAKE: random_words.MOONCAKE,
 }
 
 _UNPINNED = (

@@ -1,10 +1,14 @@
-"""Chat templates applied by the client: messages become token ids, and answers are split into reasoning and text."""
+"""Chat templates applied by the client: token ids, settings, the Jinja environment, and answers split into their parts.
+
+Ids are identical for every engine. Settings beside a tokenizer.json change the prompt or are rejected; none is ignored;
+results are compared with transformers in test_engines/test_chat_templates.py.
+"""
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -34,7 +38,16 @@ from specbench_client.workload.chat_template.template import (
 )
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import Prompt, parse_prompt
-from specbench_testing.chat_templates import CALLED, CHATML, OFFERED, chat, tokenizer_folder
+from specbench_testing.chat_templates import (
+    BESIDE,
+    CALLED,
+    CHATML,
+    OFFERED,
+    SETTINGS,
+    chat,
+    folder_beside,
+    tokenizer_folder,
+)
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
 MODEL = Target(name="tiny")
@@ -214,45 +227,6 @@ def test_tool_use_template_is_used_for_prompts_with_tools(tmp_path: Path) -> Non
         rendered(True, False)
 
 
-DAY = date(2026, 2, 3)
-
-
-def render(source: str, **variables: object) -> str:
-    return compile_template(source, DAY).render(**variables)
-
-
-def test_blocks_add_no_whitespace() -> None:
-    text = render(CHATML, messages=chat(" hi "), add_generation_prompt=True)
-    assert text == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
-
-
-def test_strftime_now_uses_midnight_of_the_configured_date() -> None:
-    assert render("{{ strftime_now('%d %b %Y %H:%M:%S') }}") == "03 Feb 2026 00:00:00"
-
-
-def test_tojson_does_not_escape_html() -> None:
-    assert render("{{ value | tojson }}", value={"b": "<é & 'x'>", "a": 1}) == '{"b": "<é & \'x\'>", "a": 1}'
-    assert render("{{ value | tojson(indent=1, sort_keys=true) }}", value={"b": 1, "a": 2}) == '{\n "a": 2,\n "b": 1\n}'
-
-
-def test_loop_controls_work_and_generation_blocks_are_transparent() -> None:
-    assert render("{% for n in [1, 2, 3] %}{% if n == 2 %}{% continue %}{% endif %}{{ n }}{% endfor %}") == "13"
-    assert render("a{% generation %}{{ 'b' }}{% if true %}c{% endif %}{% endgeneration %}d") == "abcd"
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        ("{{ raise_exception('no tools here') }}", "no tools here"),
-        ("{{ ''.__class__.__mro__ }}", "unsafe"),
-        ("{% set _ = messages.append(1) %}", "unsafe"),
-    ],
-)
-def test_template_errors_and_unsafe_access_are_rejected(source: str, words: str) -> None:
-    with pytest.raises(TemplateError, match=words):
-        render(source, messages=[])
-
-
 HARMONY = "<|channel|>analysis<|message|>We add.<|end|><|start|>assistant<|channel|>final<|message|>Two.<|return|>"
 
 
@@ -318,3 +292,114 @@ def test_text_without_markers_is_kept_unchanged(before: str, after: str, thinkin
     assert split_channels(plain) == SplitAnswer("", plain)
     thought, answer = before.replace("<", "(").strip("\n"), after.replace("<", "(").lstrip("\n")
     assert split_channels(f"{thought}</think>{answer}", thinking=thinking) == SplitAnswer(thought.lstrip(), answer)
+
+
+DAY = date(2026, 2, 3)
+
+
+def render(source: str, **variables: object) -> str:
+    return compile_template(source, DAY).render(**variables)
+
+
+def test_blocks_add_no_whitespace() -> None:
+    text = render(CHATML, messages=chat(" hi "), add_generation_prompt=True)
+    assert text == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_strftime_now_uses_midnight_of_the_configured_date() -> None:
+    assert render("{{ strftime_now('%d %b %Y %H:%M:%S') }}") == "03 Feb 2026 00:00:00"
+
+
+def test_tojson_does_not_escape_html() -> None:
+    assert render("{{ value | tojson }}", value={"b": "<é & 'x'>", "a": 1}) == '{"b": "<é & \'x\'>", "a": 1}'
+    assert render("{{ value | tojson(indent=1, sort_keys=true) }}", value={"b": 1, "a": 2}) == '{\n "a": 2,\n "b": 1\n}'
+
+
+def test_loop_controls_work_and_generation_blocks_are_transparent() -> None:
+    assert render("{% for n in [1, 2, 3] %}{% if n == 2 %}{% continue %}{% endif %}{{ n }}{% endfor %}") == "13"
+    assert render("a{% generation %}{{ 'b' }}{% if true %}c{% endif %}{% endgeneration %}d") == "abcd"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{ raise_exception('no tools here') }}", "no tools here"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{% set _ = messages.append(1) %}", "unsafe"),
+    ],
+)
+def test_template_errors_and_unsafe_access_are_rejected(source: str, words: str) -> None:
+    with pytest.raises(TemplateError, match=words):
+        render(source, messages=[])
+
+
+pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
+MESSAGES = (ChatMessage("user", BESIDE),)
+BOS, EOS, TOOL = 0, 1, 332
+
+
+def loaded(folder: Path, **declared: Any) -> AppliedTemplate:
+    return load_template(ChatTemplate(applied_by="Client", tokenizer=str(folder), **declared), Target(name="m"), folder)
+
+
+def ids_of(folder: Path) -> list[int]:
+    return list(loaded(folder).with_token_ids(MESSAGES)[-1].token_ids or ())
+
+
+@pytest.mark.parametrize(("name", "files"), SETTINGS.items())
+def test_token_defined_only_by_a_settings_file_is_one_token(
+    name: str, files: Mapping[str, Any], tmp_path: Path
+) -> None:
+    ids = ids_of(folder_beside(tmp_path, files))
+    settings_text = json.dumps(files)
+
+    assert ids[0] == (EOS if name == "a map over the settings" else BOS)
+    assert ids.count(TOOL) == settings_text.count('"<tool>"')
+
+
+def test_token_flags_in_the_settings_control_surrounding_spaces(tmp_path: Path) -> None:
+    """<bos> strips the space after it, so `over` starts with another token than ` over`."""
+    plain = ids_of(tokenizer_folder(tmp_path / "plain", "dated"))
+    stripped = ids_of(folder_beside(tmp_path / "other", SETTINGS["a token of other flags"]))
+    assert stripped[0] == plain[0]
+    assert stripped != plain
+
+
+def test_complete_tokenizer_file_is_used_unchanged(tmp_path: Path) -> None:
+    folder = tokenizer_folder(tmp_path, "dated")
+    assert loaded(folder).tokenizer_json == (folder / "tokenizer.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"added_tokens_decoder": {"400": {"content": "<tool>"}}}, "disagree about the id of '<tool>'"),
+        (
+            {"split_special_tokens": True},
+            "turns the template's special tokens into plain text: set chatTemplate.appliedBy: Engine",
+        ),
+        (
+            {"bos_token": None, "tokenizer_class": "LlamaTokenizer"},
+            (
+                "the template uses bos_token, which tokenizer_config.json does not define:"
+                " set bos_token in chatTemplate.kwargs"
+            ),
+        ),
+    ],
+)
+def test_setting_that_would_change_the_prompt_is_rejected(
+    settings: Mapping[str, Any], words: str, tmp_path: Path
+) -> None:
+    folder = folder_beside(tmp_path, {"tokenizer_config.json": settings})
+    with pytest.raises(BadInput, match=words):
+        loaded(folder)
+
+
+def test_missing_special_token_can_be_set_or_declared_absent(tmp_path: Path) -> None:
+    folder = folder_beside(
+        tmp_path, {"tokenizer_config.json": {"bos_token": None, "tokenizer_class": "LlamaTokenizer"}}
+    )
+    assert loaded(folder, kwargs={"bos_token": ""}).text(MESSAGES).startswith("<|head|>")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": None}))
+    assert loaded(folder).text(MESSAGES).startswith("<|head|>")

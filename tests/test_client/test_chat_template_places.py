@@ -1,12 +1,8 @@
-"""Chat templates and tokenizers: where they are found, and which settings beside a tokenizer change the prompt.
-
-The results are compared with transformers in test_engines/test_chat_templates.py.
-"""
+"""Location of tokenizer and chat template, and errors if one is missing."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,6 @@ import pytest
 
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.model import PvcModel, Target
-from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template import loading
 from specbench_client.workload.chat_template.loading import (
@@ -24,11 +19,10 @@ from specbench_client.workload.chat_template.loading import (
     read_file,
     tokenizer_location,
 )
-from specbench_client.workload.chat_template.template import AppliedTemplate
-from specbench_testing.chat_templates import BESIDE, SETTINGS, folder_beside, tokenizer_folder
+from specbench_testing.chat_templates import tokenizer_folder
 
 
-def declared_template(**changed: Any) -> ChatTemplate:
+def declared(**changed: Any) -> ChatTemplate:
     return ChatTemplate.model_validate({"appliedBy": "Client"} | changed)
 
 
@@ -51,13 +45,13 @@ def declared_template(**changed: Any) -> ChatTemplate:
 def test_most_specific_setting_gives_the_tokenizer(
     template: dict[str, Any], model: dict[str, Any], expected: tuple[TokenizerStorage, str], tmp_path: Path
 ) -> None:
-    found = tokenizer_location(declared_template(**template), Target(name="o/m", revision="v1", **model), tmp_path)
+    found = tokenizer_location(declared(**template), Target(name="o/m", revision="v1", **model), tmp_path)
     assert (found.kind, found.address) == expected
 
 
 def test_local_folder_takes_precedence_over_a_hub_name(tmp_path: Path) -> None:
     (tmp_path / "o" / "t").mkdir(parents=True)
-    found = tokenizer_location(declared_template(tokenizer="o/t"), Target(name="m"), tmp_path)
+    found = tokenizer_location(declared(tokenizer="o/t"), Target(name="m"), tmp_path)
     assert (found.kind, found.address) == (TokenizerStorage.FOLDER, str(tmp_path / "o" / "t"))
 
 
@@ -76,14 +70,14 @@ def test_unsupported_tokenizer_location_is_rejected_with_the_field(
     model: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput, match=words):
-        tokenizer_location(declared_template(), Target(name="o/m", **model), tmp_path)
+        tokenizer_location(declared(), Target(name="o/m", **model), tmp_path)
 
 
 def test_model_on_a_mounted_volume_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "PVC_FOLDER", str(tmp_path))
     (tmp_path / "models").mkdir()
     model = Target(name="o/m", pvc=PvcModel(claim_name="models", path="/m", sub_path="llama"))
-    assert tokenizer_location(declared_template(), model, tmp_path).address == str(tmp_path / "models" / "llama" / "m")
+    assert tokenizer_location(declared(), model, tmp_path).address == str(tmp_path / "models" / "llama" / "m")
 
 
 def test_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
@@ -95,11 +89,11 @@ def test_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
             raise BadInput("there is no such object")
         return path.read_bytes()
 
-    local, remote = declared_template(tokenizer=str(folder)), declared_template(tokenizer="s3://bucket/t")
+    local, remote = declared(tokenizer=str(folder)), declared(tokenizer="s3://bucket/t")
     template = load_template(remote, Target(name="m"), tmp_path, fetch)
     assert template.template_sha256 == load_template(local, Target(name="m"), tmp_path).template_sha256
     with pytest.raises(BadInput, match=r"s3://bucket/other has no tokenizer.json: set chatTemplate.tokenizer to"):
-        load_template(declared_template(tokenizer="s3://bucket/other"), Target(name="m"), tmp_path, fetch)
+        load_template(declared(tokenizer="s3://bucket/other"), Target(name="m"), tmp_path, fetch)
 
 
 class EntryNotFoundError(Exception):
@@ -154,7 +148,7 @@ def test_template_is_the_one_transformers_uses(
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    template = load_template(declared_template(tokenizer=str(folder), **fields), Target(name="m"), folder)
+    template = load_template(declared(tokenizer=str(folder), **fields), Target(name="m"), folder)
     assert template.text([]) == expected
 
 
@@ -177,76 +171,4 @@ def test_missing_template_is_rejected_with_a_remedy(fields: dict[str, str], word
     folder = tokenizer_folder(tmp_path, "chatml")
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(BadInput, match=words):
-        load_template(declared_template(tokenizer=str(folder), **fields), Target(name="m"), folder)
-
-
-pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
-MESSAGES = (ChatMessage("user", BESIDE),)
-BOS, EOS, TOOL = 0, 1, 332
-
-
-def loaded(folder: Path, **declared: Any) -> AppliedTemplate:
-    return load_template(ChatTemplate(applied_by="Client", tokenizer=str(folder), **declared), Target(name="m"), folder)
-
-
-def ids_of(folder: Path) -> list[int]:
-    return list(loaded(folder).with_token_ids(MESSAGES)[-1].token_ids or ())
-
-
-@pytest.mark.parametrize(("name", "files"), SETTINGS.items())
-def test_token_defined_only_by_a_settings_file_is_one_token(
-    name: str, files: Mapping[str, Any], tmp_path: Path
-) -> None:
-    ids = ids_of(folder_beside(tmp_path, files))
-    settings_text = json.dumps(files)
-
-    assert ids[0] == (EOS if name == "a map over the settings" else BOS)
-    assert ids.count(TOOL) == settings_text.count('"<tool>"')
-
-
-def test_token_flags_in_the_settings_control_surrounding_spaces(tmp_path: Path) -> None:
-    """<bos> strips the space after it, so `over` starts with another token than ` over`."""
-    plain = ids_of(tokenizer_folder(tmp_path / "plain", "dated"))
-    stripped = ids_of(folder_beside(tmp_path / "other", SETTINGS["a token of other flags"]))
-    assert stripped[0] == plain[0]
-    assert stripped != plain
-
-
-def test_complete_tokenizer_file_is_used_unchanged(tmp_path: Path) -> None:
-    folder = tokenizer_folder(tmp_path, "dated")
-    assert loaded(folder).tokenizer_json == (folder / "tokenizer.json").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"added_tokens_decoder": {"400": {"content": "<tool>"}}}, "disagree about the id of '<tool>'"),
-        (
-            {"split_special_tokens": True},
-            "turns the template's special tokens into plain text: set chatTemplate.appliedBy: Engine",
-        ),
-        (
-            {"bos_token": None, "tokenizer_class": "LlamaTokenizer"},
-            (
-                "the template uses bos_token, which tokenizer_config.json does not define:"
-                " set bos_token in chatTemplate.kwargs"
-            ),
-        ),
-    ],
-)
-def test_setting_that_would_change_the_prompt_is_rejected(
-    settings: Mapping[str, Any], words: str, tmp_path: Path
-) -> None:
-    folder = folder_beside(tmp_path, {"tokenizer_config.json": settings})
-    with pytest.raises(BadInput, match=words):
-        loaded(folder)
-
-
-def test_missing_special_token_can_be_set_or_declared_absent(tmp_path: Path) -> None:
-    folder = folder_beside(
-        tmp_path, {"tokenizer_config.json": {"bos_token": None, "tokenizer_class": "LlamaTokenizer"}}
-    )
-    assert loaded(folder, kwargs={"bos_token": ""}).text(MESSAGES).startswith("<|head|>")
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": None}))
-    assert loaded(folder).text(MESSAGES).startswith("<|head|>")
+        load_template(declared(tokenizer=str(folder), **fields), Target(name="m"), folder)

@@ -1,4 +1,7 @@
-"""Groups and conversations with a client-side chat template."""
+"""Groups driven with a client-side chat template: ids, digests in the manifest, and the history of conversations.
+
+Ids are in the request and counted by the engine. Earlier answers are included and rendered again for every turn.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def plan_with(folder: Path, edits: dict[str, Any] | None = None, *, turns: int =
     return plan_of(prompts, {"spec.workloads[0].chatTemplate": declared} | (edits or {}))
 
 
-def template_of_plan(plan: Plan) -> AppliedTemplate:
+def template_of(plan: Plan) -> AppliedTemplate:
     declared = plan.workloads[0].client_template
     assert declared is not None
     return load_template(declared, plan.target, Path())
@@ -66,7 +69,7 @@ async def test_engine_counts_the_token_ids_the_client_rendered(tmp_path: Path) -
     plan = plan_with(tmp_path)
     store = await drive(plan, 0, tmp_path)
 
-    template = template_of_plan(plan)
+    template = template_of(plan)
     records = records_of(plan, store, [plan.groups[0].points[0].hash])
     rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     turns_by_prompt = {row["id"]: row["turns"] for row in rows}
