@@ -40,11 +40,11 @@ WORLD = SyntheticRun(prompts=12, concurrency=(1, 2), drafters=("ngram", "slow"),
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run, and with a newer one that has no summary and one of its points."""
     folder = tmp_path_factory.mktemp("api") / "out"
-    plan = store_results(WORLD, folder, FINISHED, rows=True)
+    plan = store_results(WORLD, folder, FINISHED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specbench_client.report.html.draw_figures", lambda _: {})
         conclude(plan, FolderStore(folder / run_root(plan.namespace, plan.name, FINISHED)))
-    store_results(WORLD, folder, UNFINISHED, points=1, rows=True)
+    store_results(WORLD, folder, UNFINISHED, points=1)
     return folder
 
 

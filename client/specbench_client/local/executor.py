@@ -44,7 +44,7 @@ from specbench_client.workload.prompts import load_workload
 
 @dataclass(frozen=True)
 class LocalOptions:
-    """Local options of a run. `base_dir`: folder of relative paths; `work_dir`: for logs and spooled parts."""
+    """Local options of a run. `base_dir`: folder of relative paths; `work_dir`: for logs."""
 
     base_dir: Path
     work_dir: Path
@@ -86,7 +86,7 @@ def _has_decayed(run: LocalRun, group: EngineGroup) -> bool:
     """Return whether a soak test of this arm ended early, before it was interrupted in another arm."""
     if run.plan.stop != "WhenDecayed":
         return False
-    points = PointStore(run.store, Path())
+    points = PointStore(run.store)
     manifests = points.manifests([point.hash for point in group.points])
     return has_decayed([points.read_summary(manifest) for manifest in manifests.values()])
 
@@ -156,7 +156,6 @@ async def _launch_and_drive(run: LocalRun, group: EngineGroup, local_options: Lo
     attempt = uuid.uuid4().hex[:8]
     options = DriveOptions(
         attempt=attempt,
-        spool=local_options.work_dir / "spool",
         base_dir=local_options.base_dir,
         on_progress=local_options.on_progress,
         client=local_options.client,

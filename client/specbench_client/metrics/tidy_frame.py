@@ -10,7 +10,7 @@ they are then stored part by part and read column by column (`metrics.rows`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.outcome.record import Record, RecordPhase
-from specbench_client.columns import Array, Column, RaggedEntries, TextCodes, fill
+from specbench_client.columns import Array, Mask, RaggedEntries, TextCodes, Values, fill
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.record_lists import (
     COMPACT_FIELDS,
@@ -27,9 +27,6 @@ from specbench_client.metrics.record_lists import (
     condense_lists,
 )
 from specbench_client.metrics.rows import POINT, Columns, T, Table, has_text, join_tables
-
-Values = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 SKIPPED_AFTER_ERROR = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
@@ -110,17 +107,6 @@ def _tidy(part: RecordColumns, point: str) -> Table:
 def without_point_columns(rows: Table) -> Table:
     """Return tidy rows without the columns that only the checks of a single point need."""
     return rows.table(name for name in rows.columns if name not in POINT_ONLY_COLUMNS)
-
-
-def stored_columns(rows: Table) -> dict[str, Column]:
-    """Return the columns of one point's tidy rows that are stored with it; their readers know the point."""
-    return {name: column for name, column in without_point_columns(rows).columns.items() if name != POINT}
-
-
-def stored_rows(columns: Mapping[str, Column], point: str) -> Table:
-    """Return the tidy rows of a point of which these columns were stored."""
-    rows = Table(columns)
-    return rows.assign(**{POINT: _repeated(point, len(rows))})
 
 
 def numbers(rows: Columns, name: str) -> Values:

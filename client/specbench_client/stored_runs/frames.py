@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -25,9 +24,8 @@ from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.cells import cell_row
 from specbench_client.report.text.findings import remedy_of
 from specbench_client.store.points import PointStore
-from specbench_client.store.records import RECORD_SCHEMA
+from specbench_client.store.records import POINT_COLUMNS, RECORD_SCHEMA
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.records import LEADING_COLUMNS
 
 SPEEDUP_COLUMNS = ("arm", "workload", "load", "speedup", "speedup_low", "speedup_high", "claim", "valid")
 """Columns of `speedups_frame`, which `cells_frame` has too."""
@@ -90,7 +88,8 @@ def requests_frame(plan: Plan, store: Store) -> pd.DataFrame:
         if point.hash in manifests
         for table in points.read_tables(manifests[point.hash])
     ]
-    names = [*LEADING_COLUMNS, *(name for name in _scalars() if name not in LEADING_COLUMNS), *_added_columns()]
+    leading = (*POINT_COLUMNS, "repeat")
+    names = [*leading, *(name for name in _scalars() if name not in leading), *_added_columns()]
     return pd.concat(parts, ignore_index=True)[names] if parts else pd.DataFrame(columns=names)
 
 
@@ -112,7 +111,7 @@ def _added_columns() -> list[str]:
 
 
 def _measured(plan: Plan, store: Store) -> tuple[PointStore, dict[str, Manifest]]:
-    points = PointStore(store, Path())
+    points = PointStore(store)
     return points, points.manifests([point.hash for point in plan.points])
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specbench_api.outcome.summary import PointSummary
@@ -22,7 +20,7 @@ from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Rows
 from specbench_client.store.points import PointStore
-from specbench_client.store.records import RECORD_SCHEMA
+from specbench_client.store.records import FILE_SCHEMA
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan
 from specbench_client.stored_runs.stored_points import StoredRecords
@@ -62,7 +60,7 @@ class StoredRun:
 
     def records(self, arm: str) -> pd.DataFrame:
         """Return the measured answers of all repeats; empty if no point has a manifest. Blocks. Raises NotDurable."""
-        points = PointStore(self.store, Path())
+        points = PointStore(self.store)
         manifests = points.manifests([point.hash for point in self.points(arm)])
         parts = [
             pd.DataFrame({**part, "point": name})
@@ -73,7 +71,7 @@ class StoredRun:
 
     def fingerprints(self, arm: str) -> set[str]:
         """Return the fingerprints of the prompts that the arm was measured with. Raises NotDurable."""
-        manifests = PointStore(self.store, Path()).manifests([point.hash for point in self.points(arm)])
+        manifests = PointStore(self.store).manifests([point.hash for point in self.points(arm)])
         return {manifest.observed.dataset_fingerprint for manifest in manifests.values()}
 
 
@@ -96,7 +94,7 @@ def _one_of(flag: str, requested: str | None, available: Sequence[str]) -> str:
 
 def pairs_with_baseline(run: StoredRun) -> dict[str, Pairs]:
     """Return the cell's pairs of each measured arm with a measured baseline. Blocks. Raises NotDurable."""
-    points = PointStore(run.store, Path())
+    points = PointStore(run.store)
     manifests = {arm.name: points.manifests([each.hash for each in run.points(arm.name)]) for arm in run.plan.arms}
     measured = {arm: [points.read_summary(each) for each in of.values()] for arm, of in manifests.items() if of}
     theirs = measured.pop(BASELINE_NAME, [])
@@ -113,40 +111,16 @@ def pairs_with_baseline(run: StoredRun) -> dict[str, Pairs]:
     }
 
 
-# The arm, workload and load of a record are only in the plan, to keep the stored parts small. A table with all records
-# needs them in every row.
-
-LEADING_COLUMNS = ("arm", "workload", "load", "repeat")
-"""First columns of the exported table; `repeat` is a column of the records already and is moved here."""
-
-
 def records_parquet(plan: Plan, store: Store) -> bytes:
     """Return all records of points with a manifest as one Parquet file, in the plan's order. Blocks.
 
     Raises NotDurable.
     """
-    points, sink = PointStore(store, Path()), io.BytesIO()
+    points, sink = PointStore(store), io.BytesIO()
     manifests = points.manifests([point.hash for point in plan.points])
-    with pq.ParquetWriter(sink, _export_schema(), compression="zstd") as writer:
+    with pq.ParquetWriter(sink, FILE_SCHEMA, compression="zstd") as writer:
         for point in plan.points:
             if point.hash in manifests:
-                for records in points.read_tables(manifests[point.hash]):
-                    writer.write_table(_with_leading_columns(point, records))
+                for records in points.read_tables(manifests[point.hash], FILE_SCHEMA.names):
+                    writer.write_table(records)
     return sink.getvalue()
-
-
-def _export_schema() -> pa.Schema:
-    added = [pa.field(name, pa.string(), nullable=False) for name in LEADING_COLUMNS if name not in RECORD_SCHEMA.names]
-    own = [RECORD_SCHEMA.field(name) for name in LEADING_COLUMNS if name in RECORD_SCHEMA.names]
-    return pa.schema(
-        [*added, *own, *(field for field in RECORD_SCHEMA if field.name not in LEADING_COLUMNS)],
-        metadata=RECORD_SCHEMA.metadata,
-    )
-
-
-def _with_leading_columns(point: Point, records: pa.Table) -> pa.Table:
-    added = {"arm": point.arm, "workload": point.workload, "load": point.level.label}
-    columns = {name: pa.array([text] * records.num_rows, pa.string()) for name, text in added.items()}
-    columns |= {name: records.column(name) for name in records.column_names}
-    schema = _export_schema()
-    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)

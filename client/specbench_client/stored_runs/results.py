@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from specbench_api.outcome.comparison import Comparison
 from specbench_api.outcome.gate_report import GateReport, GateRequest
 from specbench_api.outcome.layout import GATE, PLAN, SUMMARY, measured_among
@@ -60,7 +58,7 @@ def _unfinished(plan: Plan, store: Store) -> str:
 def read_result(store: Store) -> StoredResult:
     """Read the result whose root the store is, with its records loaded lazily. Raises as `read_plan_and_summary`."""
     plan, summary = read_plan_and_summary(store)
-    points = PointStore(store, Path())
+    points = PointStore(store)
     manifests = points.manifests([point.hash for point in plan.points])
     return StoredResult(
         uri=store.uri(),

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-import pyarrow as pa
 from pydantic import ValidationError
 
 from specbench_api.outcome.layout import launch_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.provenance import LaunchRecord
-from specbench_api.plan.plan import Plan
-from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns, stored_columns, stored_rows, tidy
-from specbench_client.store.compaction import compact_point
+from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
 from specbench_client.store.points import PointStore
-from specbench_client.store.row_files import rows_schema
 from specbench_client.store.store import Store
 
 
-@cache
-def tidy_schema() -> pa.Schema:
-    """Return the columns of stored tidy rows with their types."""
-    return rows_schema(stored_columns(tidy([])))
-
-
 class StoredRecords(Mapping[str, Iterator[RecordColumns]]):
-    """The records and tidy rows of each point, read and verified file by file on access, and not cached."""
+    """The records of each point, read and verified file by file on access, and not cached."""
 
     def __init__(self, points: PointStore, manifests: Mapping[str, Manifest]) -> None:
         self._points = points
@@ -39,11 +27,6 @@ class StoredRecords(Mapping[str, Iterator[RecordColumns]]):
     def __getitem__(self, point: str) -> Iterator[RecordColumns]:
         self._unread.pop(point, None)
         return self._points.read_columns(self._manifests[point], COLUMNS)
-
-    def tidy_rows(self, point: str) -> Iterator[Table] | None:
-        """Return the tidy rows that the point's client stored; None without any of this version."""
-        stored = self._points.read_rows(self._manifests[point], tidy_schema())
-        return None if stored is None else (stored_rows(columns, point) for columns in stored)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._manifests)
@@ -55,13 +38,6 @@ class StoredRecords(Mapping[str, Iterator[RecordColumns]]):
         """Read and verify the records of the points that were not accessed. Raises NotDurable(Damaged)."""
         for point in list(self._unread):
             self._points.verify_records(self._manifests[point])
-
-    def compact(self, plan: Plan) -> None:
-        """Compact the records of all points, which reads and verifies them. Raises NotDurable."""
-        for point in plan.points:
-            if point.hash in self._manifests:
-                compact_point(self._points, point, self._manifests[point.hash])
-                self._unread.pop(point.hash, None)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """Writes the results of a run from everything stored: summary.json, report.html, results.csv and provenance.json.
 
 All four are derived, so they may be replaced. Nothing is written before every file that a manifest lists was read and
-verified, because results from damaged records would look like any others. Records are compacted by then
-(`store.compaction`), so that a run with a summary has a complete dataset. The summary names points without a manifest,
-and the other points are summarised without them.
+verified, because results from damaged records would look like any others. The summary names points without a
+manifest, and the other points are summarised without them.
 
 Other clients may commit points meanwhile and write results that include them. So manifests are counted again before the
 results are written, and once more afterwards, since newer results may just have been replaced. If there are more points
@@ -16,7 +15,6 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -64,12 +62,12 @@ def conclude(
     clock = clock or SystemClock()
     retrying = RetryingStore(store, RetryPolicy(deadline_s=patience_s))
     claim_store(plan, retrying)
-    points = PointStore(retrying, Path())
+    points = PointStore(retrying)
     causes = _stored_failures(points) if failures is None else failures
     rounds = 0
     while True:
         rounds += 1
-        report = _build_report(plan, points, clock, slo, failures=causes, compact=True)
+        report = _build_report(plan, points, clock, slo, failures=causes)
         if report.is_current(plan, points, rounds):
             for key, text in report.files.items():
                 retrying.replace(key, text.encode())
@@ -79,13 +77,13 @@ def conclude(
 
 def summarize_stored(plan: Plan, store: Store, slo: Slo | None) -> RunSummary:
     """Return a summary with other targets, without storing it. Raises NotDurable."""
-    points = PointStore(store, Path())
+    points = PointStore(store)
     return _build_report(plan, points, SystemClock(), slo, failures=_stored_failures(points)).summary
 
 
 def is_decided(plan: Plan, store: Store) -> bool:
     """Return whether a run with a stop rule may end after the points that are stored now. Blocks. Raises NotDurable."""
-    points = PointStore(store, Path())
+    points = PointStore(store)
     manifests = points.manifests([point.hash for point in plan.points])
     if not ends_a_round(plan, manifests):
         return False
@@ -123,17 +121,11 @@ def _build_report(
     slo: Slo | None,
     *,
     failures: Mapping[str, str],
-    compact: bool = False,
 ) -> _Report:
-    """Build the results of the points that have a manifest now.
-
-    `compact`: whether to compact their records.
-    """
+    """Build the results of the points that have a manifest now."""
     manifests = points.manifests([point.hash for point in plan.points])
     summaries = [points.read_summary(manifest) for manifest in manifests.values()]
     records = StoredRecords(points, manifests)
-    if compact:
-        records.compact(plan)
     created = clock.wall_text()
     launches = read_launches(points.store, manifests.values())
     covered = _coverage(plan, manifests)

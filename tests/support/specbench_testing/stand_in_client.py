@@ -23,7 +23,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -106,13 +105,12 @@ class _Player:
             raise Interrupted("its run is being deleted")
         store = _store(call.options["--results"]).below(run_root(plan.namespace, plan.name, plan.uid))
         name = f"{call.options.get('--attempt', 'report')}-{secrets.token_hex(3)}"
-        with tempfile.TemporaryDirectory(prefix="stand-in-") as spool:
-            stand_in = StandInClient(plan, store, Path(spool), name, self.stage.log)
-            if call.command == "report":
-                return stand_in.report()
-            serves = (lambda: True) if plan.engine.is_external else self._engine_serves
-            around = Surroundings(self.interrupted, serves, self._pod_exists)
-            return stand_in.drive(plan.groups[int(call.options["--group"])], _place(self.pod), around)
+        stand_in = StandInClient(plan, store, name, self.stage.log)
+        if call.command == "report":
+            return stand_in.report()
+        serves = (lambda: True) if plan.engine.is_external else self._engine_serves
+        around = Surroundings(self.interrupted, serves, self._pod_exists)
+        return stand_in.drive(plan.groups[int(call.options["--group"])], _place(self.pod), around)
 
     def _engine_serves(self) -> bool:
         same = (LABEL_RUN_UID, LABEL_GROUP, LABEL_ATTEMPT)

@@ -1,6 +1,6 @@
 """The work of a client Job without an engine: the records are those of a synthetic run.
 
-The product's own code writes everything in the store: it claims the plan, writes parts, summaries and manifests, and
+The product's own code writes everything in the store: it claims the plan, writes records, summaries and manifests, and
 creates the report, in the same order and with the same errors. Not covered: no request is sent, so the records do not
 describe any engine; neither prompts nor traces are read; no facts of an engine are read; and facts are not compared
 with those of earlier launches. Everything is marked as simulated.
@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from random import Random
 
 from specbench_api.outcome.layout import launch_key
@@ -72,17 +71,16 @@ def slowness(plan: Plan) -> float:
 
 @dataclass(frozen=True)
 class StandInClient:
-    """One client process. `store`: the run's root. `client`: its name in part names, new for each process."""
+    """One client process. `store`: the run's root. `client`: its name in file names, new for each process."""
 
     plan: Plan
     store: Store
-    spool: Path
     client: str
     log: WorkLog
 
     def drive(self, group: EngineGroup, place: HostFacts, around: Surroundings) -> Termination:
         """Measure every point of the group that has no manifest. Raises EngineFailed, Interrupted, NotDurable."""
-        points = PointStore(self.store, self.spool)
+        points = PointStore(self.store)
         hashes = [point.hash for point in group.points]
         found = points.measured(hashes)
         claim_store(self.plan, self.store)
@@ -138,14 +136,13 @@ class _Work:
     def measure(self, point: Point) -> None:
         """Measure and commit a point; an interrupted point never becomes a result."""
         self.stand_in.note(WorkAction.BEGUN, point.hash)
-        writer = self.points.open(point.hash, self.stand_in.client)
+        writer = self.points.open(point, self.stand_in.client)
         try:
             self._commit(point, writer)
         except BaseException as error:
             writer.abandon(ABANDON_S)
             self.stand_in.note(WorkAction.ABANDONED, point.hash, f"{type(error).__name__}: {error}")
             raise
-        writer.discard_spool()
         self.stand_in.note(WorkAction.MEASURED, point.hash)
 
     def _commit(self, point: Point, writer: RecordWriter) -> None:
@@ -158,13 +155,13 @@ class _Work:
         self._pass_time(Random(point.hash).uniform(*POINT_S) * slowness(plan))
         for row in rows[middle:]:
             writer.add(row)
-        parts = writer.flush()
+        file = writer.finish()
         summary = summarise_point(plan, point, [frame], watch_of(point), counters_of(frame), simulated=True)
         if not self.around.pod_exists():
             self.around.interrupted.set()
         self._check_running()
         span = MeasurementSpan(started_ns, started, now_text())
-        self.points.commit(summary, self.stand_in.client, parts, span, self._observed())
+        self.points.commit(summary, self.stand_in.client, [file], span, self._observed())
 
     def _observed(self) -> PointProvenance:
         return PointProvenance(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -88,15 +87,6 @@ RecordParts = Iterable[RecordColumns]
 """The records of a point in any number of parts; read once."""
 
 
-@runtime_checkable
-class HasTidyRows(Protocol):
-    """Records of points of which the tidy rows may be stored too."""
-
-    def tidy_rows(self, point: str) -> Iterator[Table] | None:
-        """Return the point's tidy rows, or None if they must be computed from its records."""
-        ...
-
-
 def load_rows(
     plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts], store: ColumnStore
 ) -> Rows:
@@ -120,8 +110,4 @@ def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:
 
 
 def _tidy_rows(point: str, records: Mapping[str, RecordParts]) -> Iterator[Table]:
-    """The rows that the client stored with the point, else those computed from its records."""
-    stored = records.tidy_rows(point) if isinstance(records, HasTidyRows) else None
-    if stored is not None:
-        return stored
     return (without_point_columns(rows) for rows in iter_tidy(records[point], point))
