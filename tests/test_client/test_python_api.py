@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 
 import specbench
-from generators.records_page import DUCKDB_LINE
 from specbench_api.outcome.layout import run_root
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.cli.interruption import run_until_interrupted
@@ -224,17 +223,7 @@ class TestInterruption:
         assert signal.getsignal(signal.SIGTERM) is before
 
 
-def line_for(folder: Path) -> str:
-    return DUCKDB_LINE.replace("specbench-results", str(folder)).rstrip(";")
-
-
-def test_one_line_of_duckdb_opens_a_folder(results: Path, run: specbench.Run, tmp_path: Path) -> None:
-    """Finished runs directly; an unfinished one through `requests`."""
-    finished = duckdb.sql(line_for(results)).df()
-    assert len(finished[finished.phase != "warmup"]) == len(run.requests)
-    assert {"arm", "workload", "load", "repeat"} <= set(finished.columns)
+def test_duckdb_reads_the_requests_of_an_unfinished_run(tmp_path: Path) -> None:
     store_results(WORLD, tmp_path, UNFINISHED, points=2)
-    with pytest.raises(duckdb.IOException, match="No files found"):
-        duckdb.sql(line_for(tmp_path))
     requests = specbench.read(tmp_path).requests
     assert duckdb.sql("SELECT count(*) FROM requests").fetchall() == [(len(requests),)]
