@@ -113,11 +113,28 @@ class RaggedColumn:
         """Mask, shape (rows,), of the rows that have a list."""
         return self.sizes >= 0
 
+    @property
+    def owner(self) -> RowIndices:
+        """The row of each number, shape (numbers,)."""
+        return np.repeat(np.arange(self.sizes.size, dtype=np.int32), np.maximum(self.sizes, 0))
+
+    @property
+    def starts(self) -> RowIndices:
+        """The index of each row's first number, shape (rows,)."""
+        counts = np.maximum(self.sizes, 0)
+        return (np.cumsum(counts) - counts).astype(np.int32)
+
+    def sums(self) -> Values:
+        """Return the sum of each row's numbers, shape (rows,); NaN for rows without a list."""
+        return np.where(self.known, np.bincount(self.owner, self.flat, self.sizes.size), np.nan)
+
+    def where(self, mask: Mask) -> RaggedColumn:
+        """Return the column with the lists of the rows selected by a mask of shape (rows,); the others are missing."""
+        return RaggedColumn(np.where(mask, self.sizes, -1).astype(np.int32), self.flat[mask[self.owner]])
+
     def entries(self, fields: int) -> RaggedEntries:
         """Return the entries of all rows, which have `fields` numbers each."""
-        counts = np.maximum(self.sizes, 0) // fields
-        owner = np.repeat(np.arange(self.sizes.size, dtype=np.int32), counts)
-        return RaggedEntries(self.flat.reshape(-1, fields).T, owner, self.known)
+        return RaggedEntries(self.flat.reshape(-1, fields).T, self.owner[::fields], self.known)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.columns import Array, Mask, RaggedEntries, TextCodes, Values, fill
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.record_lists import (
-    COMPACT_FIELDS,
     POINT_ONLY_COLUMNS,
     TALLY_FIELDS,
+    WALK_FIELDS,
     condense_lists,
 )
 from specbench_client.metrics.rows import POINT, Columns, T, Table, has_text, join_tables
@@ -149,8 +149,8 @@ def tally(rows: Columns, name: str) -> RaggedEntries:
 
 
 def step_walks(rows: Columns) -> RaggedEntries:
-    """Return all rows' walks as one ragged column, as encoded by `metrics.record_lists.compact_walk`."""
-    return rows.lists("walk", COMPACT_FIELDS)
+    """Return all rows' walks as one ragged column, see `metrics.record_lists.locate_steps`."""
+    return rows.lists("walk", WALK_FIELDS)
 
 
 def any_known(rows: Columns, name: str) -> bool:
