@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,36 +180,19 @@ def fill(values: Array, pieces: Iterable[Array]) -> None:
         start += piece.size
 
 
-class ColumnHandle(Protocol):
-    """A stored array."""
-
-    def read(self) -> Array:
-        """Return the array; the caller must not write to it."""
-        ...
-
-
-class ColumnStore(Protocol):
-    """Stores arrays. The data is deleted with the last of its handles."""
-
-    def put(self, values: Array) -> ColumnHandle:
-        """Store a one-dimensional array of numbers or booleans."""
-        ...
+ReadArray = Callable[[], Array]
+"""Reads a stored array, which the caller must not write to. The data is deleted with the last of these functions."""
+StoreArray = Callable[[Array], ReadArray]
+"""Stores a one-dimensional array of numbers or booleans."""
+NewArrayStore = Callable[[], StoreArray]
+"""Prepares the place where the rows of one arm at one workload and load are stored."""
 
 
-@dataclass(frozen=True)
-class _InMemoryArray:
-    values: Array
+def arrays_in_memory() -> StoreArray:
+    """Return a function that keeps arrays in memory."""
 
-    def read(self) -> Array:
-        return self.values
+    def store(values: Array) -> ReadArray:
+        kept = np.ascontiguousarray(values)
+        return lambda: kept
 
-
-class MemoryColumnStore:
-    """Keeps arrays in memory."""
-
-    def put(self, values: Array) -> ColumnHandle:
-        return _InMemoryArray(np.ascontiguousarray(values))
-
-
-ColumnStoreFactory = Callable[[], ColumnStore]
-"""Creates a column store for the rows of one arm at one workload and load."""
+    return store

@@ -25,7 +25,7 @@ from specbench_client.analysis.summary.cells import MeasuredCell, evaluate_cell
 from specbench_client.metrics import pairing, rows
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import TIMES, tidy
-from specbench_client.store.scratch import DiskColumnStore
+from specbench_client.store.scratch import arrays_on_disk
 from specbench_client.stored_runs.drift_requests import requests_of_cell
 from specbench_testing.result_pairs import result_of
 from specbench_testing.synthetic_records import SyntheticRun
@@ -75,7 +75,7 @@ def measured(arm: str, count: int) -> MeasuredCell:
     (workload,), (level,) = WORLD.plan.workloads, WORLD.plan.load.levels
     points = tuple(WORLD.honest(point) for point in WORLD.plan.points if point.arm == arm)
     records = {point.hash: records_of(point.hash, count // len(points)) for point in points}
-    laid = load_rows(WORLD.plan, points, records, DiskColumnStore())
+    laid = load_rows(WORLD.plan, points, records, arrays_on_disk())
     return MeasuredCell(WORLD.plan, WORLD.plan.arm(arm), workload, level, laid, points)
 
 
@@ -153,7 +153,7 @@ class RepeatedRecords(Mapping[str, Iterator[pd.DataFrame]]):
 def stored(count: int) -> StoredResult:
     """Return the world as a stored result with `count` requests of each arm."""
     result = result_of(WORLD)
-    return replace(result, records=RepeatedRecords(result, count), shelves=DiskColumnStore)
+    return replace(result, records=RepeatedRecords(result, count), array_store=arrays_on_disk)
 
 
 def compare_results(count: int) -> int:

@@ -15,7 +15,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.estimates.point_rows import RoundsLeftOut, load_rows
 from specbench_client.analysis.what_if.answers import COLUMNS, measured_answers
-from specbench_client.columns import MemoryColumnStore
+from specbench_client.columns import arrays_in_memory
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Rows
@@ -100,7 +100,7 @@ def pairs_with_baseline(run: StoredRun) -> dict[str, Pairs]:
     theirs = measured.pop(BASELINE_NAME, [])
 
     def rows_of(arm: str, compared: list[PointSummary]) -> Rows:
-        return load_rows(run.plan, compared, StoredRecords(points, manifests[arm]), MemoryColumnStore())
+        return load_rows(run.plan, compared, StoredRecords(points, manifests[arm]), arrays_in_memory())
 
     if not theirs or not measured:
         return {}

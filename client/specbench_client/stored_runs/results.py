@@ -16,7 +16,7 @@ from specbench_client.errors import BadInput
 from specbench_client.report.text.findings import measuring_command, points_are
 from specbench_client.store.points import PointStore
 from specbench_client.store.run_uids import uid_created_ms
-from specbench_client.store.scratch import DiskColumnStore
+from specbench_client.store.scratch import arrays_on_disk
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_documents import read_plan, read_summary
 from specbench_client.stored_runs.stored_points import StoredRecords, read_launches
@@ -68,7 +68,7 @@ def read_result(store: Store) -> StoredResult:
         observed={point: manifest.observed for point, manifest in manifests.items()},
         records=StoredRecords(points, manifests),
         launches=read_launches(store, manifests.values()).seen,
-        shelves=DiskColumnStore,
+        array_store=arrays_on_disk,
     )
 
 

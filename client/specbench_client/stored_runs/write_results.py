@@ -35,7 +35,7 @@ from specbench_client.report.html import render_html
 from specbench_client.report.text.cells import csv
 from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
-from specbench_client.store.scratch import DiskColumnStore
+from specbench_client.store.scratch import arrays_on_disk
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.stored_points import StoredLaunches, StoredRecords, read_launches
 from specbench_client.trust.checks.engine import ARM_ENVIRONMENTS_DIFFER
@@ -88,7 +88,7 @@ def is_decided(plan: Plan, store: Store) -> bool:
     if not ends_a_round(plan, manifests):
         return False
     summaries = [points.read_summary(manifest) for manifest in manifests.values()]
-    judged = evaluate_cells(plan, summaries, StoredRecords(points, manifests), shelves=DiskColumnStore)
+    judged = evaluate_cells(plan, summaries, StoredRecords(points, manifests), array_store=arrays_on_disk)
     return decided_after(plan, manifests, judged) is not None
 
 
@@ -137,7 +137,7 @@ def _build_report(
         launches.seen,
         coverage=covered,
         slo=slo,
-        shelves=DiskColumnStore,
+        array_store=arrays_on_disk,
         failures=failures,
     )
     records.verify_unread()

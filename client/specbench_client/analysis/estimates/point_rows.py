@@ -17,7 +17,7 @@ import numpy as np
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.columns import ColumnStore
+from specbench_client.columns import StoreArray
 from specbench_client.metrics.rows import POINT, Rows, Table, store_rows
 from specbench_client.metrics.tidy_frame import RecordColumns, iter_tidy, without_point_columns
 from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, acceptance_without, refuted_rows
@@ -88,7 +88,7 @@ RecordParts = Iterable[RecordColumns]
 
 
 def load_rows(
-    plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts], store: ColumnStore
+    plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts], store: StoreArray
 ) -> Rows:
     """Return the tidy rows of these points, in order, without columns that only a single point's checks need.
 
