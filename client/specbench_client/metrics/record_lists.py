@@ -215,7 +215,8 @@ def encode_classes(
     position: NDArray[np.integer], context: NDArray[np.integer], part: NDArray[np.integer]
 ) -> NDArray[np.integer]:
     """Encode the classes of position, context and part as one number, shape (entries,) each."""
-    return ((position + 1) * _BASE + context + 1) * _BASE + part + 1
+    codes: NDArray[np.integer] = ((position + 1) * _BASE + context + 1) * _BASE + part + 1
+    return codes
 
 
 def expand_classes(codes: NDArray[np.int32]) -> tuple[Classes, Classes, Classes]:
