@@ -33,9 +33,7 @@ def main() -> None:
     options = parser.parse_args()
     plan = _plan(options)
     store = FolderStore(options.results)
-    drive = DriveOptions(
-        attempt="1", spool=options.results.with_name("spool"), client=ClientOptions(workers=options.workers)
-    )
+    drive = DriveOptions(attempt="1", client=ClientOptions(workers=options.workers))
     asyncio.run(drive_group(plan, plan.groups[0], options.endpoint, store, drive))
 
 

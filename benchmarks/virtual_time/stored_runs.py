@@ -1,13 +1,12 @@
 """A stored run of any size: repeats the records of a small world with distinct prompts and times.
 
-The files have the layout of `specbench run`: parts of two thousand rows, summaries, manifests. Only the plan's number
-of prompts differs from the records; no code reads it.
+The files have the layout of `specbench run`: records in row groups of two thousand, summaries, manifests. Only the
+plan's number of prompts differs from the records; no code reads it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,31 +16,29 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
-from specbench_api.outcome.layout import PLAN, part_key
+from specbench_api.outcome.layout import PLAN, records_key
 from specbench_api.outcome.manifest import PointProvenance, StoredFile
 from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import ClientHealth
 from specbench_api.plan.plan import Plan, Point
 from specbench_client import __version__
 from specbench_client.analysis.summary.point import summarise_rows
-from specbench_client.columns import TextCodes
-from specbench_client.metrics.rows import Table, join_tables
-from specbench_client.metrics.tidy_frame import stored_columns, text_digests, text_hashes, tidy
+from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
-from specbench_client.store.records import RECORD_SCHEMA, table_to_columns
+from specbench_client.store.records import FILE_SCHEMA, RecordArrays, records_table, table_to_columns
 from specbench_client.store.store import Store
 from virtual_time.world import World
 from virtual_time.world_run import Interference, run_of
 
-PART_ROWS = 2000
-WORLD_PROMPTS = PART_ROWS // 4
+GROUP_ROWS = 2000
+WORLD_PROMPTS = GROUP_ROWS // 4
 ATTEMPT = "a1"
 UID = "made"
 WALL = "2026-01-01T00:00:00Z"
 TIMES = ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
 SUMMARISED = 10
-"""Parts of a point from which its own summary is computed, to save time."""
+"""Row groups of a point from which its own summary is computed, to save time."""
 WATCH = ClientHealth(workers=1, loop_lag_p99_ms=0.3, cpu_share=0.2, kernel_clock_share=1.0)
 
 
@@ -61,8 +58,7 @@ def _measured(world: World) -> dict[str, pa.Table]:
 
     def keep(point: Point, records: list[Record]) -> list[Record]:
         steady = [record for record in records if record.phase == "steady"]
-        columns = [pa.array([getattr(each, field.name) for each in steady], field.type) for field in RECORD_SCHEMA]
-        found[point.hash] = _tiled(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA))
+        found[point.hash] = _tiled(records_table(point, steady))
         return records
 
     run_of(world, Interference(records=keep))
@@ -70,9 +66,9 @@ def _measured(world: World) -> dict[str, pa.Table]:
 
 
 def _tiled(table: pa.Table) -> pa.Table:
-    """Repeat the records, each time later, until a part is nearly full."""
+    """Repeat the records, each time later, until a row group is nearly full."""
     longest_ns = int(np.asarray(table.column("last_token_ns"), dtype=np.int64).max()) + 1
-    laps = range(max(PART_ROWS // table.num_rows, 1))
+    laps = range(max(GROUP_ROWS // table.num_rows, 1))
     return pa.concat_tables([_shifted(table, lap * longest_ns) for lap in laps]).combine_chunks()
 
 
@@ -86,43 +82,25 @@ def _shifted(table: pa.Table, by_ns: int) -> pa.Table:
 
 def _store_point(root: Store, plan: Plan, point: Point, template: pa.Table, size: tuple[int, int]) -> int:
     """Store one point. `size`: its number of records, and of distinct prompts."""
-    stored, points = [], PointStore(root, Path())
-    tidied, laps = tidy([table_to_columns(template)], point.hash), []
-    for number, (table, lap) in enumerate(_parts(template, *size)):
-        data, key = _parquet(table), part_key(point.hash, ATTEMPT, number)
-        root.put(key, data)
-        sha256 = hashlib.sha256(data).hexdigest()
-        stored.append(StoredFile(key=key, size=len(data), sha256=sha256, rows=table.num_rows))
-        laps.append(_tidy_lap(tidied, table, lap))
-    summary = summarise_rows(plan, point, join_tables(laps[:SUMMARISED]), WATCH, None, simulated=True)
-    files = [
-        *stored,
-        *points.put_rows(point.hash, ATTEMPT, join_tables([Table(stored_columns(each)) for each in laps]).columns),
-    ]
+    key, laps = records_key(point.hash, 0, ATTEMPT), list[RecordArrays]()
+    file = Path(root.uri(key))
+    file.parent.mkdir(parents=True)
+    with pq.ParquetWriter(file, FILE_SCHEMA, compression="zstd") as writer:
+        for lap in _laps(template, *size):
+            writer.write_table(lap)
+            if len(laps) < SUMMARISED:
+                laps.append(table_to_columns(lap))
+    summary = summarise_rows(plan, point, tidy(laps, point.hash), WATCH, None, simulated=True)
+    with file.open("rb") as stored:
+        sha256 = hashlib.file_digest(stored, "sha256").hexdigest()
+    listed = StoredFile(key=key, size=file.stat().st_size, sha256=sha256, rows=size[0])
     seen = PointProvenance(dataset_fingerprint="made", prompts=size[1], client_version=__version__, launch="made")
-    points.commit(summary, ATTEMPT, files, MeasurementSpan(0, WALL, WALL), seen)
+    PointStore(root).commit(summary, ATTEMPT, [listed], MeasurementSpan(0, WALL, WALL), seen)
     return size[0]
 
 
-def _tidy_lap(tidied: Table, table: pa.Table, lap_ns: int) -> Table:
-    """Return the tidy rows of a lap: those of the template, with the lap's times and names."""
-    rows = tidied.at(np.arange(table.num_rows))
-    return rows.assign(
-        prompt_id=TextCodes.of(table.column("prompt_id").to_pylist()),
-        conversation_id=text_hashes(table.column("conversation_id").to_pylist()),
-        output_sha256=text_digests(table.column("output_sha256").to_pylist()),
-        **{name: rows.array(name) + lap_ns for name in TIMES if name in rows},
-    )
-
-
-def _parquet(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd")
-    return sink.getvalue()
-
-
-def _parts(template: pa.Table, records: int, prompts: int) -> Iterator[tuple[pa.Table, int]]:
-    """Yield the template repeatedly, each time with later times (by so many ns) and the next prompts."""
+def _laps(template: pa.Table, records: int, prompts: int) -> Iterator[pa.Table]:
+    """Yield the template repeatedly, each time with later times and the next prompts."""
     lasts = np.asarray(template.column("last_token_ns"), dtype=np.int64)
     longest_ns = int(lasts.max()) + 1
     own = np.array([int(name.removeprefix("p")) for name in template.column("prompt_id").to_pylist()])
@@ -140,7 +118,7 @@ def _parts(template: pa.Table, records: int, prompts: int) -> Iterator[tuple[pa.
         }
         for name, values in names.items():
             table = _replaced(table, name, pa.array(values))
-        yield _shifted(table, lap * longest_ns), lap * longest_ns
+        yield _shifted(table, lap * longest_ns)
 
 
 def _later(times: pa.Array, by_ns: int) -> pa.Array:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
+
 from specbench_api.outcome.provenance import HostFacts, LaunchRecord, merge_facts
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
@@ -25,11 +27,11 @@ from specbench_client.load.request import RequestConfig
 from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
 from specbench_client.load.worker_messages import WorkerDone
-from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
+from specbench_client.metrics.tidy_frame import RecordColumns
 from specbench_client.simulator import SimulatedEngine, choose_dialect
 from specbench_client.simulator.engine import TokenStream
 from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
-from specbench_client.store.records import records_to_parquet, to_columns
+from specbench_client.store.records import records_table, table_to_columns
 from specbench_client.workload.prompts import Prompts
 from virtual_time.clock import BEGINNING_NS, NS_PER_S, VirtualClock, in_virtual_time
 from virtual_time.noise import Network
@@ -93,7 +95,7 @@ class MeasuredPoint:
     """What a client has of a point at its end."""
 
     point: Point
-    part: bytes
+    table: pa.Table
     """Its records as they are stored."""
     watch: ClientHealth
     counters: CounterDeltas | None
@@ -103,7 +105,7 @@ class MeasuredPoint:
     @property
     def records(self) -> list[RecordColumns]:
         """Its records in parts, as `summarise_run` takes them."""
-        return [to_columns(self.part, COLUMNS)]
+        return [table_to_columns(self.table)]
 
     def summary(self, plan: Plan) -> PointSummary:
         """Return its summary, which the client stores."""
@@ -182,9 +184,9 @@ class Launch:
         watch = summarize_client_health([ended], timeline, tally, is_open=load.is_open, warm_up=warmed)
         counted = counter_difference(before, after) if before is not None and after is not None else None
         meddling = self.meddling
-        part = records_to_parquet(meddling.records(point, records))
+        table = records_table(point, meddling.records(point, records))
         served, transport.served = transport.served, {}
-        return MeasuredPoint(point, part, meddling.watch(point, watch), meddling.counters(point, counted), served)
+        return MeasuredPoint(point, table, meddling.watch(point, watch), meddling.counters(point, counted), served)
 
     async def _warm_up(
         self, point: Point, asker: HttpTurnClient, hand: VirtualWorker, records: list[Record]

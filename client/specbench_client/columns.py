@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,11 +113,28 @@ class RaggedColumn:
         """Mask, shape (rows,), of the rows that have a list."""
         return self.sizes >= 0
 
+    @property
+    def owner(self) -> RowIndices:
+        """The row of each number, shape (numbers,)."""
+        return np.repeat(np.arange(self.sizes.size, dtype=np.int32), np.maximum(self.sizes, 0))
+
+    @property
+    def starts(self) -> RowIndices:
+        """The index of each row's first number, shape (rows,)."""
+        counts = np.maximum(self.sizes, 0)
+        return (np.cumsum(counts) - counts).astype(np.int32)
+
+    def sums(self) -> Values:
+        """Return the sum of each row's numbers, shape (rows,); NaN for rows without a list."""
+        return np.where(self.known, np.bincount(self.owner, self.flat, self.sizes.size), np.nan)
+
+    def where(self, mask: Mask) -> RaggedColumn:
+        """Return the column with the lists of the rows selected by a mask of shape (rows,); the others are missing."""
+        return RaggedColumn(np.where(mask, self.sizes, -1).astype(np.int32), self.flat[mask[self.owner]])
+
     def entries(self, fields: int) -> RaggedEntries:
         """Return the entries of all rows, which have `fields` numbers each."""
-        counts = np.maximum(self.sizes, 0) // fields
-        owner = np.repeat(np.arange(self.sizes.size, dtype=np.int32), counts)
-        return RaggedEntries(self.flat.reshape(-1, fields).T, owner, self.known)
+        return RaggedEntries(self.flat.reshape(-1, fields).T, self.owner[::fields], self.known)
 
 
 @dataclass(frozen=True)
@@ -163,36 +180,19 @@ def fill(values: Array, pieces: Iterable[Array]) -> None:
         start += piece.size
 
 
-class ColumnHandle(Protocol):
-    """A stored array."""
-
-    def read(self) -> Array:
-        """Return the array; the caller must not write to it."""
-        ...
-
-
-class ColumnStore(Protocol):
-    """Stores arrays. The data is deleted with the last of its handles."""
-
-    def put(self, values: Array) -> ColumnHandle:
-        """Store a one-dimensional array of numbers or booleans."""
-        ...
+ReadArray = Callable[[], Array]
+"""Reads a stored array, which the caller must not write to. The data is deleted with the last of these functions."""
+StoreArray = Callable[[Array], ReadArray]
+"""Stores a one-dimensional array of numbers or booleans."""
+NewArrayStore = Callable[[], StoreArray]
+"""Prepares the place where the rows of one arm at one workload and load are stored."""
 
 
-@dataclass(frozen=True)
-class _InMemoryArray:
-    values: Array
+def arrays_in_memory() -> StoreArray:
+    """Return a function that keeps arrays in memory."""
 
-    def read(self) -> Array:
-        return self.values
+    def store(values: Array) -> ReadArray:
+        kept = np.ascontiguousarray(values)
+        return lambda: kept
 
-
-class MemoryColumnStore:
-    """Keeps arrays in memory."""
-
-    def put(self, values: Array) -> ColumnHandle:
-        return _InMemoryArray(np.ascontiguousarray(values))
-
-
-ColumnStoreFactory = Callable[[], ColumnStore]
-"""Creates a column store for the rows of one arm at one workload and load."""
+    return store

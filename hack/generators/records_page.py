@@ -10,10 +10,9 @@ from generators.docstrings import documented
 from generators.structural_schema import described_fields
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome import layout
-from specbench_api.outcome.manifest import Compaction, Manifest, PointProvenance, StoredFile
+from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.record import AcceptanceSource, AnswerFlaw, Record, RecordPhase
-from specbench_client.store.compaction import DATASET_SCHEMA
-from specbench_client.store.records import RECORD_SCHEMA
+from specbench_client.store.records import FILE_SCHEMA, RECORD_SCHEMA
 from specbench_client.transport.exchange import ErrorClass, TimestampSource
 
 _HEAD = """# Records
@@ -33,87 +32,87 @@ The keys are the same in S3 (below `spec.results.s3.prefix`) and in a local fold
 
 - A local run has the namespace `local`.
 - HASH is the SHA-256 of what the point specifies: model, engine, drafter, workload, load, repeat, hardware.
+- CLIENT is the number of the client, from 0: `spec.load.clients` of them measure a point together.
 - ATTEMPT is new each time a client starts, so attempts do not overwrite each other.
 - **Below `points/`, only files that a manifest lists are results.** Other files are from interrupted attempts.
 
 ## Read records
 
-`records/` has no record twice at any time, and all records of the measured points when the run has a `summary.json`.
-`arm` and `workload` are Hive partitions; `load` and the columns below are in the files. With pandas, the requests of
-the steady state that did not fail:
+Each file has the columns `arm`, `workload` and `load` of its point before those below. With pandas, the requests of the
+steady state that did not fail:
 
 ```python
 {code}
 ```
 
-With DuckDB, over all runs of a folder that have a report ("No files found" means that none has), in one line:
-
-```sql
-{line}
-```
-
-Of an unfinished run, [Python](python.md) reads the measured points: `requests = specbench.read(FOLDER).requests`, then
-`duckdb.sql("FROM requests")`.
-
-By run, workload, load and arm:
+With DuckDB, over the measured points of all runs of a folder, by run, workload, load and arm:
 
 ```sql
 {duckdb}
 ```
 
+[Python](python.md) reads the requests of one run with their figures: `requests = specbench.read(FOLDER).requests`, then
+`duckdb.sql("FROM requests")`.
+
 For a bucket, run `CREATE SECRET (TYPE s3, PROVIDER credential_chain);` first, with `ENDPOINT` and `URL_STYLE 'path'`
 unless it is on AWS, and read `s3://BUCKET/PREFIX/runs/…`.
 
-With Athena, one table per run:
-
-```sql
-{athena}
-```
-
-As one file with `arm`, `workload`, `load` and `repeat` in front:
+As one file, which has the records of the measured points only:
 
 ```console
 specbench report specbench-results --latest --output parquet --to records.parquet
 ```
 
-A point's client stores its records in small parts below `points/HASH/records/`. The report compacts them: it creates
-the files in `records/`, reads them back, lists them in `compacted.json`, and then removes the parts. After a crash the
-next report continues. The last step needs `s3:DeleteObject`; without it the parts stay, and no reader uses them.
-`manifest.json` does not change: after compaction, `files` still lists the parts.
+With Athena, copy that file to a folder of its own, which becomes a table:
+
+```sql
+{athena}
+```
+
+## Upload to S3
+
+A client writes its records to a file below `TMPDIR` (on a cluster the volume `/tmp`), and uploads 8 MiB of it at a time
+while it measures, as a multipart upload; a smaller file is one PUT. The object exists once the upload is complete. A
+client that was killed leaves the parts of its upload. Its successor discards them and measures the point again.
+
+The keys need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket`, and for such parts `s3:AbortMultipartUpload` and
+`s3:ListBucketMultipartUploads`. Without the last two the parts stay, and the client logs a warning. Add a lifecycle
+rule to the bucket (`AbortIncompleteMultipartUpload`, `DaysAfterInitiation: 1`), since a client without a successor
+leaves parts too.
 
 ## Size
 
-A million records without texts have about 330 MiB as parts, 240 MiB in `records/` and 34 MiB as tidy rows. The report
-then takes 30 CPU seconds, 64 for three million, and less than 400 MiB of memory for either
-([measured](../../benchmarks/README.md#summaries-of-large-runs)). The client's `/spool` holds the records of one point:
-8Gi, which is about 25 million.
+{size}
 """
 
-READING = """import pathlib, pandas as pd
+_SIZE = """A million records without texts have about 330 MiB. The report reads all of them, in pieces
+([measured](../../benchmarks/README.md#summaries-of-large-runs)). The client's `/tmp` holds the records of one point: of
+its 24Gi, 25 million records take 8Gi."""
+
+READING = """import json, pathlib, pandas as pd
 
 summaries = pathlib.Path("specbench-results").glob("runs/*/*/*/summary.json")
 run = max((summary.parent for summary in summaries), key=lambda root: root.name)  # UIDs of local runs sort by time
-records = pd.read_parquet(run / "records").query("phase == 'steady' and error_class.isna()")
+manifests = [json.loads(file.read_text()) for file in run.glob("points/*/manifest.json")]
+files = [run / file["key"] for manifest in manifests for file in manifest["files"] if "/records/" in file["key"]]
+records = pd.concat(map(pd.read_parquet, files)).query("phase == 'steady' and error_class.isna()")
 """
 
-DUCKDB_LINE = "FROM 'specbench-results/**/records/*/*/*.parquet';"
-DUCKDB = """SELECT regexp_extract(filename, 'runs/(.+)/records/', 1) AS run, workload, load, arm,
+DUCKDB = """WITH listed AS (
+  SELECT replace(filename, concat('points/', hash, '/manifest.json'), '') || unnest(files).key AS file
+  FROM read_json('specbench-results/runs/*/*/*/points/*/manifest.json', filename = true))
+SELECT regexp_extract(filename, 'runs/(.+)/points/', 1) AS run, workload, load, arm,
        count(*) AS requests, round(median(last_token_ns - intended_ns) / 1e6) AS e2e_ms
-FROM read_parquet('specbench-results/runs/*/*/*/records/*/*/*.parquet', hive_partitioning = true, filename = true)
-WHERE phase = 'steady' AND error_class IS NULL
+FROM read_parquet('specbench-results/runs/*/*/*/points/*/records/*.parquet', filename = true)
+WHERE filename IN (FROM listed) AND phase = 'steady' AND error_class IS NULL
 GROUP BY run, workload, load, arm ORDER BY run, workload, try_cast(replace(load, '/s', '') AS double), arm;
 """
 
 
 def athena_table() -> str:
-    """Return the statements that make the dataset of a run a table of Athena."""
-    columns = ",\n".join(f"  `{field.name}` {_athena_type(field.type)}" for field in DATASET_SCHEMA)
-    return (
-        f"CREATE EXTERNAL TABLE records (\n{columns}\n)\n"
-        "PARTITIONED BY (`arm` string, `workload` string)\n"
-        "STORED AS PARQUET LOCATION 's3://BUCKET/PREFIX/runs/NAMESPACE/NAME/UID/records/';\n"
-        "MSCK REPAIR TABLE records;\n"
-    )
+    """Return the statement that makes a folder of exported records a table of Athena."""
+    columns = ",\n".join(f"  `{field.name}` {_athena_type(field.type)}" for field in FILE_SCHEMA)
+    return f"CREATE EXTERNAL TABLE records (\n{columns}\n)\nSTORED AS PARQUET LOCATION 's3://BUCKET/records/';\n"
 
 
 def _athena_type(kind: pa.DataType) -> str:
@@ -163,7 +162,7 @@ def render_records_page() -> str:
 def _parts() -> Iterator[str]:
     tree = str(layout.__doc__).partition("\n\n")[2].strip()
     yield _HEAD.format(
-        tree=tree, code=READING.rstrip(), line=DUCKDB_LINE, duckdb=DUCKDB.rstrip(), athena=athena_table().rstrip()
+        tree=tree, code=READING.rstrip(), duckdb=DUCKDB.rstrip(), athena=athena_table().rstrip(), size=_SIZE
     )
     yield "## Columns\n\n| column | type | null | meaning |\n|---|---|---|---|"
     texts = documented(Record)
@@ -179,7 +178,6 @@ def _parts() -> Iterator[str]:
     yield _fields("manifest.json", Manifest)
     yield _fields("`files`: one row each", StoredFile)
     yield _fields("`observed`", PointProvenance)
-    yield _fields("compacted.json", Compaction)
 
 
 def _type(kind: pa.DataType) -> str:

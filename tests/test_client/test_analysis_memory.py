@@ -23,7 +23,7 @@ from specbench_client.analysis.summary.cells import MeasuredCell, evaluate_cell
 from specbench_client.metrics import pairing, rows
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import TIMES, tidy
-from specbench_client.store.scratch import DiskColumnStore
+from specbench_client.store.scratch import arrays_on_disk
 from specbench_client.stored_runs.drift_requests import requests_of_cell
 from specbench_client.stored_runs.run import Run
 from specbench_testing.result_pairs import replaced, result_of
@@ -74,7 +74,7 @@ def measured(arm: str, count: int) -> MeasuredCell:
     (workload,), (level,) = WORLD.plan.workloads, WORLD.plan.load.levels
     points = tuple(WORLD.honest(point) for point in WORLD.plan.points if point.arm == arm)
     records = {point.hash: records_of(point.hash, count // len(points)) for point in points}
-    laid = load_rows(WORLD.plan, points, records, DiskColumnStore())
+    laid = load_rows(WORLD.plan, points, records, arrays_on_disk())
     return MeasuredCell(WORLD.plan, WORLD.plan.arm(arm), workload, level, laid, points)
 
 
@@ -152,7 +152,7 @@ class RepeatedRecords(Mapping[str, Iterator[pd.DataFrame]]):
 def stored(count: int) -> Run:
     """Return the world as a stored result with `count` requests of each arm."""
     result = result_of(WORLD)
-    return replaced(result, records=RepeatedRecords(result, count), shelves=DiskColumnStore)
+    return replaced(result, records=RepeatedRecords(result, count), array_store=arrays_on_disk)
 
 
 def compare_results(count: int) -> int:

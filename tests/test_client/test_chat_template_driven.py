@@ -58,7 +58,7 @@ def template_of(plan: Plan) -> AppliedTemplate:
 
 async def drive(plan: Plan, group: int, folder: Path) -> FolderStore:
     store = FolderStore(folder / "results")
-    options = DriveOptions(attempt=f"{group}-a", spool=folder / "spool", client=ClientOptions(keep_text=True))
+    options = DriveOptions(attempt=f"{group}-a", client=ClientOptions(keep_text=True))
     async with simulator(folder / f"truth-{group}.jsonl") as engine:
         await drive_group(plan, plan.groups[group], engine.url, store, options)
     return store

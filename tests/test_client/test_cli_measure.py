@@ -93,7 +93,8 @@ def serving(truth: Path, tls: ssl.SSLContext | None = None, config: SimulatorCon
 
 
 def records(cwd: Path, arm: str = "*") -> pd.DataFrame:
-    return measured_rows(pd.concat(pd.read_parquet(part) for part in cwd.rglob(f"records/arm={arm}/*/*.parquet")))
+    records = pd.concat(pd.read_parquet(file) for file in cwd.rglob("points/*/records/*.parquet"))
+    return measured_rows(records[records["arm"] == arm])
 
 
 def assert_equals_truth(measured: pd.DataFrame, truth_file: Path) -> None:

@@ -39,7 +39,7 @@ def answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def records(results: Path) -> pd.DataFrame:
-    return pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("records/arm=*/*/*.parquet")))
+    return pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("points/*/records/*.parquet")))
 
 
 @pytest.fixture(scope="module")

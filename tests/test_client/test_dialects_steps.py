@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Dialect, counter_difference
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.registry import DIALECTS
-from specbench_client.metrics.record_lists import StepLists, Walk, locate_steps
+from specbench_client.metrics.tidy_frame import step_walks, tidy
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
+from specbench_testing.synthetic_records import frame_of, record
 from specbench_testing.transcripts import RECORDED, Transcript
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
@@ -231,15 +233,18 @@ SOMETIMES = DecodedAnswer((StreamStep(3, 2), StreamStep(), StreamStep(), StreamS
 """An answer of a look-up drafter: two of its steps have no drafts."""
 
 
-def walk_of(answer: EngineAnswer) -> Walk | None:
-    chunk_sizes, accepted = [chunk.tokens for chunk in answer.content], answer.acceptance.step_accepted
-    steps, tokens = (
-        np.array([np.nan if one is None else one]) for one in (answer.acceptance.steps, answer.output_tokens)
+def walk_of(answer: EngineAnswer) -> NDArray[np.number] | None:
+    accepted = answer.acceptance.step_accepted
+    row = record(
+        acceptance_source="per_step",
+        steps=answer.acceptance.steps,
+        output_tokens=answer.output_tokens,
+        output_tokens_client=None,
+        step_accepted=None if accepted is None else list(accepted),
+        chunk_ns=list(range(len(answer.content))),
+        chunk_tokens=[chunk.tokens for chunk in answer.content],
     )
-    listed = None if accepted is None else np.array(accepted, dtype=np.float64)
-    chunk_array = np.array(chunk_sizes, dtype=np.float64)
-    lists = StepLists([listed], [chunk_array], steps, tokens, np.array([7.0]), np.array([0.0]), np.array([True]))
-    (walk,) = locate_steps(lists)
+    (walk,) = step_walks(tidy([frame_of([row])])).arrays()
     return walk
 
 
@@ -260,7 +265,7 @@ def test_steps_are_located_as_documented_for_each_engine(
         walk = walk_of(run_to_completion(DIALECTS[kind].read(as_events(stream(decoded)), drafting=True)))
         assert (walk is not None) is expected
         if walk is not None:
-            assert walk[3:].sum(axis=1).tolist() == [len(decoded.steps), decoded.output_tokens - 1]
+            assert walk[1:].sum(axis=1).tolist() == [len(decoded.steps), decoded.output_tokens - 1]
 
 
 RECORDINGS = [path for path in sorted(RECORDED.rglob("*.json")) if Transcript.read(path).drafting]
@@ -273,6 +278,6 @@ def test_steps_of_recorded_answers_are_located_and_add_up(path: Path) -> None:
     answer = run_to_completion(DIALECTS[EngineKind(transcript.kind)].read(transcript.events, drafting=True))
     walk, steps, listed = walk_of(answer), answer.acceptance.steps, answer.acceptance.step_accepted
     assert walk is not None
-    assert walk[3:].sum(axis=1).tolist() == [steps, (answer.output_tokens or 0) - 1]
+    assert walk[1:].sum(axis=1).tolist() == [steps, (answer.output_tokens or 0) - 1]
     assert listed is not None
     assert sum(listed) + (steps or 0) + 1 == answer.output_tokens_client, "AL = 1 + Σ of the joint rates"

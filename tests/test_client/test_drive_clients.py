@@ -51,7 +51,7 @@ def plan_with(tmp_path: Path, load: dict[str, Any], count: int = 24) -> Plan:
 
 def options_in(tmp_path: Path, client: int, **changed: Any) -> DriveOptions:
     attempt = f"1-a{f'-c{client}' if client else ''}"
-    options = DriveOptions(attempt, tmp_path / f"spool-{client}", client_index=client, join_within_s=WITHIN_S)
+    options = DriveOptions(attempt, client_index=client, join_within_s=WITHIN_S)
     return replace(options, **changed)
 
 
@@ -73,7 +73,7 @@ async def drive(
 
 
 def summary_of(plan: Plan, store: FolderStore) -> PointSummary:
-    points = PointStore(store, Path("unused"))
+    points = PointStore(store)
     manifest = points.manifest(plan.groups[0].points[0].hash)
     assert manifest is not None
     return points.read_summary(manifest)
@@ -107,7 +107,7 @@ async def test_all_clients_end_together_when_an_arm_has_decayed(
     await drive(tmp_path, plan, store, SLOW)
 
     points = [point.hash for point in plan.groups[0].points]
-    assert PointStore(store, Path("unused")).measured(points) == {points[0]}
+    assert PointStore(store).measured(points) == {points[0]}
     assert list(store.keys("ended/")) == [ended_key(0, 1)]
 
 
@@ -119,7 +119,7 @@ async def test_two_clients_send_exactly_the_schedule_of_one(tmp_path: Path, stor
 
     await drive(tmp_path, plan, store)
 
-    manifest = PointStore(store, Path("unused")).manifest(point.hash)
+    manifest = PointStore(store).manifest(point.hash)
     assert manifest is not None
     records = measured_rows(records_of(plan, store, [point.hash])).set_index("prompt_id")
     assert sorted(records.index) == sorted(f"q{number}" for number in range(24))

@@ -20,7 +20,6 @@ from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
-from specbench_client.store.records import PartLimits
 from specbench_testing.simulated_groups import RunningSimulator, plan_of, records_of, simulator, write_prompts
 from specbench_testing.synthetic_records import measured_rows
 
@@ -35,7 +34,7 @@ def store(tmp_path: Path) -> FolderStore:
 
 
 def options_in(tmp_path: Path, attempt: str = "1-a") -> DriveOptions:
-    return DriveOptions(attempt=attempt, spool=tmp_path / "spool")
+    return DriveOptions(attempt=attempt)
 
 
 def contents(store: FolderStore) -> dict[str, bytes | None]:
@@ -97,7 +96,6 @@ async def test_stored_files_of_a_measured_group(tmp_path: Path, store: FolderSto
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
     await drive(tmp_path, plan, store, attempt="7-b")
     assert store.get(PLAN) == plan.to_json().encode()
-    assert list((tmp_path / "spool").rglob("*.parquet")) == []
     (point,) = plan.groups[0].points
     manifest = Manifest.from_json(store.get(manifest_key(point.hash)) or b"")
     assert manifest.attempt == "7-b"
@@ -106,8 +104,7 @@ async def test_stored_files_of_a_measured_group(tmp_path: Path, store: FolderSto
     assert manifest.observed.engine_model == "simulated"
     assert manifest.observed.prompts == 6
     assert [file.key for file in manifest.files] == [
-        f"points/{point.hash}/records/part-7-b-00000.parquet",
-        f"points/{point.hash}/rows/v2-7-b-00000.parquet",
+        f"points/{point.hash}/records/0-7-b.parquet",
         summary_key(point.hash),
     ]
     assert PointSummary.from_json(store.get(summary_key(point.hash)) or b"").simulated
@@ -177,8 +174,7 @@ async def test_cancelled_drive_keeps_finished_points_and_can_be_continued(tmp_pa
     plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=12), TWO_LOADS)
     first, second = plan.groups[0].points
     async with simulator(tmp_path / "truth-1.jsonl", SLOW) as engine:
-        options = replace(options_in(tmp_path), limits=PartLimits(rows=2))
-        task, in_second = drive_to_second_point(plan, engine, store, options)
+        task, in_second = drive_to_second_point(plan, engine, store, options_in(tmp_path))
         await in_second
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

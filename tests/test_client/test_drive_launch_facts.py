@@ -62,7 +62,7 @@ async def drive(tmp_path: Path, plan: Plan, store: FolderStore, group: int = 0, 
         time_scale=0,
         drafter=make_drafter(Method.NGRAM, 3) if drafter else make_drafter(Method.NONE, 0),
     )
-    options = DriveOptions(attempt=f"{group}-a", spool=tmp_path / "spool", place=place or HostFacts())
+    options = DriveOptions(attempt=f"{group}-a", place=place or HostFacts())
     async with simulator(tmp_path / f"truth-{group}", config, plan.engine.dialect or "vllm") as engine:
         await drive_group(plan, plan.groups[group], engine.url, store, options)
 
@@ -121,7 +121,7 @@ async def test_launch_record_is_stored_before_the_first_point(tmp_path: Path, st
         if progress.point:
             kept.append(store.get(launch_key("0-1")) is not None)
 
-    options = DriveOptions(attempt="1", spool=tmp_path / "spool", on_progress=check_store, show_every_s=0.001)
+    options = DriveOptions(attempt="1", on_progress=check_store, show_every_s=0.001)
     async with simulator(tmp_path / "truth") as engine:
         await drive_group(plan, plan.groups[0], engine.url, store, options)
 

@@ -49,7 +49,7 @@ def planned(tmp_path: Path, **load: Any) -> Plan:
 
 
 def options_in(tmp_path: Path, **given: Any) -> DriveOptions:
-    return replace(DriveOptions(attempt="1-a", spool=tmp_path / "spool", base_dir=tmp_path), **given)
+    return replace(DriveOptions(attempt="1-a", base_dir=tmp_path), **given)
 
 
 async def drive(plan: Plan, store: FolderStore, options: DriveOptions, group: int = 0, scale: float = 0) -> None:

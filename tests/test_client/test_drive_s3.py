@@ -14,8 +14,8 @@ from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import NotDurable
 from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.store import retrying as retrying_module
 from specbench_client.store.locations import open_store
-from specbench_client.store.records import PartLimits
 from specbench_testing.ports import free_port
 from specbench_testing.s3 import S3Access, S3Server
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
@@ -25,7 +25,7 @@ SLOW = SimulatorConfig(time_scale=1)
 
 
 def options_in(tmp_path: Path) -> DriveOptions:
-    return DriveOptions(attempt="1", spool=tmp_path / "spool", limits=PartLimits(rows=2), show_every_s=0.02)
+    return DriveOptions(attempt="1", show_every_s=0.02)
 
 
 async def until(event: asyncio.Event) -> None:
@@ -34,36 +34,31 @@ async def until(event: asyncio.Event) -> None:
 
 
 async def test_temporary_s3_outage_loses_nothing(
-    s3_server: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=40))
     store = open_store(f"s3://{s3_server.access.bucket}/p")
     (point,) = plan.groups[0].points
-    started, nearly_done = asyncio.Event(), asyncio.Event()
+    started, retrying, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+    monkeypatch.setattr(retrying_module._log, "warning", lambda *_: loop.call_soon_threadsafe(retrying.set))
 
     def watch_progress(progress: Progress) -> None:
         if progress.phase == "measuring" and progress.requests_done >= 3:
             started.set()
-        if progress.requests_total and progress.requests_done == progress.requests_total:
-            nearly_done.set()
 
     options = replace(options_in(tmp_path), on_progress=watch_progress)
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
         task = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
         await until(started)
         s3_server.stop()
-        await until(nearly_done)  # the measurement continues; its parts wait in the spool
-        waiting = list((tmp_path / "spool").rglob("*.parquet"))
+        await until(retrying)  # the measurement has continued, and its records wait
         assert not task.done()
         await asyncio.to_thread(s3_server.start)
         await task
 
-    assert len(waiting) > 10
-    assert "retrying in" in caplog.text
     records = records_of(plan, store)
     assert sorted(measured_rows(records).prompt_id) == sorted(f"q{number}" for number in range(40))
     assert set(records.request_id) < set(engine.received())
-    assert not list((tmp_path / "spool").rglob("*.parquet"))
     assert store.get(manifest_key(point.hash)) is not None
 
 

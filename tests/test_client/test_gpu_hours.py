@@ -105,7 +105,7 @@ def test_measured_points_and_finished_launches_cost_nothing() -> None:
 
 def test_stored_points_have_their_conversations_and_not_the_rows_of_fillers(tmp_path: Path) -> None:
     observed = OBSERVED.model_copy(update={"prompts": 6})
-    stored = store_results(SyntheticRun(prompts=6, turns=2), tmp_path, "u-1", observed=observed, rows=True)
+    stored = store_results(SyntheticRun(prompts=6, turns=2), tmp_path, "u-1", observed=observed)
     points = durations_for(stored, read_manifests_below(FolderStore(tmp_path))).points
     assert {(each.conversations, each.requested, each.seconds) for each in points} == {(6, None, 60.0)}
     assert len(points) == len(stored.points)

@@ -20,13 +20,15 @@ import pytest
 
 from specbench_api.outcome.provenance import HostFacts
 from specbench_api.plan.expansion import lay_out
+from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Output
 from specbench_client.dialects.dialect import Dialect, EngineIdentity
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.drive.engine_connection import EngineConnection, identify_engine, observe_launch
 from specbench_client.errors import EngineFailed
-from specbench_client.store.records import records_to_parquet
+from specbench_client.store.records import records_table
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.exchange import ErrorClass, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
@@ -261,6 +263,7 @@ def _writes(random: Random, wire: bytes) -> list[bytes]:
     return [wire[start:end] for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True) if end > start]
 
 
+ONE_POINT = Point(hash="a" * 64, arm="none", workload="chat", level=Level(concurrency=1), repeat=0)
 ANSWERS_PER_BLOCK = 100
 IDLE_TIMEOUT_S = 0.2
 ANSWER_DEADLINE_S = 120.0
@@ -305,7 +308,7 @@ async def complete(transport: Transport, url: str, seed: int) -> None:
         client = replace(client, request_config=replace(client.request_config, output=Output(stream=False)))
     try:
         record = (await asyncio.wait_for(client.take_turn(turn()), ANSWER_DEADLINE_S)).record
-        records_to_parquet([record])
+        records_table(ONE_POINT, [record])
     except Exception as error:
         raise AssertionError(f"seed {seed}: an exception escaped: {error!r}") from error
     assert record.error_class is None or record.error_class in set(ErrorClass), f"seed {seed}: {record}"

@@ -173,7 +173,7 @@ def test_without_send_times_there_is_no_throughput(tmp_path: Path) -> None:
     assert arm["figures"]["output_tps"].get("value") is None
     assert arm["figures"][AL].get("value") is None  # the file has no steps
     assert arm["figures"]["tpot_ms_mean"]["value"] == pytest.approx(TRUTH["sglang-eagle3"]["tpot_ms_mean"], rel=0.01)
-    records = [pq.read_table(part) for part in (tmp_path / "results").rglob("records/arm=*/*/*.parquet")]
+    records = [pq.read_table(part) for part in (tmp_path / "results").rglob("points/*/records/*.parquet")]
     assert sum(part.column("sent_ns").null_count for part in records) == 48
 
 

@@ -19,10 +19,10 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.lossless.judged_answers import judged_answers
 from specbench_client.analysis.statistics.p_values import holm_rejections
-from specbench_client.columns import TextCodes
+from specbench_client.columns import TextCodes, Values
 from specbench_client.metrics.pairing import JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.rows import Table, join_tables
-from specbench_client.metrics.tidy_frame import Values, flags, tidy
+from specbench_client.metrics.tidy_frame import flags, tidy
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.cells import markdown

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_api.outcome.manifest import StoredFile
 from specbench_api.plan.expansion import expand
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.errors import BadInput, ClientError, EngineFailed, NotDurable
@@ -235,7 +236,8 @@ def result_of(
     log = LoadTimestamps(array("q", [10, 20]), array("q", [30]), array("q"))
     tally = RecordTally(array("d", [late]), 1, 2, 3, 4, 5, 6, 7)
     offset = ClockOffset(1000 * client, 2_000_000 * client, int(error_ms * 1e6))
-    return ClientResult([WorkerDone(log, late, 2 * late, 0.5)], tally, warm_up, begins_ns, offset, [])
+    file = StoredFile(key=f"points/a/records/{client}-1.parquet", size=1, sha256="", rows=1)
+    return ClientResult([WorkerDone(log, late, 2 * late, 0.5)], tally, warm_up, begins_ns, offset, file)
 
 
 def test_results_of_clients_are_combined_on_one_clock() -> None:

@@ -298,7 +298,7 @@ def executed(
 
     async def measure(run: Run, group: EngineGroup, _: LocalOptions) -> None:
         (point,) = group.points
-        store_point(PointStore(run.store, folder), *point_of(SERVERS, point, corruptions))
+        store_point(PointStore(run.store), *point_of(SERVERS, point, corruptions))
 
     monkeypatch.setattr(executor, "_launch_with_retries", measure)
     turns: list[EngineGroup] = []
@@ -349,7 +349,7 @@ def test_a_run_that_was_killed_after_its_deciding_turn_measures_no_further_one(
     store = FolderStore(tmp_path / "run")
     measured = [point for point in plan.points if point.repeat < REPEATS_IN_TURNS]
     for point in measured:
-        store_point(PointStore(store, tmp_path), *point_of(SERVERS, point))
+        store_point(PointStore(store), *point_of(SERVERS, point))
     monkeypatch.setattr(executor, "_launch_with_retries", None)
     options = LocalOptions(tmp_path, tmp_path, 1.0)
     assert asyncio.run(execute_locally(Run(store, plan), options)) == {}

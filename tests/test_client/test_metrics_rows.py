@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.columns import ColumnStoreFactory, Mask, MemoryColumnStore, TextCodes
+from specbench_client.columns import Mask, NewArrayStore, TextCodes, arrays_in_memory
 from specbench_client.metrics import rows as blocks_module
 from specbench_client.metrics.pairing import iter_by_prompt
 from specbench_client.metrics.rows import Rows, Table, group_numbers, join_rows, join_tables, repeated_rows, store_rows
@@ -25,7 +25,7 @@ from specbench_client.metrics.tidy_frame import (
     text_hashes,
     tidy,
 )
-from specbench_client.store.scratch import DiskColumnStore
+from specbench_client.store.scratch import arrays_on_disk
 from specbench_testing.synthetic_records import SyntheticRun, frame_of, record
 from specbench_testing.tables import assert_same_table, filled
 
@@ -41,7 +41,7 @@ def records(point: str) -> pd.DataFrame:
     return pd.concat([frame.iloc[:9], failed.assign(phase="steady"), frame.iloc[9:]], ignore_index=True)
 
 
-def stored(new_store: ColumnStoreFactory) -> Rows:
+def stored(new_store: NewArrayStore) -> Rows:
     """Return both points, stored from parts of five records."""
     frames = [(records(point), point) for point in POINTS]
     parts = [([frame.iloc[start : start + 5] for start in range(0, len(frame), 5)], point) for frame, point in frames]
@@ -52,14 +52,14 @@ def whole() -> Table:
     return join_tables([tidy([records(point)], point) for point in POINTS])
 
 
-@pytest.fixture(params=[MemoryColumnStore, DiskColumnStore])
-def new_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ColumnStoreFactory:
+@pytest.fixture(params=[arrays_in_memory, arrays_on_disk])
+def new_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> NewArrayStore:
     monkeypatch.setattr(blocks_module, "BLOCK_ROWS", BLOCK_ROWS)
-    made: ColumnStoreFactory = request.param
+    made: NewArrayStore = request.param
     return made
 
 
-def test_stored_columns_keep_their_type_and_missing_values(new_store: ColumnStoreFactory) -> None:
+def test_stored_columns_keep_their_type_and_missing_values(new_store: NewArrayStore) -> None:
     rows, expected = stored(new_store), whole()
     assert len(rows.blocks) > len(POINTS)
     assert len(rows) == len(expected)
@@ -80,7 +80,7 @@ def test_stored_columns_keep_their_type_and_missing_values(new_store: ColumnStor
     ],
     ids=["all", "none", "every third", "of one block", "of one point"],
 )
-def test_selected_rows_equal_those_of_the_table(new_store: ColumnStoreFactory, mine: Callable[[Table], Mask]) -> None:
+def test_selected_rows_equal_those_of_the_table(new_store: NewArrayStore, mine: Callable[[Table], Mask]) -> None:
     rows, expected = stored(new_store), whole()
     chosen, same = rows.among(mine(expected)), expected.among(mine(expected))
     assert_same_table(chosen.table(expected.columns), same)
@@ -90,7 +90,7 @@ def test_selected_rows_equal_those_of_the_table(new_store: ColumnStoreFactory, m
     assert [len(each) for each in chosen.by_point()] == [len(each) for each in same.by_point()]
 
 
-def test_stored_rows_give_the_same_columns_as_the_table(new_store: ColumnStoreFactory) -> None:
+def test_stored_rows_give_the_same_columns_as_the_table(new_store: NewArrayStore) -> None:
     rows, expected = stored(new_store), whole()
     names = ["tokens", "phase"]
     assert_same_table(steady_rows(rows).table(names), steady_rows(expected).table(names))
@@ -101,7 +101,7 @@ def test_stored_rows_give_the_same_columns_as_the_table(new_store: ColumnStoreFa
     assert not any_known(rows, "text_bytes")
 
 
-def test_point_without_records_has_all_columns_and_no_rows(new_store: ColumnStoreFactory) -> None:
+def test_point_without_records_has_all_columns_and_no_rows(new_store: NewArrayStore) -> None:
     rows = store_rows(iter_tidy([], "h"), new_store())
     assert len(rows) == 0
     assert_same_table(rows.table(tidy([]).columns), tidy([]))
@@ -109,7 +109,7 @@ def test_point_without_records_has_all_columns_and_no_rows(new_store: ColumnStor
     assert [len(piece) for piece in rows.pieces()] == [0]
 
 
-def test_columns_can_be_replaced(new_store: ColumnStoreFactory) -> None:
+def test_columns_can_be_replaced(new_store: NewArrayStore) -> None:
     rows = stored(new_store)
     values = filled(Table({"steps": np.arange(len(rows)) + 0.5}), acceptance_source=None)
     replaced = rows.replaced(values, new_store())

@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 
 import specbench
-from generators.records_page import DUCKDB_LINE
 from specbench_api.outcome.layout import run_root
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.cli.interruption import run_until_interrupted
@@ -40,11 +39,11 @@ WORLD = SyntheticRun(prompts=12, concurrency=(1, 2), drafters=("ngram", "slow"),
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run, and with a newer one that has no summary and one of its points."""
     folder = tmp_path_factory.mktemp("api") / "out"
-    plan = store_results(WORLD, folder, FINISHED, rows=True)
+    plan = store_results(WORLD, folder, FINISHED)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specbench_client.report.html.draw_figures", lambda _: {})
         conclude(plan, FolderStore(folder / run_root(plan.namespace, plan.name, FINISHED)))
-    store_results(WORLD, folder, UNFINISHED, points=1, rows=True)
+    store_results(WORLD, folder, UNFINISHED, points=1)
     return folder
 
 
@@ -224,17 +223,7 @@ class TestInterruption:
         assert signal.getsignal(signal.SIGTERM) is before
 
 
-def line_for(folder: Path) -> str:
-    return DUCKDB_LINE.replace("specbench-results", str(folder)).rstrip(";")
-
-
-def test_one_line_of_duckdb_opens_a_folder(results: Path, run: specbench.Run, tmp_path: Path) -> None:
-    """Finished runs directly; an unfinished one through `requests`."""
-    finished = duckdb.sql(line_for(results)).df()
-    assert len(finished[finished.phase != "warmup"]) == len(run.requests)
-    assert {"arm", "workload", "load", "repeat"} <= set(finished.columns)
+def test_duckdb_reads_the_requests_of_an_unfinished_run(tmp_path: Path) -> None:
     store_results(WORLD, tmp_path, UNFINISHED, points=2)
-    with pytest.raises(duckdb.IOException, match="No files found"):
-        duckdb.sql(line_for(tmp_path))
     requests = specbench.read(tmp_path).requests
     assert duckdb.sql("SELECT count(*) FROM requests").fetchall() == [(len(requests),)]

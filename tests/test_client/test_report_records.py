@@ -10,18 +10,18 @@ from pathlib import Path
 import duckdb
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from generators.docstrings import documented
 from generators.metrics_page import render_metrics_page
 from generators.records_page import DUCKDB, READING, athena_table
-from specbench_api.outcome.layout import part_key, run_root
+from specbench_api.outcome.layout import records_key, run_root
 from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
 from specbench_api.plan.plan import Plan
 from specbench_client.metrics.catalog import PERCENTILE_FIGURES, RATIOS
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
+from specbench_client.store.records import FILE_SCHEMA
 from specbench_client.stored_runs import write_results
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.transport.exchange import ErrorClass, TimestampSource
@@ -51,7 +51,7 @@ def test_every_value_of_an_enumeration_is_documented(kind: type[RecordPhase]) ->
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two concluded runs, a part of a killed attempt, and the start of a run without a summary."""
+    """A folder with two concluded runs, records of killed attempts, and the start of a run without a summary."""
     folder = tmp_path_factory.mktemp("records")
     name = "a-name-before-the-others"
     later = SyntheticRun(prompts=40, repeats=1, categories=ONE, concurrency=(2, 10), edits={"metadata.name": name})
@@ -60,10 +60,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("0190b000-0000-7000-8000-000000000000", later),
         ("0190a000-0000-7000-8000-000000000000", earlier),
     ):
-        plan = store_results(world, folder / "specbench-results", uid, rows=True)
+        plan = store_results(world, folder / "specbench-results", uid)
         store = FolderStore(folder / "specbench-results" / run_root(plan.namespace, plan.name, uid))
-        parts = [key for key in store.keys("points/") if "/records/" in key]
-        store.put(part_key(plan.points[0].hash, "killed", 0), store.get(parts[0]) or b"")
+        stored = [key for key in store.keys("points/") if "/records/" in key]
+        store.put(records_key(plan.points[0].hash, 0, "killed"), store.get(stored[0]) or b"")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(write_results, "render_html", lambda *_: "")
             conclude(plan, store)
@@ -72,14 +72,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def steady_requests(results: Path, uid: str = "*") -> Counter[str]:
-    """Return the number of steady requests of both runs, or of one, by arm, from the points' lists of files."""
+    """Return the number of steady requests of all runs, or of one, by arm, from the points' lists of files."""
     found = Counter[str]()
-    for summary in (results / "specbench-results").glob(f"runs/*/*/{uid}/summary.json"):
-        points = PointStore(FolderStore(summary.parent), results)
-        for point in Plan.from_json((summary.parent / "plan.json").read_bytes()).points:
-            manifest = points.manifest(point.hash)
-            assert manifest is not None
-            for frame in points.read_columns(manifest):
+    for plan in (results / "specbench-results").glob(f"runs/*/*/{uid}/plan.json"):
+        points = PointStore(FolderStore(plan.parent))
+        planned = Plan.from_json(plan.read_bytes()).points
+        manifests = points.manifests([point.hash for point in planned])
+        for point in planned:
+            for frame in points.read_columns(manifests[point.hash]) if point.hash in manifests else ():
                 found[point.arm] += int(((frame["phase"] == "steady") & (frame["error_class"] == None)).sum())  # noqa: E711  of each row
     return found
 
@@ -109,12 +109,12 @@ def test_duckdb_query_counts_each_record_once_by_run_and_sorts_loads_as_numbers(
     for _, _, _, arm, requests, _ in rows:
         counted[arm] += requests
     assert counted == steady_requests(results)
-    roots = [str(file.parent) for file in Path("specbench-results").glob("runs/*/*/*/summary.json")]
+    roots = [str(file.parent) for file in Path("specbench-results").glob("runs/*/*/*/plan.json")]
     expected = [
         (root.removeprefix("specbench-results/runs/"), "chat", load, arm)
         for root in sorted(roots)
         for load in (("2", "10") if "before-the-others" in root else ("1",))
-        for arm in ("ngram", "none")
+        for arm in (("none",) if "0190c" in root else ("ngram", "none"))
     ]
     assert [row[:4] for row in rows] == expected
     assert all(e2e_ms > 0 for *_, e2e_ms in rows)
@@ -123,17 +123,12 @@ def test_duckdb_query_counts_each_record_once_by_run_and_sorts_loads_as_numbers(
 ATHENA_TYPES = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
 
 
-def test_athena_table_has_the_columns_of_the_files_and_the_partitions_of_the_keys(results: Path) -> None:
+def test_athena_table_has_the_columns_of_the_export() -> None:
     statement = athena_table()
     assert statement in PAGE.read_text(encoding="utf-8")
-    columns, _, partitions = statement.partition("PARTITIONED BY")
-    declared = dict(re.findall(r"^  `(\w+)` (\S+?),?$", columns, re.MULTILINE))
-    for file in results.glob("specbench-results/runs/*/*/*/records/*/*/*.parquet"):
-        schema = pq.read_schema(file)
-        assert list(declared) == schema.names
-        assert [_arrow_type(text) for text in declared.values()] == schema.types
-        keys = [part.partition("=")[0] for part in file.parent.parts if "=" in part]
-        assert re.findall(r"`(\w+)` string", partitions) == keys
+    declared = dict(re.findall(r"^  `(\w+)` (\S+?),?$", statement, re.MULTILINE))
+    assert list(declared) == FILE_SCHEMA.names
+    assert [_arrow_type(text) for text in declared.values()] == FILE_SCHEMA.types
 
 
 def _arrow_type(text: str) -> pa.DataType:

@@ -172,7 +172,7 @@ async def test_run_against_the_endpoint_is_labelled_as_a_research_runtime(dialec
     store = FolderStore(tmp_path / "results")
     async with serving(Parrot()) as url:
         plan = _endpoint_plan(url, dialect, write_prompts(tmp_path / "p.jsonl", count=3))
-        await drive_group(plan, plan.groups[0], url, store, DriveOptions(attempt="a", spool=tmp_path / "spool"))
+        await drive_group(plan, plan.groups[0], url, store, DriveOptions(attempt="a"))
     summary = await asyncio.to_thread(conclude, plan, store)
     assert "ResearchRuntime" in {finding.check for finding in summary.findings}
     assert summary.headline.startswith("On a research runtime: ")

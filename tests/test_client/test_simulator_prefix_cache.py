@@ -120,7 +120,7 @@ async def records_as_served(
     }
     plan, store = plan_of(prompts, common | edits), FolderStore(folder / "results")
     async with simulator(folder / "truth.jsonl", config, dialect) as engine:
-        await drive_group(plan, plan.groups[0], engine.url, store, DriveOptions(attempt="1-a", spool=folder / "spool"))
+        await drive_group(plan, plan.groups[0], engine.url, store, DriveOptions(attempt="1-a"))
     records = records_of(plan, store)
     return records[records["phase"] != "warmup"].sort_values("intended_ns")
 

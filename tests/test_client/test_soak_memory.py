@@ -92,7 +92,7 @@ async def test_memory_does_not_grow_with_the_number_of_windows(tmp_path: Path, m
     edits = {"spec.load": {**load, "stop": "WhenDecayed"}, "spec.activeDeadlineSeconds": 86400}
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"), edits)
     clock = SystemClock(monotonic_ns=lambda: VirtualPool.now_ns)
-    options = DriveOptions(attempt="1-a", spool=tmp_path / "spool", clock=clock)
+    options = DriveOptions(attempt="1-a", clock=clock)
     async with simulator(tmp_path / "truth.jsonl") as engine:
         tracemalloc.start()
         try:

@@ -32,7 +32,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     wider_interval,
 )
 from specbench_client.analysis.statistics.p_values import holm_rejections, interval_p_value
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 from specbench_testing.present import present
 
 STRATA = np.repeat([0, 1, 2], [5, 6, 9])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specbench_client.analysis.statistics.bootstrap import LEVEL, deviations
 from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value, confidence_sequence
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 
 ABBA = np.tile([1.0, -1.0], 50)
 LOOKS = range(4, 51, 2)

@@ -36,7 +36,7 @@ from specbench_client.analysis.statistics.intervals import (
     two_level_interval,
     value_and_interval,
 )
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 from specbench_testing.present import present
 
 PROMPTS = 40

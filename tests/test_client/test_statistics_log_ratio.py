@@ -22,7 +22,7 @@ from specbench_client.analysis.statistics.log_ratio import (
 )
 from specbench_client.analysis.statistics.p_values import interval_p_value
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 from specbench_testing.present import present
 from specbench_testing.tables import table_of
 

@@ -19,9 +19,8 @@ from specbench_client.analysis.statistics.percentiles import (
     ranks,
 )
 from specbench_client.analysis.statistics.row_layout import RowLayout, layout_of
-from specbench_client.columns import TextCodes
+from specbench_client.columns import TextCodes, Values
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import Values
 from specbench_testing.tables import filled
 
 PROMPTS = 72

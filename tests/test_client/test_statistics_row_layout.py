@@ -10,7 +10,7 @@ import pytest
 
 from specbench_client.analysis.statistics import row_layout as module
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
-from specbench_client.columns import MemoryColumnStore
+from specbench_client.columns import arrays_in_memory
 from specbench_client.metrics import rows as tidy_rows
 from specbench_client.metrics.rows import store_rows
 from specbench_client.metrics.tidy_frame import iter_tidy
@@ -59,7 +59,7 @@ def test_rows_that_are_stored_in_several_blocks_have_the_same_layout(monkeypatch
         for repeat, prompt, category in zip(REPEATS, PROMPTS, CATEGORIES, strict=True)
     ]
     parts = [frame_of(some) for some in (records[:4], records[4:5], records[5:])]
-    found, expected = layout_of(store_rows(iter_tidy(parts), MemoryColumnStore())), layout()
+    found, expected = layout_of(store_rows(iter_tidy(parts), arrays_in_memory())), layout()
     assert found.cell_of.tolist() == expected.cell_of.tolist()
     assert found.repeat_numbers.tolist() == expected.repeat_numbers.tolist()
     codes = found.category_of.tolist()

@@ -9,7 +9,7 @@ from scipy import stats
 
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
 from specbench_client.analysis.statistics.trends import FittedLine, fit_line
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 from specbench_testing.present import present
 
 TIMES = np.arange(12.0)

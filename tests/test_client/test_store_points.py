@@ -1,4 +1,4 @@
-"""Records, parts, summaries and manifests in a store."""
+"""Records, summaries and manifests in a store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import io
+import json
 import os
 import re
 import resource
@@ -15,6 +16,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,16 +28,27 @@ from specbench_api.outcome.layout import manifest_key, summary_key
 from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import ArrivalPattern, ClientHealth, PointSummary, RequestCounts
+from specbench_api.plan.plan import Point
 from specbench_api.spec.load import Level
 from specbench_client.errors import NotDurable
+from specbench_client.store import records as records_module
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
-from specbench_client.store.records import RECORD_SCHEMA, PartLimits, RecordWriter, records_to_parquet, to_columns
+from specbench_client.store.records import (
+    FILE_SCHEMA,
+    RECORD_SCHEMA,
+    RecordWriter,
+    iter_tables,
+    records_table,
+    table_to_columns,
+)
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
+from specbench_client.store.s3 import s3_client
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_testing.faulty_stores import InterferingStore, RejectingStore
 
 POINT = "a" * 64
+PLANNED = Point(hash=POINT, arm="none", workload="chat", level=Level(concurrency=1), repeat=0)
 SPAN = MeasurementSpan(5, "2030-01-01T00:00:00.000Z", "2030-01-01T00:01:00.000Z")
 OBSERVED = PointProvenance(dataset_fingerprint="f", prompts=3, client_version="0", launch="0-1")
 FULL = Record(
@@ -60,7 +74,7 @@ def record(number: int) -> Record:
 
 
 def prompts_of(points: PointStore, manifest: Manifest) -> list[str]:
-    """Return the prompts of all records; reading them checks the parts."""
+    """Return the prompts of all records; reading them checks the files."""
     return [prompt for part in points.read_columns(manifest, ["prompt_id"]) for prompt in part["prompt_id"]]
 
 
@@ -74,35 +88,46 @@ def summary_of(requests: int = 1) -> PointSummary:
 
 @pytest.fixture
 def points(tmp_path: Path) -> PointStore:
-    return PointStore(FolderStore(tmp_path / "results"), tmp_path / "spool", PartLimits(rows=2))
+    return PointStore(FolderStore(tmp_path / "results"))
 
 
 @pytest.fixture
 def writer(points: PointStore) -> Iterator[RecordWriter]:
-    writer = points.open(POINT, "1-a")
+    writer = points.open(PLANNED, "1-a")
     yield writer
     writer.abandon(5)
 
 
 def commit_point(points: PointStore, attempt: str = "1-a", numbers: range = range(3)) -> Manifest:
-    writer = points.open(POINT, attempt)
+    writer = points.open(PLANNED, attempt)
     for number in numbers:
         writer.add(record(number))
-    return points.commit(summary_of(), attempt, writer.flush(), SPAN, OBSERVED)
+    return points.commit(summary_of(), attempt, [writer.finish()], SPAN, OBSERVED)
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def test_part_columns_are_the_record_fields_in_order() -> None:
+def file_of(*records: Record) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(records_table(PLANNED, records), sink)
+    return sink.getvalue()
+
+
+def columns_of(file: bytes) -> dict[str, Any]:
+    return table_to_columns(pa.concat_tables(iter_tables(io.BytesIO(file))))
+
+
+def test_file_columns_are_those_of_the_point_and_the_record_fields_in_order() -> None:
     assert RECORD_SCHEMA.names == [field.name for field in dataclasses.fields(Record)]
+    assert FILE_SCHEMA.names == ["arm", "workload", "load", *RECORD_SCHEMA.names]
     assert str(RECORD_SCHEMA.field("chunk_ns").type) == "list<item: int64>"
     assert not RECORD_SCHEMA.field("intended_ns").nullable
     assert RECORD_SCHEMA.field("sent_ns").nullable
 
 
 def test_record_round_trips_through_parquet_with_missing_values() -> None:
-    columns = to_columns(records_to_parquet([FULL, FAILED]))
+    columns = columns_of(file_of(FULL, FAILED))
 
     assert list(columns["request_id"]) == ["r0", "r1"]
     assert columns["last_token_ns"][0] == FULL.last_token_ns
@@ -113,56 +138,69 @@ def test_record_round_trips_through_parquet_with_missing_values() -> None:
 
 
 @pytest.mark.process
-def test_reading_a_part_starts_no_threads(tmp_path: Path) -> None:
+def test_reading_a_file_starts_no_threads(tmp_path: Path) -> None:
     """Arrow's threads may release Python objects after the interpreter has exited and abort the process."""
-    part = tmp_path / "part.parquet"
-    part.write_bytes(records_to_parquet([FULL, FAILED]))
+    file = tmp_path / "records.parquet"
+    file.write_bytes(file_of(FULL, FAILED))
     lines = [
         "import os, pathlib, sys",
-        "from specbench_client.store.records import to_columns",
+        "from specbench_client.store.records import iter_tables",
         "before = len(os.listdir('/proc/self/task'))",
-        "to_columns(pathlib.Path(sys.argv[1]).read_bytes())",
+        "list(iter_tables(pathlib.Path(sys.argv[1]).open('rb')))",
         "print(len(os.listdir('/proc/self/task')) - before)",
     ]
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
-    call = [sys.executable, "-c", "\n".join(lines), str(part)]
+    call = [sys.executable, "-c", "\n".join(lines), str(file)]
     assert subprocess.run(call, env=environment, capture_output=True, text=True, check=True).stdout == "0\n"
 
 
-def test_column_missing_in_an_older_part_is_read_as_missing() -> None:
+def test_column_missing_in_an_older_file_is_read_as_missing() -> None:
     older = io.BytesIO()
-    pq.write_table(pq.read_table(io.BytesIO(records_to_parquet([FULL]))).drop_columns(["output_text"]), older)
-    columns = to_columns(older.getvalue())
+    pq.write_table(records_table(PLANNED, [FULL]).drop_columns(["output_text"]), older)
+    columns = columns_of(older.getvalue())
     assert list(columns) == RECORD_SCHEMA.names
     assert columns["output_text"].tolist() == [None]
 
 
-# -- parts -------------------------------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def test_part_is_closed_when_it_is_full(points: PointStore, writer: RecordWriter) -> None:
+@pytest.mark.parametrize("upload_bytes", [100, 10**9], ids=["in parts", "in one request"])
+def test_records_of_a_client_are_one_file_with_row_groups(
+    upload_bytes: int, points: PointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_module, "GROUP_ROWS", 2)
+    monkeypatch.setattr(records_module, "UPLOAD_BYTES", upload_bytes)
+    writer = points.open(PLANNED, "1-a", client=3)
     for number in range(5):
         writer.add(record(number))
 
-    files = writer.flush()
+    listed = writer.finish()
 
-    assert [file.key for file in files] == [f"points/{POINT}/records/part-1-a-0000{n}.parquet" for n in range(3)]
-    assert [file.rows for file in files] == [2, 2, 1]
-    assert [points.store.get(file.key) is not None for file in files] == [True] * 3
-    assert [list(part["request_id"]) for part in writer.spooled()] == [["r0", "r1"], ["r2", "r3"], ["r4"]]
+    data = points.store.get(listed.key) or b""
+    assert points.store.keys() == [listed.key] == [f"points/{POINT}/records/3-1-a.parquet"]
+    assert (listed.rows, listed.size, listed.sha256) == (5, len(data), hashlib.sha256(data).hexdigest())
+    groups = [list(table.column("request_id").to_pylist()) for table in iter_tables(io.BytesIO(data))]
+    assert groups == [["r0", "r1"], ["r2", "r3"], ["r4"]]
+    assert pq.read_table(io.BytesIO(data)).schema.equals(FILE_SCHEMA)
 
 
-def test_part_is_stored_after_its_time_limit_without_new_records(tmp_path: Path) -> None:
-    store = RejectingStore(FolderStore(tmp_path / "results"), [])
-    writer = RecordWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1000, seconds=0.01))
-    writer.add(record(0))
+def test_a_client_without_records_has_an_empty_file(points: PointStore, writer: RecordWriter) -> None:
+    listed = writer.finish()
+    assert listed.rows == 0
+    assert [table.num_rows for table in points.read_files(POINT, [listed])] == [0]
 
-    assert store.stored.wait(60)  # without a flush only the time limit closes the part
-    assert [file.rows for file in writer.flush()] == [1]
+
+def test_long_answers_close_a_row_group_early(points: PointStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records_module, "GROUP_VALUES", 6)  # each record has three chunks
+    writer = points.open(PLANNED, "1-a")
+    for number in range(3):
+        writer.add(record(number))
+    assert [table.num_rows for table in points.read_files(POINT, [writer.finish()])] == [2, 1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
-def test_parts_are_written_at_a_lower_priority_than_that_of_the_measuring_processes(tmp_path: Path) -> None:
+def test_records_are_written_at_a_lower_priority_than_that_of_the_measuring_processes(tmp_path: Path) -> None:
     class WatchedStore(FolderStore):
         def put(self, key: str, data: bytes) -> None:
             found.append(os.getpriority(os.PRIO_PROCESS, 0))
@@ -170,33 +208,30 @@ def test_parts_are_written_at_a_lower_priority_than_that_of_the_measuring_proces
 
     found: list[int] = []
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    writer = RecordWriter(WatchedStore(tmp_path / "results"), tmp_path / "spool", POINT, "1-a", PartLimits())
+    writer = RecordWriter(WatchedStore(tmp_path / "results"), PLANNED, 0, "1-a")
     writer.add(record(0))
-    writer.flush()
+    writer.finish()
 
     assert found == [min(own + 10, 19)]
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
 
-def test_unavailable_store_gets_every_part_in_order_later(tmp_path: Path) -> None:
+def test_unavailable_store_gets_the_records_later(tmp_path: Path) -> None:
     folder = FolderStore(tmp_path / "results")
-    failing = RejectingStore(folder, [("00000", StoreErrorReason.AWAY)] * 3)
-    retrying = RetryingStore(failing, RetryPolicy(pause_s=lambda _: False))
-    writer = RecordWriter(retrying, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
-    for number in range(3):
-        writer.add(record(number))
+    failing = RejectingStore(folder, [("records/", StoreErrorReason.AWAY)] * 3)
+    writer = RecordWriter(RetryingStore(failing, RetryPolicy(pause_s=lambda _: False)), PLANNED, 0, "1-a")
+    writer.add(record(0))
 
-    assert [file.key[-13:-8] for file in writer.flush()] == ["00000", "00001", "00002"]
-    assert len(folder.keys()) == 3
+    assert [writer.finish().key] == folder.keys()
 
 
-def test_store_error_is_raised_by_flush_and_by_the_next_record(tmp_path: Path) -> None:
-    store = RejectingStore(FolderStore(tmp_path / "results"), [("00000", StoreErrorReason.CREDENTIALS_REFUSED)])
-    writer = RecordWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
+def test_store_error_is_raised_by_finish_and_by_the_next_record(tmp_path: Path) -> None:
+    store = RejectingStore(FolderStore(tmp_path / "results"), [("records/", StoreErrorReason.CREDENTIALS_REFUSED)])
+    writer = RecordWriter(store, PLANNED, 0, "1-a")
     writer.add(record(0))
 
     with pytest.raises(NotDurable) as caught:
-        writer.flush()
+        writer.finish()
     with pytest.raises(NotDurable):
         writer.add(record(1))
 
@@ -212,17 +247,52 @@ def full_disk() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_spool_ends_the_point_with_a_reason_and_leaves_no_file(
+def test_a_full_disk_ends_the_point_with_a_reason_and_leaves_no_file(
     full_disk: None, points: PointStore, tmp_path: Path
 ) -> None:
-    writer = points.open(POINT, "1-a")
+    writer = points.open(PLANNED, "1-a")
     for number in range(2):
         writer.add(record(number))
     with pytest.raises(NotDurable, match="free some space and run the same command again") as caught:
-        writer.flush()
+        writer.finish()
     assert caught.value.reason == StoreErrorReason.DISK_FULL
     writer.abandon(5)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("s3", [False, pytest.param(True, marks=pytest.mark.s3)], ids=["folder", "S3"])
+def test_an_upload_of_an_attempt_that_ended_is_discarded(
+    s3: bool, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that was given up at once, of one that was killed by its successor; not that of another client."""
+    store: Store = request.getfixturevalue("s3_store") if s3 else FolderStore(tmp_path / "results")
+    points, records = PointStore(store), f"points/{POINT}/records/"
+    monkeypatch.setattr(records_module, "UPLOAD_BYTES", 5 * 2**20)
+    text = Random(1).randbytes(4 * 2**20).hex()
+    given_up = points.open(PLANNED, "1-a")
+    for number in range(3):
+        given_up.add(dataclasses.replace(record(number), output_text=text[number:]))
+    given_up.abandon(60)
+    others = [store.start_upload(f"{records}{name}.parquet") for name in ("0-2-killed", "1-2-running")]
+    for each in others:
+        each.add(b"part")
+
+    listed = points.open(PLANNED, "3-b").finish()
+
+    assert store.keys() == [listed.key]
+    assert unfinished_uploads(store, records) == [f"{records}1-2-running.parquet"]
+    for each in others:
+        each.abort()
+
+
+def unfinished_uploads(store: Store, prefix: str) -> list[str]:
+    """Keys of the uploads with this prefix that are not complete."""
+    if isinstance(store, FolderStore):
+        names = (path.name.removeprefix(".incoming-") for path in Path(store.uri(prefix)).glob(".incoming-*"))
+        return [f"{prefix}{name.rpartition('-')[0]}" for name in names]
+    bucket, _, root = store.uri().removeprefix("s3://").partition("/")
+    found = s3_client().list_multipart_uploads(Bucket=bucket, Prefix=f"{root}/{prefix}")
+    return [each["Key"].removeprefix(f"{root}/") for each in found.get("Uploads", [])]
 
 
 # -- commit and reading ------------------------------------------------------------------------------------------------
@@ -230,7 +300,7 @@ def test_a_full_spool_ends_the_point_with_a_reason_and_leaves_no_file(
 
 def test_point_without_a_manifest_is_not_measured(points: PointStore, writer: RecordWriter) -> None:
     writer.add(record(0))
-    writer.flush()
+    writer.finish()
 
     assert points.measured([POINT]) == set()
     assert points.manifest(POINT) is None
@@ -246,10 +316,10 @@ def test_committed_point_is_measured_and_readable(points: PointStore) -> None:
     assert manifest.started_monotonic_ns == SPAN.started_monotonic_ns
 
 
-def test_parts_of_a_killed_attempt_are_ignored(points: PointStore) -> None:
-    killed = points.open(POINT, "1-a")
+def test_records_of_a_killed_attempt_are_ignored(points: PointStore) -> None:
+    killed = points.open(PLANNED, "1-a")
     killed.add(record(7))
-    killed.flush()
+    killed.finish()
     points.store.put(summary_key(POINT), b"of the killed attempt")
 
     manifest = commit_point(points, attempt="2-b")
@@ -258,7 +328,7 @@ def test_parts_of_a_killed_attempt_are_ignored(points: PointStore) -> None:
     assert points.read_summary(manifest) == summary_of()
     assert points.store.get(summary_key(POINT)) == b"of the killed attempt"
     assert summary_key(POINT, "2-b") in [file.key for file in manifest.files]
-    assert len(points.store.keys(f"points/{POINT}/records/part-1-a")) == 1
+    assert len(points.store.keys(f"points/{POINT}/records/0-1-a")) == 1
 
 
 def test_concurrent_commits_of_one_point_leave_one_complete_result(tmp_path: Path) -> None:
@@ -266,7 +336,7 @@ def test_concurrent_commits_of_one_point_leave_one_complete_result(tmp_path: Pat
     folder = FolderStore(tmp_path / "results")
 
     def commit(store: Store, attempt: str, requests: int) -> None:
-        points = PointStore(store, tmp_path / "spool")
+        points = PointStore(store)
         points.commit(summary_of(requests), attempt, [], SPAN, OBSERVED)
 
     first_may_continue = threading.Event()
@@ -287,7 +357,7 @@ def test_concurrent_commits_of_one_point_leave_one_complete_result(tmp_path: Pat
     with pytest.raises(NotDurable) as caught:
         commit(InterferingStore(folder, "manifest.json", finish_first), "2-b", 2)
 
-    points = PointStore(folder, tmp_path / "spool")
+    points = PointStore(folder)
     manifest = points.manifest(POINT)
     assert caught.value.reason == "Conflict"
     assert manifest is not None
@@ -304,18 +374,18 @@ def test_manifest_without_a_summary_is_damaged(points: PointStore) -> None:
 
 def test_point_is_committed_once(points: PointStore) -> None:
     first = commit_point(points)
-    writer = points.open(POINT, "2-b")
+    writer = points.open(PLANNED, "2-b")
     writer.add(record(9))
 
     with pytest.raises(NotDurable) as caught:
-        points.commit(summary_of(requests=9), "2-b", writer.flush(), SPAN, OBSERVED)
+        points.commit(summary_of(requests=9), "2-b", [writer.finish()], SPAN, OBSERVED)
 
     assert caught.value.reason == "Conflict"
     assert points.manifest(POINT) == first
     assert points.read_summary(first) == summary_of()
 
 
-@pytest.mark.parametrize("key", [summary_key(POINT), f"points/{POINT}/records/part-1-a-00001.parquet"])
+@pytest.mark.parametrize("key", [summary_key(POINT), f"points/{POINT}/records/0-1-a.parquet"])
 @pytest.mark.parametrize("damage", ["gone", "changed"])
 def test_damaged_file_is_named_and_not_read(key: str, damage: str, points: PointStore, tmp_path: Path) -> None:
     manifest = commit_point(points)
@@ -345,14 +415,14 @@ def test_unreadable_manifest_is_damage_not_a_missing_point(content: bytes, point
     assert caught.value.reason == "Damaged"
 
 
-def test_manifest_of_a_newer_version_is_reported_without_advice_to_remove(points: PointStore) -> None:
-    points.store.put(manifest_key(POINT), b'{"schemaVersion": "specbench.io/manifest/v9", "hash": "a", "more": 1}')
+@pytest.mark.parametrize("version", ["v1", "v9"])  # v1 lists records in parts
+def test_manifest_of_another_version_is_reported_without_advice_to_remove(version: str, points: PointStore) -> None:
+    document = {"schemaVersion": f"specbench.io/manifest/{version}", "hash": "a", "more": 1}
+    points.store.put(manifest_key(POINT), json.dumps(document).encode())
     with pytest.raises(NotDurable) as caught:
         points.manifest(POINT)
     message = str(caught.value)
-    assert (
-        "it is a 'specbench.io/manifest/v9', which this version of specbench does not read: use the version" in message
-    )
+    assert f"it is a 'specbench.io/manifest/{version}', which this version of specbench does not read" in message
     assert "remove" not in message
 
 
@@ -364,11 +434,11 @@ def test_manifest_of_another_point_is_damaged(points: PointStore) -> None:
         points.manifest("b" * 64)
 
 
-def damaged_part(kind: str) -> bytes:
-    """Return a part that cannot be read as records."""
+def damaged_file(kind: str) -> bytes:
+    """Return a file that cannot be read as records."""
     if kind == "no Parquet":
         return b"hello"
-    table = pq.read_table(io.BytesIO(records_to_parquet([FULL])), use_threads=False)
+    table = records_table(PLANNED, [FULL])
     index = table.schema.get_field_index("output_tokens")
     sink = io.BytesIO()
     pq.write_table(table.set_column(index, "output_tokens", pa.array(["x"])), sink)
@@ -383,22 +453,13 @@ def damaged_part(kind: str) -> bytes:
     ],
 )
 @pytest.mark.parametrize("read", [PointStore.read_columns, PointStore.read_tables])
-def test_part_that_cannot_be_read_as_records_is_damaged(
+def test_file_that_cannot_be_read_as_records_is_damaged(
     kind: str, message: str, read: Callable[[PointStore, Manifest], Iterator[object]], points: PointStore
 ) -> None:
-    part, data = f"points/{POINT}/records/1-a-0.parquet", damaged_part(kind)
-    points.store.put(part, data)
-    listed = StoredFile(key=part, size=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=1)
+    key, data = f"points/{POINT}/records/0-1-a.parquet", damaged_file(kind)
+    points.store.put(key, data)
+    listed = StoredFile(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=1)
     manifest = points.commit(summary_of(), "1-a", [listed], SPAN, OBSERVED)
-    with pytest.raises(NotDurable, match=f"{part}: {message}") as caught:
+    with pytest.raises(NotDurable, match=f"{key}: {message}") as caught:
         list(read(points, manifest))
     assert caught.value.reason == "Damaged"
-
-
-def test_unwritable_spool_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "spool").write_text("a file in its place")
-    writer = RecordWriter(FolderStore(tmp_path / "results"), tmp_path / "spool", POINT, "1-a", PartLimits())
-    writer.add(record(0))
-
-    with pytest.raises(NotDurable, match="spool"):
-        writer.flush()

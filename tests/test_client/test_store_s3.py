@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, IncompleteReadError
+from botocore.exceptions import ClientError, EndpointConnectionError, IncompleteReadError
 from botocore.parsers import ResponseParserError
 
 from specbench_api.outcome.layout import manifest_key, point_root
@@ -25,9 +25,10 @@ from specbench_testing.s3 import S3Access, S3Server
 
 OPERATIONS: dict[str, Callable[[Store], object]] = {
     "put": lambda store: store.put("plan.json", b"x"),
-    "put in parts": lambda store: store.put("big", bytes(6 * 1024 * 1024)),
+    "upload": lambda store: store.start_upload("big"),
     "replace": lambda store: store.replace("progress.json", b"x"),
     "get": lambda store: store.get("plan.json"),
+    "open": lambda store: store.open("plan.json"),
     "keys": lambda store: store.keys("points/"),
 }
 UNREACHABLE = f"http://127.0.0.1:{free_port()}"
@@ -36,7 +37,7 @@ operations = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERA
 
 def store_of(access: S3Access, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     access.enter(monkeypatch)
-    return S3Store(s3_client(), access.bucket, "p", multipart_bytes=5 * 1024 * 1024)
+    return S3Store(s3_client(), access.bucket, "p")
 
 
 def failure_of(store: Store, operation: Callable[[Store], object]) -> NotDurable:
@@ -166,7 +167,10 @@ def test_store_retries_until_the_server_is_back(s3_server: S3Server) -> None:
 
 def test_objects_have_a_sha256_and_a_content_type(s3_store: S3Store, s3_access: S3Access) -> None:
     s3_store.put("report.html", b"<html>")
-    s3_store.put("big.parquet", bytes(6 * 1024 * 1024))
+    upload = s3_store.start_upload("big.parquet")
+    for part in (bytes(5 * 1024 * 1024), b"rest"):
+        upload.add(part)
+    upload.complete()
 
     client = s3_client()
     bucket, _, prefix = s3_store.uri().removeprefix("s3://").partition("/")
@@ -177,14 +181,73 @@ def test_objects_have_a_sha256_and_a_content_type(s3_store: S3Store, s3_access: 
     assert large["ChecksumSHA256"].endswith("-2")  # two parts
 
 
-def test_parts_of_a_rejected_upload_are_removed(s3_store: S3Store) -> None:
-    s3_store.put("big", bytes(6 * 1024 * 1024))
+def unfinished(store: S3Store) -> list[str]:
+    """Keys of the uploads below the store's prefix that are not complete."""
+    bucket, _, prefix = store.uri().removeprefix("s3://").partition("/")
+    found = s3_client().list_multipart_uploads(Bucket=bucket, Prefix=prefix)
+    return [each["Key"].removeprefix(f"{prefix}/") for each in found.get("Uploads", [])]
 
-    with pytest.raises(NotDurable):
-        s3_store.put("big", bytes(7 * 1024 * 1024))
 
-    bucket = s3_store.uri().removeprefix("s3://").partition("/")[0]
-    assert "Uploads" not in s3_client().list_multipart_uploads(Bucket=bucket)
+def test_aborted_upload_leaves_no_parts(s3_store: S3Store) -> None:
+    upload, other = s3_store.start_upload("big"), s3_store.start_upload("other")
+    upload.add(b"x")
+    assert sorted(unfinished(s3_store)) == ["big", "other"]
+
+    upload.abort()
+    s3_store.abort_uploads("oth")
+
+    assert unfinished(s3_store) == []
+    upload.abort()  # what is gone already is no error
+    other.abort()
+
+
+class LosingClient:
+    """Passes requests to S3, and loses the answer to the first completion of an upload."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._lost = client, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def complete_multipart_upload(self, **request: Any) -> Any:
+        answer = self._client.complete_multipart_upload(**request)
+        if not self._lost:
+            self._lost = True
+            raise EndpointConnectionError(endpoint_url="http://s3")
+        return answer
+
+
+def test_completion_whose_answer_was_lost_is_repeated_without_a_conflict(s3_store: S3Store) -> None:
+    bucket, _, prefix = s3_store.uri().removeprefix("s3://").partition("/")
+    losing: Any = LosingClient(s3_client())
+    store = RetryingStore(S3Store(losing, bucket, prefix), RetryPolicy(pause_s=lambda _: False))
+    upload = store.start_upload("big")
+    for part in (bytes(5 * 1024 * 1024), b"rest"):
+        upload.add(part)
+
+    upload.complete()
+
+    assert store.get("big") == bytes(5 * 1024 * 1024) + b"rest"
+
+
+def refusal(code: str, status: int) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
+        answer: Any = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        raise ClientError(answer, "ListMultipartUploads")
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("AccessDenied", 403), ("NotImplemented", 501)], ids=["without the right", "unknown"]
+)
+def test_uploads_that_may_not_be_listed_are_left_with_a_warning(
+    code: str, status: int, s3_store: S3Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(s3_store._client, "get_paginator", refusal(code, status))
+    s3_store.abort_uploads("points/")
+    assert "unfinished uploads are not removed" in caplog.text
 
 
 def test_location_contains_bucket_prefix_endpoint_and_region(
@@ -253,8 +316,10 @@ def test_objects_and_listings_above_the_limits_are_not_read(s3_store: S3Store, m
     for number in range(3):
         s3_store.put(f"limits/{number}", b"x" * 11)
     monkeypatch.setattr(s3, "OBJECT_BYTES_MAX", 10)
+    monkeypatch.setattr(s3, "FILE_BYTES_MAX", 10)
     monkeypatch.setattr(s3, "KEYS_MAX", 2)
-    assert "no file of a run is" in str(failure_of(s3_store, lambda store: store.get("limits/0")))
+    assert "no such file of a run is" in str(failure_of(s3_store, lambda store: store.get("limits/0")))
+    assert "no such file of a run is" in str(failure_of(s3_store, lambda store: store.open("limits/0")))
     assert "more than 2 objects: give the root of one run" in str(
         failure_of(s3_store, lambda store: store.keys("limits/"))
     )

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from specbench_client.errors import NotDurable
-from specbench_client.store.scratch import DiskColumnStore, scratch_folder
+from specbench_client.store.scratch import arrays_on_disk, scratch_folder
 from specbench_client.store.store import StoreErrorReason
 
 OWNER = """
@@ -87,24 +86,28 @@ def test_unknown_folder_is_kept(temporary: Path) -> None:
 
 
 def test_columns_are_read_in_any_order_with_their_types(temporary: Path) -> None:
-    column_store = DiskColumnStore()
+    store = arrays_on_disk()
     columns = [np.array([1.5, np.nan]), np.array([True, False, True]), np.empty(0, np.int32), np.arange(9)[::2]]
-    slots = [column_store.put(column) for column in columns]
-    for slot, column in reversed(list(zip(slots, columns, strict=True))):
-        np.testing.assert_array_equal(slot.read(), column)
-        assert slot.read().dtype == column.dtype
+    stored = [store(column) for column in columns]
+    for read, column in reversed(list(zip(stored, columns, strict=True))):
+        np.testing.assert_array_equal(read(), column)
+        assert read().dtype == column.dtype
     assert list(temporary.iterdir()) == []
 
 
-def test_file_is_deleted_with_the_last_slot() -> None:
-    column_store = DiskColumnStore()
-    slot = column_store.put(np.arange(3))
-    file = weakref.ref(column_store._file)
-    del column_store
-    assert slot.read().tolist() == [0, 1, 2]
-    assert file() is not None
-    del slot
-    assert file() is None
+def open_files(folder: Path) -> int:
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return sum(str(link.readlink()).startswith(str(folder)) for link in links)
+
+
+def test_file_is_deleted_with_the_last_array(temporary: Path) -> None:
+    store = arrays_on_disk()
+    read = store(np.arange(3))
+    del store
+    assert read().tolist() == [0, 1, 2]
+    assert open_files(temporary) == 1
+    del read
+    assert open_files(temporary) == 0
 
 
 def test_full_disk_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
@@ -113,7 +116,7 @@ def test_full_disk_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, te
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(NotDurable, match=r"No space left on device.*TMPDIR") as caught:
-        DiskColumnStore().put(np.arange(3))
+        arrays_on_disk()(np.arange(3))
     assert caught.value.reason == StoreErrorReason.DISK_FULL
     assert str(temporary) in str(caught.value)
 
@@ -121,4 +124,4 @@ def test_full_disk_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, te
 def test_partial_write_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: whole(file, bytes(data)[:3], at))
-    assert DiskColumnStore().put(np.arange(5)).read().tolist() == [0, 1, 2, 3, 4]
+    assert arrays_on_disk()(np.arange(5))().tolist() == [0, 1, 2, 3, 4]

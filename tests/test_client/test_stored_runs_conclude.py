@@ -46,7 +46,7 @@ async def drive(
         length = (longest or {}).get(group.arm, 32768)
         config = SimulatorConfig(time_scale=0, drafter=drafting, max_model_len=length)
         async with simulator(results.parent / f"truth-{group.index}.jsonl", config) as engine:
-            options = DriveOptions(attempt=f"{group.index}", spool=results.parent / "spool")
+            options = DriveOptions(attempt=f"{group.index}")
             await drive_group(plan, group, engine.url, store, options)
     return store
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specbench_api.outcome.layout import PLAN, rows_key
+from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.termination import Exit
 from specbench_client.bounded_json import parse_json
 from specbench_client.cli import exit_code
@@ -23,13 +23,11 @@ from specbench_client.errors import NotDurable
 from specbench_client.store import folder
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.records import (
-    PART_BYTES_MAX,
-    PART_ROWS_MAX,
-    PART_VALUES_MAX,
-    UnreadablePart,
-    to_columns,
+    GROUP_ROWS_MAX,
+    GROUP_VALUES_MAX,
+    UnreadableRecords,
+    iter_tables,
 )
-from specbench_client.stored_runs.run import tidy_schema
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
@@ -121,7 +119,7 @@ def parquet(table: pa.Table) -> bytes:
 
 
 def many_rows() -> bytes:
-    return parquet(pa.table({"turn": pa.array([1], pa.int64()).take(pa.array([0] * (PART_ROWS_MAX + 1)))}))
+    return parquet(pa.table({"turn": pa.array([1], pa.int64()).take(pa.array([0] * (GROUP_ROWS_MAX + 1)))}))
 
 
 def one_text_in_every_row() -> bytes:
@@ -132,7 +130,7 @@ def one_text_in_every_row() -> bytes:
 
 def long_lists() -> bytes:
     """Lists of equal numbers, which take no room in the file."""
-    values = pa.chunked_array([pa.nulls(PART_VALUES_MAX // 100, pa.bool_()).fill_null(True)] * 101)
+    values = pa.chunked_array([pa.nulls(GROUP_VALUES_MAX // 100, pa.bool_()).fill_null(True)] * 101)
     offsets = pa.array([0, len(values)], pa.int64())
     return parquet(pa.table({"x": pa.LargeListArray.from_arrays(offsets, values.combine_chunks())}))
 
@@ -141,56 +139,40 @@ def long_lists() -> bytes:
 @pytest.mark.parametrize(
     ("bomb", "message"),
     [
-        (many_rows, f"describes {PART_ROWS_MAX + 1:,} rows; a part has at most {PART_ROWS_MAX:,}"),
-        (one_text_in_every_row, f"its texts have {2000 * 2**20:,} bytes; a part has at most {PART_BYTES_MAX:,}"),
-        (long_lists, "values; a part has at most"),
+        (many_rows, f"describes {GROUP_ROWS_MAX + 1:,} rows; it has at most {GROUP_ROWS_MAX:,}"),
+        (
+            one_text_in_every_row,
+            f"texts of a row group have {2000 * 2**20:,} bytes; it has at most {2**30:,}",
+        ),
+        (long_lists, "values; it has at most"),
         (lambda: b"PAR1" + b"\xff" * 100 + b"PAR1", "not a readable Parquet file"),
         (lambda: b"", "not a readable Parquet file"),
     ],
     ids=["rows", "texts", "lists", "footer", "empty"],
 )
-def test_a_small_part_that_describes_a_large_table_is_not_read(bomb: Callable[[], bytes], message: str) -> None:
-    part = bomb()
-    assert len(part) < 2**20
-    with pytest.raises(UnreadablePart, match=message):
-        to_columns(part)
+def test_a_small_file_that_describes_a_large_table_is_not_read(bomb: Callable[[], bytes], message: str) -> None:
+    file = bomb()
+    assert len(file) < 2**20
+    with pytest.raises(UnreadableRecords, match=message):
+        list(iter_tables(io.BytesIO(file)))
 
 
-def test_a_part_of_another_type_is_not_read() -> None:
-    with pytest.raises(UnreadablePart, match="its column turn has type string, not int64"):
-        to_columns(parquet(pa.table({"turn": ["x"]})), ["turn"])
-
-
-def rows_with_one_text() -> bytes:
-    """The same in the columns of tidy rows."""
-    schema, sink = tidy_schema(), io.BytesIO()
-    columns = {field.name: pa.nulls(2000, field.type) for field in schema}
-    text = next(field.name for field in schema if pa.types.is_string(field.type))
-    columns[text] = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * 2**20]))
-    pq.write_table(pa.table(columns), sink, compression="zstd", store_schema=False)
-    return sink.getvalue()
+def test_a_column_of_another_type_is_not_read() -> None:
+    with pytest.raises(UnreadableRecords, match="its column turn has type string, not int64"):
+        list(iter_tables(io.BytesIO(parquet(pa.table({"turn": ["x"]}))), ["turn"]))
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("kind", ["part", "compacted", "rows"])
-def test_a_signed_bomb_is_reported_with_its_file(root: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_signed_bomb_is_reported_with_its_file(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The author of a manifest can state any digest, so a digest does not make a file safe."""
     file = manifest(root)
-    compaction = file.with_name("compacted.json")
-    if kind == "part":
-        compaction.unlink()
-    listing = compaction if kind == "compacted" else file
-    document = json.loads(listing.read_text())
-    if kind == "rows":
-        document["files"].insert(0, {**document["files"][0], "key": rows_key(file.parent.name, "a", 0)})
-    listed = document["files"][0]
-    data = rows_with_one_text() if kind == "rows" else one_text_in_every_row()
-    (root / listed["key"]).parent.mkdir(parents=True, exist_ok=True)
+    document = json.loads(file.read_text())
+    listed, data = document["files"][0], one_text_in_every_row()
     (root / listed["key"]).write_bytes(data)
     listed |= {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    listing.write_text(json.dumps(document))
+    file.write_text(json.dumps(document))
     assert exit_code(["report", str(root), "--recompute"]) == Exit.RESULTS_NOT_STORED
-    assert f"{listed['key']}: its texts have" in capsys.readouterr().err
+    assert f"{listed['key']}: the texts of a row group have" in capsys.readouterr().err
 
 
 @pytest.mark.runs
@@ -198,7 +180,7 @@ def test_a_signed_bomb_is_reported_with_its_file(root: Path, kind: str, capsys: 
     ("key", "message"),
     [
         *((key, "manifest.json: it cannot be read: files.0.key: String should match pattern") for key in OUTSIDE),
-        ("points/other/records/part-a-00000.parquet", "which is outside of points/"),
+        ("points/other/records/0-a.parquet", "which is outside of points/"),
     ],
 )
 def test_a_manifest_cannot_list_a_file_outside_of_its_point(

@@ -299,7 +299,7 @@ async def test_unusable_rows_are_reported_end_to_end(tmp_path: Path) -> None:
     plan = plan_of(file, {"spec.load": load, "spec.workloads[0].dataset": dataset, "spec.drafters": []})
     store = FolderStore(tmp_path / "results")
     async with simulator(tmp_path / "truth.jsonl") as engine:
-        options = DriveOptions(attempt="0", spool=tmp_path / "spool")
+        options = DriveOptions(attempt="0")
         await drive_group(plan, plan.groups[0], engine.url, store, options)
     (coverage,) = conclude(plan, store).coverage.values()
     assert (coverage.requested, coverage.used) == (9, 8)

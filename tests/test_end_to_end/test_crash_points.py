@@ -36,12 +36,10 @@ OPERATOR_WRITES = {
 """Of a run without failures."""
 WRITES_OF_A_MEASUREMENT = {
     *("put plan.json", "put progress.json", "put launches/0-ATTEMPT.json"),
-    *("put points/POINT/records/part-ATTEMPT.parquet", "put points/POINT/rows/v2-ATTEMPT.parquet"),
-    *("put points/POINT/summary.json", "put points/POINT/manifest.json"),
+    *("put points/POINT/records/0-ATTEMPT.parquet", "put points/POINT/summary.json", "put points/POINT/manifest.json"),
 }
 CLIENT_WRITES = WRITES_OF_A_MEASUREMENT | {
-    *("put points/POINT/schedule-ATTEMPT.parquet", "put points/POINT/compacted.json"),
-    *("put records/arm=N/workload=chat/POINT.parquet", "remove points/POINT/records/part-ATTEMPT.parquet"),
+    "put points/POINT/schedule-ATTEMPT.parquet",
     *(f"put {name}" for name in ("provenance.json", "results.csv", "report.html", "summary.json", "overview.json")),
     "put gate.json",
 }

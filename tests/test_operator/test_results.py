@@ -136,8 +136,8 @@ def test_latest_finds_the_newest_results_of_a_run_name_or_reports_the_failure(ha
 
 
 def test_only_points_with_a_manifest_are_measured(harness: ResultsHarness) -> None:
-    harness.put("points/aaaa/records/part-0-00000.parquet")
-    harness.put("points/bbbb/records/part-0-00000.parquet")
+    harness.put("points/aaaa/records/0-0-a.parquet")
+    harness.put("points/bbbb/records/0-0-a.parquet")
     harness.put(manifest_key("bbbb"))
     assert harness.read().measured == {"bbbb"}
     harness.put(manifest_key("aaaa"))

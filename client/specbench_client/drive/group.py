@@ -97,12 +97,12 @@ class _GroupDriver:
     async def run(self) -> GroupResult:
         first = self._retrying_store(min(self.options.patience_s, CLAIM_PATIENCE_S))
         hashes = [point.hash for point in self.group.points]
-        found = await asyncio.to_thread(PointStore(first, self.options.spool).manifests, hashes)
+        found = await asyncio.to_thread(PointStore(first).manifests, hashes)
         todo = [point for point in self.group.points if point.hash not in found]
         measured: list[str] = []
         inputs = await asyncio.to_thread(self._inputs) if todo else None
         await asyncio.to_thread(claim_store, self.plan, first)
-        points = PointStore(self._retrying_store(self.options.patience_s), self.options.spool, self.options.limits)
+        points = PointStore(self._retrying_store(self.options.patience_s))
         progress = ProgressTracker(
             self.group, len(found), self.options.clock.monotonic_ns, attempt=self.options.attempt
         )

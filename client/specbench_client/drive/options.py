@@ -12,7 +12,6 @@ from specbench_api.outcome.provenance import HostFacts
 from specbench_client.drive.progress import Progress
 from specbench_client.load.client_link import ClientClock
 from specbench_client.store.locations import read_object
-from specbench_client.store.records import PartLimits
 from specbench_client.workload.prompts import Fetch
 
 
@@ -48,13 +47,11 @@ class ClientOptions:
 class DriveOptions:
     """Options of measuring a group.
 
-    `attempt` is part of the names of parts and must be new for each client process. What is before its last dash, if it
+    `attempt` is part of the names of files and must be new for each client process. What is before its last dash, if it
     has one, names the launch of the engine.
     """
 
     attempt: str
-    spool: Path
-    """Folder on this machine's disk for parts that are not uploaded yet."""
     base_dir: Path = field(default_factory=Path)
     """Folder of relative paths of prompts."""
     on_progress: Callable[[Progress], None] | None = None
@@ -64,7 +61,6 @@ class DriveOptions:
     """How long to retry an operation while the store is unavailable."""
     healthy_within_s: float = 60.0
     """How long the engine may take to answer its health route; engines are ready before a group is measured."""
-    limits: PartLimits = field(default_factory=PartLimits)
     client: ClientOptions = field(default_factory=ClientOptions)
     client_index: int = 0
     """Number of this client, of the `load.clients` that send each load together. Client 0 writes the results."""

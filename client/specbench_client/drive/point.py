@@ -11,10 +11,8 @@ import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from statistics import mean
 
-from specbench_api.outcome.layout import records_prefix
 from specbench_api.outcome.manifest import PointProvenance, StoredFile
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary
@@ -37,9 +35,9 @@ from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
 from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.load.worker_pool import LoadResult, WorkerPool
-from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
+from specbench_client.metrics.tidy_frame import COLUMNS, tidy
 from specbench_client.store.points import MeasurementSpan, PointStore
-from specbench_client.store.records import RecordWriter
+from specbench_client.store.records import RecordWriter, table_to_columns
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 
@@ -75,7 +73,7 @@ class PointMeasurement:
         await self.clients.align_clocks()
         started_ns, started_wall = await self.clients.agree(clock.monotonic_ns()), clock.wall_text()
         self.progress.start_point(point, _request_count(prompts, load))
-        writer = self.points.open(point.hash, self.options.attempt)
+        writer = self.points.open(point, self.options.attempt, self.clients.index)
         attempt = _PointAttempt(self, point, started_ns, writer)
         try:
             warmed = await attempt.warm_up(prompts) if warm_up else None
@@ -95,13 +93,12 @@ class PointMeasurement:
                 client = _client_health(results, observations.timeline, is_open=load.is_open)
                 if load.has_slots:  # a conversation that waits for a slot is not late
                     client = client.model_copy(update={"send_lateness_p99_ms": None})
-                files = [*schedule, *(file for result in results for file in result.files)]
+                files = [*schedule, *(result.file for result in results)]
                 summary = await asyncio.to_thread(attempt.commit, files, client, observations, span, observed)
             await self.clients.gather("committed")
         except BaseException:
             await asyncio.to_thread(writer.abandon, ABANDON_PATIENCE_S)
             raise
-        writer.discard_spool()
         self.progress.end_point()
         return summary
 
@@ -109,10 +106,10 @@ class PointMeasurement:
         self, attempt: _PointAttempt, observations: _LoadObservations, warmed: WarmupResult | None
     ) -> list[ClientResult]:
         """Store the last records, and return the results of all clients; at other clients than 0 none."""
-        files = await asyncio.to_thread(attempt.writer.flush)
+        file = await asyncio.to_thread(attempt.writer.finish)
         offset = await self.clients.offset_over_point()
         begins_ns = observations.timeline.begins_ns
-        own = ClientResult(observations.ended, observations.tally, warmed, begins_ns, offset, files)
+        own = ClientResult(observations.ended, observations.tally, warmed, begins_ns, offset, file)
         if self.clients.count == 1:
             return [own]
         return [ClientResult.from_message(each) for each in await self.clients.collect(own.to_message())]
@@ -238,22 +235,17 @@ class _PointAttempt:
         span: MeasurementSpan,
         observed: PointProvenance,
     ) -> PointSummary:
-        """Store tidy rows, summary and manifest; return the summary. Blocks.
+        """Store summary and manifest; return the summary. Blocks.
 
         `files`: the schedule and the records of all clients.
         """
         engine, points = self.measurement.engine, self.measurement.points
-        attempt, own = self.measurement.options.attempt, {file.key for file in self.writer.files}
-        others = [
-            file for file in files if file.key not in own and file.key.startswith(records_prefix(self.point.hash))
-        ]
-        records = chain(self.writer.spooled(COLUMNS), points.read_parts(self.point.hash, others, COLUMNS))
+        records = map(table_to_columns, points.read_files(self.point.hash, files, COLUMNS))
         rows = tidy(records, self.point.hash)
-        row_files = points.put_rows(self.point.hash, attempt, stored_columns(rows))
         summary = summarise_rows(
             engine.plan, self.point, rows, client, observations.counters, simulated=engine.simulated
         ).model_copy(update={"engine_launch": self._engine_launch, "kv_cache_usage": observations.kv_cache_usage})
-        points.commit(summary, attempt, [*files, *row_files], span, observed)
+        points.commit(summary, self.measurement.options.attempt, files, span, observed)
         return summary
 
     @property

@@ -32,7 +32,7 @@ class Progress:
     phase: str
     """starting, warmup, measuring, storing, done. Of this group only: other groups and the report may be missing."""
     attempt: str | None = None
-    """The attempt in the names of parts; on a cluster it begins with the launch's number and a dash."""
+    """The attempt in the names of files; on a cluster it begins with the launch's number and a dash."""
     point: str | None = None
     workload: str | None = None
     load: str | None = None

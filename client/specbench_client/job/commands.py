@@ -14,7 +14,6 @@ import re
 import secrets
 import sys
 from collections.abc import Coroutine
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +44,6 @@ from specbench_client.job.termination import (
 from specbench_client.known_secrets import api_key_header, without_secrets
 from specbench_client.store.locations import open_baseline, open_store
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
-from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
 
 T = TypeVar("T")
@@ -89,9 +87,6 @@ def program() -> None:
 @click.option("--attempt", required=True, metavar="ID", help="Name of this launch of the engine in the results.")
 @click.option("--endpoint", required=True, metavar="URL", help="The engine, such as http://engine:8000.")
 @RESULTS
-@click.option(
-    "--spool", metavar="DIR", type=FOLDER, help="Folder for records that are not uploaded yet.  [default: temporary]"
-)
 @click.option("--prompts", metavar="DIR", type=FOLDER, default=Path(), help="Folder of relative paths of prompts.")
 @click.option(
     "--place",
@@ -126,17 +121,14 @@ def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
     endpoint, place = _parse_endpoint(call.endpoint), HostFacts()
     if call.place is not None:
         place = _parse_document(HostFacts, call.place, "--place: not the place of an engine")
-    with ExitStack() as stack:
-        spool = call.spool or stack.enter_context(scratch_folder())
-        options = DriveOptions(
-            attempt=attempt,
-            spool=spool,
-            base_dir=call.prompts,
-            place=place,
-            client_index=call.client,
-            client=ClientOptions(headers=api_key_header() if plan.engine.is_external else {}),
-        )
-        result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), termination))
+    options = DriveOptions(
+        attempt=attempt,
+        base_dir=call.prompts,
+        place=place,
+        client_index=call.client,
+        client=ClientOptions(headers=api_key_header() if plan.engine.is_external else {}),
+    )
+    result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), termination))
     measured, found = len(result.measured), len(result.found)
     message = f"group {call.group}: {measured} points measured, {found} were already measured"
     return Termination(code=Exit.OK, reason="Measured", message=message)
@@ -205,7 +197,6 @@ class _DriveArguments:
     attempt: str
     endpoint: str
     results: str
-    spool: Path | None
     prompts: Path
     place: str | None
     client: int

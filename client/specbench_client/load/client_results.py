@@ -30,8 +30,8 @@ class ClientResult:
     """When the load, or its schedule, began."""
     offset: ClockOffset
     """The offset of this client's clocks, with the maximum error over the point."""
-    files: Sequence[StoredFile]
-    """The stored parts of its records."""
+    file: StoredFile
+    """The file of its records."""
 
     def to_message(self) -> dict[str, Any]:
         """Return JSON data."""
@@ -41,7 +41,7 @@ class ClientResult:
             "warmUp": None if self.warm_up is None else astuple(self.warm_up),
             "beginsNs": self.begins_ns + self.offset.monotonic_ns,
             "offset": astuple(self.offset),
-            "files": [file.to_dict() for file in self.files],
+            "file": self.file.to_dict(),
         }
 
     def _worker(self, done: WorkerDone) -> list[Any]:
@@ -62,7 +62,7 @@ class ClientResult:
             None if message["warmUp"] is None else WarmupResult(*message["warmUp"]),
             message["beginsNs"],
             ClockOffset(*message["offset"]),
-            [StoredFile.model_validate(file) for file in message["files"]],
+            StoredFile.model_validate(message["file"]),
         )
 
 

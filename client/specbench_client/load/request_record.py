@@ -6,7 +6,8 @@ A failed request becomes a record with an error class, never an exception: it mu
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 from specbench_api.outcome.record import AnswerFlaw, Record
@@ -20,12 +21,9 @@ from specbench_client.transport.error_messages import ADDRESS_REMEDY, truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, UnparsedExchange
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, parse_events
 
-_FIELDS_KNOWN_BEFORE = frozenset({
-    "request_id", "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "stream_index", "intended_ns",
-    "timestamp_source", "max_tokens", "judged",
-})  # fmt: skip
 _MAX_CONTENT_TYPE_CHARS = 80
-_RESULT_FIELDS = tuple(one.name for one in fields(Record) if one.name not in _FIELDS_KNOWN_BEFORE)
+_MISSING = {field.name: None for field in fields(Record) if field.default is MISSING}
+"""The fields of a record that have no default, missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +44,16 @@ def read_result(
 ) -> CooperativeTask[TurnResult]:
     """Parse the answer to a turn's request in slices and return its record, whether it succeeded or failed."""
     exchange = yield from unread.read()
-    record = _with_times(_blank_record(config, turn), exchange, config.started_ns)
     try:
         answer = yield from _read_answer(config, dialect, exchange)
     except BadAnswer as bad:
-        failed = replace(record, error_class=str(bad.error_class), error=truncate(str(bad)))
-        return TurnResult(failed, None, exchange.ended_ns)
+        error = {"error_class": str(bad.error_class), "error": truncate(str(bad))}
+        return TurnResult(_record(config, turn, exchange, error), None, exchange.ended_ns)
     flaw, unjudged = _judge(config, turn, answer)
-    judged = _with_answer(record, answer, exchange, config, flaw)
-    return TurnResult(replace(judged, judged=unjudged is None), answer.text, exchange.ended_ns, unjudged)
+    fields_of_answer = _answer_fields(answer, exchange, config)
+    judgement = {"flaw": None if flaw is None else str(flaw), "judged": unjudged is None}
+    record = _record(config, turn, exchange, fields_of_answer | judgement)
+    return TurnResult(record, answer.text, exchange.ended_ns, unjudged)
 
 
 def _judge(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> tuple[AnswerFlaw | None, EngineAnswer | None]:
@@ -107,49 +106,34 @@ def skipped_after(failed: TurnResult, turn: int) -> Record:
     )
 
 
-def _blank_record(request_config: RequestConfig, turn: Turn) -> Record:
-    """Return the record of a request before it is sent, with all result fields None."""
-    figures: dict[str, Any] = dict.fromkeys(_RESULT_FIELDS)
-    return Record(
-        request_id=request_id(request_config, turn),
-        prompt_id=turn.prompt_id,
-        category=turn.category,
-        conversation_id=turn.conversation_id,
-        turn=turn.turn,
-        repeat=request_config.repeat,
-        phase=str(turn.phase),
-        stream_index=turn.stream_index,
-        intended_ns=turn.intended_ns - request_config.started_ns,
-        timestamp_source="user",
-        **figures,
-        max_tokens=turn.output_tokens,
-    )
-
-
-def _with_times(record: Record, exchange: HttpExchange, started_ns: int) -> Record:
-    """Return the record with the times of its exchange, which a failed request has too."""
+def _record(config: RequestConfig, turn: Turn, exchange: HttpExchange, results: Mapping[str, Any]) -> Record:
+    """Return the record of a request, with the times of its exchange. `results`: its other fields that are known."""
 
     def since(ns: int | None) -> int | None:
-        return None if ns is None else ns - started_ns
+        return None if ns is None else ns - config.started_ns
 
-    return replace(
-        record,
-        connect_ns=since(exchange.connect_ns),
-        sent_ns=since(exchange.sent_ns),
-        first_byte_ns=since(exchange.first_byte_ns),
-        timestamp_source=exchange.timestamp_source,
-        connection=exchange.connection,
-    )
+    known: dict[str, Any] = {
+        "request_id": request_id(config, turn),
+        "prompt_id": turn.prompt_id,
+        "category": turn.category,
+        "conversation_id": turn.conversation_id,
+        "turn": turn.turn,
+        "repeat": config.repeat,
+        "phase": str(turn.phase),
+        "stream_index": turn.stream_index,
+        "intended_ns": turn.intended_ns - config.started_ns,
+        "connect_ns": since(exchange.connect_ns),
+        "sent_ns": since(exchange.sent_ns),
+        "first_byte_ns": since(exchange.first_byte_ns),
+        "timestamp_source": exchange.timestamp_source,
+        "connection": exchange.connection,
+        "max_tokens": turn.output_tokens,
+    }
+    return Record(**{**_MISSING, **known, **results})
 
 
-def _with_answer(
-    record: Record,
-    answer: EngineAnswer,
-    exchange: HttpExchange,
-    request_config: RequestConfig,
-    flaw: AnswerFlaw | None,
-) -> Record:
-    """Return the record with the fields of an answer, and what is wrong with it.
+def _answer_fields(answer: EngineAnswer, exchange: HttpExchange, request_config: RequestConfig) -> dict[str, Any]:
+    """Return the fields of a record that its answer gives.
 
     An answer that was not streamed ends with its last byte, and the time of its first token is unknown.
     """
@@ -159,31 +143,29 @@ def _with_answer(
     if not request_config.counts_drafts:
         acceptance = replace(acceptance, drafted_tokens=None, step_drafted=None)
     output_text = answer.reasoning + answer.text
-    return replace(
-        record,
-        first_token_ns=times[0] if times else None,
-        last_token_ns=times[-1] if times else _unstreamed_end_ns(exchange, request_config),
-        chunk_ns=times if request_config.output.stream else None,
-        chunk_tokens=tokens if request_config.output.stream and len(tokens) == len(times) else None,
-        chunk_coalesced=[chunk.coalesced for chunk in answer.content] if request_config.output.stream else None,
-        input_tokens=answer.input_tokens,
-        output_tokens=answer.output_tokens,
-        output_tokens_client=answer.output_tokens_client,
-        steps=acceptance.steps,
-        draft_steps=acceptance.draft_steps,
-        drafted_tokens=acceptance.drafted_tokens,
-        accepted_tokens=acceptance.accepted_tokens,
-        step_accepted=None if acceptance.step_accepted is None else list(acceptance.step_accepted),
-        step_drafted=None if acceptance.step_drafted is None else list(acceptance.step_drafted),
-        cut_tokens=acceptance.cut_tokens,
-        acceptance_source=None if acceptance.source is None else str(acceptance.source),
-        cached_tokens=answer.cached_tokens,
-        finish_reason=answer.finish_reason,
-        output_sha256=hashlib.sha256(output_text.encode()).hexdigest(),
-        output_text=output_text if request_config.keep_text else None,
-        reasoning_tokens=answer.reasoning_tokens if request_config.output.stream else None,
-        flaw=None if flaw is None else str(flaw),
-    )
+    return {
+        "first_token_ns": times[0] if times else None,
+        "last_token_ns": times[-1] if times else _unstreamed_end_ns(exchange, request_config),
+        "chunk_ns": times if request_config.output.stream else None,
+        "chunk_tokens": tokens if request_config.output.stream and len(tokens) == len(times) else None,
+        "chunk_coalesced": [chunk.coalesced for chunk in answer.content] if request_config.output.stream else None,
+        "input_tokens": answer.input_tokens,
+        "output_tokens": answer.output_tokens,
+        "output_tokens_client": answer.output_tokens_client,
+        "steps": acceptance.steps,
+        "draft_steps": acceptance.draft_steps,
+        "drafted_tokens": acceptance.drafted_tokens,
+        "accepted_tokens": acceptance.accepted_tokens,
+        "step_accepted": None if acceptance.step_accepted is None else list(acceptance.step_accepted),
+        "step_drafted": None if acceptance.step_drafted is None else list(acceptance.step_drafted),
+        "cut_tokens": acceptance.cut_tokens,
+        "acceptance_source": None if acceptance.source is None else str(acceptance.source),
+        "cached_tokens": answer.cached_tokens,
+        "finish_reason": answer.finish_reason,
+        "output_sha256": hashlib.sha256(output_text.encode()).hexdigest(),
+        "output_text": output_text if request_config.keep_text else None,
+        "reasoning_tokens": answer.reasoning_tokens if request_config.output.stream else None,
+    }
 
 
 def _unstreamed_end_ns(exchange: HttpExchange, request_config: RequestConfig) -> int | None:

@@ -64,7 +64,7 @@ from specbench_client.workload.prompts import load_workload
 
 @dataclass(frozen=True)
 class LocalOptions:
-    """Local options of a run. `base_dir`: folder of relative paths; `work_dir`: for logs and spooled parts."""
+    """Local options of a run. `base_dir`: folder of relative paths; `work_dir`: for logs."""
 
     base_dir: Path
     work_dir: Path
@@ -171,7 +171,6 @@ async def _launch_and_drive(run: Run, group: EngineGroup, local_options: LocalOp
     attempt = uuid.uuid4().hex[:8]
     options = DriveOptions(
         attempt=attempt,
-        spool=local_options.work_dir / "spool",
         base_dir=local_options.base_dir,
         on_progress=local_options.on_progress,
         client=local_options.client,

@@ -16,9 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from specbench_client.columns import Values
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Values, any_known, numbers, tally
+from specbench_client.metrics.tidy_frame import any_known, numbers, tally
 
 _NO_STEPS = "the engine does not report the steps of a request"
 

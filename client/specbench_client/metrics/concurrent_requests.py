@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specbench_client.columns import Values
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 
 
 def computed_tokens(rows: Columns) -> Values:

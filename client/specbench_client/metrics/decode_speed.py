@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from specbench_client.columns import Values
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 
 NS_PER_S = 1e9
 SHORT = 0.1

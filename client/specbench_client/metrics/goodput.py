@@ -17,11 +17,12 @@ import numpy as np
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_api.spec.slo import Slo
+from specbench_client.columns import Values
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Columns, T, TidyRows, has_text
 from specbench_client.metrics.steady_window import steady_window
-from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, Values, flags, numbers
+from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, flags, numbers
 
 MEASURES: dict[str, RequestMetric] = {
     each.name: each for each in (latency.TTFT_MS, decode_speed.TPOT_MS, latency.E2E_MS)

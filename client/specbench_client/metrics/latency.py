@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from specbench_client.columns import Values
 from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric
 from specbench_client.metrics.rows import Table, TidyRows, group_numbers
-from specbench_client.metrics.tidy_frame import Values, flags, numbers, sent_rows
+from specbench_client.metrics.tidy_frame import flags, numbers, sent_rows
 
 NS_PER_MS = 1e6
 

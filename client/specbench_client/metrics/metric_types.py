@@ -13,8 +13,8 @@ from enum import StrEnum
 import numpy as np
 
 from specbench_api.spec.slo import REPORTED_PERCENTS
+from specbench_client.columns import Values
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Values
 
 
 class FigureOrigin(StrEnum):

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.plan.plan import Plan
-from specbench_client.columns import Column, RowIndices, TextCodes, join_columns
+from specbench_client.columns import Column, Mask, RowIndices, TextCodes, Values, join_columns
 from specbench_client.metrics.rows import Columns, Rows, Table, TidyRows, group_numbers, has_text, join_rows
-from specbench_client.metrics.tidy_frame import Mask, Values, chain_history, flags, numbers
+from specbench_client.metrics.tidy_frame import chain_history, flags, numbers
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""

@@ -15,15 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_client.columns import Column, Mask, RaggedColumn, Values
+from specbench_client.columns import Column, Mask, RaggedColumn, RowIndices, Values
 from specbench_client.metrics.rows import Columns
-
-RowIndices = NDArray[np.intp]
 
 TALLY_FIELDS = 2
 """Fields of an entry of a tally: a value, and its count. Entries are sorted by value."""
@@ -61,108 +58,80 @@ def condense_lists(records: Mapping[str, NDArray[np.object_]], rows: Columns) ->
     Tallies, walks and chunks are ragged columns (`specbench_client.columns`).
     """
     at, chunk_tokens, accepted, drafted = (
-        _to_arrays(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted", "step_drafted")
+        _ragged(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted", "step_drafted")
     )
-    verified = _with_cut(accepted, _numbers(rows, "cut_tokens"))
-    arrivals = _FlatLists.of(at)
-    weights = _weights(at, chunk_tokens, _numbers(rows, "tokens"))
-    bursts = arrivals.arrival_groups(weights, apart_ns=BURST_NS).largest()
-    decided = _decided(verified, drafted, _numbers(rows, "drafted_tokens"))
-    walks = [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))]
+    tokens, totals, cut = (rows.array(name).astype(np.float64) for name in ("tokens", "drafted_tokens", "cut_tokens"))
+    verified = _with_cut(accepted, cut)
+    weights = _weights(at, chunk_tokens, tokens)
+    bursts = _arrival_groups(at, weights, apart_ns=BURST_NS).largest()
     edges = rows.array("ok") & ~rows.array("steady")
     return {
-        "chunks": np.array([np.nan if one is None else float(one.size) for one in at], dtype=np.float32),
-        "chunk_tokens_known": np.array([one is not None for one in chunk_tokens], dtype=np.bool_),
-        "tokens_of_chunks": _FlatLists.of(chunk_tokens).tallies(),
-        "coalesced": arrivals.arrival_groups(weights, apart_ns=0.0).coalesced(),
+        "chunks": np.where(at.known, at.sizes, np.nan).astype(np.float32),
+        "chunk_tokens_known": chunk_tokens.known,
+        "tokens_of_chunks": _tallies_of(chunk_tokens),
+        "coalesced": _arrival_groups(at, weights, apart_ns=0.0).coalesced(),
         "burst_chunks": bursts[0],
         "burst_tokens": bursts[1],
-        "accepted_of_steps": _FlatLists.of(accepted).tallies(),
-        "verified_of_steps": _FlatLists.of(verified).tallies(),
-        "decided_of_steps": _FlatLists.of(decided).tallies(),
-        "walk": RaggedColumn.of(walks, np.int32),
-        "edge_ns": RaggedColumn.of(_selected(at, edges), np.float64),
-        "edge_tokens": RaggedColumn.of(_selected(chunk_tokens, edges), np.float64),
+        "accepted_of_steps": _tallies_of(accepted),
+        "verified_of_steps": _tallies_of(verified),
+        "decided_of_steps": _tallies_of(_decided(verified, drafted).where(~np.isnan(totals))),
+        "walk": locate_steps(_emitted_by_step(accepted, chunk_tokens, rows), rows),
+        "edge_ns": at.where(edges),
+        "edge_tokens": chunk_tokens.where(edges),
     }
 
 
-def _numbers(rows: Columns, name: str) -> Values:
-    return rows.array(name).astype(np.float64)
+def _ragged(column: NDArray[np.object_]) -> RaggedColumn:
+    """Convert a column of lists, arrays or nulls; missing values within a list become NaN."""
+    return RaggedColumn.of(
+        [
+            None if value is None or isinstance(value, float) else np.asarray(value, dtype=np.float64)
+            for value in column
+        ],
+        np.float64,
+    )
 
 
-def _selected(lists: Sequence[Values | None], mask: Mask) -> list[Values | None]:
-    return [one if chosen else None for one, chosen in zip(lists, mask, strict=True)]
-
-
-def _with_cut(accepted: Sequence[Values | None], cut: Values) -> list[Values | None]:
+def _with_cut(accepted: RaggedColumn, cut: Values) -> RaggedColumn:
     """Return the accepted drafts of each step with those that were cut off; `cut`: shape (rows,), NaN if unknown."""
-    return [
-        kept if kept is None or not kept.size or not beyond > 0 else np.append(kept[:-1], kept[-1] + beyond)
-        for kept, beyond in zip(accepted, cut, strict=True)
-    ]
+    flat, at = accepted.flat.copy(), (accepted.sizes > 0) & (cut > 0)
+    flat[(accepted.starts + accepted.sizes - 1)[at]] += cut[at]
+    return RaggedColumn(accepted.sizes, flat)
 
 
-def _decided(
-    accepted: Sequence[Values | None], drafted: Sequence[Values | None], totals: Values
-) -> list[Values | None]:
-    """Return how many drafts of each step were accepted or rejected: those after the first rejection were neither.
+def _decided(accepted: RaggedColumn, drafted: RaggedColumn) -> RaggedColumn:
+    """Return how many drafts of each step were accepted or rejected: those after the first rejection were neither."""
+    decided, listed = accepted.flat + 1, drafted.sizes == accepted.sizes
+    mine, theirs = listed[accepted.owner], listed[drafted.owner]
+    decided[mine] = np.minimum(decided[mine], drafted.flat[theirs])
+    return RaggedColumn(accepted.sizes, decided)
 
-    `totals`: drafts of each answer, shape (rows,), NaN if unknown.
+
+def _weights(at: RaggedColumn, chunk_tokens: RaggedColumn, tokens: Values) -> Values:
+    """Return the tokens of each chunk: those of the record, else the answer's tokens spread evenly."""
+    weights = np.where(np.isnan(tokens), 1.0, tokens / np.maximum(at.sizes, 1))[at.owner]
+    listed = (chunk_tokens.sizes == at.sizes) & ~np.isnan(chunk_tokens.sums())
+    weights[listed[at.owner]] = chunk_tokens.flat[listed[chunk_tokens.owner]]
+    return weights
+
+
+def _tallies_of(column: RaggedColumn) -> RaggedColumn:
+    """Return the tally of each row's values; missing values within a list are ignored."""
+    present = ~np.isnan(column.flat)
+    ones = np.ones(int(present.sum()))
+    return _tallies(column.owner[present], column.flat[present], ones, column.known, np.float32)
+
+
+def _arrival_groups(at: RaggedColumn, weights: Values, *, apart_ns: float) -> _ArrivalGroups:
+    """Group each row's consecutive chunks that are at most `apart_ns` apart.
+
+    `weights` are the tokens of each chunk, shape (chunks,).
     """
-    return [_decided_in(*answer) for answer in zip(accepted, drafted, totals, strict=True)]
-
-
-def _decided_in(accepted: Values | None, drafted: Values | None, total: float) -> Values | None:
-    if accepted is None or np.isnan(total):
-        return None
-    if drafted is None or drafted.size != accepted.size:
-        return accepted + 1
-    return np.minimum(accepted + 1, drafted)
-
-
-def _select_steps(accepted: Sequence[Values | None], chunk_tokens: Sequence[Values | None], rows: Columns) -> StepLists:
-    """Select the rows whose steps are located: steady ones, with a known acceptance."""
-    selected = rows.array("steady") & rows.known("acceptance_source")
-    columns = ("steps", "tokens", "input_tokens", "reasoning_tokens")
-    steps, tokens, inputs, reasoning = (_numbers(rows, name) for name in columns)
-    return StepLists(accepted, chunk_tokens, steps, tokens, inputs, reasoning, selected)
-
-
-@dataclass(frozen=True)
-class _FlatLists:
-    """The lists of all rows, concatenated: `values`, and the row of each value, `owner`.
-
-    `known`, shape (rows,), marks the rows that have a list.
-    """
-
-    values: Values
-    owner: RowIndices
-    known: Mask
-
-    @classmethod
-    def of(cls, lists: Sequence[Values | None]) -> _FlatLists:
-        sizes = [0 if one is None else one.size for one in lists]
-        values = np.concatenate([one for one in lists if one is not None] or [np.empty(0)])
-        known = np.array([one is not None for one in lists], dtype=np.bool_)
-        return cls(values, np.repeat(np.arange(len(lists)), sizes), known)
-
-    def tallies(self) -> RaggedColumn:
-        """Return the tally of each row's values; missing values within a list are ignored."""
-        present = ~np.isnan(self.values)
-        ones = np.ones(int(present.sum()))
-        return _tallies(self.owner[present], self.values[present], ones, self.known, np.float32)
-
-    def arrival_groups(self, weights: Values, apart_ns: float) -> _ArrivalGroups:
-        """Group each row's consecutive values that are at most `apart_ns` apart.
-
-        `weights` are the tokens of each value, shape (values,).
-        """
-        new = np.diff(self.values, prepend=-np.inf) > apart_ns
-        new |= np.diff(self.owner, prepend=-1) > 0
-        starts = np.flatnonzero(new)
-        sizes = np.diff(np.append(starts, self.values.size)).astype(np.float64)
-        tokens = np.add.reduceat(weights, starts) if starts.size else np.empty(0)
-        return _ArrivalGroups(self.owner[starts], sizes, tokens, self.known)
+    owner = at.owner
+    starts = np.flatnonzero((np.diff(at.flat, prepend=-np.inf) > apart_ns) | (np.diff(owner, prepend=-1) > 0))
+    sizes = np.diff(np.append(starts, at.flat.size)).astype(np.float64)
+    tokens = np.add.reduceat(weights, starts) if starts.size else np.empty(0)
+    return _ArrivalGroups(owner[starts], sizes, tokens, at.known)
 
 
 @dataclass(frozen=True)
@@ -198,27 +167,6 @@ def _tallies(owner: RowIndices, values: Values, amounts: Values, known: Mask, ki
     return RaggedColumn.of_entries(np.stack([values[starts], sums]), owner[starts], known, kind)
 
 
-def _to_arrays(column: NDArray[np.object_]) -> list[Values | None]:
-    """Convert a column of lists, arrays or nulls to arrays; missing values within a list become NaN."""
-    return [
-        None if value is None or isinstance(value, float) else np.asarray(value, dtype=np.float64) for value in column
-    ]
-
-
-def _weights(at: Sequence[Values | None], chunk_tokens: Sequence[Values | None], tokens: Values) -> Values:
-    """Tokens of each chunk of all rows, concatenated: those of the record, else the answer's tokens spread evenly."""
-    each = zip(at, chunk_tokens, tokens, strict=True)
-    return np.concatenate([_weights_of(*row) for row in each] or [np.empty(0)])
-
-
-def _weights_of(at: Values | None, chunk_tokens: Values | None, tokens: float) -> Values:
-    if at is None or not at.size:
-        return np.empty(0)
-    if chunk_tokens is not None and chunk_tokens.size == at.size and not np.isnan(chunk_tokens).any():
-        return chunk_tokens
-    return np.full_like(at, 1.0 if np.isnan(tokens) else tokens / at.size)
-
-
 # Where the steps of an answer are: a walk through its steps, condensed to sums by class of position.
 #
 # The first token comes from the prefill and has output position 0. A step that begins at position p emits its accepted
@@ -229,10 +177,6 @@ def _weights_of(at: Values | None, chunk_tokens: Values | None, tokens: float) -
 # The result contains sums by class of position and of context, separately for reasoning and answer: both grow along the
 # walk, so an answer has hardly more entries than there are classes, however long it is.
 
-Walk = NDArray[np.int32]
-"""Shape (5, entries): class of position, class of context, part, number of steps, and tokens that they emitted."""
-
-
 Classes = NDArray[np.int8]
 
 POSITIONS = (1, *(2**power for power in range(4, 18)))
@@ -241,83 +185,65 @@ CONTEXTS = (0, *(2**power for power in range(8, 21)))
 """Lowest context length of each class: tokens of the prompt and of the output before the step."""
 UNKNOWN, ANSWER, REASONING = -1, 0, 1
 """Part of the answer that a step belongs to; UNKNOWN is also used for an unknown context."""
-COMPACT_FIELDS = 3
+WALK_FIELDS = 3
+"""Fields of an entry of a walk: its classes as one number, the number of steps, and the tokens that they emitted."""
 _BASE = 32
 """Larger than the number of classes of position, context or part, including UNKNOWN."""
 
 
-@dataclass(frozen=True)
-class StepLists:
-    """The inputs per row: arrays of shape (rows,) with NaN for missing, and lists with None for missing.
+def locate_steps(emitted: RaggedColumn, rows: Columns) -> RaggedColumn:
+    """Return the walk of each row; missing if its steps cannot be located.
 
-    `selected` marks the rows to process.
+    `emitted`: the tokens that each step emitted. `rows`: the other tidy columns of the same records.
     """
-
-    accepted: Sequence[Values | None]
-    chunks: Sequence[Values | None]
-    steps: Values
-    tokens: Values
-    inputs: Values
-    reasoning_tokens: Values
-    selected: Mask
-
-
-def locate_steps(answers: StepLists) -> list[Walk | None]:
-    """Return the walk of each row, None if its steps cannot be located."""
-    rows = zip(answers.accepted, answers.chunks, answers.steps, answers.tokens, answers.selected, strict=True)
-    emitted = [_emitted_by_step(*row) if selected else None for *row, selected in rows]
-    sizes = np.array([0 if one is None else one.size for one in emitted], dtype=np.intp)
-    flat = np.concatenate([one for one in emitted if one is not None] or [np.empty(0)])
-    owner = np.repeat(np.arange(sizes.size), sizes)
-    position = _positions(flat, owner, sizes)
-    keys = np.stack(
-        [
-            owner,
-            _classes(POSITIONS, position),
-            _classes(CONTEXTS, answers.inputs[owner] + position),
-            _parts(answers.reasoning_tokens[owner], position),
-        ]
+    inputs, reasoning_tokens = (rows.array(name).astype(np.float64) for name in ("input_tokens", "reasoning_tokens"))
+    owner, flat = emitted.owner, emitted.flat
+    before = np.cumsum(flat) - flat
+    position = before - before[emitted.starts[owner]] + 1
+    codes = encode_classes(
+        _classes(POSITIONS, position),
+        _classes(CONTEXTS, inputs[owner] + position),
+        _parts(reasoning_tokens[owner], position),
     )
-    begins = np.flatnonzero((np.diff(keys, axis=1, prepend=-2) != 0).any(axis=0))
+    begins = np.flatnonzero((np.diff(owner, prepend=-1) != 0) | (np.diff(codes, prepend=-1) != 0))
     tokens = np.add.reduceat(flat, begins) if begins.size else np.empty(0)
-    summed = np.stack([*keys[1:, begins], np.diff(np.append(begins, flat.size)), tokens]).astype(np.int32)
-    ends = np.searchsorted(keys[0, begins], np.arange(sizes.size + 1))
-    spans = zip(pairwise(ends), emitted, strict=True)
-    return [None if one is None else summed[:, begin:end].copy() for (begin, end), one in spans]
+    steps = np.diff(np.append(begins, flat.size))
+    return RaggedColumn.of_entries(np.stack([codes[begins], steps, tokens]), owner[begins], emitted.known, np.int32)
 
 
-def compact_walk(walk: Walk | None) -> Walk | None:
-    """Encode the three classes of a walk as one number, which gives the shape (3, entries)."""
-    if walk is None:
-        return None
-    position, context, part = walk[:3] + 1
-    return np.stack([(position * _BASE + context) * _BASE + part, *walk[3:]])
+def encode_classes(
+    position: NDArray[np.integer], context: NDArray[np.integer], part: NDArray[np.integer]
+) -> NDArray[np.integer]:
+    """Encode the classes of position, context and part as one number, shape (entries,) each."""
+    codes: NDArray[np.integer] = ((position + 1) * _BASE + context + 1) * _BASE + part + 1
+    return codes
 
 
 def expand_classes(codes: NDArray[np.int32]) -> tuple[Classes, Classes, Classes]:
-    """Return the classes of position, context and part that `compact_walk` encoded, shape (entries,) each."""
+    """Return the classes of position, context and part that `encode_classes` encoded, shape (entries,) each."""
     each = codes // _BASE**2, codes // _BASE % _BASE, codes % _BASE
     position, context, part = ((code - 1).astype(np.int8) for code in each)
     return position, context, part
 
 
-def _emitted_by_step(accepted: Values | None, chunks: Values | None, steps: float, tokens: float) -> Values | None:
-    """Return the tokens that each step of an answer emitted, shape (steps,); None if neither list covers every step."""
-    if np.isnan(steps) or np.isnan(tokens):
-        return None
-    if accepted is not None and accepted.size == steps and accepted.sum() + steps + 1 == tokens:
-        return accepted + 1
-    if chunks is None or chunks.size != steps + 1 or chunks[0] != 1 or chunks.sum() != tokens or chunks.min() < 1:
-        return None
-    return chunks[1:]
+def _emitted_by_step(accepted: RaggedColumn, chunks: RaggedColumn, rows: Columns) -> RaggedColumn:
+    """Return the tokens that each step of an answer emitted; missing if neither list covers every step.
 
-
-def _positions(flat: Values, owner: NDArray[np.intp], sizes: NDArray[np.intp]) -> Values:
-    """Output position of the first token that each step emits, shape (steps of all rows,)."""
-    before = np.cumsum(flat) - flat
-    firsts = np.cumsum(sizes) - sizes
-    started = before[np.minimum(firsts, max(flat.size - 1, 0))] if flat.size else np.zeros(sizes.size)
-    return before - started[owner] + 1
+    Also missing for rows that are not steady, or whose acceptance is unknown.
+    """
+    steps, tokens = (rows.array(name).astype(np.float64) for name in ("steps", "tokens"))
+    selected = rows.array("steady") & rows.known("acceptance_source")
+    by_drafts = selected & (accepted.sizes == steps) & (accepted.sums() + steps + 1 == tokens)
+    is_first = np.diff(chunks.owner, prepend=-1) != 0
+    # The first token comes from the prefill, and every step emits at least one.
+    short = np.bincount(chunks.owner, np.where(is_first, chunks.flat != 1, chunks.flat < 1), chunks.sizes.size)
+    by_chunks = selected & ~by_drafts & (chunks.sizes == steps + 1) & (chunks.sums() == tokens) & (short == 0)
+    drafts = RaggedColumn(accepted.sizes, accepted.flat + 1).where(by_drafts)
+    sizes = np.where(by_chunks, chunks.sizes - 1, drafts.sizes).astype(np.int32)
+    emitted = RaggedColumn(sizes, np.empty(int(np.maximum(sizes, 0).sum())))
+    emitted.flat[by_drafts[emitted.owner]] = drafts.flat
+    emitted.flat[by_chunks[emitted.owner]] = chunks.flat[by_chunks[chunks.owner] & ~is_first]
+    return emitted
 
 
 def _classes(lows: Sequence[int], values: Values) -> NDArray[np.intp]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from specbench_client.columns import (
     Array,
     Column,
-    ColumnHandle,
-    ColumnStore,
     Mask,
     RaggedColumn,
     RaggedEntries,
     RowIndices,
+    StoreArray,
     TextCodes,
     join_columns,
 )
@@ -137,34 +136,8 @@ def join_tables(tables: list[Table]) -> Table:
     return Table({name: join_columns(iter(columns.pop(name)), rows) for name in list(columns)})
 
 
-class StoredColumn(Protocol):
-    """A stored column of a block."""
-
-    def read(self) -> Column:
-        """Return the column; the caller must not write to it."""
-        ...
-
-
-@dataclass(frozen=True)
-class _TextColumn:
-    """Texts, stored as codes in a vocabulary."""
-
-    handle: ColumnHandle
-    vocabulary: TextVocabulary
-
-    def read(self) -> TextCodes:
-        return TextCodes(self.handle.read(), self.vocabulary.texts)
-
-
-@dataclass(frozen=True)
-class _ListColumn:
-    """Lists of numbers."""
-
-    sizes: ColumnHandle
-    flat: ColumnHandle
-
-    def read(self) -> RaggedColumn:
-        return RaggedColumn(self.sizes.read(), self.flat.read())
+ReadColumn = Callable[[], Column]
+"""Reads a stored column of a block; the caller must not write to it."""
 
 
 class TextVocabulary:
@@ -191,15 +164,15 @@ class RowBlock:
     """Rows that were stored together."""
 
     size: int
-    columns: Mapping[str, StoredColumn]
+    columns: Mapping[str, ReadColumn]
 
     def column(self, name: str, at: RowIndices | None) -> Column:
         """Return a column of these rows of the block, or of all rows if `at` is None."""
-        column = self.columns[name].read()
+        column = self.columns[name]()
         return column if at is None else column[at]
 
 
-def store_rows(tables: Iterable[Table], store: ColumnStore) -> Rows:
+def store_rows(tables: Iterable[Table], store: StoreArray) -> Rows:
     """Store the rows of these tables, at least one, in blocks; tables are not kept in memory."""
     vocabularies: dict[str, TextVocabulary] = {}
     blocks: list[RowBlock] = []
@@ -213,20 +186,20 @@ def store_rows(tables: Iterable[Table], store: ColumnStore) -> Rows:
     return Rows(blocks)
 
 
-def _store_block(table: Table, store: ColumnStore, vocabularies: dict[str, TextVocabulary]) -> RowBlock:
+def _store_block(table: Table, store: StoreArray, vocabularies: dict[str, TextVocabulary]) -> RowBlock:
     columns = {name: _store_column(name, column, store, vocabularies) for name, column in table.columns.items()}
     return RowBlock(len(table), columns)
 
 
-def _store_column(
-    name: str, column: Column, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
-) -> StoredColumn:
+def _store_column(name: str, column: Column, store: StoreArray, vocabularies: dict[str, TextVocabulary]) -> ReadColumn:
     if isinstance(column, RaggedColumn):
-        return _ListColumn(store.put(column.sizes), store.put(column.flat))
+        sizes, flat = store(column.sizes), store(column.flat)
+        return lambda: RaggedColumn(sizes(), flat())
     if isinstance(column, TextCodes):
         known = vocabularies.setdefault(name, TextVocabulary())
-        return _TextColumn(store.put(known.codes(column)), known)
-    return store.put(column)
+        codes = store(known.codes(column))
+        return lambda: TextCodes(codes(), known.texts)
+    return store(column)
 
 
 @dataclass(frozen=True)
@@ -257,7 +230,7 @@ class Rows(TidyRows):
             return
         yield from (Rows((block,), at) for block, at in self._selected())
 
-    def replaced(self, table: Table, store: ColumnStore) -> Rows:
+    def replaced(self, table: Table, store: StoreArray) -> Rows:
         """Return these rows, all of their blocks', with the columns of the table instead of their own."""
         vocabularies: dict[str, TextVocabulary] = {}
         spans = (slice(start, end) for start, end in pairwise(self._starts))

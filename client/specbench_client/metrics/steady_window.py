@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specbench_client.columns import Values
 from specbench_client.metrics.decode_speed import NS_PER_S
 from specbench_client.metrics.rows import Columns, TidyRows
-from specbench_client.metrics.tidy_frame import Values, flags, numbers, steady_rows
+from specbench_client.metrics.tidy_frame import flags, numbers, steady_rows
 
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"

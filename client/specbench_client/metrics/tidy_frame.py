@@ -10,7 +10,7 @@ they are then stored part by part and read column by column (`metrics.rows`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
@@ -18,18 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.outcome.record import Record, RecordPhase
-from specbench_client.columns import Array, Column, RaggedEntries, TextCodes, fill
+from specbench_client.columns import Array, Mask, RaggedEntries, TextCodes, Values, fill
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.record_lists import (
-    COMPACT_FIELDS,
     POINT_ONLY_COLUMNS,
     TALLY_FIELDS,
+    WALK_FIELDS,
     condense_lists,
 )
 from specbench_client.metrics.rows import POINT, Columns, T, Table, has_text, join_tables
-
-Values = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 SKIPPED_AFTER_ERROR = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
@@ -112,17 +109,6 @@ def without_point_columns(rows: Table) -> Table:
     return rows.table(name for name in rows.columns if name not in POINT_ONLY_COLUMNS)
 
 
-def stored_columns(rows: Table) -> dict[str, Column]:
-    """Return the columns of one point's tidy rows that are stored with it; their readers know the point."""
-    return {name: column for name, column in without_point_columns(rows).columns.items() if name != POINT}
-
-
-def stored_rows(columns: Mapping[str, Column], point: str) -> Table:
-    """Return the tidy rows of a point of which these columns were stored."""
-    rows = Table(columns)
-    return rows.assign(**{POINT: _repeated(point, len(rows))})
-
-
 def numbers(rows: Columns, name: str) -> Values:
     """Return a numeric column, shape (rows,); missing values are NaN."""
     return piecewise(rows, lambda piece: piece.array(name).astype(np.float64, copy=False))
@@ -163,8 +149,8 @@ def tally(rows: Columns, name: str) -> RaggedEntries:
 
 
 def step_walks(rows: Columns) -> RaggedEntries:
-    """Return all rows' walks as one ragged column, as encoded by `metrics.record_lists.compact_walk`."""
-    return rows.lists("walk", COMPACT_FIELDS)
+    """Return all rows' walks as one ragged column, see `metrics.record_lists.locate_steps`."""
+    return rows.lists("walk", WALK_FIELDS)
 
 
 def any_known(rows: Columns, name: str) -> bool:

@@ -17,9 +17,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from specbench_client.errors import BadInput, NotDurable
-from specbench_client.store.store import OBJECT_BYTES_MAX, StoreErrorReason
+from specbench_client.store.store import FILE_BYTES_MAX, OBJECT_BYTES_MAX, StoreErrorReason
 
 _TEMPORARY = ".incoming-"
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -46,6 +47,18 @@ class FolderStore:
                 temporary.unlink()
             _sync_folder(path.parent)
 
+    def start_upload(self, key: str) -> FolderUpload:
+        path = self._path(key)
+        with translate_os_errors(path):
+            return FolderUpload(path)
+
+    def abort_uploads(self, prefix: str) -> None:
+        start, _, name = prefix.rpartition("/")
+        folder = self._path(start)
+        with translate_os_errors(folder):
+            for temporary in folder.glob(f"{_TEMPORARY}{name}*"):
+                temporary.unlink(missing_ok=True)
+
     def replace(self, key: str, data: bytes) -> None:
         path = self._path(key)
         with translate_os_errors(path):
@@ -58,6 +71,17 @@ class FolderStore:
             _sync_folder(path.parent)
 
     def get(self, key: str) -> bytes | None:
+        file = self._open(key, OBJECT_BYTES_MAX)
+        if file is None:
+            return None
+        with translate_os_errors(self._path(key)), file:
+            return file.read()
+
+    def open(self, key: str) -> BinaryIO | None:
+        return self._open(key, FILE_BYTES_MAX)
+
+    def _open(self, key: str, most: int) -> BinaryIO | None:
+        """Open the file of a key, of at most this many bytes; None if it does not exist."""
         path = self._path(key)
         with translate_os_errors(path):
             try:
@@ -66,17 +90,10 @@ class FolderStore:
                 return None
             if stat.S_ISDIR(found.st_mode):
                 return None
-            problem = self._refusal(path, found)
+            problem = self._refusal(path, found, most)
             if problem is not None:
                 raise NotDurable(f"{path}: {problem}", StoreErrorReason.DAMAGED)
-            return path.read_bytes()
-
-    def remove(self, key: str) -> None:
-        path = self._path(key)
-        with translate_os_errors(path), suppress(FileNotFoundError, NotADirectoryError):
-            path.unlink()  # Not synced: an object that reappears after a power failure is removed again.
-            with suppress(OSError):  # A folder with other files is kept.
-                path.parent.rmdir()
+            return path.open("rb")
 
     def keys(self, prefix: str = "") -> list[str]:
         start = self._root / prefix.rpartition("/")[0]
@@ -90,14 +107,14 @@ class FolderStore:
     def below(self, prefix: str) -> FolderStore:
         return FolderStore(self._path(prefix))
 
-    def _refusal(self, path: Path, found: os.stat_result) -> str | None:
+    def _refusal(self, path: Path, found: os.stat_result, most: int) -> str | None:
         """Return why a file is not read, which a stranger's folder may lead to; None if it is read."""
         if not stat.S_ISREG(found.st_mode):
             return "is not a regular file: remove it from the results"
         if not path.resolve().is_relative_to(self._root.resolve()):
             return "is a link to a file outside of the results: copy the file there instead"
-        if found.st_size > OBJECT_BYTES_MAX:
-            return f"is larger than {OBJECT_BYTES_MAX // 2**20} MiB, which no file of a run is: it is damaged"
+        if found.st_size > most:
+            return f"is larger than {most // 2**20} MiB, which no such file of a run is: it is damaged"
         return None
 
     def _path(self, key: str) -> Path:
@@ -105,6 +122,34 @@ class FolderStore:
         if not all(parts) or any(part.startswith(".") for part in parts):
             raise ValueError(f"{key!r} is not a valid key: its parts must not be empty or begin with a dot")
         return self._root.joinpath(*parts)
+
+
+class FolderUpload:
+    """A file that is written in parts under a temporary name, which contains its final name."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file, self._temporary = _open_temporary(path)
+
+    def add(self, part: bytes) -> None:
+        with translate_os_errors(self._path):
+            self._file.write(part)
+
+    def complete(self) -> None:
+        with translate_os_errors(self._path):
+            with self._file:
+                _sync_file(self._file)
+            try:
+                os.link(self._temporary, self._path)
+            except FileExistsError:
+                raise NotDurable(_conflict(self._path), StoreErrorReason.CONFLICT) from None
+            self._temporary.unlink()
+            _sync_folder(self._path.parent)
+
+    def abort(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
 
 
 def _files(start: Path) -> Iterator[Path]:
@@ -120,19 +165,28 @@ def _raise_unless_missing(error: OSError) -> None:
 
 def _write_temporary(path: Path, data: bytes) -> Path:
     """Write the data to a synced temporary file in the folder of `path`, creating that folder if it is missing."""
-    _make_folder(path.parent)
-    handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
-    temporary = Path(name)
+    file, temporary = _open_temporary(path)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)  # With mkstemp's 0600, other users could not read the results.
+            _sync_file(file)
     except OSError:
         temporary.unlink()
         raise
     return temporary
+
+
+def _open_temporary(path: Path) -> tuple[BinaryIO, Path]:
+    _make_folder(path.parent)
+    handle, name = tempfile.mkstemp(prefix=f"{_TEMPORARY}{path.name}-", dir=path.parent)
+    return os.fdopen(handle, "wb"), Path(name)
+
+
+def _sync_file(file: BinaryIO) -> None:
+    """Write the content of a temporary file to the disk, and let other users read it: mkstemp's mode is 0600."""
+    file.flush()
+    os.fchmod(file.fileno(), 0o644)
+    os.fsync(file.fileno())
 
 
 def _make_folder(folder: Path) -> None:

@@ -9,40 +9,36 @@ but cannot be read is an error: its point is then neither a result nor missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
 
 import pyarrow as pa
 from pydantic import ValidationError
 
 from specbench_api.outcome.layout import (
-    DATASET,
-    compaction_key,
     manifest_key,
     measured_among,
     point_root,
     records_prefix,
-    rows_key,
-    rows_prefix,
     schedule_key,
     summary_key,
 )
-from specbench_api.outcome.manifest import Compaction, Manifest, PointProvenance, StoredFile
+from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
 from specbench_api.outcome.summary import PointSummary
-from specbench_client.columns import Column
+from specbench_api.plan.plan import Point
 from specbench_client.errors import NotDurable
 from specbench_client.store.records import (
-    PartLimits,
     RecordArrays,
     RecordWriter,
-    UnreadablePart,
+    UnreadableRecords,
     iter_tables,
     schedule_to_parquet,
     table_to_columns,
 )
-from specbench_client.store.row_files import FILE_ROWS, rows_from_parquet, rows_to_parquet
 from specbench_client.store.store import Store, StoreErrorReason
 
 
@@ -59,11 +55,9 @@ class MeasurementSpan:
 
 @dataclass(frozen=True)
 class PointStore:
-    """The points of one run. `store`: the run's root; `spool`: a folder on this machine's disk."""
+    """The points of one run. `store`: the run's root."""
 
     store: Store
-    spool: Path
-    limits: PartLimits = field(default_factory=PartLimits)
 
     def measured(self, points: Iterable[str]) -> set[str]:
         """Return which of these points have a manifest, without reading it."""
@@ -77,9 +71,12 @@ class PointStore:
         """Return the manifests of those points that have one, in the order of `points`. Raises NotDurable(Damaged)."""
         return read_manifests(self.store, points)
 
-    def open(self, point: str, attempt: str) -> RecordWriter:
-        """Return a writer for a new attempt at a point. The name of the attempt must not have been used before."""
-        return RecordWriter(self.store, self.spool, point, attempt, self.limits)
+    def open(self, point: Point, attempt: str, client: int = 0) -> RecordWriter:
+        """Return a writer for a new attempt at a point. The name of the attempt must not have been used before.
+
+        Unfinished uploads of earlier attempts of this client are discarded.
+        """
+        return RecordWriter(self.store, point, client, attempt)
 
     def put_schedule(self, point: str, attempt: str, intended_ns: Sequence[int], workers: int) -> StoredFile:
         """Store when conversations will begin; conversation i belongs to worker i mod `workers`."""
@@ -87,22 +84,11 @@ class PointStore:
         self.store.put(key, data)
         return _stored_file(key, data, rows=len(intended_ns))
 
-    def put_rows(self, point: str, attempt: str, columns: Mapping[str, Column]) -> list[StoredFile]:
-        """Store the columns of the point's tidy rows, from which summaries are computed."""
-        files, rows = [], len(next(iter(columns.values())))
-        for number, start in enumerate(range(0, max(rows, 1), FILE_ROWS)):
-            part = slice(start, min(start + FILE_ROWS, rows))
-            data = rows_to_parquet({name: column[part] for name, column in columns.items()})
-            key = rows_key(point, attempt, number)
-            self.store.put(key, data)
-            files.append(_stored_file(key, data, rows=part.stop - start))
-        return files
-
     def commit(
         self,
         summary: PointSummary,
         attempt: str,
-        parts: list[StoredFile],
+        files: Sequence[StoredFile],
         span: MeasurementSpan,
         observed: PointProvenance,
     ) -> Manifest:
@@ -115,7 +101,7 @@ class PointStore:
             started_wall=span.started_wall,
             load_started_ns=span.load_started_ns,
             ended_wall=span.ended_wall,
-            files=[*parts, summary_file],
+            files=[*files, summary_file],
             observed=observed,
         )
         self.store.put(manifest_key(summary.hash), manifest.to_json().encode())
@@ -132,81 +118,30 @@ class PointStore:
         except ValidationError as error:
             raise invalid_document_error(self.store, manifest.hash, file.key, error) from error
 
-    def read_rows(self, manifest: Manifest, schema: pa.Schema) -> Iterator[dict[str, Column]] | None:
-        """Return an iterator of the columns of its tidy rows, or None if the manifest lists none of this version.
-
-        Raises NotDurable(Damaged) during iteration.
-        """
-        files = [file for file in manifest.files if file.key.startswith(rows_prefix(manifest.hash))]
-        return self._rows(manifest.hash, files, schema) if files else None
-
-    def _rows(self, point: str, files: Sequence[StoredFile], schema: pa.Schema) -> Iterator[dict[str, Column]]:
-        for file in files:
-            data = self._verified(point, file)
-            try:
-                yield from rows_from_parquet(data, schema)
-            except UnreadablePart as error:
-                raise self._damaged(point, file.key, str(error)) from error
-
     def read_columns(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[RecordArrays]:
-        """Yield the point's records piece by piece, see `to_columns`. Raises NotDurable(Damaged) during iteration."""
+        """Yield the point's records piece by piece, see `table_to_columns`. Raises NotDurable(Damaged) meanwhile."""
         return (table_to_columns(table) for table in self.read_tables(manifest, columns))
 
-    def read_parts(self, point: str, parts: Sequence[StoredFile], columns: Sequence[str]) -> Iterator[RecordArrays]:
-        """Yield the records of stored parts before the point is committed. Raises NotDurable(Damaged)."""
-        return (table_to_columns(table) for table in self._tables(point, parts, columns))
-
     def read_tables(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the point's records piece by piece, see `to_table`. Raises NotDurable(Damaged) during iteration.
+        """Yield the point's records piece by piece, see `iter_tables`. Raises NotDurable(Damaged) meanwhile."""
+        return self.read_files(manifest.hash, manifest.files, columns)
 
-        They come from the compacted files, or from the parts without any. If the point is compacted while its parts are
-        read, reading continues in the compacted files after the same number of records.
-        """
-        compaction, read = self.compaction(manifest.hash), 0
-        if compaction is None:
-            try:
-                for table in self._tables(manifest.hash, _parts(manifest), columns):
-                    yield table
-                    read += table.num_rows
-            except NotDurable as damaged:
-                compaction = self.compaction(manifest.hash)
-                if compaction is None or damaged.reason != StoreErrorReason.DAMAGED:
-                    raise
-            else:
-                return
-        for table in self._tables(manifest.hash, compaction.files, columns):
-            if read < table.num_rows:
-                yield table.slice(read)
-            read = max(read - table.num_rows, 0)
+    def read_files(
+        self, point: str, files: Iterable[StoredFile], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the records in those of a point's files that have any. Raises NotDurable(Damaged) meanwhile."""
+        for listed in _records_among(point, files):
+            with self._opened(point, listed) as file:
+                try:
+                    yield from iter_tables(file, columns)
+                except UnreadableRecords as error:
+                    raise self._damaged(point, listed.key, str(error)) from error
 
     def verify_records(self, manifest: Manifest) -> None:
-        """Read the point's records and compare them with their list. Raises NotDurable(Damaged)."""
-        compaction = self.compaction(manifest.hash)
-        for file in _parts(manifest) if compaction is None else compaction.files:
-            self._verified(manifest.hash, file)
-
-    def compaction(self, point: str) -> Compaction | None:
-        """Return the list of the point's compacted files, or None if it is not compacted. Raises NotDurable."""
-        key = compaction_key(point)
-        data = read_point_file(self.store, point, key)
-        if data is None:
-            return None
-        try:
-            compaction = Compaction.from_json(data)
-        except ValidationError as error:
-            raise invalid_document_error(self.store, point, key, error) from error
-        names = (file.key.rpartition("/")[2] for file in compaction.files if file.key.startswith(f"{DATASET}/"))
-        if compaction.hash != point or sum(name.startswith(f"{point}-") for name in names) != len(compaction.files):
-            raise self._damaged(point, key, "it lists files of another point")
-        return compaction
-
-    def _tables(self, point: str, files: Iterable[StoredFile], columns: Sequence[str] | None) -> Iterator[pa.Table]:
-        for file in files:
-            data = self._verified(point, file)
-            try:
-                yield from iter_tables(data, columns)
-            except UnreadablePart as error:
-                raise self._damaged(point, file.key, str(error)) from error
+        """Read the point's records and compare them with their manifest. Raises NotDurable(Damaged)."""
+        for listed in _records_among(manifest.hash, manifest.files):
+            with self._opened(manifest.hash, listed):
+                pass
 
     def _put_summary(self, point: str, attempt: str, data: bytes) -> StoredFile:
         key = summary_key(point)
@@ -219,28 +154,47 @@ class PointStore:
             self.store.put(key, data)
         return _stored_file(key, data)
 
-    def _verified(self, point: str, file: StoredFile) -> bytes:
-        data = read_point_file(self.store, point, file.key)
-        if data is None:
-            raise self._damaged(point, file.key, "the manifest lists it, but it does not exist")
-        actual = _stored_file(file.key, data)
-        if (actual.size, actual.sha256) != (file.size, file.sha256):
-            expected, found = (f"{one.size} bytes with SHA-256 {one.sha256}" for one in (file, actual))
-            raise self._damaged(point, file.key, f"the manifest lists {expected}, but found {found}")
-        return data
+    def _verified(self, point: str, listed: StoredFile) -> bytes:
+        with self._opened(point, listed) as file:
+            return file.read()
+
+    @contextmanager
+    def _opened(self, point: str, listed: StoredFile) -> Iterator[BinaryIO]:
+        """Open a file and compare it with the manifest. Raises NotDurable(Damaged)."""
+        with _point_damage(self.store, point, listed.key):
+            file = self.store.open(listed.key)
+        if file is None:
+            raise self._damaged(point, listed.key, "the manifest lists it, but it does not exist")
+        with file:
+            found = f"{file.seek(0, io.SEEK_END)} bytes with SHA-256 {_sha256_of(file)}"
+            expected = f"{listed.size} bytes with SHA-256 {listed.sha256}"
+            if found != expected:
+                raise self._damaged(point, listed.key, f"the manifest lists {expected}, but found {found}")
+            file.seek(0)
+            yield file
 
     def _damaged(self, point: str, key: str, what: str) -> NotDurable:
         return damaged_point_error(self.store, point, key, what)
 
 
-def _parts(manifest: Manifest) -> list[StoredFile]:
-    return [file for file in manifest.files if file.key.startswith(records_prefix(manifest.hash))]
+def _records_among(point: str, files: Iterable[StoredFile]) -> list[StoredFile]:
+    return [file for file in files if file.key.startswith(records_prefix(point))]
+
+
+def _sha256_of(file: BinaryIO) -> str:
+    sha256 = hashlib.sha256()
+    file.seek(0)
+    while some := file.read(READ_BYTES):
+        sha256.update(some)
+    return sha256.hexdigest()
 
 
 def _stored_file(key: str, data: bytes, rows: int | None = None) -> StoredFile:
     return StoredFile(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=rows)
 
 
+READ_BYTES = 2**20
+"""Bytes of a file that are in memory while it is verified."""
 _READERS = 8
 _VERSION = ("schemaVersion",)
 
@@ -274,14 +228,19 @@ def read_manifest(store: Store, point: str) -> Manifest | None:
 
 def read_point_file(store: Store, point: str, key: str) -> bytes | None:
     """Like `Store.get`, but damage that the store detects is raised with the remedy for a point."""
-    try:
+    with _point_damage(store, point, key):
         return store.get(key)
+
+
+@contextmanager
+def _point_damage(store: Store, point: str, key: str) -> Iterator[None]:
+    try:
+        yield
     except NotDurable as refused:
         if refused.reason != StoreErrorReason.DAMAGED:
             raise
-        raise damaged_point_error(
-            store, point, key, "it does not match the checksum that was stored with it"
-        ) from refused
+        what = "it does not match the checksum that was stored with it"
+        raise damaged_point_error(store, point, key, what) from refused
 
 
 def invalid_document_error(store: Store, point: str, key: str, error: ValidationError) -> NotDurable:

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from specbench_client.errors import NotDurable
-from specbench_client.store.store import Store, StoreErrorReason
+from specbench_client.store.store import Store, StoreErrorReason, Upload
 
 _log = logging.getLogger(__name__)
 
@@ -52,8 +52,15 @@ class RetryingStore:
     def get(self, key: str) -> bytes | None:
         return self._retry(lambda: self._store.get(key), key)
 
-    def remove(self, key: str) -> None:
-        self._retry(lambda: self._store.remove(key), key)
+    def open(self, key: str) -> BinaryIO | None:
+        return self._retry(lambda: self._store.open(key), key)
+
+    def start_upload(self, key: str) -> Upload:
+        upload = self._retry(lambda: self._store.start_upload(key), key)
+        return _RetryingUpload(upload, lambda act: self._retry(act, key))
+
+    def abort_uploads(self, prefix: str) -> None:
+        self._retry(lambda: self._store.abort_uploads(prefix), prefix)
 
     def keys(self, prefix: str = "") -> list[str]:
         return self._retry(lambda: self._store.keys(prefix), prefix)
@@ -82,3 +89,20 @@ class RetryingStore:
                 if policy.pause_s(min(pause, left)):
                     raise
             pause = min(pause * 2, policy.longest_pause_s)
+
+
+@dataclass(frozen=True)
+class _RetryingUpload:
+    """An upload whose steps are retried."""
+
+    upload: Upload
+    retry: Callable[[Callable[[], None]], None]
+
+    def add(self, part: bytes) -> None:
+        self.retry(lambda: self.upload.add(part))
+
+    def complete(self) -> None:
+        self.retry(self.upload.complete)
+
+    def abort(self) -> None:
+        self.upload.abort()

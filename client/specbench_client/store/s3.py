@@ -1,4 +1,4 @@
-"""A store in an S3 bucket, with conditional writes, checksums, and multipart uploads for large objects.
+"""A store in an S3 bucket, with conditional writes, checksums, and multipart uploads for records.
 
 With `If-None-Match: *` the server rejects overwriting, also between independent clients. If the answer
 to a write is lost, the repeated write looks like a conflict; then the contents are compared. Only botocore's short
@@ -7,10 +7,16 @@ retries happen here; `RetryingStore` handles longer outages.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypedDict
 
 import boto3
 from botocore.config import Config
@@ -33,12 +39,14 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from specbench_client.errors import NotDurable
-from specbench_client.store.store import KEYS_MAX, OBJECT_BYTES_MAX, StoreErrorReason
+from specbench_client.store.folder import translate_os_errors
+from specbench_client.store.store import FILE_BYTES_MAX, KEYS_MAX, OBJECT_BYTES_MAX, StoreErrorReason
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, GetObjectOutputTypeDef
 
+_log = logging.getLogger(__name__)
 
 # Servers use many codes for rejected credentials. Nearly all come with status 401 or 403, but not these; the first is
 # versitygw's, with 404.
@@ -123,19 +131,23 @@ def _server_error(error: ClientError, code: str, status: int, where: str) -> Not
 
 
 DEFAULT_REGION = "us-east-1"
-MULTIPART_BYTES = 16 * 1024 * 1024
-"""Objects of at least this size are uploaded in parts; S3 requires parts of at least 5 MiB."""
+COPY_BYTES = 1024 * 1024
+"""Bytes of a download that are in memory."""
 _EXISTS_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 _MISSING_CODES = ("NoSuchKey", "404")
+_NO_UPLOAD = "NoSuchUpload"
 
 
 class _ContentType(TypedDict):
     ContentType: str
 
 
-class _MultipartUpload(TypedDict):
+class _Target(TypedDict):
     Bucket: str
     Key: str
+
+
+class _MultipartUpload(_Target):
     UploadId: str
 
 
@@ -164,16 +176,22 @@ def s3_client(endpoint: str | None = None, region: str | None = None) -> S3Clien
 class S3Store:
     """Objects of a bucket below a prefix. Thread-safe, because boto3's clients are."""
 
-    def __init__(self, client: S3Client, bucket: str, prefix: str = "", multipart_bytes: int = MULTIPART_BYTES) -> None:
+    def __init__(self, client: S3Client, bucket: str, prefix: str = "") -> None:
         self._client = client
         self._bucket = bucket
         self._prefix = prefix.strip("/")
-        self._multipart_bytes = multipart_bytes
 
     def put(self, key: str, data: bytes) -> None:
         with self._translated_errors():
             try:
-                self._create(self._full(key), data)
+                self._client.put_object(
+                    Bucket=self._bucket,
+                    Key=self._full(key),
+                    Body=data,
+                    ChecksumAlgorithm="SHA256",
+                    IfNoneMatch="*",
+                    **_content_type_of(key),
+                )
             except ClientError as error:
                 if error.response["Error"]["Code"] not in _EXISTS_CODES:
                     raise
@@ -186,27 +204,73 @@ class S3Store:
             )
 
     def get(self, key: str) -> bytes | None:
+        with self._reading(key):
+            answer = self._request(key, OBJECT_BYTES_MAX)
+            return None if answer is None else answer["Body"].read()
+
+    def open(self, key: str) -> BinaryIO | None:
+        with self._reading(key):
+            answer = self._request(key, FILE_BYTES_MAX)
+            if answer is None:
+                return None
+            with translate_os_errors(Path(tempfile.gettempdir())):
+                file = tempfile.TemporaryFile(prefix="specbench-")  # noqa: SIM115 -- the caller closes it
+                try:
+                    shutil.copyfileobj(answer["Body"], file, COPY_BYTES)
+                    file.seek(0)
+                except BaseException:
+                    file.close()
+                    raise
+            return file
+
+    def _request(self, key: str, most: int) -> GetObjectOutputTypeDef | None:
+        """Request an object of at most this many bytes; None if it does not exist."""
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._full(key), ChecksumMode="ENABLED")
+        except ClientError as error:
+            if error.response["Error"]["Code"] in _MISSING_CODES:
+                return None
+            raise
+        if answer["ContentLength"] > most:
+            answer["Body"].close()
+            what = f"is larger than {most // 2**20} MiB, which no such file of a run is: it is damaged"
+            raise NotDurable(f"{self.uri(key)}: {what}", StoreErrorReason.DAMAGED)
+        return answer
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
         with self._translated_errors():
             try:
-                answer = self._client.get_object(Bucket=self._bucket, Key=self._full(key), ChecksumMode="ENABLED")
-                if answer["ContentLength"] > OBJECT_BYTES_MAX:
-                    answer["Body"].close()
-                    what = f"is larger than {OBJECT_BYTES_MAX // 2**20} MiB, which no file of a run is: it is damaged"
-                    raise NotDurable(f"{self.uri(key)}: {what}", StoreErrorReason.DAMAGED)
-                return answer["Body"].read()
-            except ClientError as error:
-                if error.response["Error"]["Code"] in _MISSING_CODES:
-                    return None
-                raise
+                yield
             except FlexibleChecksumError as error:
                 what = f"it does not match the checksum that was stored with it ({error})"
                 raise NotDurable(
                     f"{self.uri(key)}: {what}; remove it and run again", StoreErrorReason.DAMAGED
                 ) from error
 
-    def remove(self, key: str) -> None:
+    def start_upload(self, key: str) -> S3Upload:
+        target: _Target = {"Bucket": self._bucket, "Key": self._full(key)}
         with self._translated_errors():
-            self._client.delete_object(Bucket=self._bucket, Key=self._full(key))
+            started = self._client.create_multipart_upload(
+                **target, ChecksumAlgorithm="SHA256", **_content_type_of(key)
+            )
+        return S3Upload(self._client, {**target, "UploadId": started["UploadId"]})
+
+    def abort_uploads(self, prefix: str) -> None:
+        try:
+            with self._translated_errors():
+                pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                    Bucket=self._bucket, Prefix=self._full(prefix)
+                )
+                for upload in [each for page in pages for each in page.get("Uploads", [])]:
+                    self._client.abort_multipart_upload(
+                        Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                    )
+        except NotDurable as refused:
+            # Its parts only need space, and a rule of the bucket may remove them.
+            if refused.reason not in (StoreErrorReason.CREDENTIALS_REFUSED, StoreErrorReason.REFUSED):
+                raise
+            _log.warning("%s: unfinished uploads are not removed: %s", self.uri(prefix), refused)
 
     def keys(self, prefix: str = "") -> list[str]:
         root = f"{self._prefix}/" if self._prefix else ""
@@ -224,67 +288,83 @@ class S3Store:
         return f"s3://{self._bucket}/{self._full(key)}".rstrip("/")
 
     def below(self, prefix: str) -> S3Store:
-        return S3Store(self._client, self._bucket, self._full(prefix), self._multipart_bytes)
+        return S3Store(self._client, self._bucket, self._full(prefix))
 
     def _full(self, key: str) -> str:
         return f"{self._prefix}/{key}" if self._prefix and key else self._prefix or key
-
-    def _create(self, key: str, data: bytes) -> None:
-        if len(data) >= self._multipart_bytes:
-            self._create_in_parts(key, data)
-            return
-        self._client.put_object(
-            Bucket=self._bucket,
-            Key=key,
-            Body=data,
-            ChecksumAlgorithm="SHA256",
-            IfNoneMatch="*",
-            **_content_type_of(key),
-        )
-
-    def _create_in_parts(self, key: str, data: bytes) -> None:
-        started = self._client.create_multipart_upload(
-            Bucket=self._bucket, Key=key, ChecksumAlgorithm="SHA256", **_content_type_of(key)
-        )
-        upload: _MultipartUpload = {"Bucket": self._bucket, "Key": key, "UploadId": started["UploadId"]}
-        try:
-            parts = self._upload_parts(upload, data)
-            self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
-        except BaseException as failure:
-            self._abort(upload, failure)
-            raise
-
-    def _upload_parts(self, upload: _MultipartUpload, data: bytes) -> list[CompletedPartTypeDef]:
-        size, view = self._multipart_bytes, memoryview(data)
-        parts: list[CompletedPartTypeDef] = []
-        for number, start in enumerate(range(0, len(data), size), start=1):
-            answer = self._client.upload_part(
-                **upload, PartNumber=number, Body=bytes(view[start : start + size]), ChecksumAlgorithm="SHA256"
-            )
-            part = {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": answer["ChecksumSHA256"]}
-            parts.append(part)  # type: ignore[arg-type]
-        return parts
-
-    def _abort(self, upload: _MultipartUpload, failure: BaseException) -> None:
-        """Abort the upload, which frees its space. If this fails too, it is added to the first failure as a note."""
-        try:
-            self._client.abort_multipart_upload(**upload)
-        except (BotoCoreError, ClientError) as error:
-            failure.add_note(f"the parts of {upload['Key']} still use space: {error}")
 
     def _same_or_conflict(self, key: str, data: bytes) -> None:
         found = self.get(key)
         if found is None:
             raise NotDurable(f"{self.uri(key)} is being written by another client: run again", StoreErrorReason.AWAY)
         if found != data:
-            raise NotDurable(
-                f"{self.uri(key)} already exists with other content and is never overwritten: another client wrote it,"
-                " or the prefix belongs to another run; choose another prefix",
-                StoreErrorReason.CONFLICT,
-            )
+            raise NotDurable(_conflict(self.uri(key)), StoreErrorReason.CONFLICT)
 
     def _translated_errors(self) -> AbstractContextManager[None]:
         return translate_s3_errors(self._bucket, self._client.meta.endpoint_url)
+
+
+class S3Upload:
+    """A multipart upload, see `Upload`. Its parts stay in the bucket until it is completed or aborted."""
+
+    def __init__(self, client: S3Client, upload: _MultipartUpload) -> None:
+        self._client, self._upload = client, upload
+        self._parts: list[CompletedPartTypeDef] = []
+
+    def add(self, part: bytes) -> None:
+        number = len(self._parts) + 1
+        with self._translated_errors():
+            answer = self._client.upload_part(**self._upload, PartNumber=number, Body=part, ChecksumAlgorithm="SHA256")
+        self._parts.append({"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": answer["ChecksumSHA256"]})
+
+    def complete(self) -> None:
+        with self._translated_errors():
+            try:
+                self._client.complete_multipart_upload(
+                    **self._upload, MultipartUpload={"Parts": self._parts}, IfNoneMatch="*"
+                )
+            except ClientError as error:
+                if error.response["Error"]["Code"] not in (*_EXISTS_CODES, _NO_UPLOAD):
+                    raise
+                self._raise_unless_stored(error)
+
+    def _raise_unless_stored(self, error: ClientError) -> None:
+        """Accept an error that follows a completion whose answer was lost: the object then has our checksum."""
+        uri = f"s3://{self._upload['Bucket']}/{self._upload['Key']}"
+        try:
+            found = self._client.head_object(
+                Bucket=self._upload["Bucket"], Key=self._upload["Key"], ChecksumMode="ENABLED"
+            )
+        except ClientError as missing:
+            if missing.response["Error"]["Code"] not in _MISSING_CODES:
+                raise
+            if error.response["Error"]["Code"] == _NO_UPLOAD:
+                what = "another client, or a rule of the bucket, aborted its upload: run again"
+                raise NotDurable(f"{uri}: {what}", StoreErrorReason.REFUSED) from error
+            raise NotDurable(f"{uri} is being written by another client: run again", StoreErrorReason.AWAY) from error
+        if found.get("ChecksumSHA256") != self._checksum():
+            raise NotDurable(_conflict(uri), StoreErrorReason.CONFLICT) from error
+
+    def _checksum(self) -> str:
+        """Return the SHA-256 that S3 gives an object of several parts: of the parts' own, and their number."""
+        each = b"".join(base64.b64decode(part["ChecksumSHA256"]) for part in self._parts)
+        return f"{base64.b64encode(hashlib.sha256(each).digest()).decode()}-{len(self._parts)}"
+
+    def abort(self) -> None:
+        try:
+            self._client.abort_multipart_upload(**self._upload)
+        except (BotoCoreError, ClientError) as error:
+            _log.warning("the parts of %s still use space: %s", self._upload["Key"], error)
+
+    def _translated_errors(self) -> AbstractContextManager[None]:
+        return translate_s3_errors(self._upload["Bucket"], self._client.meta.endpoint_url)
+
+
+def _conflict(uri: str) -> str:
+    return (
+        f"{uri} already exists with other content and is never overwritten: another client wrote it, or the prefix"
+        " belongs to another run; choose another prefix"
+    )
 
 
 def _content_type_of(key: str) -> _ContentType:

@@ -1,4 +1,4 @@
-"""Scratch directories, removed when their owner exits, and columns in unnamed temporary files.
+"""Scratch directories, removed when their owner exits, and arrays in unnamed temporary files.
 
 A killed process cleans up nothing, and its unfinished records may be gigabytes. So each directory contains a file that
 its owner has locked. The kernel releases the lock when the process ends, however it ended, and the next process removes
@@ -14,12 +14,11 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from specbench_client.columns import Array, ColumnHandle
+from specbench_client.columns import Array, ReadArray, StoreArray
 from specbench_client.errors import NotDurable
 from specbench_client.store.store import StoreErrorReason
 
@@ -55,22 +54,21 @@ def _remove_stale(parent: Path) -> None:
                 os.close(lock)
 
 
-class DiskColumnStore:
-    """Stores columns one after the other in an unnamed temporary file (`TMPDIR`), which disappears with the process.
+def arrays_on_disk() -> StoreArray:
+    """Return a function that stores arrays one after the other in an unnamed temporary file (`TMPDIR`).
 
-    Columns are read on demand and not memory-mapped, so they use no memory until then. Raises NotDurable if the disk is
-    full.
+    The file disappears with the process. Arrays are read on demand and not memory-mapped, so they use no memory until
+    then. Raises NotDurable if the disk is full.
     """
+    file, end = _UnnamedFile(), 0
 
-    def __init__(self) -> None:
-        self._file = _UnnamedFile()
-        self._end = 0
+    def store(values: Array) -> ReadArray:
+        nonlocal end
+        offset, size, kind, end = end, values.nbytes, values.dtype, end + values.nbytes
+        _write_at(file.fd, values.tobytes(), offset)
+        return lambda: np.frombuffer(os.pread(file.fd, size, offset), dtype=kind)
 
-    def put(self, values: Array) -> ColumnHandle:
-        """Store a column."""
-        offset, self._end = self._end, self._end + values.nbytes
-        _write_at(self._file.fd, values.tobytes(), offset)
-        return _OnDiskColumn(self._file, offset, values.size, values.dtype)
+    return store
 
 
 class _UnnamedFile:
@@ -80,20 +78,6 @@ class _UnnamedFile:
         with tempfile.TemporaryFile(prefix="specbench-") as file:
             self.fd = os.dup(file.fileno())
         weakref.finalize(self, os.close, self.fd)
-
-
-@dataclass(frozen=True)
-class _OnDiskColumn:
-    """A column at a byte offset of the file."""
-
-    file: _UnnamedFile
-    offset: int
-    size: int
-    kind: np.dtype
-
-    def read(self) -> Array:
-        data = os.pread(self.file.fd, self.size * self.kind.itemsize, self.offset)
-        return np.frombuffer(data, dtype=self.kind)
 
 
 def _write_at(fd: int, data: bytes, offset: int) -> None:

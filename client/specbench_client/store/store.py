@@ -1,17 +1,19 @@
 """The `Store` protocol: objects under keys, created once and never overwritten.
 
-Only derived objects that can be computed again (progress, the run's summary and report) are replaced, and only parts
-of records whose content was compacted into another object are removed (`store.compaction`). All
-implementations pass the same tests. Failures are NotDurable with a `StoreErrorReason` and a message with the remedy.
+Only derived objects that can be computed again (progress, the run's summary and report) are replaced, and nothing is
+removed. All implementations pass the same tests. Failures are NotDurable with a `StoreErrorReason` and a message with
+the remedy.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 OBJECT_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes of one object. No file of a run is larger; a larger one would fill the memory of whoever reads it."""
+"""Bytes of an object that is read into memory. Only files of records are larger, which are opened instead."""
+FILE_BYTES_MAX = 16 * 1024**3
+"""Bytes of an object that is opened: the records of fifty million requests without their texts."""
 KEYS_MAX = 1_000_000
 """Keys of one listing."""
 
@@ -30,13 +32,29 @@ class StoreErrorReason(StrEnum):
     AWAY = "S3Away"
     """The server cannot be reached or is failing; a retry may help."""
     DISK_FULL = "DiskFull"
-    """No space for the folder store or for the spool."""
+    """No space in the folder of the results or in `TMPDIR`."""
     NOT_WRITABLE = "NotWritable"
     """The folder may not be written."""
     DAMAGED = "Damaged"
     """A stored file differs from the manifest."""
     REFUSED = "StoreRefused"
     """Any other error; the message contains that of the server."""
+
+
+class Upload(Protocol):
+    """An object that is written in parts. It does not exist before `complete`."""
+
+    def add(self, part: bytes) -> None:
+        """Append a part: at least 5 MiB, except for the last. A call that raised may be repeated."""
+        ...
+
+    def complete(self) -> None:
+        """Create the object. Raises NotDurable(Conflict) if the key exists already."""
+        ...
+
+    def abort(self) -> None:
+        """Discard the parts. Never raises: what cannot be discarded only needs space."""
+        ...
 
 
 class Store(Protocol):
@@ -54,8 +72,16 @@ class Store(Protocol):
         """Return the content of an object, or None if it does not exist."""
         ...
 
-    def remove(self, key: str) -> None:
-        """Remove an object whose content another object has; one that does not exist is accepted."""
+    def open(self, key: str) -> BinaryIO | None:
+        """Return a local file with the content of an object, or None if it does not exist. The caller closes it."""
+        ...
+
+    def start_upload(self, key: str) -> Upload:
+        """Begin to write an object in parts."""
+        ...
+
+    def abort_uploads(self, prefix: str) -> None:
+        """Discard the unfinished uploads of all keys with the prefix, which killed processes have left."""
         ...
 
     def keys(self, prefix: str = "") -> list[str]:

@@ -19,17 +19,15 @@ from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import PointSummary, RunSummary
-from specbench_api.plan.plan import Plan, Point
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.metrics.catalog import MEASURES
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.cells import cell_row
 from specbench_client.report.text.findings import remedy_of
-from specbench_client.store.records import RECORD_SCHEMA
+from specbench_client.store.records import FILE_SCHEMA, POINT_COLUMNS, RECORD_SCHEMA
 from specbench_client.stored_runs.run import Run
 
-LEADING_COLUMNS = ("arm", "workload", "load", "repeat")
-"""First columns of requests; records do not contain the first three, which are in the plan."""
 SPEEDUP_COLUMNS = ("arm", "workload", "load", "speedup", "speedup_low", "speedup_high", "claim", "valid")
 """Columns of `speedups_frame`, which `cells_frame` has too."""
 TIDY_COLUMNS = ("tokens", "steady")
@@ -87,7 +85,8 @@ def requests_frame(run: Run) -> pd.DataFrame:
         _request_rows(table, point.hash).assign(arm=point.arm, workload=point.workload, load=point.level.label)
         for point, table in run.record_tables()
     ]
-    names = [*LEADING_COLUMNS, *(name for name in _scalars() if name not in LEADING_COLUMNS), *_added_columns()]
+    leading = (*POINT_COLUMNS, "repeat")
+    names = [*leading, *(name for name in _scalars() if name not in leading), *_added_columns()]
     return pd.concat(parts, ignore_index=True)[names] if parts else pd.DataFrame(columns=names)
 
 
@@ -111,27 +110,10 @@ def _added_columns() -> list[str]:
 def records_parquet(run: Run) -> bytes:
     """Return all records of measured points as one Parquet file, in the plan's order. Blocks. Raises NotDurable."""
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, _export_schema(), compression="zstd") as writer:
-        for point, records in run.record_tables():
-            writer.write_table(_with_leading_columns(point, records))
+    with pq.ParquetWriter(sink, FILE_SCHEMA, compression="zstd") as writer:
+        for _, records in run.record_tables(FILE_SCHEMA.names):
+            writer.write_table(records)
     return sink.getvalue()
-
-
-def _export_schema() -> pa.Schema:
-    added = [pa.field(name, pa.string(), nullable=False) for name in LEADING_COLUMNS if name not in RECORD_SCHEMA.names]
-    own = [RECORD_SCHEMA.field(name) for name in LEADING_COLUMNS if name in RECORD_SCHEMA.names]
-    return pa.schema(
-        [*added, *own, *(field for field in RECORD_SCHEMA if field.name not in LEADING_COLUMNS)],
-        metadata=RECORD_SCHEMA.metadata,
-    )
-
-
-def _with_leading_columns(point: Point, records: pa.Table) -> pa.Table:
-    added = {"arm": point.arm, "workload": point.workload, "load": point.level.label}
-    columns = {name: pa.array([text] * records.num_rows, pa.string()) for name, text in added.items()}
-    columns |= {name: records.column(name) for name in records.column_names}
-    schema = _export_schema()
-    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def frame_of(rows: Sequence[Mapping[str, object]], columns: Iterable[str] | None = None) -> pd.DataFrame:

@@ -6,12 +6,10 @@ send times the phases are ours: requests that began before the load was complete
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from specbench_api.outcome.manifest import PointProvenance
 from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
@@ -29,9 +27,10 @@ from specbench_client.analysis.summary.point import summarise_rows
 from specbench_client.dialects.engine_answer import RequestAcceptance
 from specbench_client.errors import BadInput
 from specbench_client.load.phases import SteadyBounds
-from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
+from specbench_client.metrics.tidy_frame import COLUMNS, tidy
 from specbench_client.peer_results.reading import PeerReading, PeerRequest
 from specbench_client.store.points import MeasurementSpan, PointStore
+from specbench_client.store.records import table_to_columns
 from specbench_client.store.store import Store
 
 WORKLOAD = "prompts"
@@ -123,13 +122,12 @@ def write_import(
 
     `compare_answers`: whether the temperature is known, without which different answers mean nothing.
     """
-    with tempfile.TemporaryDirectory(prefix="specbench-import-") as spool:
-        points = PointStore(store, Path(spool))
-        measured = points.measured(point.hash for point in plan.points)
-        by_arm = [measurement for arm in plan.arms for measurement in measurements if measurement.arm == arm.name]
-        for point, measurement in zip(plan.points, by_arm, strict=True):
-            if point.hash not in measured:
-                _write_point(plan, point, measurement, points, compare_answers=compare_answers)
+    points = PointStore(store)
+    measured = points.measured(point.hash for point in plan.points)
+    by_arm = [measurement for arm in plan.arms for measurement in measurements if measurement.arm == arm.name]
+    for point, measurement in zip(plan.points, by_arm, strict=True):
+        if point.hash not in measured:
+            _write_point(plan, point, measurement, points, compare_answers=compare_answers)
 
 
 def _write_point(
@@ -137,12 +135,11 @@ def _write_point(
 ) -> None:
     reading = measurement.reading
     records = list(_records(point, reading))
-    writer = points.open(point.hash, ATTEMPT)
+    writer = points.open(point, ATTEMPT)
     for record in records:
         writer.add(record if compare_answers else replace(record, output_sha256=None, output_text=None))
-    parts = writer.flush()
-    rows = tidy(writer.spooled(COLUMNS), point.hash)
-    row_files = points.put_rows(point.hash, ATTEMPT, stored_columns(rows))
+    file = writer.finish()
+    rows = tidy(map(table_to_columns, points.read_files(point.hash, [file], COLUMNS)), point.hash)
     summary = summarise_rows(plan, point, rows, ClientHealth(), reading.counters, simulated=False)
     length_s = max((record.last_token_ns or 0 for record in records), default=0) / 1e9
     ended = measurement.ended
@@ -153,8 +150,7 @@ def _write_point(
         client_version=" ".join(filter(None, [reading.result.tool, reading.result.tool_version])),
         launch=f"{ATTEMPT}-{point.arm}-{point.repeat}",
     )
-    points.commit(summary, ATTEMPT, [*parts, *row_files], span, observed)
-    writer.discard_spool()
+    points.commit(summary, ATTEMPT, [file], span, observed)
 
 
 def _rfc3339(seconds: float) -> str:

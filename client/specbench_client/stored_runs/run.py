@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,16 +19,13 @@ from specbench_api.outcome.summary import PointSummary, RunSummary
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.errors import BadInput, NotDurable
-from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns, stored_columns, stored_rows, tidy
+from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
 from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.findings import measuring_command, points_are
-from specbench_client.store.compaction import compact_point
 from specbench_client.store.points import PointStore
 from specbench_client.store.records import RecordArrays
-from specbench_client.store.row_files import rows_schema
 from specbench_client.store.run_uids import uid_created_ms
-from specbench_client.store.scratch import DiskColumnStore
+from specbench_client.store.scratch import arrays_on_disk
 from specbench_client.store.store import Store, StoreErrorReason
 
 if TYPE_CHECKING:
@@ -51,8 +48,8 @@ class Run(StoredResult):
 
     def __init__(self, store: Store, plan: Plan | None = None) -> None:
         self.store = store
-        self.shelves = DiskColumnStore
-        self._points = PointStore(store, Path())
+        self.array_store = arrays_on_disk
+        self._points = PointStore(store)
         if plan is not None:
             self.plan = plan
 
@@ -241,11 +238,11 @@ class Run(StoredResult):
         """Return the stored summaries of those of the points that are measured."""
         return [self._points.read_summary(self.manifests[each.hash]) for each in points if each.hash in self.manifests]
 
-    def record_tables(self) -> Iterator[tuple[Point, pa.Table]]:
-        """Yield all records piece by piece with their point, in the plan's order."""
+    def record_tables(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Point, pa.Table]]:
+        """Yield these columns of all records piece by piece with their point, in the plan's order."""
         for point in self.plan.points:
             if point.hash in self.manifests:
-                for table in self._points.read_tables(self.manifests[point.hash]):
+                for table in self._points.read_tables(self.manifests[point.hash], columns):
                     yield point, table
 
     def _launch_record(self, key: str) -> LaunchRecord | str:
@@ -328,7 +325,7 @@ class RunPlot:
 
 
 class StoredRecords(Mapping[str, Iterator[RecordColumns]]):
-    """The records and tidy rows of each point, read and verified file by file on access, and not cached."""
+    """The records of each point, read and verified file by file on access, and not cached."""
 
     def __init__(self, points: PointStore, manifests: Mapping[str, Manifest]) -> None:
         self._points = points
@@ -343,11 +340,6 @@ class StoredRecords(Mapping[str, Iterator[RecordColumns]]):
         self._unread.pop(point, None)
         return self._points.read_columns(self._manifests[point], names)
 
-    def tidy_rows(self, point: str) -> Iterator[Table] | None:
-        """Return the tidy rows that the point's client stored; None without any of this version."""
-        stored = self._points.read_rows(self._manifests[point], tidy_schema())
-        return None if stored is None else (stored_rows(columns, point) for columns in stored)
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._manifests)
 
@@ -358,19 +350,6 @@ class StoredRecords(Mapping[str, Iterator[RecordColumns]]):
         """Read and verify the records of the points that were not accessed. Raises NotDurable(Damaged)."""
         for point in list(self._unread):
             self._points.verify_records(self._manifests[point])
-
-    def compact(self, plan: Plan) -> None:
-        """Compact the records of all points, which reads and verifies them. Raises NotDurable."""
-        for point in plan.points:
-            if point.hash in self._manifests:
-                compact_point(self._points, point, self._manifests[point.hash])
-                self._unread.pop(point.hash, None)
-
-
-@cache
-def tidy_schema() -> pa.Schema:
-    """Return the columns of stored tidy rows with their types."""
-    return rows_schema(stored_columns(tidy([])))
 
 
 def runs_below(results: Store) -> list[Run]:

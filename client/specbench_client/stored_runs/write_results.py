@@ -1,9 +1,8 @@
 """Writes the results of a run from everything stored: summary.json, report.html, results.csv and provenance.json.
 
 All four are derived, so they may be replaced. Nothing is written before every file that a manifest lists was read and
-verified, because results from damaged records would look like any others. Records are compacted by then
-(`store.compaction`), so that a run with a summary has a complete dataset. The summary names points without a manifest,
-and the other points are summarised without them.
+verified, because results from damaged records would look like any others. The summary names points without a
+manifest, and the other points are summarised without them.
 
 Other clients may commit points meanwhile and write results that include them. So manifests are counted again before the
 results are written, and once more afterwards, since newer results may just have been replaced. If there are more points
@@ -64,7 +63,7 @@ def conclude(
     rounds = 0
     while True:
         rounds += 1
-        report = _build_report(run.reopened(), clock, slo, failures=causes, compact=True)
+        report = _build_report(run.reopened(), clock, slo, failures=causes)
         if report.is_current(run, rounds):
             for key, text in report.files.items():
                 retrying.replace(key, text.encode())
@@ -82,7 +81,7 @@ def is_decided(run: Run) -> bool:
     run = run.reopened()
     if not ends_a_round(run.plan, run.manifests):
         return False
-    judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, shelves=run.shelves)
+    judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, array_store=run.array_store)
     return decided_after(run.plan, run.manifests, judged) is not None
 
 
@@ -112,15 +111,9 @@ def _build_report(
     slo: Slo | None,
     *,
     failures: Mapping[str, str],
-    compact: bool = False,
 ) -> _Report:
-    """Build the results of the points that have a manifest now.
-
-    `compact`: whether to compact their records.
-    """
+    """Build the results of the points that have a manifest now."""
     plan, summaries = run.plan, list(run.point_summaries.values())
-    if compact:
-        run.records.compact(plan)
     summary = summarise_run(
         plan,
         summaries,
@@ -129,7 +122,7 @@ def _build_report(
         run.launches,
         coverage=_coverage(plan, run.manifests),
         slo=slo,
-        shelves=run.shelves,
+        array_store=run.array_store,
         failures=failures,
     )
     run.records.verify_unread()

@@ -21,9 +21,9 @@ import numpy as np
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.outcome.summary import CounterDeltas
-from specbench_client.columns import TextCodes
+from specbench_client.columns import Mask, TextCodes, Values
 from specbench_client.metrics.rows import Columns, Table, has_text
-from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
+from specbench_client.metrics.tidy_frame import flags, numbers
 from specbench_client.trust.evidence import PointEvidence
 
 TOLERATED_SHARE = 0.01

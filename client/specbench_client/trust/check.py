@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_client.metrics.tidy_frame import Mask
+from specbench_client.columns import Mask
 
 
 @dataclass(frozen=True)

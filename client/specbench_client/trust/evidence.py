@@ -23,10 +23,11 @@ from specbench_api.outcome.summary import ArmEnvironment, ClientHealth, CounterD
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level
 from specbench_api.spec.workload import Workload
+from specbench_client.columns import Values
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table, TidyRows
-from specbench_client.metrics.tidy_frame import Values, flags, numbers, sent_rows, steady_rows
+from specbench_client.metrics.tidy_frame import flags, numbers, sent_rows, steady_rows
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,8 @@ runs/NAMESPACE/NAME/UID/
   clients/GROUP.json                                    several clients: the address of client 0, while it runs
   ended/GROUP-POINTS.json                               a group ended after so many points, by the plan's stop rule
   launches/LAUNCH.json                                  facts about one launch of an engine, before its first point
-  records/arm=ARM/workload=WORKLOAD/HASH-00000.parquet … the records of all measured points, one row per request
-  points/HASH/records/part-ATTEMPT-00000.parquet …      the same records, until they are compacted into the above
-  points/HASH/compacted.json                            the files of the point in records/, which replace its parts
+  points/HASH/records/CLIENT-ATTEMPT.parquet            the records of one client, one row per request
   points/HASH/schedule-ATTEMPT.parquet                  open loops: scheduled start and worker of each conversation
-  points/HASH/rows/v2-ATTEMPT-00000.parquet …           tidy rows: the part of the records that the summary needs
   points/HASH/summary.json                              summary of the point; summary-ATTEMPT.json if it exists already
   points/HASH/manifest.json                             written last; without it the point has no result
 """
@@ -42,8 +39,7 @@ ENDED = "ended"
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
 StorageName = Annotated[str, Field(pattern=f"^{_NAME}$")]
 """The hash of a point, a launch, an attempt, or a UID: one part of a key."""
-_PARTITION = f"(records/arm={_NAME}/workload={_NAME}/)?"
-StorageKey = Annotated[str, Field(pattern=f"^{_PARTITION}{_NAME}(/{_NAME})*$", max_length=1000)]
+StorageKey = Annotated[str, Field(pattern=f"^{_NAME}(/{_NAME})*$", max_length=1000)]
 """A key below a run's root: not absolute, and no part of it begins with a dot."""
 
 
@@ -82,47 +78,14 @@ def summary_key(point_hash: str, attempt: str | None = None) -> str:
     return f"{point_root(point_hash)}/{POINT_SUMMARY if attempt is None else f'summary-{attempt}.json'}"
 
 
-def part_key(point_hash: str, attempt: str, number: int) -> str:
-    """Return the key of one part of the point's records. The name includes the attempt, so no retry collides."""
-    return f"{records_prefix(point_hash)}part-{attempt}-{number:05d}.parquet"
+def records_key(point_hash: str, client: int, attempt: str) -> str:
+    """Return the key of the records of one client. The name includes the attempt, so no retry collides."""
+    return f"{records_prefix(point_hash)}{client}-{attempt}.parquet"
 
 
 def records_prefix(point_hash: str) -> str:
-    """Return the prefix of the parts of all attempts at a point, below the run's root."""
+    """Return the prefix of the records of all clients and attempts at a point, below the run's root."""
     return f"{point_root(point_hash)}/records/"
-
-
-DATASET = "records"
-"""Folder of the compacted records, below the run's root."""
-
-
-def dataset_prefix(arm: str, workload: str) -> str:
-    """Return the prefix of the compacted records of an arm and workload, below the run's root."""
-    return f"{DATASET}/arm={arm}/workload={workload}/"
-
-
-def dataset_key(arm: str, workload: str, point_hash: str, number: int) -> str:
-    """Return the key of one file of a point's compacted records, which does not depend on the attempt."""
-    return f"{dataset_prefix(arm, workload)}{point_hash}-{number:05d}.parquet"
-
-
-def compaction_key(point_hash: str) -> str:
-    """Return the key of the list of a point's compacted records, below the run's root."""
-    return f"{point_root(point_hash)}/compacted.json"
-
-
-ROWS_VERSION = "v2"
-"""Version of tidy rows: files of another version are not read, and the rows are computed from the records."""
-
-
-def rows_prefix(point_hash: str) -> str:
-    """Return the prefix of the point's tidy rows of this version, below the run's root."""
-    return f"{point_root(point_hash)}/rows/{ROWS_VERSION}-"
-
-
-def rows_key(point_hash: str, attempt: str, number: int) -> str:
-    """Return the key of one file of the point's tidy rows."""
-    return f"{rows_prefix(point_hash)}{attempt}-{number:05d}.parquet"
 
 
 def schedule_key(point_hash: str, attempt: str) -> str:

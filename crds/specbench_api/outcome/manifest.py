@@ -24,17 +24,6 @@ class StoredFile(ApiModel):
     """Number of rows, for records."""
 
 
-class Compaction(ApiModel):
-    """The files that contain a point's records instead of the parts of its manifest. Created once, after them."""
-
-    schema_version: Literal["specbench.io/compaction/v1"] = "specbench.io/compaction/v1"
-    """Version of this document."""
-    hash: StorageName
-    """Hash of the point."""
-    files: list[StoredFile]
-    """The files, in the order of their records."""
-
-
 class PointProvenance(ApiModel):
     """Conditions that were observed, not specified. A resume that finds them changed is rejected."""
 
@@ -65,7 +54,7 @@ class PointProvenance(ApiModel):
 class Manifest(ApiModel):
     """The manifest of a point."""
 
-    schema_version: Literal["specbench.io/manifest/v1"] = "specbench.io/manifest/v1"
+    schema_version: Literal["specbench.io/manifest/v2"] = "specbench.io/manifest/v2"
     """Version of this document."""
     hash: StorageName
     """Hash of the point."""
@@ -81,6 +70,6 @@ class Manifest(ApiModel):
     ended_wall: str
     """When the last record was completed, RFC 3339."""
     files: list[StoredFile]
-    """Records, summary, and an open loop's schedule."""
+    """The records of each client, the summary, and an open loop's schedule."""
     observed: PointProvenance
     """The observed conditions."""

@@ -65,13 +65,10 @@ from specbench_operator.state.objects import ChildKey
 
 CLIENT_CONTAINER = "client"
 PLAN_DIR = "/plan"
-SPOOL_DIR = "/spool"
-SPOOL_SIZE = "8Gi"
-"""Size of the spool, which contains the records of the point in progress: 328 MiB per million requests without their
-texts (benchmarks/README.md). A client that writes more is evicted, and the next one continues at the first point
-without a manifest, at most RETRIES times."""
-TMP_SIZE = "16Gi"
-"""Size of /tmp, for downloaded data sets and tokenizers, and for columns of the summary: 260 bytes per record."""
+TMP_SIZE = "24Gi"
+"""Size of /tmp: for downloaded data sets and tokenizers, for the records of the point in progress (328 MiB per million
+requests without their texts, benchmarks/README.md), and for columns of the summary (260 bytes per record). A client
+that writes more is evicted, and the next one continues at the first point without a manifest, at most RETRIES times."""
 CLIENT_GRACE_S = 30
 """Grace period of client pods, in seconds: time to store records that are not in S3 yet."""
 RETRIES = 6
@@ -103,7 +100,6 @@ def client_pod(
         **_client_placement(placement),
         "volumes": [
             *([{"name": "plan", "configMap": {"name": plan_name(run.metadata.name)}}] if plan else []),
-            empty_dir("spool", SPOOL_SIZE),
             empty_dir("tmp", TMP_SIZE),
         ],
         "containers": [{**_client_container(run, args, settings, extra_env or {}, plan=plan), **resources}],
@@ -170,7 +166,6 @@ def _client_container(
         "securityContext": dict(RESTRICTED_SECURITY),
         "volumeMounts": [
             *([{"name": "plan", "mountPath": PLAN_DIR, "readOnly": True}] if plan else []),
-            {"name": "spool", "mountPath": SPOOL_DIR},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a mount, not a file
         ],
     }
@@ -285,7 +280,6 @@ def client_job(
         *("--attempt", str(attempt)),
         *("--endpoint", literal(endpoint(run, plan, group, attempt))),
         *("--results", run.spec.results.s3.uri),
-        *("--spool", SPOOL_DIR),
     )
     facts = {HOST_FACTS_VARIABLE: engine.to_line()}
     pod = client_pod(run, args, settings, facts, resources=client_requirements(run, settings))

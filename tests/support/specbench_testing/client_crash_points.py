@@ -26,12 +26,11 @@ import pandas as pd
 from botocore.config import Config
 
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
-from specbench_api.outcome.layout import DATASET, GATE, SUMMARY, run_root
+from specbench_api.outcome.layout import GATE, SUMMARY, run_root
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.gate import Gate
 from specbench_client.store.points import PointStore
-from specbench_client.store.records import to_columns
 from specbench_client.store.s3 import S3Store
 from specbench_client.store.store import Store
 from specbench_testing.client_forks import ClientForks
@@ -60,9 +59,8 @@ PROMPTS, TURNS = 6, 2
 STARTS_MAX = 3
 _LIFE = re.compile(r"life-\w+-\d{4}")
 _HASH = re.compile(r"\b[0-9a-f]{64}\b")
-_ATTEMPT = re.compile(r"\b\d+-[0-9a-f]{6}(?:-\d{5})?\b")
-"""An attempt, with the number of the part: a part is closed after a few seconds, so their number differs."""
-_LEFT_BY_ATTEMPT = re.compile(r"launches/.*|points/[^/]+/(records/|rows/|schedule-|summary).*")
+_ATTEMPT = re.compile(r"\b\d+-[0-9a-f]{6}\b")
+_LEFT_BY_ATTEMPT = re.compile(r"launches/.*|points/[^/]+/(records/|schedule-|summary).*")
 """Files that a killed attempt may leave: only manifests name what counts."""
 _OTHER_SUMMARY = "summary-ATTEMPT.json"
 """A point's summary if a killed attempt has left one: no file of a point is replaced."""
@@ -83,7 +81,7 @@ class ClientLife:
 def _drive(group: int) -> Callable[[Path, ClientLane, str], Sequence[str]]:
     return lambda plan, lane, life: [
         "drive", "--plan", str(plan), "--group", str(group), "--attempt", "0", "--endpoint", lane.engine,
-        "--results", f"s3://{lane.access.bucket}/{life}", "--spool", str(lane.folder / life),
+        "--results", f"s3://{lane.access.bucket}/{life}",
     ]  # fmt: skip
 
 
@@ -124,8 +122,7 @@ def describe(plans: Iterable[Plan]) -> Callable[[Request], Described | None]:
         life = _LIFE.search(path)
         if life is None:
             return None
-        verb = "remove" if request.method == "DELETE" else "put"
-        return Described(life[0], f"{verb} {plain_key(path.split('/', 7)[-1], numbers)}")
+        return Described(life[0], f"put {plain_key(path.split('/', 7)[-1], numbers)}")
 
     return described
 
@@ -152,14 +149,12 @@ class ClientEndState:
     """Keys that count, and how many points each manifest names."""
     records: Mapping[str, int]
     """Measured turns of prompts: how often each is in the records that the manifests name."""
-    dataset: Mapping[str, int]
-    """The same for all files that a glob over the compacted records finds."""
     documents: Mapping[str, Any]
 
     def differences(self, expected: ClientEndState) -> list[str]:
         """What differs from the expected results, one line each."""
         lines = []
-        for name in ("keys", "records", "dataset"):
+        for name in ("keys", "records"):
             wanted, found = Counter(getattr(expected, name)), Counter(getattr(self, name))
             lines += [f"{name}: missing {row} x{times}" for row, times in sorted((wanted - found).items())]
             lines += [f"{name}: too many {row} x{times}" for row, times in sorted((found - wanted).items())]
@@ -224,7 +219,7 @@ class ClientLane:
     def end_state(self, life: ClientLife, store: Store) -> ClientEndState:
         """The results now. Fails if a file differs from its manifest."""
         plan = self.plans[life.load]
-        numbers, points = _numbers([plan]), PointStore(store, Path())
+        numbers, points = _numbers([plan]), PointStore(store)
         manifests = points.manifests([point.hash for point in plan.points])
         present = store.keys()
         named = {file.key for manifest in manifests.values() for file in manifest.files}
@@ -236,11 +231,6 @@ class ClientLane:
             for name, each in manifests.items()
             for part in points.read_columns(each)
         ]
-        dataset = [
-            pd.DataFrame(to_columns(store.get(key) or b"")).assign(point=key.rpartition("/")[2].partition("-")[0])
-            for key in present
-            if key.startswith(f"{DATASET}/")
-        ]
         documents = {key: _counts(json.loads(store.get(key) or b"")) for key in (SUMMARY, GATE) if key in present}
         for manifest in manifests.values():
             documents[numbers[manifest.hash]] = _counts(json.loads(points.read_summary(manifest).to_json()))
@@ -249,7 +239,6 @@ class ClientLane:
                 {plain_key(key, numbers).replace(_OTHER_SUMMARY, "summary.json") for key in [*counted, *missing]}
             ),
             records=_turns(frames, numbers),
-            dataset=_turns(dataset, numbers),
             documents=documents,
         )
 

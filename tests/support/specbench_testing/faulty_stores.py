@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from typing import BinaryIO
 
 from specbench_client.errors import NotDurable
-from specbench_client.store.store import Store, StoreErrorReason
+from specbench_client.store.store import Store, StoreErrorReason, Upload
 
 
 class DelegatingStore:
@@ -24,8 +24,14 @@ class DelegatingStore:
     def get(self, key: str) -> bytes | None:
         return self._store.get(key)
 
-    def remove(self, key: str) -> None:
-        self._store.remove(key)
+    def open(self, key: str) -> BinaryIO | None:
+        return self._store.open(key)
+
+    def start_upload(self, key: str) -> Upload:
+        return self._store.start_upload(key)
+
+    def abort_uploads(self, prefix: str) -> None:
+        self._store.abort_uploads(prefix)
 
     def keys(self, prefix: str = "") -> list[str]:
         return self._store.keys(prefix)
@@ -43,12 +49,10 @@ class RejectingStore(DelegatingStore):
     def __init__(self, store: Store, refusals: list[tuple[str, StoreErrorReason]]) -> None:
         super().__init__(store)
         self.refusals = refusals
-        self.stored = threading.Event()
 
     def put(self, key: str, data: bytes) -> None:
         self._refuse(key)
         super().put(key, data)
-        self.stored.set()
 
     def replace(self, key: str, data: bytes) -> None:
         self._refuse(key)

@@ -12,7 +12,6 @@ from specbench_api.outcome.manifest import PointProvenance
 from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.metrics.tidy_frame import COLUMNS, stored_columns, tidy
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_testing.synthetic_records import SyntheticRun, point_of
@@ -30,20 +29,18 @@ def store_results(
     *,
     edit: Edit = lambda _, frame: frame,
     observed: PointProvenance = OBSERVED,
-    rows: bool = False,
 ) -> Plan:
     """Store the first `points` points of the world's plan (None: all) as the run `uid`; return its plan.
 
-    `edit` changes the stored records; the points' summaries are computed before it. `rows`: whether tidy rows are
-    stored too, as a client does.
+    `edit` changes the stored records; the points' summaries are computed before it.
     """
     plan = world.plan.model_copy(update={"namespace": "local", "uid": uid})
     store = FolderStore(results / run_root(plan.namespace, plan.name, uid))
     store.put(PLAN, plan.to_json().encode())
-    kept = PointStore(store, results.parent / "spool")
+    kept = PointStore(store)
     for point in plan.points[:points]:
         summary, frame = point_of(world, point)
-        store_point(kept, summary, edit(point, frame), observed, rows=rows)
+        store_point(kept, summary, edit(point, frame), observed)
     return plan
 
 
@@ -52,16 +49,10 @@ def store_point(
     summary: PointSummary,
     records: pd.DataFrame,
     observed: PointProvenance = OBSERVED,
-    *,
-    rows: bool = False,
 ) -> None:
     """Store the records, the summary and the manifest of a point."""
-    writer = points.open(summary.hash, "a")
+    of = {name: getattr(summary, name) for name in ("hash", "arm", "workload", "level", "repeat")}
+    writer = points.open(Point(**of), "a")
     for row in records.to_dict("records"):
         writer.add(Record(**{str(name): value for name, value in row.items()}))
-    files = writer.flush()
-    if rows:
-        tidied = tidy(writer.spooled(COLUMNS), summary.hash)
-        files += points.put_rows(summary.hash, "a", stored_columns(tidied))
-    points.commit(summary, "a", files, SPAN, observed)
-    writer.discard_spool()
+    points.commit(summary, "a", [writer.finish()], SPAN, observed)

@@ -137,4 +137,4 @@ def s3_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Ser
 def s3_store(s3_access: S3Access, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     """A separate prefix in the session's bucket, with multipart uploads from 5 MiB on."""
     s3_access.enter(monkeypatch)
-    return S3Store(s3_client(), s3_access.bucket, f"test-{uuid.uuid4().hex[:12]}", multipart_bytes=5 * 1024 * 1024)
+    return S3Store(s3_client(), s3_access.bucket, f"test-{uuid.uuid4().hex[:12]}")

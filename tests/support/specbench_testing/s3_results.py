@@ -67,7 +67,7 @@ class StoredRun:
         return pd.concat(
             pd.read_parquet(io.BytesIO(self.read(row["key"])))
             for one in points
-            for row in self._files_of(one, set(self.versions()))
+            for row in one["files"]
             if "records/" in row["key"]
         )
 
@@ -77,17 +77,8 @@ class StoredRun:
 
     def unnamed(self) -> set[str]:
         """Records without a manifest: of attempts that did not finish."""
-        manifests, keys = [self.json(key) for key in self.manifests()], set(self.versions())
-        named = {row["key"] for manifest in manifests for row in (*manifest["files"], *self._files_of(manifest, keys))}
+        named = {row["key"] for key in self.manifests() for row in self.json(key)["files"]}
         return set(self.versions(".parquet")) - named
-
-    def _files_of(self, manifest: Mapping[str, Any], keys: set[str]) -> list[Mapping[str, Any]]:
-        """The files of a point that count: those of its manifest, with the compacted records instead of the parts."""
-        compacted = f"points/{manifest['hash']}/compacted.json"
-        if compacted not in keys:
-            return list(manifest["files"])
-        rest = [row for row in manifest["files"] if "/records/" not in row["key"]]
-        return [*rest, *self.json(compacted)["files"]]
 
     def violations(self, points: list[str] | None = None) -> list[str]:
         """Violations of the rule that every planned point is measured once and completely."""
@@ -103,15 +94,14 @@ class StoredRun:
 
     def _violations_of(self, point: str, keys: set[str]) -> Iterator[str]:
         manifest = self.json(f"points/{point}/manifest.json")
-        named = {row["key"]: row for row in self._files_of(manifest, keys)}
-        listed = {row["key"] for row in manifest["files"]}
+        named = {row["key"]: row for row in manifest["files"]}
         if manifest["hash"] != point:
             yield f"{point}: its manifest belongs to {manifest['hash']}"
         yield from (f"{key} differs from its manifest" for key, row in named.items() if not self._matches(key, row))
-        parts = {key for key in keys if key.startswith(f"points/{point}/records/")}
+        stored = {key for key in keys if key.startswith(f"points/{point}/records/")}
         yield from (
             f"{key} belongs to the counted attempt but is not in the manifest"
-            for key in parts - listed
+            for key in stored - named.keys()
             if manifest["attempt"] in key
         )
         records = [key for key in named if "records/" in key]

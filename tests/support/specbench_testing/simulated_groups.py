@@ -92,7 +92,7 @@ async def simulator(
 
 def records_of(plan: Plan, store: Store, hashes: Sequence[str] | None = None) -> pd.DataFrame:
     """All records in the manifests, verified, with the point's hash as a column."""
-    points = PointStore(store, Path("unused"))
+    points = PointStore(store)
     simulator_config = hashes if hashes is not None else [point.hash for point in plan.points]
     found = points.manifests(simulator_config).items()
     frames = [

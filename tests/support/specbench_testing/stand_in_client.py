@@ -23,7 +23,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -110,17 +109,16 @@ def slowness(plan: Plan) -> float:
 
 @dataclass(frozen=True)
 class StandInClient:
-    """One client process. `store`: the run's root. `client`: its name in part names, new for each process."""
+    """One client process. `store`: the run's root. `client`: its name in file names, new for each process."""
 
     plan: Plan
     store: Store
-    spool: Path
     client: str
     log: WorkLog
 
     def drive(self, group: EngineGroup, place: HostFacts, around: Surroundings) -> Termination:
         """Measure every point of the group that has no manifest. Raises EngineFailed, Interrupted, NotDurable."""
-        points = PointStore(self.store, self.spool)
+        points = PointStore(self.store)
         hashes = [point.hash for point in group.points]
         found = points.measured(hashes)
         claim_store(self.plan, self.store)
@@ -176,14 +174,13 @@ class _Work:
     def measure(self, point: Point) -> None:
         """Measure and commit a point; an interrupted point never becomes a result."""
         self.stand_in.note(WorkAction.BEGUN, point.hash)
-        writer = self.points.open(point.hash, self.stand_in.client)
+        writer = self.points.open(point, self.stand_in.client)
         try:
             self._commit(point, writer)
         except BaseException as error:
             writer.abandon(ABANDON_S)
             self.stand_in.note(WorkAction.ABANDONED, point.hash, f"{type(error).__name__}: {error}")
             raise
-        writer.discard_spool()
         self.stand_in.note(WorkAction.MEASURED, point.hash)
 
     def _commit(self, point: Point, writer: RecordWriter) -> None:
@@ -196,13 +193,13 @@ class _Work:
         self._pass_time(Random(point.hash).uniform(*POINT_S) * slowness(plan))
         for row in rows[middle:]:
             writer.add(row)
-        parts = writer.flush()
+        file = writer.finish()
         summary = summarise_point(plan, point, [frame], watch_of(point), counters_of(frame), simulated=True)
         if not self.around.pod_exists():
             self.around.interrupted.set()
         self._check_running()
         span = MeasurementSpan(started_ns, started, now_text())
-        self.points.commit(summary, self.stand_in.client, parts, span, self._observed())
+        self.points.commit(summary, self.stand_in.client, [file], span, self._observed())
 
     def _observed(self) -> PointProvenance:
         return PointProvenance(
@@ -271,13 +268,12 @@ class _Player:
             raise Interrupted("its run is being deleted")
         store = _store(call.options["--results"]).below(run_root(plan.namespace, plan.name, plan.uid))
         name = f"{call.options.get('--attempt', 'report')}-{secrets.token_hex(3)}"
-        with tempfile.TemporaryDirectory(prefix="stand-in-") as spool:
-            stand_in = StandInClient(plan, store, Path(spool), name, self.stage.log)
-            if call.command == "report":
-                return stand_in.report()
-            serves = (lambda: True) if plan.engine.is_external else self._engine_serves
-            around = Surroundings(self.interrupted, serves, self._pod_exists)
-            return stand_in.drive(plan.groups[int(call.options["--group"])], _place(self.pod), around)
+        stand_in = StandInClient(plan, store, name, self.stage.log)
+        if call.command == "report":
+            return stand_in.report()
+        serves = (lambda: True) if plan.engine.is_external else self._engine_serves
+        around = Surroundings(self.interrupted, serves, self._pod_exists)
+        return stand_in.drive(plan.groups[int(call.options["--group"])], _place(self.pod), around)
 
     def _engine_serves(self) -> bool:
         same = (LABEL_RUN_UID, LABEL_GROUP, LABEL_ATTEMPT)

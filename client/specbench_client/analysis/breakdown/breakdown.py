@@ -21,13 +21,14 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.analysis.statistics.percentiles import percentiles_of
 from specbench_client.analysis.statistics.row_layout import RowLayout
+from specbench_client.columns import Mask, Values
 from specbench_client.metrics import acceptance, decode_speed
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
 from specbench_client.metrics.rows import Columns, TidyRows
-from specbench_client.metrics.tidy_frame import Mask, Values, any_known, numbers, piecewise, steady_rows, step_walks
+from specbench_client.metrics.tidy_frame import any_known, numbers, piecewise, steady_rows, step_walks
 
 # All classes of a dimension use common draws of prompts. Prompts without a step in a class are part of the draw but of
 # no sum, because the number of drawn prompts that reach a class is random too. The interval is computed as for every

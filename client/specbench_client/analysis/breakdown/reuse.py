@@ -13,9 +13,10 @@ from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.intervals import value_and_interval
 from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
+from specbench_client.columns import Values
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 
 HIT_SHARE = f"Prompt tokens from the cache over all prompt tokens, {OVER_PAIRS}"
 COMPUTED_RATIO = f"Σ max(input_tokens − cached_tokens, 1) of the arm ÷ that of the baseline, {OVER_PAIRS}"

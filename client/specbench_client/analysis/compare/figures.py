@@ -25,6 +25,7 @@ from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import BLOCK_VALUES, ResamplingLayout, draw_counts, layout_draws
 from specbench_client.analysis.statistics.log_ratio import log_of_product
 from specbench_client.analysis.statistics.row_layout import PIECE_ROWS, CellSums, RowLayout, layout_of
+from specbench_client.columns import Mask, Values
 from specbench_client.metrics import decode_speed, steady_window
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.metrics.pairing import (
@@ -39,7 +40,7 @@ from specbench_client.metrics.pairing import (
     keyed_requests,
 )
 from specbench_client.metrics.rows import Columns, TidyRows, group_numbers, join_tables
-from specbench_client.metrics.tidy_frame import Mask, Values, piecewise
+from specbench_client.metrics.tidy_frame import piecewise
 
 # Two results share the requests that both answered, and each of them has the same weight on both sides.
 #

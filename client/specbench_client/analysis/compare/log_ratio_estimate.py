@@ -24,7 +24,7 @@ import scipy
 
 from specbench_client.analysis.statistics.bootstrap import TAIL, ResamplingLayout, expanded_percentiles, t_quantile
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 
 NORMAL_FREEDOM = 1e6
 """Degrees of freedom at which Student's t is practically the normal distribution."""

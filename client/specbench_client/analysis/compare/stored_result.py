@@ -11,7 +11,7 @@ from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.summary import Cell, PointSummary, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.estimates.point_rows import RecordParts, load_rows
-from specbench_client.columns import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.columns import NewArrayStore, arrays_in_memory
 from specbench_client.metrics.rows import Rows
 
 CellKey = tuple[str, str, str]
@@ -52,7 +52,7 @@ class StoredResult(ABC):
     @abstractmethod
     def launches(self) -> Sequence[LaunchRecord]: ...
 
-    shelves: ColumnStoreFactory = MemoryColumnStore
+    array_store: NewArrayStore = arrays_in_memory
     """Where the rows of a cell are stored while it is compared."""
 
     @property
@@ -82,7 +82,7 @@ class StoredResult(ABC):
 
     def rows_of(self, points: Sequence[PointSummary]) -> Rows:
         """Return the tidy rows of points of one cell, of which at most one block is in memory."""
-        return load_rows(self.plan, points, self.records, self.shelves())
+        return load_rows(self.plan, points, self.records, self.array_store())
 
     def observed_of(self, workload: str) -> list[PointProvenance]:
         """Return the provenance of a workload's points."""

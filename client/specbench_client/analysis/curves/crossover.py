@@ -26,7 +26,7 @@ from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL, deviations, t_quantile
 from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.analysis.statistics.log_ratio import LogRatio
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 
 PLACES_MIN = 2
 """Fewest places for a crossover."""

@@ -27,11 +27,11 @@ from specbench_client.analysis.estimates.speedups import (
     sum_pairs,
 )
 from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
-from specbench_client.columns import Column, TextCodes, join_columns
+from specbench_client.columns import Column, TextCodes, Values, join_columns
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
 from specbench_client.metrics.rows import Columns, Rows
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 
 LENGTH_DEFINITION = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {OVER_PAIRS}"
 

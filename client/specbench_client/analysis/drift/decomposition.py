@@ -23,8 +23,8 @@ from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.drift.request_log import PooledMetric, requests_with
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, draw_counts
 from specbench_client.analysis.statistics.intervals import percentile_interval
+from specbench_client.columns import Values
 from specbench_client.documents.drift import CategoryChange, DriftChange
-from specbench_client.metrics.tidy_frame import Values
 
 RESAMPLES = 1000
 GROUPS_MOST = 1000

@@ -19,8 +19,8 @@ from specbench_client.analysis.drift.control_charts import (
 )
 from specbench_client.analysis.drift.decomposition import decompose_change
 from specbench_client.analysis.drift.request_log import LENGTH, RATE, RequestLog, acceptance_windows, pooled_acceptance
+from specbench_client.columns import Values
 from specbench_client.documents.drift import DriftCause, DriftChange, DriftChart, DriftReport, DriftSide
-from specbench_client.metrics.tidy_frame import Values
 
 REFERENCE_MIN = 50
 """Fewest requests of a reference: the spread of fewer is too uncertain."""

@@ -18,8 +18,8 @@ import pandas as pd
 from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, t_quantile
 from specbench_client.analysis.statistics.intervals import symmetric_interval
+from specbench_client.columns import Values
 from specbench_client.documents.drift import DriftWindow
-from specbench_client.metrics.tidy_frame import Values
 
 COLUMNS = ("accepted_tokens", "drafted_tokens", "steps", "category", "time", "prompt_id")
 """`time`: seconds since 1970, NaN if unknown. `prompt_id`: requests with the same value are one cluster."""

@@ -15,10 +15,11 @@ from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import Cell
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
 from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
+from specbench_client.columns import Values
 from specbench_client.metrics.decode_speed import flow_ms, later_tokens
 from specbench_client.metrics.metric_types import FigureOrigin
 from specbench_client.metrics.pairing import Pairs, PairSide
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 
 _OVER = f"decode = last_token_ns − first_token_ns, which is above 0 on both sides, {OVER_PAIRS}"
 NEEDED = (

@@ -26,6 +26,7 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
+from specbench_client.columns import Mask, Values
 from specbench_client.metrics import steady_window
 from specbench_client.metrics.acceptance import (
     acceptance_by_position,
@@ -44,16 +45,7 @@ from specbench_client.metrics.goodput import (
 )
 from specbench_client.metrics.metric_types import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import TidyRows, distinct_texts
-from specbench_client.metrics.tidy_frame import (
-    Mask,
-    Values,
-    flags,
-    known_sum,
-    numbers,
-    piecewise,
-    sent_rows,
-    steady_rows,
-)
+from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, piecewise, sent_rows, steady_rows
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.columns import ColumnStore
+from specbench_client.columns import StoreArray
 from specbench_client.metrics.rows import POINT, Rows, Table, store_rows
 from specbench_client.metrics.tidy_frame import RecordColumns, iter_tidy, without_point_columns
 from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, acceptance_without, refuted_rows
@@ -88,17 +87,8 @@ RecordParts = Iterable[RecordColumns]
 """The records of a point in any number of parts; read once."""
 
 
-@runtime_checkable
-class HasTidyRows(Protocol):
-    """Records of points of which the tidy rows may be stored too."""
-
-    def tidy_rows(self, point: str) -> Iterator[Table] | None:
-        """Return the point's tidy rows, or None if they must be computed from its records."""
-        ...
-
-
 def load_rows(
-    plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts], store: ColumnStore
+    plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts], store: StoreArray
 ) -> Rows:
     """Return the tidy rows of these points, in order, without columns that only a single point's checks need.
 
@@ -120,8 +110,4 @@ def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:
 
 
 def _tidy_rows(point: str, records: Mapping[str, RecordParts]) -> Iterator[Table]:
-    """The rows that the client stored with the point, else those computed from its records."""
-    stored = records.tidy_rows(point) if isinstance(records, HasTidyRows) else None
-    if stored is not None:
-        return stored
     return (without_point_columns(rows) for rows in iter_tidy(records[point], point))

@@ -14,12 +14,13 @@ from specbench_client.analysis.statistics.confidence_sequence import confidence_
 from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
+from specbench_client.columns import Values
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.latency import E2E_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Values, piecewise
+from specbench_client.metrics.tidy_frame import piecewise
 
 SPEEDUP = "speedup"
 TPOT_SPEEDUP = "tpot_speedup"

@@ -24,9 +24,10 @@ from specbench_api.outcome.explanation import Prediction
 from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.estimates.speedups import sum_pairs
 from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
+from specbench_client.columns import Values
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 
 
 def _tokens(rows: Columns, suffix: str) -> Values:

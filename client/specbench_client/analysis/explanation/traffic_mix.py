@@ -33,10 +33,11 @@ from specbench_client.analysis.statistics.bootstrap import ResamplingLayout
 from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, value_and_interval
 from specbench_client.analysis.statistics.log_ratio import exponentiated_interval
 from specbench_client.analysis.statistics.row_layout import CellSums
+from specbench_client.columns import Values
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair_requests
 from specbench_client.metrics.rows import Columns, distinct_texts, has_text
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 
 # A sum over the mix is Σ w · (sum over a category's requests ÷ their number), where w is the category's share of the
 # mix's requests. So a prompt counts w ÷ (its category's share of the measured requests) times as much as it was

@@ -6,9 +6,10 @@ import numpy as np
 
 from specbench_api.outcome.lossless import JudgedAnswers
 from specbench_api.outcome.record import AnswerFlaw
+from specbench_client.columns import Values
 from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
 from specbench_client.metrics.rows import Columns, TidyRows, group_numbers, has_text, text_counts
-from specbench_client.metrics.tidy_frame import Values, numbers, sums_by_text
+from specbench_client.metrics.tidy_frame import numbers, sums_by_text
 from specbench_client.trust.checks.answers import sign_test
 
 _REQUEST = ["prompt_id", "pass", "turn", HISTORY]

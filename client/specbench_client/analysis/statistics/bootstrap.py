@@ -22,7 +22,7 @@ import scipy
 from numpy.typing import NDArray
 
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
-from specbench_client.metrics.tidy_frame import Mask, Values
+from specbench_client.columns import Mask, Values
 
 # All figures of a cell use the same draws, which follow from the seed and the layout. So they are drawn once and
 # cached, with one byte per unit and resample, unless there are too many. A sum over a resample is a matrix product with

@@ -28,7 +28,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     runs_freedom,
     runs_variance,
 )
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 
 PRIOR_VARIANCE = 10.0
 """g: effects of about three standard deviations of a block are decided soonest."""

@@ -50,7 +50,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     wider_interval,
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 
 COCHRAN_FROM = 4
 """Number of repeats from which on the quantiles of both parts are weighted; below it, Satterthwaite's is used."""

@@ -25,7 +25,7 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.analysis.statistics.p_values import interval_p_value
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from specbench_client.analysis.statistics.intervals import (
     share_interval,
 )
 from specbench_client.analysis.statistics.row_layout import PIECE_ROWS, CellSums, RowLayout
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 
 RANKED_TAIL = 10
 """Percent on the smaller side up to which ranks are used, because few values are there and single ones matter."""

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_client.analysis.statistics.bootstrap import Codes, ResamplingLayout, number_strata
+from specbench_client.columns import Mask, Values
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import Mask, Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 
 PIECE_ROWS = 262_144
 """Rows of an array that are added at a time."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_client.analysis.statistics.bootstrap import LEVEL, IntervalBounds
-from specbench_client.metrics.tidy_frame import Values
+from specbench_client.columns import Values
 
 _COEFFICIENTS = (np.arange(50) + 0.5) / 50
 _MAGNITUDE_MAX = 1e100

@@ -14,10 +14,11 @@ import numpy as np
 from specbench_api.outcome.explanation import StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
+from specbench_client.columns import Values
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
 from specbench_client.metrics.rows import Columns, TidyRows
-from specbench_client.metrics.tidy_frame import Values, flags, numbers, piecewise, steady_rows
+from specbench_client.metrics.tidy_frame import flags, numbers, piecewise, steady_rows
 
 _ANSWERED = ["first_token_ns", "last_token_ns", "input_tokens", "cached_tokens"]
 """Columns that are read of the concurrent requests."""

@@ -39,13 +39,14 @@ from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.analysis.stepcost.observations import ObservedCell, observe_cell
 from specbench_client.analysis.summary.trends import trends_of
+from specbench_client.columns import Values
 from specbench_client.metrics.acceptance import limit_to_drafts
 from specbench_client.metrics.catalog import CATEGORY_RATIOS
 from specbench_client.metrics.decode_speed import STREAM_TPS
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Rows, distinct_texts, has_text
-from specbench_client.metrics.tidy_frame import Values, numbers, steady_rows
+from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.answers import SIGNIFICANCE
 from specbench_client.trust.checks.prompts import INTERVAL_FROM

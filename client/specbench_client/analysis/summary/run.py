@@ -47,7 +47,7 @@ from specbench_client.analysis.summary.cells import (
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.analysis.summary.trends import windows_after_decay
-from specbench_client.columns import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.columns import NewArrayStore, arrays_in_memory
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.comparison import MISSING_POINTS
@@ -183,7 +183,7 @@ def summarise_run(
     *,
     coverage: Mapping[str, PromptCoverage] | None = None,
     slo: Slo | None = None,
-    shelves: ColumnStoreFactory = MemoryColumnStore,
+    array_store: NewArrayStore = arrays_in_memory,
     failures: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Summarise a run from its measured points.
@@ -191,10 +191,10 @@ def summarise_run(
     `summaries`: one for each point with a manifest, in any order. `records`: the point's hash → its records in parts;
     each is read once, one workload × load after the other, so that a lazy mapping keeps memory small, and once more
     where texts are stored and answers differ. `created`: RFC 3339. `launches`: records of the launches that served
-    these points. `coverage`: by workload. `slo`: targets of the goodput. `shelves`: where the rows of an arm
+    these points. `coverage`: by workload. `slo`: targets of the goodput. `array_store`: where the rows of an arm
     are stored while it is compared; in memory by default. `failures`: arm → why its engine failed.
     """
-    judged = evaluate_cells(plan, summaries, records, slo, shelves)
+    judged = evaluate_cells(plan, summaries, records, slo, array_store)
     return summarise_cells(plan, summaries, judged, created, launches, coverage=coverage, slo=slo, failures=failures)
 
 
@@ -203,11 +203,11 @@ def evaluate_cells(
     summaries: Sequence[PointSummary],
     records: Mapping[str, RecordParts],
     slo: Slo | None = None,
-    shelves: ColumnStoreFactory = MemoryColumnStore,
+    array_store: NewArrayStore = arrays_in_memory,
 ) -> list[EvaluatedCell]:
     """Evaluate every measured cell, by workload and load; parameters as of `summarise_run`."""
     slots = _slots(plan, _in_order(plan, summaries))
-    found = [each for slot in slots for each in _evaluate_slot(plan, slot, RunRecords(records, shelves), slo)]
+    found = [each for slot in slots for each in _evaluate_slot(plan, slot, RunRecords(records, array_store), slo)]
     return with_claims(with_answers_checked(found))
 
 
@@ -359,7 +359,7 @@ class RunRecords:
     """The records of all points, and where tidy rows are stored."""
 
     records: Mapping[str, RecordParts]
-    shelves: ColumnStoreFactory
+    array_store: NewArrayStore
 
 
 def _evaluate_slot(plan: Plan, slot: _Slot, stored: RunRecords, slo: Slo | None) -> list[EvaluatedCell]:
@@ -385,7 +385,7 @@ def _evaluate_slot(plan: Plan, slot: _Slot, stored: RunRecords, slo: Slo | None)
 
 def _measured(plan: Plan, arm: Arm, slot: _Slot, stored: RunRecords, slo: Slo | None) -> MeasuredCell:
     points = _points_of(arm, slot)
-    rows = load_rows(plan, points, stored.records, stored.shelves())
+    rows = load_rows(plan, points, stored.records, stored.array_store())
     return MeasuredCell(plan, arm, slot.workload, slot.level, rows, points, slo)
 
 

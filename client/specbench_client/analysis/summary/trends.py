@@ -14,11 +14,11 @@ from specbench_api.outcome.summary import CounterDeltas, PointSummary, Trend
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.trends import fit_line
+from specbench_client.columns import Values
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.catalog import CACHED_SHARE
 from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
 from specbench_client.metrics.steady_window import OUTPUT_TPS, OUTPUT_TPS_UNIT
-from specbench_client.metrics.tidy_frame import Values
 from specbench_client.trust.checks.trends import is_decay
 
 

@@ -43,6 +43,7 @@ from specbench_client.analysis.what_if.prompt_overlap import (
     prompt_overlap,
     with_arm_speedups,
 )
+from specbench_client.columns import Mask, Values
 from specbench_client.documents.what_if import (
     NgramFigures,
     NgramReport,
@@ -51,7 +52,6 @@ from specbench_client.documents.what_if import (
     OverlapFigures,
 )
 from specbench_client.metrics.pairing import Pairs
-from specbench_client.metrics.tidy_frame import Mask, Values
 
 DRAFTED = FigureDescription("ratio", "steps that found a match to draft from / steps", "replayed")
 RATE = FigureDescription("ratio", "accepted / drafted tokens", "replayed")

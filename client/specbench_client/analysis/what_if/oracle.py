@@ -30,6 +30,7 @@ from specbench_client.analysis.what_if.policies import (
     walk_fixed,
     walk_oracle,
 )
+from specbench_client.columns import Values
 from specbench_client.documents.what_if import (
     BatchHeadroom,
     DraftCharge,
@@ -37,7 +38,6 @@ from specbench_client.documents.what_if import (
     DraftPolicy,
     OracleReport,
 )
-from specbench_client.metrics.tidy_frame import Values
 
 # The limits printed with every report.
 

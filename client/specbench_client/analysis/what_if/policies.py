@@ -21,8 +21,8 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
+from specbench_client.columns import Mask, Values
 from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, OracleRow
-from specbench_client.metrics.tidy_frame import Mask, Values
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.what_if.answers import Tokens
 from specbench_client.analysis.what_if.ngram_lookup import numbered_ngrams
+from specbench_client.columns import Mask, Values
 from specbench_client.documents.what_if import OverlapBin
 from specbench_client.metrics.pairing import Pairs
-from specbench_client.metrics.tidy_frame import Mask, Values
 
 GRAM = 4
 

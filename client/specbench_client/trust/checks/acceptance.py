@@ -13,9 +13,10 @@ from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
+from specbench_client.columns import Mask, Values
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.rows import Columns, has_text
-from specbench_client.metrics.tidy_frame import Mask, Values, known_sum, numbers, tally
+from specbench_client.metrics.tidy_frame import known_sum, numbers, tally
 from specbench_client.trust.acceptance_counters import (
     TOLERATED_PER_ANSWER,
     TOLERATED_SHARE,

@@ -10,6 +10,7 @@ import scipy
 from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Severity
 from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.columns import Mask, Values
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, pass_numbers
 from specbench_client.metrics.rows import (
     Columns,
@@ -20,7 +21,7 @@ from specbench_client.metrics.rows import (
     join_rows,
     text_counts,
 )
-from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows, sums_by_text
+from specbench_client.metrics.tidy_frame import numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence
 

@@ -11,8 +11,9 @@ from specbench_api.outcome.prompt_coverage import PromptCoverage, RequestLogStat
 from specbench_api.spec.dataset import Source
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
+from specbench_client.columns import Mask, Values
 from specbench_client.metrics.rows import Columns, repeated_rows
-from specbench_client.metrics.tidy_frame import Mask, Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 

@@ -8,19 +8,11 @@ from itertools import combinations
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
+from specbench_client.columns import Mask, Values
 from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Columns, TidyRows, has_text, repeated_rows
-from specbench_client.metrics.tidy_frame import (
-    Mask,
-    Values,
-    flags,
-    known_sum,
-    numbers,
-    steady_rows,
-    sums_by_text,
-    tally,
-)
+from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, steady_rows, sums_by_text, tally
 from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Trend
+from specbench_client.columns import Values
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.rows import Columns, group_numbers
-from specbench_client.metrics.tidy_frame import Values, numbers
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
