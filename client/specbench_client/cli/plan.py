@@ -360,8 +360,8 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHour
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
         lines += [line for name, text in launch.configs.items() for line in _config_lines(name, text)]
     lines += [f"  {arm.name:<16} {arm.endpoint.url}" for arm in plan.arms if arm.endpoint]
-    what = "Turns" if plan.engine.is_external else "Launches"
-    lines += ["", f"{what}, in order, each with its points (workload, load, repeat)"]
+    external = plan.engine.is_external
+    lines += ["", f"{'Servers' if external else 'Launches'}, in order, each with its points (workload, load, repeat)"]
     for group in plan.groups:
         lines.append(f"  {group.index:>3}  {group.arm}")
         lines += [
@@ -373,7 +373,7 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHour
     tokens = f", at most {size.output_tokens_at_most} output tokens" if size.output_tokens_at_most is not None else ""
     seconds = f", {size.load_seconds:.0f} s of load" if size.load_seconds is not None else ""
     done = f"({len(measured)} measured already)"
-    counts = f"{size.launches} {what.lower()}, {size.points} points {done}"
+    counts = f"{'' if external else f'{size.launches} launches, '}{size.points} points {done}"
     lines += ["", f"{counts}{requests}{tokens}{seconds}{_clients(plan)}"]
     return "\n".join([*lines, *hours_text([hours])])
 

@@ -12,7 +12,7 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
 from specbench_api.outcome.summary import (
-    REPEATS_IN_TURNS,
+    REPEATS_TO_DECIDE,
     ArmEnvironment,
     Cell,
     PointSummary,
@@ -300,7 +300,7 @@ def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
     """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
     complete = _complete_repeats(plan, measured)
     begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
-    return plan.stop == "WhenDecided" and not begun and complete >= REPEATS_IN_TURNS and complete % 2 == 0
+    return plan.stop == "WhenDecided" and not begun and complete >= REPEATS_TO_DECIDE and complete % 2 == 0
 
 
 def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
@@ -312,7 +312,7 @@ def _is_decided(judged: EvaluatedCell) -> bool:
     cell = judged.cell
     if not cell.valid:
         return not judged.may_become_valid
-    enough = (cell.compared_repeats or 0) >= REPEATS_IN_TURNS
+    enough = (cell.compared_repeats or 0) >= REPEATS_TO_DECIDE
     return enough and cell.claims is not None and is_settled(cell.claims.overall, cell.speedup)
 
 

@@ -16,7 +16,7 @@ import pytest
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import (
-    REPEATS_IN_TURNS,
+    REPEATS_TO_DECIDE,
     Cell,
     ClientHealth,
     PointSummary,
@@ -33,9 +33,9 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
 from specbench_client.analysis.what_if.prompt_overlap import OVERLAP_MEASURES, AnswerOverlaps, with_arm_speedups
-from specbench_client.cli.measure_blocks import warn_of_repeated_prompts
+from specbench_client.cli.measure_choices import warn_of_repeated_prompts
 from specbench_client.documents.what_if import OverlapBin
-from specbench_client.drive.block_size import LEAST, block_size
+from specbench_client.drive.endpoint_probes import LEAST, requests_per_repeat
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
@@ -134,7 +134,7 @@ def test_these_turns_send_the_prompts_in_file_order(plan: Plan) -> None:
 def test_a_block_is_long_for_a_request_and_short_for_the_machine(
     load: dict[str, Any], request_s: float, wanted: int
 ) -> None:
-    assert block_size(plan_of(load), request_s) == wanted
+    assert requests_per_repeat(plan_of(load), request_s) == wanted
 
 
 def test_too_few_prompts_are_noticed_before_the_first_turn(
@@ -175,8 +175,8 @@ CLEAR = SyntheticRun(repeats=8, step_ms={"ngram": 12.0, "none": 20.0}, alpha={"n
 
 
 def test_a_clear_difference_ends_the_run_and_leaves_nothing_missing() -> None:
-    summary = concluded(CLEAR, REPEATS_IN_TURNS)
-    assert summary.decided_after == REPEATS_IN_TURNS
+    summary = concluded(CLEAR, REPEATS_TO_DECIDE)
+    assert summary.decided_after == REPEATS_TO_DECIDE
     assert (summary.missing, summary.points_total, summary.points_measured) == ([], 12, 12)
     (cell,) = (cell for cell in summary.cells if cell.arm == "ngram")
     assert cell.claims is not None
@@ -343,13 +343,13 @@ def test_a_run_that_was_killed_after_its_deciding_turn_measures_no_further_one(
     """It ends after the same repeats as without the interruption."""
     plan = SERVERS.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
     store = FolderStore(tmp_path / "run")
-    measured = [point for point in plan.points if point.repeat < REPEATS_IN_TURNS]
+    measured = [point for point in plan.points if point.repeat < REPEATS_TO_DECIDE]
     for point in measured:
         store_point(PointStore(store, tmp_path), *point_of(SERVERS, point))
     monkeypatch.setattr(executor, "_launch_with_retries", None)
     options = LocalOptions(tmp_path, tmp_path, 1.0, is_decided=lambda run: is_decided(run.plan, run.store))
     assert asyncio.run(execute_locally(LocalRun(plan, store, {point.hash for point in measured}), options)) == {}
-    assert conclude(plan, store).decided_after == REPEATS_IN_TURNS
+    assert conclude(plan, store).decided_after == REPEATS_TO_DECIDE
 
 
 def failing_in_a_turn(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
