@@ -12,20 +12,16 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import click
-from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, too_large, yaml_documents
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
-from specbench_api.spec.parsing import parse_resource, problems_in, read_yaml
+from specbench_api.spec.parsing import parse_resource, read_yaml
 from specbench_api.spec.percentiles import REPORTED_PERCENTS
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.bounded_json import parse_json
-from specbench_client.documents.what_if import CostModel
-from specbench_client.errors import BadInput
 from specbench_client.measure_flags import FLAGS, MeasureFlag
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -100,27 +96,6 @@ class JsonObject(click.ParamType[dict[str, Any]]):
         if not isinstance(found, dict):
             self.fail(f"{value!r} is not a JSON object. {example}", param, ctx)
         return found
-
-
-POSITIVE_INTEGER_MAX = 4096
-
-
-class PositiveIntegers(click.ParamType[tuple[int, ...]]):
-    """Comma-separated whole numbers from 1 to `most`, such as `1,8,32`; sorted, without duplicates."""
-
-    name = "N[,N…]"
-
-    def __init__(self, most: int = POSITIVE_INTEGER_MAX) -> None:
-        self._most = most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Convert the numbers; the error states the accepted values."""
-        if isinstance(value, tuple):
-            return value
-        words = [word.strip() for word in str(value).split(",")]
-        if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= self._most for word in words):
-            self.fail(f"{value!r}: give whole numbers from 1 to {self._most}, such as 1,8,32", param, ctx)
-        return tuple(sorted({int(word) for word in words}))
 
 
 class LatencyStatistics(click.ParamType[tuple[str, ...]]):
@@ -292,60 +267,13 @@ def override_slo(stored: Slo | None, given: Slo | None) -> Slo | None:
     return stored.model_copy(update=given.targets)
 
 
-# Options of the what-if commands: which answers to replay, and what a step costs.
-
-STEP_COST = click.option(
-    "--step-cost",
-    metavar="FILE-or-NAME",
-    help=f"Cost model of a step: a YAML file, or {PUBLISHED_H100.name}. Needed for speed-ups.",
-)
-BATCH = click.option(
-    "--batch",
-    type=PositiveIntegers(),
-    default="1,8,32",
-    show_default=True,
-    help="Batch sizes (concurrent requests) to compute speed-ups for.",
-)
-TOKENIZER = click.option(
-    "--tokenizer",
-    metavar="PATH-or-NAME",
-    help="Tokenizer that turns texts into token ids: the target's tokenizer.json, its folder, or o200k_base (an"
-    " estimate).",
-)
-PROMPTS = click.option(
-    "--prompts",
-    type=click.Path(exists=True, dir_okay=False),
-    help="For a run: its prompts file, if it has moved since.",
-)
-WORKLOAD = click.option("--workload", metavar="NAME", help="For a run: which workload.  [default: the first]")
-LOAD = click.option(
-    "--load", metavar="LEVEL", help="For a run: which load, as shown in tables: 8, or 2.5/s.  [default: the lowest]"
-)
-
-
-def load_cost_model(file_or_name: str | None) -> CostModel | None:
-    """Return the cost model that --step-cost names; None without the option. Raises BadInput, InvalidSpec."""
-    if file_or_name is None:
-        return None
-    if file_or_name == PUBLISHED_H100.name:
-        return PUBLISHED_H100
-    try:
-        text = Path(file_or_name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise BadInput(f"--step-cost {file_or_name}: {why}: give a file, or {PUBLISHED_H100.name}") from error
-    try:
-        return CostModel.model_validate(read_yaml(text, file_or_name))
-    except ValidationError as error:
-        raise InvalidSpec(prefixed(problems_in(error, CostModel), file_or_name)) from error
+# Reading a run or a campaign from a file, with the overrides of `--set PATH=VALUE`.
 
 
 def prefixed(problems: Sequence[Problem], name: str) -> list[Problem]:
     """Return the problems with the name of the file in front of their paths."""
     return [Problem(f"{name}: {each.path}", each.message, each.remedy) for each in problems]
 
-
-# Reading a run or a campaign from a file, with the overrides of `--set PATH=VALUE`.
 
 STDIN = Path("-")
 SETTABLE = ("spec", "metadata")
