@@ -18,7 +18,10 @@ def test_plan_lists_the_runs_of_the_expansion(tmp_path: Path, capsys: pytest.Cap
     assert exit_code(["plan", write_campaign(tmp_path)]) == Exit.OK
     printed = capsys.readouterr().out
     for run in expand_campaign(parse_campaign(simulated_campaign())).runs:
-        assert f"  {run.name}  dialect={run.cell['dialect']} temperature={run.cell['temperature']}" in printed
+        assert (
+            f"  {run.name}  dialect={run.combination['dialect']} temperature={run.combination['temperature']}"
+            in printed
+        )
     assert "small: dialect (2) × temperature (2)" in printed
     assert printed.count("    none:1  eagle3:1") == 3
     assert "3 runs, 6 launches, 6 points (0 measured already)" in printed

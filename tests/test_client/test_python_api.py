@@ -179,7 +179,7 @@ def test_compare_returns_ratios_with_intervals(run: specbench.Run, results: Path
 )
 def test_wrong_parameters_of_measure_are_named_as_given(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(specbench.BadInput, match=message):
-        specbench.measure("http://127.0.0.1:9", dataset=PROMPTS, model="m", **wrong)  # type: ignore[arg-type]
+        specbench.measure("http://127.0.0.1:9", dataset=PROMPTS, model="m", **wrong)
 
 
 @pytest.mark.parametrize(

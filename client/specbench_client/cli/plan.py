@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from specbench_api.campaign.expansion import PlannedRun, expand_campaign
-from specbench_api.campaign.matrix import cell_text, name_of
+from specbench_api.campaign.matrix import name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.termination import Exit
@@ -131,7 +131,7 @@ def _campaign_document(
         "runs": [
             {
                 "name": each.run.name,
-                "cell": dict(each.run.cell),
+                "combination": dict(each.run.combination),
                 "resource": each.run.resource,
                 "launches": [
                     {"index": group.index, "arm": group.arm, "points": [point.hash for point in group.points]}
@@ -182,7 +182,7 @@ def _campaign_text(campaign: SpecBenchCampaign, runs: Sequence[EstimatedRun]) ->
         measured = f"  {len(each.measured)} measured" if each.measured else ""
         needed = each.hours.estimate.gpu_hours
         hours = f"  {number_text(needed)} GPU-hours" if needed else ""
-        lines.append(f"  {each.run.name}  {cell_text(each.run.cell)}{measured}{hours}")
+        lines.append(f"  {each.run.name}  {each.run.combination_text}{measured}{hours}")
         groups = each.run.plan.groups
         lines.append(f"    {'  '.join(f'{group.arm}:{len(group.points)}' for group in groups)}")
     points, launches = sum(each.size.points for each in runs), sum(each.size.launches for each in runs)

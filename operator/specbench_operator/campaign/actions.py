@@ -17,14 +17,14 @@ from specbench_operator.state.campaign import ANNOTATION_SUSPEND_REASON, Observe
 def gate_baselines(view: CampaignView) -> frozenset[str]:
     """Names of runs of earlier rounds that gates of this round compare with, and that are therefore not deleted.
 
-    For each cell whose gate refers to this campaign, it is the newest earlier run that has results, as in
-    `reconcile.gate.find_baseline`. So at most one run per cell is kept beyond `runHistoryLimit`.
+    For each combination whose gate refers to this campaign, it is the newest earlier run that has results, as in
+    `reconcile.gate.find_baseline`. So at most one run per combination is kept beyond `runHistoryLimit`.
     """
-    cells = {run.cell for run in view.plan.runs if _compares_with(run, view.plan.campaign.metadata.name)}
+    combinations = {run.combination for run in view.plan.runs if _compares_with(run, view.plan.campaign.metadata.name)}
     newest: dict[str, ObservedRun] = {}
     for run in sorted(view.unplanned, key=lambda run: (run.created_at, run.name)):
-        if run.cell in cells and run.succeeded:
-            newest[run.cell] = run
+        if run.combination in combinations and run.succeeded:
+            newest[run.combination] = run
     return frozenset(run.name for run in newest.values())
 
 

@@ -72,7 +72,7 @@ def _run_row_events(
             message = f"{row.name}: a SpecBenchRun of this name exists and does not belong to this campaign: delete it"
             yield KubernetesEvent(WARNING, "NameTaken", message)
         if row.phase in ("Failed", "Invalid") and (known is None or known.phase != row.phase):
-            message = join_sentences((f"{row.name} ({row.cell})", row.reason))
+            message = join_sentences((f"{row.name} ({row.combination})", row.reason))
             # The UID, because a run that was deleted and created again in the same round may fail again.
             yield KubernetesEvent(WARNING, "RunFailed", message, f"{row.name}: {uids.get(row.name, '')}")
 

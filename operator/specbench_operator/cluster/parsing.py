@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specbench_api.campaign.names import ANNOTATION_CELL
+from specbench_api.campaign.names import ANNOTATION_COMBINATION
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
 from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LABEL_LWS_WORKER
 from specbench_operator.render.host_facts_container import PROBE_CONTAINER
@@ -212,7 +212,7 @@ def parse_earlier_run(raw: RawObject) -> EarlierRun:
         created=meta.get("creationTimestamp", ""),
         phase=status.get("phase", ""),
         uri=(status.get("results") or {}).get("uri", ""),
-        cell=meta.get("annotations", {}).get(ANNOTATION_CELL, ""),
+        combination=meta.get("annotations", {}).get(ANNOTATION_COMBINATION, ""),
     )
 
 

@@ -74,8 +74,8 @@ class EarlierRun:
     """Its phase; empty if it has no status yet."""
     uri: str
     """Root of its results."""
-    cell: str
-    """Its cell within its campaign; empty if it belongs to no campaign."""
+    combination: str
+    """Its combination within its campaign; empty if it belongs to no campaign."""
 
 
 @dataclass(frozen=True)
