@@ -1,4 +1,4 @@
-"""Two running servers that are compared in turns, as `specbench measure --endpoint B --baseline A` does."""
+"""Two running servers that are compared, interleaved, as `specbench measure --endpoint B --baseline A` does."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class EndpointPair(World):
     turns_of_arms: str = ABBA
     stops: bool = False
     requests: int = LEAST
-    """Requests of a block."""
+    """Requests of a repeat for each server."""
     load: Mapping[str, Any] = field(default_factory=lambda: {"concurrency": [2], "warmupRequests": 2})
     repeats: int = 4
     prompts: int = 60

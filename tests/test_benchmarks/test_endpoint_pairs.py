@@ -1,4 +1,4 @@
-"""Two servers compared in turns in virtual time: `benchmarks/endpoint-comparison` in small, with fixed seeds."""
+"""Two servers compared, interleaved, in virtual time: `benchmarks/endpoint-comparison` in small, with fixed seeds."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def decided_after(plan: Plan, measured: Container[str], judged: Sequence[Evaluat
     """Return after how many repeats a run that stops when it is decided has ended; None for another or a later end.
 
     A speed-up is decided if it is found to be above or below 1, or if its interval excludes every difference that would
-    matter (`WORTH`). An invalid cell keeps the run going only while the rounds with invalid turns may still become few
+    matter (`WORTH`). An invalid cell keeps the run going only while the rounds with invalid points may still become few
     enough to leave them out (`RoundsLeftOut`).
     """
     if not ends_a_round(plan, measured):
@@ -435,7 +435,7 @@ def _left_out(finding: Finding, point: PointSummary) -> Finding:
     if finding.severity is Severity.INFO:
         return finding
     first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
-    what = f"repeats {first} and {first + 1} are left out on both sides because a turn of them is invalid"
+    what = f"repeats {first} and {first + 1} are left out on both sides because a point of them is invalid"
     return finding.model_copy(update={"severity": Severity.INFO, "message": f"{finding.message}; {what}"})
 
 
