@@ -293,7 +293,7 @@ def busy_in_a_repeat(point: Point, honest: ClientHealth) -> ClientHealth:
 def executed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, corruptions: Corruptions
 ) -> tuple[FolderStore, Plan, list[EngineGroup]]:
-    """The store, the plan and the measured groups of a run that stops when it is decided. They are stored without servers."""
+    """The store, plan and measured groups of a run that stops when it is decided. No server answers."""
     plan = SERVERS.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
     store = FolderStore(folder / "run")
 
