@@ -12,7 +12,7 @@ from specbench_api.outcome.layout import SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.cli.output import write_output_file
-from specbench_client.cli.run_selection import run_at
+from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
 from specbench_client.report.plots.figures import FIGURES, draw_figures
 from specbench_client.report.plots.style import Drawing, picture
@@ -39,7 +39,7 @@ def read(where: str | Path, *, latest: bool = False) -> Run:
     is damaged or S3 does not respond.
     """
     try:
-        store = run_at(str(where), latest=latest)
+        store = select_run(str(where), latest=latest)
     except BadInput as error:
         raise BadInput(str(error).replace("--latest", "latest=True"), error.reason) from error
     return Run(store, read_plan(store))

@@ -117,7 +117,7 @@ def test_gate_of_a_spec_is_used_and_can_be_overridden(
     [
         ((), "give --baseline RESULT, or --from FILE"),
         (("--from", "UNGATED"), "spec.gate"),
-        (("--baseline", "nowhere"), "contains no run"),
+        (("--baseline", "nowhere"), "no such file or folder"),
         (("--baseline", "ITSELF"), "is both the result and its baseline"),
         (("--baseline", __file__), "is a file: give the folder of the results"),
         (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),

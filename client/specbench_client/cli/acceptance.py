@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,9 @@ from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
-from specbench_client.cli.output import PLOT, ResultConsole, print_output, result_console, write_plot
+from specbench_client.cli.output import PLOT, ResultConsole, print_output, write_plot
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo, echo_document, echo_json
+from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
 
@@ -52,14 +51,12 @@ def breakdown(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], ou
     """
     summary = _of_arms(_summary(where, latest=latest), arms, where)
     shown = dimensions or tuple(DIMENSIONS)
-    if output == "json":
-        echo_json(json.dumps(_document(summary), indent=2))
-    elif output == "markdown":
-        echo_document(slices_markdown(summary, shown))
-    else:
-        console = result_console()
+
+    def print_text(console: ResultConsole) -> None:
         for each in slices_dimensions(summary, shown):
             _print(console, each, simulated=summary.simulated)
+
+    print_output(output, _document(summary), text=print_text, markdown=lambda: slices_markdown(summary, shown))
 
 
 def _document(summary: RunSummary) -> dict[str, object]:
@@ -166,7 +163,5 @@ def _requests(location: str, options: dict[str, Any]) -> RequestLog:
     path = Path(location)
     if path.is_file():
         return requests_from_log(path)
-    if "://" not in location and not path.exists():
-        raise BadInput(f"{location}: no such file or folder: give a JSONL log, or the results of a run")
     cells = CellFilter(options["arm"], options["workload"], options["load"])
     return requests_from_run(select_run(location, latest=options["latest"]), cells)

@@ -34,6 +34,8 @@ class ListedRun:
 
 def select_run(where: str, *, latest: bool) -> Store:
     """Return the root of the run at a folder or URI. Raises BadInput if there is none, or several without `latest`."""
+    if "://" not in where and not Path(where).exists():
+        raise BadInput(f"{where}: no such file or folder: give one that exists, or s3://BUCKET/PREFIX")
     store = open_results(where)
     if store.get(PLAN) is not None:
         return store
@@ -51,13 +53,6 @@ def select_run(where: str, *, latest: bool) -> Store:
         for run in found
     ]
     raise BadInput("\n".join([f"{where}: contains {len(found)} runs: give one of them, or add --latest:", *lines]))
-
-
-def run_at(where: str, *, latest: bool) -> Store:
-    """Return the root of the run at a folder or URI. Raises BadInput if the folder does not exist; see `select_run`."""
-    if "://" not in where and not Path(where).exists():
-        raise BadInput(f"{where}: no such file or folder: give one that exists, or s3://BUCKET/PREFIX")
-    return select_run(where, latest=latest)
 
 
 def shown_path(uri: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,9 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.curves.draft_lengths import best_draft_lengths
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, output_option
-from specbench_client.cli.output import ResultConsole, print_output, result_console
+from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo, echo_json
+from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 from specbench_client.report.text.curves import (
     curve_notes,
@@ -230,10 +229,9 @@ def _document(cell: Cell) -> dict[str, object]:
 def _print(
     document: Mapping[str, object], tables: Sequence[TextTable], line: str, output: str, *, simulated: bool
 ) -> None:
-    if output == "json":
-        echo_json(json.dumps({"simulated": simulated, **document}, indent=2))
-        return
-    console = result_console()
-    if simulated:
-        console.print(SIMULATED)
-    console.print_tables(tables, [line])
+    def print_text(console: ResultConsole) -> None:
+        if simulated:
+            console.print(SIMULATED)
+        console.print_tables(tables, [line])
+
+    print_output(output, {"simulated": simulated, **document}, text=print_text)

@@ -13,7 +13,7 @@ from specbench_api.spec.parsing import problems_in, read_yaml
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed
 from specbench_client.cli.output import PLOT, ProgressConsole, print_tables, write_plot
-from specbench_client.cli.run_selection import run_at
+from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
 
@@ -161,7 +161,7 @@ def oracle(
     if Path(where).is_file():
         subject = trace_subject(read_traces(Path(where)), arm, second, cost)
     else:
-        run = open_stored_run(run_at(where, latest=latest), CellSelection(workload, load))
+        run = open_stored_run(select_run(where, latest=latest), CellSelection(workload, load))
         texts = TextEncoding(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
         subject = read_oracle_subject(run, OracleRequest(arm, second, texts), cost)
     for each in (subject.main, *([subject.second] if subject.second else [])):
@@ -270,7 +270,7 @@ def ngram(
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
-        run = open_stored_run(run_at(where, latest=latest), CellSelection(workload, load))
+        run = open_stored_run(select_run(where, latest=latest), CellSelection(workload, load))
         log = read_ngram_log(run, arm, TextEncoding(encoder, Path(prompts) if prompts else None))
         pairs = pairs_with_baseline(run)
     if all(each.output.size < STEPPED_MIN for each in log.answers):
