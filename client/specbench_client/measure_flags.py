@@ -16,8 +16,8 @@ from specbench_api.spec.load import REPEATS_MAX, ArrivalProcess
 
 
 @dataclass(frozen=True)
-class MeasureFlag:
-    """A flag, the path below `spec` of the field that it sets, and its help text."""
+class SpecFlag:
+    """A flag, the path below `spec` of the field of a SpecBenchRun that it sets, and its help text."""
 
     name: str
     path: str
@@ -42,16 +42,16 @@ class MeasureFlag:
 
 _FIRST = "workloads[0]"
 FLAGS = (
-    MeasureFlag(
+    SpecFlag(
         "--model", "model.name", "Name of the model in its requests.  [default: the only one that it serves]", "NAME"
     ),
-    MeasureFlag(
+    SpecFlag(
         "--dialect",
         "engine.dialect",
         "The engine's dialect; all but openai report tokens per chunk and acceptance.  [default: detected from the"
         " engine's pages]",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--dataset",
         f"{_FIRST}.dataset.uri",
         "Prompts: a JSONL, JSON, Parquet or CSV file, SOURCE:FILE, or a source on the hub; see `specbench dataset"
@@ -59,54 +59,54 @@ FLAGS = (
         "NAME-or-FILE",
         required=True,
     ),
-    MeasureFlag(
+    SpecFlag(
         "--system-prompt-tokens",
         f"{_FIRST}.systemPrompt.tokens",
         "Begin every prompt with the same system message of N random words.",
         "N",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--concurrency", "load.concurrency", "Closed loop: number of concurrent requests. Repeatable.", short="-c"
     ),
-    MeasureFlag("--rate", "load.rate", "Open loop: conversations per second. Repeatable.", short="-r"),
-    MeasureFlag("--arrival", "load.arrival.process", "Open loop: the arrival process."),
-    MeasureFlag(
+    SpecFlag("--rate", "load.rate", "Open loop: conversations per second. Repeatable.", short="-r"),
+    SpecFlag("--arrival", "load.arrival.process", "Open loop: the arrival process."),
+    SpecFlag(
         "--burstiness",
         "load.arrival.burstiness",
         "With --arrival Gamma: shape of the gaps; below 1 is burstier than Poisson.",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--max-in-flight",
         "load.arrival.maxInFlight",
         "Open loop: most conversations at once; others wait, and their latency counts from the scheduled time.",
         "N",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--trace",
         "load.arrival.uri",
         "With --arrival Trace: JSONL or CSV with a column `timestamp` (s; in Mooncake's: ms); repeated if needed.",
         "FILE",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--requests",
         "load.requests",
         "Conversations per point.  [default: every prompt once; with --baseline, about six seconds]",
         "N",
         "-n",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--duration",
         "load.durationSeconds",
         "Instead of --requests: start conversations for this many seconds, then let them finish.",
         "SECONDS",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--warmup",
         "load.warmupRequests",
         "Minimum number of warm-up requests before the first point; 0: no warm-up.",
         "N",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--repeats",
         "load.repeats",
         "How often to measure each load. `gate`, and any claim of a difference, need 3 or more.  [default: 1; with"
@@ -114,47 +114,47 @@ FLAGS = (
         "N",
         maximum=REPEATS_MAX,
     ),
-    MeasureFlag("--max-tokens", f"{_FIRST}.output.maxTokens", "Maximum tokens of an answer.", "N"),
-    MeasureFlag("--temperature", f"{_FIRST}.sampling.temperature", "Sampling temperature; 0 is greedy."),
-    MeasureFlag("--top-p", f"{_FIRST}.sampling.topP", "Nucleus sampling probability."),
-    MeasureFlag("--seed", f"{_FIRST}.sampling.seed", "Seed of sampling and of arrivals."),
-    MeasureFlag(
+    SpecFlag("--max-tokens", f"{_FIRST}.output.maxTokens", "Maximum tokens of an answer.", "N"),
+    SpecFlag("--temperature", f"{_FIRST}.sampling.temperature", "Sampling temperature; 0 is greedy."),
+    SpecFlag("--top-p", f"{_FIRST}.sampling.topP", "Nucleus sampling probability."),
+    SpecFlag("--seed", f"{_FIRST}.sampling.seed", "Seed of sampling and of arrivals."),
+    SpecFlag(
         "--ignore-eos",
         f"{_FIRST}.output.ignoreEos",
         "Generate past the end of the answer, up to --max-tokens.",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--no-stream",
         f"{_FIRST}.output.stream",
         "Request whole answers; measures latency and tokens, but no TTFT and no TPOT.",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--prompt-cache",
         "promptCache",
         "AsServed: servers may reuse earlier prompts, as for your users. Disabled: they must not, which compares"
         " drafting alone; each request disables llama.cpp's cache, other servers must run without a prefix cache."
         "  [default: AsServed]",
     ),
-    MeasureFlag(
+    SpecFlag(
         "--tokenizer",
         f"{_FIRST}.chatTemplate.tokenizer",
         "Apply this tokenizer's chat template in the client, and send token ids.  [default: send messages]",
         "NAME-or-FOLDER",
     ),
-    MeasureFlag("--extra-body", f"{_FIRST}.extraBody", 'Additional fields of each request: {"top_k": 20}'),
-    MeasureFlag(
+    SpecFlag("--extra-body", f"{_FIRST}.extraBody", 'Additional fields of each request: {"top_k": 20}'),
+    SpecFlag(
         "--answers",
         f"{_FIRST}.answers",
         'What answers are checked for, as workloads[].answers: {"expected": {"match": "Number"}}, jsonSchema or tools',
     ),
-    MeasureFlag("--slo-ttft-ms", "slo.ttftMs", "Longest acceptable time to first token, in milliseconds.", "MS"),
-    MeasureFlag(
+    SpecFlag("--slo-ttft-ms", "slo.ttftMs", "Longest acceptable time to first token, in milliseconds.", "MS"),
+    SpecFlag(
         "--slo-tpot-ms",
         "slo.tpotMs",
         "Longest acceptable time per output token after the first, in milliseconds.",
         "MS",
     ),
-    MeasureFlag("--slo-e2e-ms", "slo.e2eMs", "Longest acceptable time to the last token, in milliseconds.", "MS"),
+    SpecFlag("--slo-e2e-ms", "slo.e2eMs", "Longest acceptable time to the last token, in milliseconds.", "MS"),
 )
 
 # Messages about fields of a SpecBenchRun, which users of `measure` never see.

@@ -16,7 +16,7 @@ from specbench_client.cli import exit_code
 from specbench_client.cli.measure import FLAGS_ELSEWHERE, Measurement, base_url, measure, request_headers
 from specbench_client.cli.options import SchemaNumber
 from specbench_client.errors import BadInput
-from specbench_client.measure_flags import FLAGS, MeasureFlag, with_flag_names
+from specbench_client.measure_flags import FLAGS, SpecFlag, with_flag_names
 from specbench_client.transport.exchange import RESERVED_HEADERS, HttpRequest
 from specbench_client.transport.kernel_transport import encode_request
 from specbench_client.trust.checks.comparison import NOT_INTERLEAVED
@@ -234,7 +234,7 @@ WITH = {"--burstiness": ["-r", "1", "--arrival", "Gamma"], "--trace": ["--arriva
 
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
-def test_every_flag_sets_its_field_and_names_it_in_messages(flag: MeasureFlag) -> None:
+def test_every_flag_sets_its_field_and_names_it_in_messages(flag: SpecFlag) -> None:
     text, value = GIVEN[flag.name]
     load = ["-r", "1"] if flag.path.startswith("load.arrival") else ["-c", "1"]
     load = WITH.get(flag.name, [] if flag.name == "--concurrency" else load)

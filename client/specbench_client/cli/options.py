@@ -22,7 +22,7 @@ from specbench_api.spec.percentiles import REPORTED_PERCENTS
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.slo import Slo
 from specbench_client.bounded_json import parse_json
-from specbench_client.measure_flags import FLAGS, MeasureFlag
+from specbench_client.measure_flags import FLAGS, SpecFlag
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -193,7 +193,7 @@ def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _parts(part)
 
 
-def field_options(flags: Sequence[MeasureFlag]) -> Callable[[Command], Command]:
+def field_options(flags: Sequence[SpecFlag]) -> Callable[[Command], Command]:
     """Add the options of flags to a command. Types, bounds, values and defaults are those of their fields."""
     options = [_field_option(flag) for flag in flags]
 
@@ -205,7 +205,7 @@ def field_options(flags: Sequence[MeasureFlag]) -> Callable[[Command], Command]:
     return add
 
 
-def _field_option(flag: MeasureFlag) -> Callable[[Command], Command]:
+def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
     schemas = field_schemas(flag.path)
     kinds, values = {schema.get("type") for schema in schemas}, next((s["enum"] for s in schemas if "enum" in s), None)
     default, text = schemas[0].get("default"), flag.help
@@ -237,7 +237,7 @@ def _joined(
     return numbers or None
 
 
-def with_fields(resource: Any, flags: Sequence[MeasureFlag], options: Mapping[str, Any]) -> Any:
+def with_fields(resource: Any, flags: Sequence[SpecFlag], options: Mapping[str, Any]) -> Any:
     """Return a spec with the fields of the flags that were given. A flag `--no-…` sets its field to false."""
     for flag in flags:
         value = options[flag.parameter]

@@ -64,7 +64,7 @@ async def execute_locally(run: LocalRun, local_options: LocalOptions) -> dict[st
     """
     failures: dict[str, EngineFailed] = {}
     warm: set[str] = set()
-    # It may have been interrupted between its last turn and the decision.
+    # It may have been interrupted between its last repeat and the decision.
     if run.plan.stop == "WhenDecided" and run.measured and await asyncio.to_thread(local_options.is_decided, run):
         return failures
     for group in run.plan.groups:
