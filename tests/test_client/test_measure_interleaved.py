@@ -88,7 +88,7 @@ def test_rows_of_a_trace_keep_their_order() -> None:
         assert [row.id for row in prompts_of_point(plan, point, PROMPTS).rows] == names[start:] + names[:start]
 
 
-def test_turns_of_a_duration_begin_at_prompts_far_from_those_of_earlier_turns() -> None:
+def test_points_of_a_duration_begin_at_prompts_far_from_those_of_earlier_points() -> None:
     plan = plan_of({"concurrency": [1, 2], "durationSeconds": 9, "repeats": 4})
     orders = {
         (point.arm, point.level.label, point.repeat): [row.id for row in prompts_of_point(plan, point, PROMPTS).rows]
@@ -99,8 +99,8 @@ def test_turns_of_a_duration_begin_at_prompts_far_from_those_of_earlier_turns() 
     starts = [begun[0].index(order[0]) for order in begun]
     assert all(order == begun[0][start:] + begun[0][:start] for order, start in zip(begun, starts, strict=True))
     for count in (2, 4, 8):  # However many points there are, each has a similar share of the prompts before the next.
-        begun = sorted(starts[:count])
-        gaps = [after - before for before, after in pairwise([*begun, begun[0] + 40])]
+        first = sorted(starts[:count])
+        gaps = [after - before for before, after in pairwise([*first, first[0] + 40])]
         assert min(gaps) >= 40 / count / 2
 
 
