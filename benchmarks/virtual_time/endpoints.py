@@ -1,4 +1,4 @@
-"""Two running servers that are compared in turns, as `specbench measure --endpoint B --baseline A` does."""
+"""Two running servers that are compared, interleaved, as `specbench measure --endpoint B --baseline A` does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import REPEATS_IN_TURNS, Cell, SpeedupConclusion
+from specbench_api.outcome.summary import REPEATS_TO_DECIDE, Cell, SpeedupConclusion
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Arm, EngineGroup, Plan
 from specbench_api.spec.drafter import BASELINE_NAME, Method
@@ -18,7 +18,7 @@ from specbench_api.spec.parsing import parse_run
 from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, conclusion, paired_speedup
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.summary.run import evaluate_cells, is_settled
-from specbench_client.drive.block_size import LEAST
+from specbench_client.drive.endpoint_probes import LEAST
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns
@@ -58,7 +58,7 @@ class EndpointPair(World):
     turns_of_arms: str = ABBA
     stops: bool = False
     requests: int = LEAST
-    """Requests of a block."""
+    """Requests of a repeat for each server."""
     load: Mapping[str, Any] = field(default_factory=lambda: {"concurrency": [2], "warmupRequests": 2})
     repeats: int = 4
     prompts: int = 60
@@ -192,7 +192,7 @@ class Outcome:
     @property
     def settled(self) -> bool:
         """Whether a test with a stop rule ends here."""
-        return self.repeats >= REPEATS_IN_TURNS and self.repeats % 2 == 0 and is_settled(self.claimed, self.speedup)
+        return self.repeats >= REPEATS_TO_DECIDE and self.repeats % 2 == 0 and is_settled(self.claimed, self.speedup)
 
     @property
     def width(self) -> float:
@@ -217,7 +217,7 @@ def until_sure(pair: EndpointPair) -> dict[str, Outcome]:
     """Return the outcomes of `--until-sure`, and of looking at the ordinary interval after every second repeat."""
     methods, ended, last = {"sequence": True, "ordinary": False}, dict[str, Outcome](), dict[str, Outcome]()
     for measured in measured_repeats(pair):
-        if measured.repeats >= REPEATS_IN_TURNS and measured.repeats % 2 == 0:
+        if measured.repeats >= REPEATS_TO_DECIDE and measured.repeats % 2 == 0:
             last |= {name: Outcome.of(measured, anytime=each) for name, each in methods.items() if name not in ended}
             ended |= {name: each for name, each in last.items() if name not in ended and each.settled}
         if len(ended) == len(methods):

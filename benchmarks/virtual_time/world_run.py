@@ -114,7 +114,7 @@ class MeasuredPoint:
 
 @dataclass
 class Launch:
-    """One launch of an engine, or one turn of a running one, with the client that measures it."""
+    """One launch of an engine, or one repeat on a running one, with the client that measures it."""
 
     world: World
     group: EngineGroup

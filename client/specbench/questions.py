@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,13 +21,12 @@ from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.cli import decide as decide_command
 from specbench_client.cli import measure as measure_command
 from specbench_client.cli.compare import compare_cells
-from specbench_client.cli.measure_plan import MeasureOptions
 from specbench_client.cli.run_execution import execute_run
 from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
+from specbench_client.measure_flags import with_flag_names
 from specbench_client.report.text.comparison import comparison_markdown
 from specbench_client.report.text.decision import decision_markdown
-from specbench_client.report.text.measure_flags import with_flag_names
 from specbench_client.report.text.text_table import csv_fields
 from specbench_client.stored_runs.frames import frame_of
 from specbench_client.stored_runs.run import Run
@@ -47,22 +47,7 @@ def read(where: str | Path, *, latest: bool = False) -> Run:
         raise BadInput(str(error).replace("--latest", "latest=True"), error.reason) from error
 
 
-def measure(
-    endpoint: str | Sequence[str],
-    *,
-    dataset: str,
-    model: str | None = None,
-    baseline: str | None = None,
-    dialect: str | None = None,
-    concurrency: int | Sequence[int] | None = None,
-    rate: float | Sequence[float] | None = None,
-    requests: int | None = None,
-    duration: int | None = None,
-    max_tokens: int | None = None,
-    repeats: int | None = None,
-    results: str | None = None,
-    **options: Any,
-) -> Run:
+def measure(endpoint: str | Sequence[str], *, dataset: str, **options: Any) -> Run:
     """Measure a running server as `specbench measure` does, and return the stored run.
 
     Every option of the command is a parameter: `--slo-tpot-ms 35` is `slo_tpot_ms=35`, `--extra-body` takes a mapping,
@@ -72,10 +57,9 @@ def measure(
     Raises BadInput before anything is sent, EngineFailed, NotDurable, Interrupted; finished points stay stored, and the
     same call continues after them.
     """
-    given = {name: value for name, value in locals().items() if name != "options"} | options
     with _parameter_names(measure_command.measure):
-        parsed = MeasureOptions(**_parsed(measure_command.measure, given))
-        plan, run_options = measure_command.planned_measurement(parsed)
+        given = {"endpoint": endpoint, "dataset": dataset, **options}
+        plan, run_options = measure_command.planned_measurement(_parsed(measure_command.measure, given))
         outcome = execute_run(plan, run_options)
     for error in outcome.failed.values():
         raise error
@@ -199,14 +183,24 @@ def _words(option: click.Option, value: Any) -> Iterator[str]:
 
 def _parameters(command: click.Command) -> dict[str, click.Option]:
     """Return the options of a command by the names of parameters, without those that only a command line needs."""
-    options = {_python_name(each): each for each in command.params if isinstance(each, click.Option)}
-    return {name: option for name, option in options.items() if name not in ("output", "latest")}
+    options = {each.opts[0]: each for each in command.params if isinstance(each, click.Option)}
+    named = {flag.removeprefix("--").replace("-", "_"): option for flag, option in options.items()}
+    return {name: option for name, option in named.items() if name not in ("output", "latest")}
 
 
-def _python_name(option: click.Option) -> str:
-    """Return the name of an option's first flag as Python spells it."""
-    return option.opts[0].removeprefix("--").replace("-", "_")
+def _with_options(function: Callable[..., Any], command: click.Command) -> None:
+    """Let the signature of a function, which `help` and notebooks show, contain the options of a command."""
+    signature = inspect.signature(function)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    further = [name for name in _parameters(command) if name not in signature.parameters]
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any") for name in further
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
 
+
+_with_options(measure, measure_command.measure)
+_with_options(decide, decide_command.decide)
 
 _FLAG = re.compile(r"(?<![\w-])'?(--[a-z][a-z0-9-]*)'?(?: / '?-\w'?)?")
 

@@ -88,7 +88,7 @@ def test_a_new_campaign_has_observed_generation_minus_one_and_its_spec_is_mutabl
 
 def test_the_status_accepts_at_most_256_runs(campaigns: Runs) -> None:
     campaigns.create(campaign(name="large"))
-    rows = [{"name": f"{row:040d}", "cell": "x" * 96, "best": "y" * 64} for row in range(256)]
+    rows = [{"name": f"{row:040d}", "combination": "x" * 96, "best": "y" * 64} for row in range(256)]
     campaigns.set_status("large", {"observedGeneration": 1, "runs": rows})
     with pytest.raises(ApiError, match="must have at most 256 items"):
         campaigns.set_status("large", {"observedGeneration": 1, "runs": [*rows, {"name": "one-more"}]})

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign.expansion import CampaignPlan, expand_campaign
-from specbench_api.campaign.matrix import cell_text, short_cell_text, value_text
+from specbench_api.campaign.matrix import combination_text, short_combination_text, value_text
 from specbench_api.plan.expansion import expand
-from specbench_api.spec.campaign_status import CELL_TEXT_MAX
+from specbench_api.spec.campaign_status import COMBINATION_TEXT_MAX
 from specbench_api.spec.parsing import parse_run
 from specbench_testing.campaigns import ENGINE, campaign_of
 from specbench_testing.resources import MISSING
@@ -59,7 +59,7 @@ def test_axes_exclude_and_include_define_the_combinations(
     edits: dict[str, Any], expected: list[tuple[str, float]]
 ) -> None:
     runs = planned(edits).runs
-    assert [dict(run.cell) for run in runs] == [{"engine": e, "temperature": t} for e, t in expected]
+    assert [dict(run.combination) for run in runs] == [{"engine": e, "temperature": t} for e, t in expected]
     assert [(str(run.run.spec.engine.kind), run.run.spec.workloads[0].sampling.temperature) for run in runs] == expected
 
 
@@ -79,7 +79,8 @@ def test_include_set_applies_to_matching_combinations_and_to_the_one_that_the_ro
 def test_include_rows_that_differ_only_in_set_have_different_cells() -> None:
     rows = [{"engine": "vllm", "temperature": 1.5, "set": {"load.repeats": repeats}} for repeats in (4, 5)]
     annotations = [
-        run.resource["metadata"]["annotations"]["specbench.io/cell"] for run in planned({"spec.include": rows}).runs
+        run.resource["metadata"]["annotations"]["specbench.io/combination"]
+        for run in planned({"spec.include": rows}).runs
     ]
     assert len(set(annotations)) == len(annotations) == 8
     assert json.loads(annotations[-1]) == {KIND: "vllm", HEAT: 1.5, "set": {"load.repeats": 5}}
@@ -87,7 +88,7 @@ def test_include_rows_that_differ_only_in_set_have_different_cells() -> None:
 
 def test_a_campaign_without_axes_has_one_run_from_the_template() -> None:
     (run,) = planned({"spec.axes": MISSING}).runs
-    assert (dict(run.cell), cell_text(run.cell)) == ({}, "the template")
+    assert (dict(run.combination), run.combination_text) == ({}, "the template")
 
 
 def test_an_axis_value_may_be_a_list_and_null_removes_a_field() -> None:
@@ -99,7 +100,7 @@ def test_an_axis_value_may_be_a_list_and_null_removes_a_field() -> None:
     assert [(len(run.run.spec.drafters), run.run.spec.load.requests) for run in found] == [
         (1, 4), (1, None), (2, 4), (2, None),
     ]  # fmt: skip
-    assert cell_text(found[2].cell) == "drafters=eagle3+ngram requests=4"
+    assert found[2].combination_text == "drafters=eagle3+ngram requests=4"
 
 
 def test_reasoning_may_be_an_axis_although_its_switch_is_a_field_of_the_engines() -> None:
@@ -146,15 +147,18 @@ def test_a_run_has_labels_of_its_campaign_and_an_annotation_with_its_cell() -> N
         "specbench.io/round": "3",
     }
     # The temperature is 1.0, which the API server stores as 1.
-    assert metadata["annotations"] == {"why": "x", "specbench.io/cell": f'{{"{KIND}":"vllm","{HEAT}":1}}'}
+    assert metadata["annotations"] == {"why": "x", "specbench.io/combination": f'{{"{KIND}":"vllm","{HEAT}":1}}'}
 
 
 def test_a_cell_is_independent_of_axis_names_order_and_path_spelling() -> None:
-    """A run finds its baseline in an earlier round by its cell."""
+    """A run finds its baseline in an earlier round by its combination."""
     gpu = {"name": "gpu", "path": 'placement.nodeSelector["gpu"]', "values": ["H100", "H200"]}
     heat = {"path": HEAT, "values": [0, 0.7]}
     annotations = [
-        {run.resource["metadata"]["annotations"]["specbench.io/cell"] for run in planned({"spec.axes": axes}).runs}
+        {
+            run.resource["metadata"]["annotations"]["specbench.io/combination"]
+            for run in planned({"spec.axes": axes}).runs
+        }
         for axes in (
             [gpu, heat],
             [{**heat, "name": "how-hot"}, {**gpu, "name": "card", "path": "placement.nodeSelector.gpu"}],
@@ -208,8 +212,8 @@ def test_value_text_shortens_values(value: Any, text: str) -> None:
 
 
 def test_the_short_text_of_a_combination_fits_the_status_field() -> None:
-    cell = {f"axis-{number}": "v" * 30 for number in range(8)}
-    assert len(short_cell_text(cell)) == CELL_TEXT_MAX < len(cell_text(cell))
+    combination = {f"axis-{number}": "v" * 30 for number in range(8)}
+    assert len(short_combination_text(combination)) == COMBINATION_TEXT_MAX < len(combination_text(combination))
 
 
 def test_every_run_of_the_first_round_may_adopt_the_latest_results_of_its_name() -> None:

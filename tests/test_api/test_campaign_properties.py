@@ -38,7 +38,7 @@ NEW_ROWS = st.lists(
 Row = dict[str, Any]
 
 
-def cells(exclude: list[Row], include: list[Row] | None = None) -> list[tuple[Any, ...]]:
+def remaining_combinations(exclude: list[Row], include: list[Row] | None = None) -> list[tuple[Any, ...]]:
     found, _ = combinations(_campaign(exclude, include or []).spec)
     return [_cell(combination) for combination in found]
 
@@ -55,10 +55,10 @@ def excluded(exclude: list[Row]) -> set[tuple[Any, ...]]:
     """The excluded combinations by definition: those that have all values of some row."""
     whole = [dict(zip(VALUES, values, strict=True)) for values in product(*VALUES.values())]
     return {
-        tuple(key_of(value) for value in cell.values())
-        for cell in whole
+        tuple(key_of(value) for value in combination.values())
+        for combination in whole
         for row in exclude
-        if all(cell[name] == value for name, value in row.items())
+        if all(combination[name] == value for name, value in row.items())
     }
 
 
@@ -69,7 +69,7 @@ WHOLE = {tuple(key_of(value) for value in values) for values in product(*VALUES.
 def test_exclude_removes_exactly_the_combinations_that_match_a_row(exclude: list[Row]) -> None:
     remaining = WHOLE - excluded(exclude)
     try:
-        assert set(cells(exclude)) == remaining
+        assert set(remaining_combinations(exclude)) == remaining
     except InvalidSpec:
         assert not remaining
 
@@ -80,9 +80,9 @@ def test_include_appends_combinations_and_removes_none(
     exclude: list[Row], include: list[Row], further: list[Row]
 ) -> None:
     if WHOLE - excluded(exclude):
-        fewer, more = cells(exclude, include), cells(exclude, [*include, *further])
+        fewer, more = remaining_combinations(exclude, include), remaining_combinations(exclude, [*include, *further])
         assert more[: len(fewer)] == fewer
-        assert len(fewer) == len(cells(exclude)) + len(include)
+        assert len(fewer) == len(remaining_combinations(exclude)) + len(include)
 
 
 @settings(max_examples=12)

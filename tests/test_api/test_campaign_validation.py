@@ -104,7 +104,7 @@ def test_parsing_rejects_what_the_schema_rejects(edits: dict[str, Any], path: st
         ),
         ({"spec.template.metadata": {"labels": {"a b": "x"}}}, "spec.template.metadata.labels", "is not a valid key"),
         (
-            {"spec.template.metadata": {"annotations": {"specbench.io/cell": "x"}}},
+            {"spec.template.metadata": {"annotations": {"specbench.io/combination": "x"}}},
             "spec.template.metadata.annotations",
             "is reserved",
         ),

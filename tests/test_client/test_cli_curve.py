@@ -11,9 +11,7 @@ import pytest
 
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.termination import Exit
-from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.cli import exit_code
-from specbench_client.cli.curve import AXES
 from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
@@ -61,8 +59,3 @@ def test_missing_curve_error_lists_the_excluded_cells(tmp_path: Path, capsys: py
     assert "no curve can be drawn" in printed.err
     assert "ngram on chat at concurrency 1: not compared with a baseline" in printed.err
     assert json.loads(printed.out)["error"]["reason"] == "NothingToDraw"
-
-
-def test_command_has_the_axes_of_the_analysis() -> None:
-    """The command lists them itself, so that `--help` does not import the statistics."""
-    assert list(AXIS_KINDS) == AXES

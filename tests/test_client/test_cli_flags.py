@@ -1,23 +1,24 @@
-"""Messages of `specbench measure` about invalid flags: the flag, its value, and a remedy."""
+"""Flags of `specbench measure`: the fields they set, headers, and messages with the flag, its value, and a remedy."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specbench_api.spec.load import Load
-from specbench_api.spec.workload import Sampling
+from specbench_api.spec.field_paths import found, steps_of
+from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.cli import exit_code
-from specbench_client.cli.measure import FLAGS_ELSEWHERE, measure
-from specbench_client.cli.measure_plan import MeasureOptions, base_url, plan_for_endpoints
+from specbench_client.cli.measure import FLAGS_ELSEWHERE, Measurement, base_url, measure, request_headers
 from specbench_client.cli.options import SchemaNumber
-from specbench_client.report.text.measure_flags import FLAG_OF_FIELD, with_flag_names
+from specbench_client.errors import BadInput
+from specbench_client.measure_flags import FLAGS, SpecFlag, with_flag_names
+from specbench_client.transport.exchange import RESERVED_HEADERS, HttpRequest
+from specbench_client.transport.kernel_transport import encode_request
 from specbench_client.trust.checks.comparison import NOT_INTERLEAVED
 from specbench_client.trust.registry import REMEDIES
 
@@ -70,6 +71,7 @@ NUMBERS = [
     ("--seed", "-1", "from 0"),
     ("--warmup", "-1", "from 0"),
     ("--repeats", "99", "from 1 to 32"),
+    ("--system-prompt-tokens", "0", "from 1"),
 ]
 
 
@@ -84,27 +86,27 @@ def test_number_out_of_bounds_is_reported_with_its_flag_and_the_bounds(
 
 
 def test_flag_bounds_come_from_the_schema() -> None:
-    assert SchemaNumber(Load, "concurrency").expected == "a whole number from 1 to 4096"
-    assert SchemaNumber(Sampling, "top_p").expected == "a number above 0 and up to 1"
-    assert SchemaNumber(Load, "rate").convert("1e3", None, None) == 1000
+    assert SchemaNumber("load.concurrency").expected == "a whole number from 1 to 4096"
+    assert SchemaNumber("workloads[0].sampling.topP").expected == "a number above 0 and up to 1"
+    assert SchemaNumber("load.rate").convert("1e3", None, None) == 1000
 
 
 CONTRADICTIONS = [
     (("-c", "1", "-r", "1"), ("--concurrency", "--rate")),
     ((), ("--concurrency", "--rate", "--arrival Trace")),
-    (("-c", "1", "--arrival", "Poisson"), ("--arrival Poisson", "--concurrency", "--rate")),
-    (("-r", "1", "--burstiness", "2"), ("--burstiness 2", "--arrival Gamma")),
-    (("--arrival", "Trace"), ("--arrival Trace", "--trace FILE")),
-    (("-r", "1", "--trace", "t.csv"), ("--trace t.csv", "--arrival Trace")),
+    (("-c", "1", "--arrival", "Poisson"), ("--concurrency", "--rate", "which alone has arrivals")),
+    (("-r", "1", "--burstiness", "2"), ("--burstiness needs --arrival Gamma",)),
+    (("--arrival", "Trace"), ("--arrival Trace needs --trace",)),
+    (("-r", "1", "--trace", "t.csv"), ("--trace needs --arrival Trace",)),
     (("-c", "1", "-n", "5", "--duration", "5"), ("--requests", "--duration")),
-    (("-c", "2,1,2"), ("--concurrency 2", "twice", "--repeats")),
-    (("-c", "1", "-c", "1"), ("--concurrency 1", "twice")),
-    (("-c", "1", "--name", "A_b"), ("--name 'A_b'", "40")),
-    (("-c", "1", "--name", ""), ("--name ''", "40")),
+    (("-c", "2,1,2"), ("--concurrency", "2 is given twice", "--repeats")),
+    (("-c", "1", "-c", "1"), ("--concurrency", "1 is given twice")),
+    (("-c", "1", "--name", "A_b"), ("--name: ", "'A_b'", "lower-case")),
+    (("-c", "1", "--name", ""), ("--name: ",)),
     (("-c", "1", "--model", ""), ("--model",)),
     (("-c", "1", "--extra-body", '{"max_tokens": 3}'), ("--extra-body", "set --max-tokens")),
     (("-c", "1", "--extra-body", '{"model": "x"}'), ("--extra-body", "it is --model")),
-    (("-c", "1", "--answers", "[]"), ("--answers is not a JSON object", "expected")),
+    (("-c", "1", "--answers", "[]"), ("--answers", "is not a JSON object", "expected")),
     (("-c", "1", "--answers", "{}"), ("--answers jsonSchema, --answers tools and --answers expected",)),
     (
         ("-c", "1", "--answers", '{"jsonSchema": {"type": 1}}'),
@@ -198,11 +200,62 @@ def test_json_error_contains_the_same_message(capsys: pytest.CaptureFixture[str]
     assert message.startswith("--endpoint 'x'")
 
 
-def test_every_field_set_by_a_flag_is_reported_as_the_flag() -> None:
-    reported = {field: with_flag_names(f"spec.{field}: is wrong") for field in FLAG_OF_FIELD}
-    assert reported == {field: f"{FLAG_OF_FIELD[field]}: is wrong" for field in reported}
-    flags = {flag for option in measure.params for flag in option.opts}
-    assert {word for text in FLAG_OF_FIELD.values() for word in text.split() if word.startswith("--")} <= flags
+GIVEN: dict[str, tuple[str, Any]] = {
+    "--model": ("m2", "m2"),
+    "--dialect": ("sglang", "sglang"),
+    "--dataset": ("jsonl:p.jsonl", "p.jsonl"),
+    "--system-prompt-tokens": ("9", 9),
+    "--concurrency": ("8,1", [8, 1]),
+    "--rate": ("2.5", [2.5]),
+    "--arrival": ("gamma", "Gamma"),
+    "--burstiness": ("0.5", 0.5),
+    "--max-in-flight": ("7", 7),
+    "--trace": ("t.csv", "t.csv"),
+    "--requests": ("0012", 12),
+    "--duration": ("60", 60),
+    "--warmup": ("0", 0),
+    "--repeats": ("2", 2),
+    "--max-tokens": ("64", 64),
+    "--temperature": ("0.5", 0.5),
+    "--top-p": ("0.9", 0.9),
+    "--seed": ("3", 3),
+    "--ignore-eos": ("", True),
+    "--no-stream": ("", False),
+    "--prompt-cache": ("disabled", "Disabled"),
+    "--tokenizer": ("folder", "folder"),
+    "--extra-body": ('{"top_k": 20}', {"top_k": 20}),
+    "--answers": ('{"jsonSchema": {}}', {"jsonSchema": {}}),
+    "--slo-ttft-ms": ("500", 500),
+    "--slo-tpot-ms": ("35", 35),
+    "--slo-e2e-ms": ("9000", 9000),
+}
+WITH = {"--burstiness": ["-r", "1", "--arrival", "Gamma"], "--trace": ["--arrival", "Trace"], "--rate": []}
+"""The load that a flag needs; others: an open loop for arrivals, else a closed one."""
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
+def test_every_flag_sets_its_field_and_names_it_in_messages(flag: SpecFlag) -> None:
+    text, value = GIVEN[flag.name]
+    load = ["-r", "1"] if flag.path.startswith("load.arrival") else ["-c", "1"]
+    load = WITH.get(flag.name, [] if flag.name == "--concurrency" else load)
+    words = ["--endpoint", ENGINE, "--dataset", "jsonl:p.jsonl", *load, flag.name, *([text] if text else [])]
+    run = Measurement(measure.make_context("measure", words).params, ({"name": "endpoint", "url": ENGINE},)).run
+    assert found(run.spec.to_dict(), steps_of(flag.path)) == value
+    assert with_flag_names(f"spec.{flag.path}: is wrong") == f"{flag.name}: is wrong"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("metadata.name", "--name"),
+        ("spec.workloads[0].answers.expected: is wrong", "--answers expected: is wrong"),
+        ("set promptCache: Disabled", "set --prompt-cache Disabled"),
+        ("with load.arrival.process Trace", "with --arrival Trace"),
+        ("answers and load", "answers and load"),
+    ],
+)
+def test_other_mentions_of_fields_are_named_as_flags_too(text: str, named: str) -> None:
+    assert with_flag_names(text) == named
 
 
 def test_fields_are_replaced_only_where_they_are_whole_words() -> None:
@@ -216,39 +269,6 @@ def test_remedies_for_users_of_measure_name_flags_instead_of_fields(check: str) 
         return
     fields = r"\b(?:load|output|sampling|chatTemplate|dataset)\.[a-z]\w*|engine\.dialect|`load`"
     assert re.findall(fields, with_flag_names(REMEDIES[check])) == []
-
-
-def test_system_prompt_tokens_are_those_of_the_workload(rejected: Rejected) -> None:
-    options: dict[str, Any] = dict.fromkeys(field.name for field in fields(MeasureOptions))
-    given = MeasureOptions(
-        **{
-            **options,
-            "endpoint": (ENGINE,),
-            "model": "m",
-            "dataset": "gsm8k",
-            "system_prompt_tokens": 9,
-            "concurrency": ((2,),),
-            "rate": (),
-            "requests": 7,
-            "max_tokens": 8,
-            "temperature": 0,
-            "top_p": 1,
-            "seed": 0,
-            "ignore_eos": False,
-            "no_stream": False,
-            "headers": (),
-            "warmup": 0,
-            "until_sure": False,
-            "dialect": "openai",
-            "dialects": {},
-            "models": {},
-        }
-    )
-    workload = plan_for_endpoints(given).workloads[0]
-    assert workload.system_prompt is not None
-    assert workload.system_prompt.tokens == 9
-    assert with_flag_names("spec.workloads[0].systemPrompt.tokens: too many") == "--system-prompt-tokens: too many"
-    assert "--system-prompt-tokens" in rejected("--system-prompt-tokens", "0", "--concurrency", "1")
 
 
 @pytest.mark.parametrize(
@@ -278,3 +298,56 @@ def test_secret_in_an_endpoint_is_rejected_and_not_printed(endpoint: str, words:
     line = rejected("-c", "1", "--endpoint", endpoint)
     assert words in line
     assert "secret" not in line
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(API_KEY_VARIABLE, raising=False)
+
+
+def test_headers_are_sent_as_written() -> None:
+    assert request_headers(["X-Tenant: a: b", "x-empty:"]) == {"X-Tenant": "a: b", "x-empty": ""}
+
+
+@pytest.mark.parametrize("name", ["Content-Length", "host", "Transfer-Encoding", "CONNECTION", "X-Request-Id"])
+def test_reserved_header_is_rejected_with_the_reason(name: str) -> None:
+    with pytest.raises(
+        BadInput, match=f"the header {name} is set by specbench itself: {RESERVED_HEADERS[name.lower()]}"
+    ):
+        request_headers(["X-Tenant: a", f"{name}: 5"])
+
+
+def test_every_header_that_specbench_sends_is_reserved_except_accept() -> None:
+    head = encode_request(HttpRequest("http://h/", b""), keep=False).partition(b"\r\n\r\n")[0].decode()
+    sent = {line.partition(":")[0].lower() for line in head.split("\r\n")[1:]}
+    assert sent - RESERVED_HEADERS.keys() == {"accept"}
+
+
+@pytest.mark.parametrize("text", ["no colon", "a b: c", ": x", "X: a\r\nHost: b", "X: a\rb"])
+def test_malformed_header_is_rejected(text: str) -> None:
+    with pytest.raises(BadInput, match="is not 'NAME: VALUE'"):
+        request_headers([text])
+
+
+def test_repeated_header_is_rejected() -> None:
+    with pytest.raises(BadInput, match="x-tenant is given twice"):
+        request_headers(["X-Tenant: a", "x-tenant: b"])
+
+
+def test_given_authorization_header_replaces_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(API_KEY_VARIABLE, "secret")
+    assert request_headers([]) == {"Authorization": "Bearer secret"}
+    assert request_headers(["authorization: Basic x"]) == {"authorization": "Basic x"}
+
+
+def test_key_comes_from_the_named_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(API_KEY_VARIABLE, "other")
+    monkeypatch.setenv("MY_KEY", "secret")
+    assert request_headers([], "MY_KEY") == {"Authorization": "Bearer secret"}
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_named_variable_without_a_key_is_rejected(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    monkeypatch.setenv("MY_KEY", "") if value == "" else monkeypatch.delenv("MY_KEY", raising=False)
+    with pytest.raises(BadInput, match="--api-key-env MY_KEY: this environment variable is not set"):
+        request_headers([], "MY_KEY")

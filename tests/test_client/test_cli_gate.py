@@ -129,7 +129,7 @@ def test_gate_of_a_spec_is_used_and_can_be_overridden(
         ),
         (
             ("--baseline", "MAIN", "--confidence", "2"),
-            "gate.confidence: input should be less than or equal to 0.999, not 2.0",
+            "Invalid value for '--confidence': '2': give a number from 0.8 to 0.999",
         ),
         (("--baseline", "MAIN", "--markdown", "no/such/folder/x.md"), "give a file in a folder that exists"),
     ],

@@ -270,57 +270,60 @@ def two_servers(folder: Path) -> Iterator[tuple[str, ...]]:
         yield "--endpoint", f"eagle3={drafting}", "--baseline", baseline, "--dialect", "vllm", "-c", "2"
 
 
-def test_two_servers_are_measured_in_turns_until_the_speedup_is_decided(tmp_path: Path) -> None:
+def test_two_servers_are_interleaved_until_the_speedup_is_decided(tmp_path: Path) -> None:
     with two_servers(tmp_path) as flags:
         done = measure(tmp_path, *flags, "--requests", "10", "--until-sure", "--output", "json")
     assert done.returncode in (0, 3), done.stderr
-    turns = re.findall(r"^turn (\d+) of at most 64: (\w+) at ", done.stderr, re.MULTILINE)
-    arms = [arm for _, arm in turns]
+    measured = re.findall(r"^(\w+) at concurrency 2, repeat (\d+) of at most 32", done.stderr, re.MULTILINE)
+    arms = [arm for arm, _ in measured]
     assert arms == (["none", "eagle3", "eagle3", "none"] * 16)[: len(arms)]
     summary = RunSummary.from_json(done.stdout)
-    assert summary.decided_after == len(turns) / 2
+    assert summary.decided_after == len(measured) / 2 == int(measured[-1][1])
     (cell,) = (cell for cell in summary.cells if cell.arm == "eagle3")
     assert cell.speedup is not None
     assert cell.speedup.interval is not None
     assert "confidence sequence" in cell.speedup.interval.method
-    blocks = {arm: records(tmp_path, arm).groupby("repeat").prompt_id.agg(set) for arm in ("none", "eagle3")}
-    assert blocks["none"].equals(blocks["eagle3"])
-    assert len({frozenset(block) for block in blocks["none"]}) > 1
+    prompts = {arm: records(tmp_path, arm).groupby("repeat").prompt_id.agg(set) for arm in ("none", "eagle3")}
+    assert prompts["none"].equals(prompts["eagle3"])
+    assert len({frozenset(each) for each in prompts["none"]}) > 1
     for arm, truth in (("eagle3", "drafting"), ("none", "baseline")):
         assert_equals_truth(records(tmp_path, arm), tmp_path / f"{truth}.jsonl")
 
 
-SHORT_BLOCKS = (
+SHORT_REPEATS = (
     sys.executable,
     "-c",
-    "from specbench_client import cli; from specbench_client.drive import block_size as b; b.BLOCK_S = 0.2; cli.main()",
+    """from specbench_client import cli
+from specbench_client.drive import endpoint_probes
+endpoint_probes.REPEAT_S = 0.2
+cli.main()""",
 )
-"""The command with turns of a fifth of a second."""
+"""The command with repeats of a fifth of a second."""
 
 
-def test_an_interrupted_comparison_continues_with_the_blocks_that_it_began(
+def test_an_interrupted_comparison_continues_with_the_repeats_that_it_began(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The size of a block is chosen from the duration of a request, which is never the same twice."""
+    """The requests of a repeat are chosen from the duration of a request, which is never the same twice."""
     with two_servers(tmp_path) as flags:
-        command = command_of(tmp_path, *flags, program=SHORT_BLOCKS)
+        command = command_of(tmp_path, *flags, program=SHORT_REPEATS)
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as first:
             assert first.stderr is not None
-            said = list(takewhile(lambda line: not line.startswith("turn 3/12"), first.stderr))
+            said = list(takewhile(lambda line: "repeat 2/6" not in line, first.stderr))
             first.send_signal(signal.SIGINT)
             printed = first.stderr.read()
-        assert any("so each turn has" in line for line in said)
+        assert any("so each repeat has" in line for line in said)
         assert first.returncode == 130
         before = {path.parent.name for path in tmp_path.rglob("manifest.json")}
         assert exit_code(["decide", str(tmp_path / "specbench-results")]) == Exit.BAD_INPUT
-        done = measure(tmp_path, *flags, program=SHORT_BLOCKS)
+        done = measure(tmp_path, *flags, program=SHORT_REPEATS)
     assert "run the same `specbench measure` command again to finish it" in capsys.readouterr().err
     count = f"{len(before)} of 12 points"
     assert printed.endswith(f"Interrupted after {count}, which are kept: run the same command again to continue\n")
     assert done.returncode in (0, 3), done.stderr
     assert f"continuing: {count} are measured already\n" in done.stderr
-    assert "so each turn has" not in done.stderr
-    assert "turn 1/12" not in done.stderr
+    assert "so each repeat has" not in done.stderr
+    assert "repeat 1/6" not in done.stderr
     assert len(before) >= 2
     assert len(list(tmp_path.glob("specbench-results/runs/local/simulated/*/"))) == 1
     assert len({path.parent.name for path in tmp_path.rglob("manifest.json")}) == 12
@@ -371,10 +374,10 @@ def test_a_run_that_ends_between_its_last_point_and_its_report_is_only_analyzed_
     assert "2 of 2 points are finished and kept, only the report is missing" in full.stderr
     assert again.returncode in (0, 3), again.stderr
     assert "only the report is missing" in again.stderr
-    assert "turn " not in again.stderr
+    assert "endpoint at " not in again.stderr
     assert {path: path.read_bytes() for path in manifests} == manifests
     assert anew.returncode in (0, 3), anew.stderr
-    assert "turn 1/1" in anew.stderr, "a complete run is measured again"
+    assert "endpoint at concurrency 1" in anew.stderr, "a complete run is measured again"
     assert len((tmp_path / "truth.jsonl").read_text()) > len(answered)
     assert len(list(tmp_path.rglob("report.html"))) == 2
 

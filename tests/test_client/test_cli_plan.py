@@ -1,4 +1,4 @@
-"""`specbench plan` and `validate` show the load of each point and the estimate, as far as they are known."""
+"""`specbench plan` and `validate` of runs and campaigns: points, sizes, hours, warnings, and what the fence refuses."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_api.outcome.termination import Exit
+from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code, validate
 from specbench_testing.agent_traces import otlp, span, user
+from specbench_testing.campaigns import campaign
 from specbench_testing.chat_templates import tokenizer_folder
-from specbench_testing.specs import simulated_run, write_run
+from specbench_testing.specs import simulated_campaign, simulated_run, write_campaign, write_run
 
 OPEN = {"rate": [2.5, 1], "slots": 8, "durationSeconds": 60, "repeats": 1}
 ENDLESS = {"concurrency": [2], "durationSeconds": 60, "repeats": 1}
@@ -231,3 +235,166 @@ def test_launches_and_points_are_listed_with_load_files_and_hours(
     }
     unknown = document["estimate"]
     assert (unknown["engineHours"], unknown["gpuHours"], unknown["limitGpuHours"]) == (None, None, 16)
+
+
+def test_plan_lists_the_runs_of_the_expansion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["plan", write_campaign(tmp_path)]) == Exit.OK
+    printed = capsys.readouterr().out
+    for run in expand_campaign(parse_campaign(simulated_campaign())).runs:
+        assert (
+            f"  {run.name}  dialect={run.combination['dialect']} temperature={run.combination['temperature']}"
+            in printed
+        )
+    assert "small: dialect (2) × temperature (2)" in printed
+    assert printed.count("    none:1  eagle3:1") == 3
+    assert "3 runs, 6 launches, 6 points (0 measured already)" in printed
+
+
+def test_json_contains_every_run_as_it_will_be_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["plan", write_campaign(tmp_path), "--output", "json"]) == Exit.OK
+    document = json.loads(capsys.readouterr().out)
+    expected_runs = expand_campaign(parse_campaign(simulated_campaign())).runs
+    assert [row["resource"] for row in document["runs"]] == [run.resource for run in expected_runs]
+    assert [len(row["launches"]) for row in document["runs"]] == [2, 2, 2]
+    assert [row["commands"]["eagle3"][1:4] for row in document["runs"]] == [
+        ["simulate", "--dialect", dialect] for dialect in ("vllm", "vllm", "sglang")
+    ]
+    assert document["runs"][0]["launches"][1]["points"] == [
+        point.hash for point in expected_runs[0].plan.groups[1].points
+    ]
+
+
+def test_hours_of_a_campaign_are_those_of_its_runs_and_compared_with_the_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--set", "spec.template.spec.placement.gpus=2", "--assume", "launchSeconds=600,pointSeconds=60"]
+    file = write_campaign(tmp_path, budget={"gpuHours": 1})
+    assert exit_code(["plan", file, *settings]) == Exit.OK
+    printed = capsys.readouterr()
+    assert "estimate of what remains: 1.1 engine hours, 2.2 GPU-hours\n  6 points from --assume point" in printed.out
+    assert "limit on a cluster: 48 GPU-hours, if each launch runs once to its activeDeadlineSeconds\n" in printed.out
+    assert printed.err == "warning: over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1\n"
+    assert exit_code(["plan", file, *settings, "--max-gpu-hours", "2.1"]) == Exit.BAD_INPUT
+    assert "2.20 GPU-hours are expected, and --max-gpu-hours is 2.1: " in capsys.readouterr().err
+    assert exit_code(["plan", file, *settings, "-o", "json"]) == Exit.OK
+    document = json.loads(capsys.readouterr().out)
+    assert document["budget"] == {"gpuHours": 1}
+    assert document["estimate"] == {
+        "launches": 6,
+        "points": 6,
+        "requests": 60,
+        "engineHours": pytest.approx(1.1),
+        "gpuHours": pytest.approx(2.2),
+        "limitGpuHours": 6 * 4 * 2,
+        "remainingLaunches": 6,
+        "remainingPoints": 6,
+        "pointsByBasis": {"Assumed": 6},
+    }
+    assert document["warnings"] == ["over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1"]
+
+
+def test_duration_of_a_rate_follows_from_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load = {"rate": [0.5], "slots": 2, "repeats": 1}
+    settings = ["--set", f"spec.template.spec.load={json.dumps(load)}", "--assume", "launchSeconds=300"]
+    assert exit_code(["plan", write_campaign(tmp_path), *settings, "-o", "json"]) == Exit.OK
+    estimate = json.loads(capsys.readouterr().out)["estimate"]
+    assert (estimate["pointsByBasis"], estimate["gpuHours"]) == ({"Load": 6}, 0)
+    assert estimate["engineHours"] == pytest.approx(6 * (300 + 16) / 3600)
+
+
+def test_invalid_run_is_reported_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["validate", write_campaign(tmp_path), "--set", "spec.axes[0].values=[vllm, vlllm]", "-o", "json"]
+    assert exit_code(arguments) == Exit.BAD_INPUT
+    (message,) = json.loads(capsys.readouterr().out)["error"]["messages"]
+    assert message.startswith("[dialect=vlllm temperature=0; dialect=vlllm temperature=1] spec.engine.dialect: ")
+
+
+def test_valid_campaign_is_counted_with_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_campaign(tmp_path, exclude=[{"dialect": "openai"}])
+    assert exit_code(["validate", file]) == Exit.OK
+    printed = capsys.readouterr()
+    assert printed.out == f"{file}: valid: 4 runs, 8 launches, 8 points\n"
+    assert printed.err == "warning: spec.exclude[0] matches no combination: check its values\n"
+    assert exit_code(["validate", file, "-o", "json"]) == Exit.OK
+    document = json.loads(capsys.readouterr().out)
+    assert (document["name"], document["points"], len(document["runs"]), len(document["warnings"])) == (
+        "small",
+        8,
+        4,
+        1,
+    )
+
+
+def test_missing_prompts_are_reported_once_for_all_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    setting = "spec.template.spec.workloads[0].dataset.uri=gone.jsonl"
+    assert exit_code(["plan", write_campaign(tmp_path), "--set", setting]) == Exit.OK
+    assert capsys.readouterr().err.count("gone.jsonl does not exist") == 1
+
+
+CHART = Path(__file__).resolve().parents[2] / "helm/specbench/values.yaml"
+DEFAULTS: dict[str, Any] = yaml.safe_load(CHART.read_text(encoding="utf-8"))["fence"]
+OPEN_FENCE: dict[str, Any] = {"stores": [{"endpoint": "*", "bucket": "*", "operatorIdentity": True}]}
+
+
+def validate_fenced(folder: Path, fence: Any, resource: Any = None) -> int:
+    """The exit code for this fence file, and a run that mounts the claim `models` unless another is given."""
+    (folder / "fence").write_text(fence if isinstance(fence, str) else yaml.safe_dump(fence))
+    run = resource or simulated_run(placement={"modelCache": {"claimName": "models"}})
+    return exit_code(["validate", str(write_run(folder, run)), "--fence", str(folder / "fence"), "--output", "json"])
+
+
+@pytest.mark.parametrize(
+    ("fence", "valid"),
+    [
+        ({**OPEN_FENCE, "claims": ["models"]}, True),
+        (json.dumps({**OPEN_FENCE, "claims": ["models"]}), True),
+        (
+            {"fence": {**DEFAULTS, **OPEN_FENCE, "claims": ["models"]}, "image": {"repository": "own"}, "workers": 4},
+            True,
+        ),
+        ({**OPEN_FENCE}, False),
+        ({"fence": {**DEFAULTS, **OPEN_FENCE}}, False),
+        ({"fence": {**OPEN_FENCE, "enabled": False}}, True),
+    ],
+    ids=str,
+)
+def test_a_run_is_checked_against_the_fence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fence: Any, valid: bool
+) -> None:
+    assert validate_fenced(tmp_path, fence) == (Exit.OK if valid else Exit.BAD_INPUT)
+    printed = capsys.readouterr()
+    if not valid:
+        assert json.loads(printed.out)["error"]["reason"] == "NotAllowed"
+        assert "spec.placement.modelCache.claimName: models is not allowed on this cluster" in printed.err
+
+
+def test_a_campaign_is_checked_against_the_fence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = {"path": "engine.image", "values": ["vllm/vllm-openai:v0.30.0", "evil.example/vllm:v0.30.0"]}
+    resource = campaign({"spec.axes": [images]})
+    assert validate_fenced(tmp_path, OPEN_FENCE, resource) == Exit.BAD_INPUT
+    assert "[image=evil.example/vllm:v0.30.0] spec.engine.image: evil.example/" in capsys.readouterr().err
+    assert validate_fenced(tmp_path, {**OPEN_FENCE, "images": ["evil.example/*"]}, resource) == Exit.OK
+
+
+def test_values_without_those_of_the_chart_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without them, GPUs and tolerations that the chart allows by default would count as refused."""
+    assert validate_fenced(tmp_path, {"fence": {**OPEN_FENCE, "claims": ["models"]}}) == Exit.BAD_INPUT
+    message = capsys.readouterr().err
+    assert f"{tmp_path / 'fence'} has no fence.capabilities, fence.commands" in message
+    assert "helm get values RELEASE --all -o yaml" in message
+
+
+@pytest.mark.parametrize(
+    ("fence", "path"),
+    [
+        ("claim: []", "claim"),
+        ("fence: 3", "(resource): input should be an object"),
+        ("limits: {gpus: -1}", "limits.gpus"),
+        ("fence: {stores: [{endpoint: ''}]}", "fence.stores[0].bucket"),
+    ],
+)
+def test_a_bad_fence_is_reported_with_file_and_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fence: str, path: str
+) -> None:
+    assert validate_fenced(tmp_path, fence) == Exit.BAD_INPUT
+    assert f"{tmp_path / 'fence'} is not a valid fence: {path}" in capsys.readouterr().err

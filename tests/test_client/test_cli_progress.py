@@ -29,7 +29,7 @@ def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str, wo
     with LiveProgress(world.plan, 0) as live:
         live.progress(progress)
         _, point = live._bars.tasks
-    assert point.description == f"none at {words}, repeat 0: measuring"
+    assert point.description == f"none at {words}, repeat 1/3: measuring"
 
 
 def test_a_window_of_a_soak_test_is_shown_with_the_change_until_now() -> None:
@@ -56,7 +56,7 @@ def test_a_window_of_a_soak_test_is_shown_with_the_change_until_now() -> None:
     with LiveProgress(world.plan, 0) as live:
         live.progress(tracker.current())
         point = live._bars.tasks[1]
-    assert point.description == "ngram at concurrency 1, window 10 of 20: measuring"
+    assert point.description == "ngram at concurrency 1, window 10/20: measuring"
     assert "AL 2.00 (-6.7% since the first window)" in point.fields["note"]
 
 
@@ -88,8 +88,8 @@ def test_warm_up_and_load_are_shown_with_their_own_counts() -> None:
 @pytest.mark.parametrize(
     ("endpoints", "lines"),
     [
-        (False, ["launch 1/4: none", "none at concurrency 1, repeat 0, AL 1.00, 1 failed"]),
-        (True, ["turn 1/4: none at concurrency 1, repeat 0, AL 1.00, 1 failed"]),
+        (False, ["launch 1/4: none", "none at concurrency 1, repeat 1/3, AL 1.00, 1 failed"]),
+        (True, ["none at concurrency 1, repeat 1/3, AL 1.00, 1 failed"]),
     ],
 )
 def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(

@@ -1,4 +1,4 @@
-"""Planning and driving loads: stored schedules and records, and client health."""
+"""How the load of a point is planned, and how many failed requests it tolerates."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ import pytest
 
 from specbench_api.outcome.layout import manifest_key, schedule_key, summary_key
 from specbench_api.outcome.manifest import Manifest
+from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import ClientHealth, PointSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.drive import group as driving
 from specbench_client.drive.group import drive_group
+from specbench_client.drive.load_planning import FailureBudget, FailureCounter
 from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
+from specbench_client.errors import EngineFailed
 from specbench_client.load import arrivals as schedule_module
 from specbench_client.load.load_clients import LoadClients
 from specbench_client.load.worker_pool import WorkerLost, WorkerPool
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
+from specbench_testing.conversation_turns import blank_record
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
 from specbench_testing.synthetic_records import measured_rows
 
@@ -202,3 +206,57 @@ async def test_killed_worker_raises_an_error_and_leaves_no_result(
             await task
 
     assert store.get(manifest_key(plan.groups[0].points[0].hash)) is None
+
+
+TOLERANT = FailureBudget(share=1)
+
+
+class Engine:
+    def __init__(self, *, is_alive: bool = True) -> None:
+        self.is_alive = is_alive
+        self.health_checks = 0
+
+    async def alive(self) -> bool:
+        self.health_checks += 1
+        return self.is_alive
+
+
+def record(error_class: str | None = None) -> Record:
+    return replace(blank_record(), error_class=error_class, error=error_class and "words")
+
+
+async def count_until_failure(count: FailureCounter, *error_classes: str | None) -> int:
+    """Return how many records were added before the load failed."""
+    for number, error_class in enumerate(error_classes, start=1):
+        try:
+            await count.add(record(error_class))
+        except EngineFailed:
+            return number
+    return len(error_classes)
+
+
+async def test_too_many_failures_end_the_load_with_the_last_error() -> None:
+    count = FailureCounter(FailureBudget(), Engine().alive)
+    for _ in range(7):
+        await count.add(record("http_5xx"))
+    with pytest.raises(EngineFailed, match="8 of 8 requests failed; the last one: http_5xx: words") as failed:
+        await count.add(record("http_5xx"))
+    assert failed.value.reason == "EngineLost"
+
+
+async def test_few_failures_do_not_end_the_load() -> None:
+    count = FailureCounter(FailureBudget(), Engine().alive)
+    assert await count_until_failure(count, *[None] * 9, "http_5xx", *[None] * 10) == 20
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+async def test_consecutive_connection_failures_end_the_load_only_if_the_engine_is_dead(is_alive: bool) -> None:
+    engine = Engine(is_alive=is_alive)
+    error_classes = [None, None, *["refused"] * 4, "reset", "refused"]
+    assert await count_until_failure(FailureCounter(TOLERANT, engine.alive), *error_classes) == (8 if is_alive else 7)
+    assert engine.health_checks == 1
+
+
+async def test_skipped_requests_do_not_count_and_do_not_interrupt_a_sequence() -> None:
+    count = FailureCounter(TOLERANT, Engine(is_alive=False).alive)
+    assert await count_until_failure(count, *["refused", "skipped_after_error"] * 5) == 9

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import pytest
 import specbench
 from specbench_api.outcome.layout import run_root
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.cli.decide import decide as decide_command
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import measure as measure_command
 from specbench_client.store.folder import FolderStore
@@ -168,21 +170,24 @@ def test_compare_returns_ratios_with_intervals(run: specbench.Run, results: Path
     ("wrong", "message"),
     [
         ({"concurrency": 0}, "Invalid value for concurrency: '0': give a whole number from 1 to 4096"),
-        ({"concurrency": 1, "rate": [2.5]}, "concurrency is a closed loop and rate an open one: give one of them"),
+        ({"concurrency": 1, "rate": [2.5]}, r"set exactly one of concurrency \(closed loop\) and rate"),
         ({}, r"no load: give concurrency N \(closed loop\), rate R"),
         ({"concurrency": [1, 8], "burst": 1}, "burst: `specbench measure` has no such option"),
-        ({"concurrency": 1, "extra_body": [1]}, "extra_body is not a JSON object"),
+        ({"concurrency": 1, "extra_body": [1]}, r"extra_body: '\[1\]' is not a JSON object"),
     ],
 )
 def test_wrong_parameters_of_measure_are_named_as_given(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(specbench.BadInput, match=message):
-        specbench.measure("http://127.0.0.1:9", dataset=PROMPTS, model="m", **wrong)  # type: ignore[arg-type]
+        specbench.measure("http://127.0.0.1:9", dataset=PROMPTS, model="m", **wrong)
 
 
-def test_parameters_of_measure_are_options_of_the_command() -> None:
-    options = {each.opts[0] for each in measure_command.params if isinstance(each, click.Option)}
-    named = [f"--{name.replace('_', '-')}" for name in inspect.signature(specbench.measure).parameters]
-    assert set(named) - options == {"--options", "--baseline"} - options
+@pytest.mark.parametrize(
+    ("function", "command"), [(specbench.measure, measure_command), (specbench.decide, decide_command)]
+)
+def test_parameters_are_the_options_of_the_command(function: Callable[..., object], command: click.Command) -> None:
+    flags = {each.opts[0] for each in command.params if isinstance(each, click.Option)} - {"--output", "--latest"}
+    named = {f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
+    assert named - {"--run"} == flags
 
 
 class TestInterruption:

@@ -93,7 +93,7 @@ def test_a_seed_plans_without_warnings_within_its_budget_and_has_its_own_prefix(
     assert exit_code(["plan", str(SEEDS / f"{name}.yaml"), "--assume", durations, "--output", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     assert len(document["runs"]) > 1
-    assert {axis for run in document["runs"] for axis in run["cell"]} == VARIED[name]
+    assert {axis for run in document["runs"] for axis in run["combination"]} == VARIED[name]
     assert [line for line in document["warnings"] if not re.match(ENGINE_MISSING, line)] == []
     assert 0 < document["estimate"]["gpuHours"] <= document["budget"]["gpuHours"]
     prefixes = {run["resource"]["spec"]["results"]["s3"]["prefix"] for run in document["runs"]}

@@ -132,7 +132,7 @@ def test_rounds_beyond_the_history_limit_are_deleted(world: CampaignWorld) -> No
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_gate_baselines_are_kept_beyond_the_history_limit(world: CampaignWorld, limit: int) -> None:
-    """Keeps the newest run with results for each cell; a renamed axis is the same axis."""
+    """Keeps the newest run with results for each combination; a renamed axis is the same axis."""
     world.edit("spec.template.spec.gate", {"baselineRef": {"campaign": NAME}})
     world.edit("spec.runHistoryLimit", limit)
     world.finish_all()
@@ -149,7 +149,7 @@ def test_gate_baselines_are_kept_beyond_the_history_limit(world: CampaignWorld, 
     rounds = Counter(run["metadata"]["labels"]["specbench.io/round"] for run in world.runs.values())
     assert rounds == {"3": 6, "2": 5 if limit == 1 else 6, "1": 1}
     kept = next(name for name, run in world.runs.items() if run["metadata"]["labels"]["specbench.io/round"] == "1")
-    assert failing.startswith(f"{kept}-"), "its cell has no results in the second round"
+    assert failing.startswith(f"{kept}-"), "its combination has no results in the second round"
 
 
 def test_a_gate_against_another_campaign_keeps_no_old_runs(world: CampaignWorld) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN
+from specbench_api.campaign.names import ANNOTATION_COMBINATION, LABEL_CAMPAIGN
 from specbench_api.outcome.gate_report import GateReport
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
@@ -444,7 +444,7 @@ class Gated(FakeBackends):
         self.run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z", **status}
         self.report = gate_report(gate=gate) if gate else None
         self.requests: list[object] = []
-        annotations = {ANNOTATION_CELL: "c"}
+        annotations = {ANNOTATION_COMBINATION: "c"}
         meta = {"name": "main", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}
         self.main = {"metadata": meta, "status": {"phase": "Succeeded", "results": {"uri": EARLIER}}}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.campaign.names import ANNOTATION_CELL
+from specbench_api.campaign.names import ANNOTATION_COMBINATION
 from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.expansion import expand
@@ -224,26 +224,26 @@ def test_a_baseline_uri_is_used_unchanged() -> None:
     assert "s3://results/else" in json.dumps(world.reconcile().apply)
 
 
-CELL = '{"engine":"simulator"}'
+SAME = '{"engine":"simulator"}'
 
 
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-01T09:00:00Z", "Succeeded", CELL)], "b"),
-        ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-01T09:00:00Z", "Failed", CELL)], "a"),
-        ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-01T09:00:00Z", "Succeeded", "else")], "a"),
-        ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-03T00:00:00Z", "Succeeded", CELL)], "a"),
-        ([("a", "2026-01-01T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-02T00:00:00Z", "Succeeded", CELL)], "b"),
-        ([("a", "2026-01-02T00:00:00Z", "Succeeded", CELL), ("b", "2026-01-02T00:00:01Z", "Succeeded", CELL)], "a"),
-        ([("b", "2026-01-01T09:00:00Z", "Running", CELL)], "BaselineNotFinished"),
-        ([("b", "2026-01-03T00:00:00Z", "Succeeded", CELL)], "BaselineMissing"),
+        ([("a", "2026-01-01T00:00:00Z", "Succeeded", SAME), ("b", "2026-01-01T09:00:00Z", "Succeeded", SAME)], "b"),
+        ([("a", "2026-01-01T00:00:00Z", "Succeeded", SAME), ("b", "2026-01-01T09:00:00Z", "Failed", SAME)], "a"),
+        ([("a", "2026-01-01T00:00:00Z", "Succeeded", SAME), ("b", "2026-01-01T09:00:00Z", "Succeeded", "else")], "a"),
+        ([("a", "2026-01-01T00:00:00Z", "Succeeded", SAME), ("b", "2026-01-03T00:00:00Z", "Succeeded", SAME)], "a"),
+        ([("a", "2026-01-01T00:00:00Z", "Succeeded", SAME), ("b", "2026-01-02T00:00:00Z", "Succeeded", SAME)], "b"),
+        ([("a", "2026-01-02T00:00:00Z", "Succeeded", SAME), ("b", "2026-01-02T00:00:01Z", "Succeeded", SAME)], "a"),
+        ([("b", "2026-01-01T09:00:00Z", "Running", SAME)], "BaselineNotFinished"),
+        ([("b", "2026-01-03T00:00:00Z", "Succeeded", SAME)], "BaselineMissing"),
         ([], "BaselineMissing"),
     ],
     ids=[
         "newest",
         "skip failed",
-        "same cell",
+        "same combination",
         "skip later",
         "same second",
         "a second later",
@@ -256,11 +256,11 @@ def test_a_campaign_baseline_is_its_newest_earlier_finished_run_of_the_same_cell
     rows: list[tuple[str, str, str, str]], expected: str
 ) -> None:
     earlier = tuple(
-        NamespaceRun(name, f"{name}-uid", created, phase, f"s3://results/{name}", cell)
-        for name, created, phase, cell in rows
+        NamespaceRun(name, f"{name}-uid", created, phase, f"s3://results/{name}", combination)
+        for name, created, phase, combination in rows
     )
     run = operator_run({"spec.gate": {"baselineRef": {"campaign": "nightly"}}})
-    run["metadata"] |= {"creationTimestamp": "2026-01-02T00:00:00Z", "annotations": {ANNOTATION_CELL: CELL}}
+    run["metadata"] |= {"creationTimestamp": "2026-01-02T00:00:00Z", "annotations": {ANNOTATION_COMBINATION: SAME}}
     world = ClusterWorld(run, earlier=earlier)
     for group in (0, 1):
         world.settle()
@@ -275,9 +275,9 @@ def test_a_campaign_baseline_is_its_newest_earlier_finished_run_of_the_same_cell
 
 
 def test_a_run_without_a_campaign_has_no_cell() -> None:
-    world = world_of({"baselineRef": {"campaign": "nightly"}}, earlier=(replace(MAIN, cell=CELL),))
+    world = world_of({"baselineRef": {"campaign": "nightly"}}, earlier=(replace(MAIN, combination=SAME),))
     assert world.status_and_reason(GATED) == ("Unknown", "BaselineMissing")
-    assert ANNOTATION_CELL in world.condition(GATED).message
+    assert ANNOTATION_COMBINATION in world.condition(GATED).message
 
 
 def test_a_failed_gate_job_is_reported_and_not_recreated() -> None:

@@ -74,7 +74,7 @@ HEADINGS = {
 @click.group(
     cls=LazyGroup,
     headings=HEADINGS,
-    module_prefix="specbench_client.cli.",
+    modules={},
     help=HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

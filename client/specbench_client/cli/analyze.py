@@ -23,7 +23,18 @@ HEADINGS = {
 }
 
 
-@click.group(cls=LazyGroup, headings=HEADINGS, module_prefix="specbench_client.cli.")
+MODULES = {
+    "breakdown": "acceptance",
+    "drift": "acceptance",
+    "curve": "speedups",
+    "draft-lengths": "speedups",
+    "explain": "speedups",
+    "oracle": "what_if",
+    "ngram": "what_if",
+}
+
+
+@click.group(cls=LazyGroup, headings=HEADINGS, modules=MODULES)
 def analyze() -> None:
     """Analyze stored runs: where a drafter is accepted, what limits a speed-up, what other settings would give.
 

@@ -14,17 +14,17 @@ import click
 class LazyGroup(click.Group):
     """A group that imports a command when it is called: pandas and matplotlib take seconds that `--help` need not wait.
 
-    `headings`: heading → command name → one line of help, in the order shown. `module_prefix`: the command NAME is the
-    object in the module `module_prefix` + NAME that has the module's own name (with `_` for `-`, and `_` after a
-    keyword of Python).
+    `headings`: heading → command name → one line of help, in the order shown. `modules`: command name → module of this
+    package that has it, if not one of the command's own name. Objects and modules have `_` for `-`, and `_` after a
+    keyword of Python.
     """
 
     def __init__(
-        self, *args: Any, headings: Mapping[str, Mapping[str, str]], module_prefix: str, **options: Any
+        self, *args: Any, headings: Mapping[str, Mapping[str, str]], modules: Mapping[str, str], **options: Any
     ) -> None:
         super().__init__(*args, **options)
         self._headings = headings
-        self._module_prefix = module_prefix
+        self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         """Return every command name, in the order of the headings."""
@@ -34,8 +34,8 @@ class LazyGroup(click.Group):
         """Return the command, imported unless it was added to the group; None if there is none of this name."""
         if cmd_name in self.commands or cmd_name not in self.list_commands(ctx):
             return self.commands.get(cmd_name)
-        module = self._module_prefix + cmd_name.replace("-", "_") + ("_" if iskeyword(cmd_name) else "")
-        command = getattr(importlib.import_module(module), module.rpartition(".")[2])
+        name = cmd_name.replace("-", "_") + ("_" if iskeyword(cmd_name) else "")
+        command = getattr(importlib.import_module(f"{__package__}.{self._modules.get(cmd_name, name)}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -16,7 +16,7 @@ HEADINGS = {
 }
 
 
-@click.group(cls=LazyGroup, headings=HEADINGS, module_prefix="specbench_client.cli.dataset_")
+@click.group(cls=LazyGroup, headings=HEADINGS, modules=dict.fromkeys(("inspect", "select", "prepare"), "dataset_files"))
 def dataset() -> None:
     """Prepare prompts: list known sources, inspect a file, select a diverse subset, adjust lengths.
 

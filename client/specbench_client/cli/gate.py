@@ -16,12 +16,19 @@ from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric
 from specbench_api.spec.parsing import problems_in
-from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, read_spec_file
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, field_options, read_spec_file, with_fields
 from specbench_client.cli.output import ResultConsole, print_output, write_output_file
 from specbench_client.cli.run_selection import select_run
 from specbench_client.errors import BadInput
+from specbench_client.measure_flags import SpecFlag
 
 _TOLERANCE = re.compile(r"(?P<metric>[A-Za-z]+)(?:\.(?P<percentile>p\d+))?=(?P<percent>[0-9.]+)%?")
+
+
+FLAGS = (
+    SpecFlag("--confidence", "gate.confidence", "Confidence of each one-sided test.", "SHARE"),
+    SpecFlag("--inconclusive", "gate.onInconclusive", "Whether an undecided gate passes."),
+)
 
 
 @click.command()
@@ -41,10 +48,7 @@ _TOLERANCE = re.compile(r"(?P<metric>[A-Za-z]+)(?:\.(?P<percentile>p\d+))?=(?P<p
     metavar="METRIC=PERCENT",
     help="Largest accepted regression: speedup=5%, tpot=3%, ttft.p95=10%. Repeatable.  [default: speedup=5%, tpot=5%]",
 )
-@click.option("--confidence", type=float, metavar="SHARE", help="Confidence of each one-sided test.  [default: 0.95]")
-@click.option(
-    "--inconclusive", type=click.Choice(["Fail", "Pass"]), help="Whether an undecided gate passes.  [default: Fail]"
-)
+@field_options(FLAGS)
 @click.option("--allow-untrustworthy", is_flag=True, help="Also accept results that failed trust checks.")
 @click.option(
     "--markdown",
@@ -101,12 +105,10 @@ def _gate_of(options: dict[str, Any]) -> Gate:
         raise InvalidSpec([Problem("spec.gate", f"{options['file']} has no gate", "add one, or give --baseline")])
     if found is None and options["baseline"] is None:
         raise BadInput("no earlier result: give --baseline RESULT, or --from FILE with a spec.gate")
-    data = found.to_dict() if found else {}
+    data = with_fields({"gate": found.to_dict() if found else {}}, FLAGS, options)["gate"]
     changes = {
         "baselineRef": {"uri": options["baseline"]} if options["baseline"] is not None else None,
         "tolerances": [_tolerance(text) for text in options["tolerances"]] or None,
-        "confidence": options["confidence"],
-        "onInconclusive": options["inconclusive"],
         "requireTrustworthy": False if options["allow_untrustworthy"] else None,
     }
     try:

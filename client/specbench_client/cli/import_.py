@@ -11,8 +11,7 @@ import click
 
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
-from specbench_api.spec.workload import Sampling
-from specbench_client.cli.measure_plan import run_name
+from specbench_client.cli.measure import run_name
 from specbench_client.cli.options import SchemaNumber, output_option
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.streams import echo
@@ -36,12 +35,12 @@ _NO_LOAD = "does not state its load: give --concurrency N (streams) or --rate R 
 )
 @click.option("--arm", default=ARM, show_default=True, help="Name of the arm that the FILEs measured.")
 @click.option(
-    "--concurrency", type=SchemaNumber(Level, "concurrency"), help="Streams, for files that do not state their load."
+    "--concurrency", type=SchemaNumber("load.concurrency"), help="Streams, for files that do not state their load."
 )
-@click.option("--rate", type=SchemaNumber(Level, "rate"), help="Requests per second, likewise.")
+@click.option("--rate", type=SchemaNumber("load.rate"), help="Requests per second, likewise.")
 @click.option(
     "--temperature",
-    type=SchemaNumber(Sampling, "temperature"),
+    type=SchemaNumber("workloads[0].sampling.temperature"),
     help="Sampling temperature of the run, which no file states. Without it, answers are not compared.",
 )
 @click.option(

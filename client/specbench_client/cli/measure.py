@@ -1,43 +1,43 @@
-"""`specbench measure`: measure an endpoint that is already running."""
+"""`specbench measure`: measure endpoints that are already running, as the arms of a run.
+
+The flags that set fields of a SpecBenchRun are rows of `measure_flags`, and their values are checked by its models.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specbench_api.outcome.summary import REPEATS_IN_TURNS
+from specbench_api import API_VERSION
+from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.summary import REPEATS_TO_DECIDE
+from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.engine import DialectName
-from specbench_api.spec.load import REPEATS_MAX, Arrival, ArrivalProcess, Load
+from specbench_api.spec.chat_template import AppliedBy
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import SECRET, EngineKind, flaw_of
+from specbench_api.spec.field_paths import replaced
+from specbench_api.spec.load import REPEATS_MAX, ArmOrder, ArrivalProcess
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
-from specbench_api.spec.workload import Output, Sampling, SystemPrompt
-from specbench_client.cli.interruption import run_until_interrupted
-from specbench_client.cli.measure_plan import (
-    AUTO,
-    PROMPT_CACHES,
-    MeasureOptions,
-    endpoint_urls,
-    plan_for_endpoints,
-    reject_contradictions,
-)
 from specbench_client.cli.options import (
     KEEP_TEXT,
     NEW,
     OUTPUT,
     PERCENTILES,
     RESULTS,
-    SchemaNumber,
-    SchemaNumbers,
-    slo_from_options,
-    slo_options,
+    field_options,
+    with_fields,
 )
-from specbench_client.cli.streams import echo
+from specbench_client.dialects.recognition import engine_url, server_address
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
 from specbench_client.load.load_shares import (
@@ -47,8 +47,9 @@ from specbench_client.load.load_shares import (
     max_workers,
     usable_cores,
 )
-from specbench_client.report.text.measure_flags import with_flag_names
+from specbench_client.measure_flags import FLAGS, with_flag_names
 from specbench_client.transport.exchange import reject_reserved_headers
+from specbench_client.workload.source_detection import guess_dataset
 
 if TYPE_CHECKING:
     from specbench_client.cli.run_execution import RunOptions
@@ -116,128 +117,20 @@ def _authorization(named: str | None) -> dict[str, str]:
     metavar="[NAME=]URL",
     help="URL of the engine: http://127.0.0.1:8000. With --baseline repeatable; NAME is shown in tables.",
 )
-@click.option("--baseline", metavar="URL", help="Server to compare with; the endpoints are measured in turns with it.")
 @click.option(
-    "--model", metavar="NAME", help="Name of the model in its requests.  [default: the only one that it serves]"
+    "--baseline", metavar="URL", help="Server to compare with; each repeat measures it and every endpoint once."
 )
-@click.option(
-    "--dataset",
-    required=True,
-    metavar="NAME-or-FILE",
-    help="Prompts: a JSONL, JSON, Parquet or CSV file, SOURCE:FILE, or a source on the hub; see `specbench dataset"
-    " list`.",
-)
-@click.option(
-    "--system-prompt-tokens",
-    type=SchemaNumber(SystemPrompt, "tokens"),
-    metavar="N",
-    help="Begin every prompt with the same system message of N random words.",
-)
-@click.option(
-    "--concurrency",
-    "-c",
-    multiple=True,
-    type=SchemaNumbers(SchemaNumber(Load, "concurrency")),
-    help="Closed loop: number of concurrent requests. Repeatable.",
-)
-@click.option(
-    "--rate",
-    "-r",
-    multiple=True,
-    type=SchemaNumbers(SchemaNumber(Load, "rate")),
-    help="Open loop: conversations per second. Repeatable.",
-)
+@field_options(FLAGS)
 @click.option(
     "--sweep",
     is_flag=True,
     help="Closed loop: 1, 2, 4, … requests, until the throughput grows by less than 5 % or the goodput falls.",
 )
 @click.option(
-    "--arrival",
-    type=click.Choice([str(process) for process in ArrivalProcess], case_sensitive=False),
-    metavar=f"[{'|'.join(ArrivalProcess)}]",  # click would show them in small letters
-    help="Open loop: the arrival process.  [default: Poisson]",
-)
-@click.option(
-    "--burstiness",
-    type=SchemaNumber(Arrival, "burstiness"),
-    help="With --arrival Gamma: shape of the gaps; below 1 is burstier than Poisson.",
-)
-@click.option(
-    "--max-in-flight",
-    type=SchemaNumber(Arrival, "max_in_flight"),
-    metavar="N",
-    help="Open loop: most conversations at once; others wait, and their latency counts from the scheduled time.",
-)
-@click.option(
-    "--trace",
-    metavar="FILE",
-    help="With --arrival Trace: JSONL or CSV with a column `timestamp` (s; in Mooncake's: ms); repeated if needed.",
-)
-@click.option(
-    "--requests",
-    "-n",
-    type=SchemaNumber(Load, "requests"),
-    metavar="N",
-    help="Conversations per point.  [default: every prompt once; with --baseline, about six seconds]",
-)
-@click.option(
-    "--duration",
-    type=SchemaNumber(Load, "duration_seconds"),
-    metavar="SECONDS",
-    help="Instead of --requests: start conversations for this many seconds, then let them finish.",
-)
-@click.option(
-    "--max-tokens",
-    type=SchemaNumber(Output, "max_tokens"),
-    default=256,
-    show_default=True,
-    metavar="N",
-    help="Maximum tokens of an answer.",
-)
-@click.option(
-    "--temperature",
-    type=SchemaNumber(Sampling, "temperature"),
-    default=0.0,
-    show_default=True,
-    help="Sampling temperature; 0 is greedy.",
-)
-@click.option(
-    "--top-p",
-    type=SchemaNumber(Sampling, "top_p"),
-    default=1.0,
-    show_default=True,
-    help="Nucleus sampling probability.",
-)
-@click.option(
-    "--seed",
-    type=SchemaNumber(Sampling, "seed"),
-    default=0,
-    show_default=True,
-    help="Seed of sampling and of arrivals.",
-)
-@click.option("--ignore-eos", is_flag=True, help="Generate past the end of the answer, up to --max-tokens.")
-@click.option(
-    "--no-stream", is_flag=True, help="Request whole answers; measures latency and tokens, but no TTFT and no TPOT."
-)
-@click.option(
-    "--prompt-cache",
-    type=click.Choice(list(PROMPT_CACHES)),
-    default="as-served",
-    show_default=True,
-    help="as-served: servers may reuse earlier prompts, as for your users. disabled: they must not, which compares"
-    " drafting alone; each request disables llama.cpp's cache, other servers must run without a prefix cache.",
-)
-@click.option(
-    "--tokenizer",
-    metavar="NAME-or-FOLDER",
-    help="Apply this tokenizer's chat template in the client, and send token ids.  [default: send messages]",
-)
-@click.option("--extra-body", metavar="JSON", help='Additional fields of each request: {"top_k": 20}')
-@click.option(
-    "--answers",
-    metavar="JSON",
-    help='What answers are checked for, as workloads[].answers: {"expected": {"match": "Number"}}, jsonSchema or tools',
+    "--until-sure",
+    is_flag=True,
+    help="With --baseline: stop as soon as every speed-up is clear, after"
+    f" {REPEATS_TO_DECIDE} repeats at the earliest.",
 )
 @click.option(
     "--header",
@@ -250,33 +143,6 @@ def _authorization(named: str | None) -> dict[str, str]:
     "--api-key-env",
     metavar="NAME",
     help=f"Environment variable with the API key.  [default: {API_KEY_VARIABLE}, if set]",
-)
-@click.option(
-    "--warmup",
-    type=SchemaNumber(Load, "warmup_requests"),
-    default=4,
-    show_default=True,
-    metavar="N",
-    help="Minimum number of warm-up requests before the first point; 0: no warm-up.",
-)
-@click.option(
-    "--repeats",
-    type=SchemaNumber(Load, "repeats", REPEATS_MAX),
-    metavar="N",
-    help="How often to measure each load. `gate`, and any claim of a difference, need 3 or more.  [default: 1; with"
-    f" --baseline {REPEATS_IN_TURNS}; with --until-sure at most {REPEATS_MAX}]",
-)
-@click.option(
-    "--until-sure",
-    is_flag=True,
-    help=f"With --baseline: stop as soon as every speed-up is clear, after {REPEATS_IN_TURNS} repeats at the earliest.",
-)
-@click.option(
-    "--dialect",
-    type=click.Choice([AUTO, *(str(name) for name in DialectName)]),
-    default=AUTO,
-    show_default=True,
-    help="The engine's dialect, detected from its pages; all but openai report tokens per chunk and acceptance.",
 )
 @click.option(
     "--workers",
@@ -292,7 +158,6 @@ def _authorization(named: str | None) -> dict[str, str]:
 @click.option("--name", metavar="NAME", help="Name of the run in the results.  [default: derived from --model]")
 @NEW
 @KEEP_TEXT
-@slo_options
 @PERCENTILES
 @OUTPUT
 def measure(**options: Any) -> int:
@@ -313,15 +178,16 @@ def measure(**options: Any) -> int:
     If a run was interrupted, the same command continues it; a finished run is measured again as a new run. The API key
     is read from OPENAI_API_KEY, or from the variable that --api-key-env names.
 
-    With --baseline, the servers take turns (ABBA) with the same prompts and load, so that a drift of the machine
-    cancels. Without --requests and --duration, a turn has as many requests as take about six seconds, but at least
-    four per stream. A server with a prompt cache needs prompts that it has not seen: each turn takes the next ones of
-    the dataset; with --duration, turns begin at places far from each other.
+    With --baseline, each repeat measures every server once, in the opposite order of the repeat before (ABBA), with the
+    same prompts and load, so that a drift of the machine cancels. Without --requests and --duration, a repeat has as
+    many requests for each server as take about six seconds, but at least four per stream. A server with a prompt cache
+    needs prompts that it has not seen: each repeat takes the next ones of the dataset; with --duration, repeats begin
+    at places far from each other.
 
     `specbench run` launches engines itself, each with and without drafters.
     """
-    plan, run_options = planned_measurement(MeasureOptions(**options))
-    from specbench_client.cli.run_execution import run_and_print  # noqa: PLC0415  see planned_measurement
+    plan, run_options = planned_measurement(options)
+    from specbench_client.cli.run_execution import run_and_print  # noqa: PLC0415  pandas takes seconds to import
 
     try:
         return run_and_print(plan, run_options)
@@ -329,68 +195,31 @@ def measure(**options: Any) -> int:
         raise BadInput(with_flag_names(str(error)), error.reason) from error
 
 
-def planned_measurement(given: MeasureOptions) -> tuple[Plan, RunOptions]:
-    """Return the plan, and the options of its execution. Raises BadInput."""
-    _check_workers(given.workers, usable_cores())
-    if given.sweep:  # Invalid options are reported before an endpoint is contacted.
-        reject_contradictions(given)
-    else:
-        plan_for_endpoints(given)
-    headers = request_headers(given.headers, given.api_key_env)
-    given = with_detected(given, headers)
-    if given.sweep:
-        from specbench_client.cli.measure_blocks import with_swept_loads  # noqa: PLC0415
-
-        given = with_swept_loads(given, headers)
-    plan = plan_for_endpoints(given)
-    if given.baseline is not None:
-        from specbench_client.cli.measure_blocks import warn_of_repeated_prompts, with_block_size  # noqa: PLC0415
-
-        if given.requests is None and given.duration is None:
-            plan = with_block_size(given, plan, headers)
-        warn_of_repeated_prompts(plan)
-    # Imported late, because pandas takes seconds to import and an invalid argument should be reported at once.
+def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
+    """Return the plan, and the options of its execution. Raises BadInput, EngineFailed."""
+    _check_workers(options["workers"], usable_cores())
+    for problem in _contradictions(options):
+        raise BadInput(problem)
+    wanted = Measurement(options, tuple(_endpoints(options["endpoint"], options["baseline"])))
+    # Invalid options are reported before an endpoint is contacted, and before pandas is imported.
+    (wanted.with_options(concurrency=[1]) if options["sweep"] else wanted).plan  # noqa: B018
+    headers = request_headers(options["headers"], options["api_key_env"])
+    from specbench_client.cli.measure_choices import choose_what_is_open  # noqa: PLC0415
     from specbench_client.cli.run_execution import RunOptions  # noqa: PLC0415
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
 
-    return plan, RunOptions(
+    chosen = choose_what_is_open(wanted, headers)
+    return chosen.plan, RunOptions(
         base_dir=Path.cwd(),
         startup_deadline_s=0.0,  # no engine is started
-        results=given.results,
-        output=given.output,
-        client=ClientOptions(given.keep_text, headers, given.workers),
-        new=given.new,
+        results=options["results"],
+        output=options["output"],
+        client=ClientOptions(options["keep_text"], headers, options["workers"]),
+        new=options["new"],
         reuse_finished=False,
-        slo=slo_from_options(given.slo_ttft_ms, given.slo_tpot_ms, given.slo_e2e_ms),
-        statistics=given.percentiles,
+        slo=chosen.run.spec.slo,
+        statistics=options["percentiles"],
     )
-
-
-def with_detected(options: MeasureOptions, headers: Mapping[str, str]) -> MeasureOptions:
-    """Return the options with the models and dialects of the endpoints, and print what was detected.
-
-    Raises EngineFailed if an endpoint cannot be measured, and BadInput if the user must choose.
-    """
-    if options.model is not None and options.dialect != AUTO:
-        return options
-    from specbench_client.drive.endpoint_detection import detect_endpoint  # noqa: PLC0415 -- imports aiohttp
-
-    dialects, models, urls = dict[str, str](), dict[str, str](), endpoint_urls(options)
-    for name, url in urls.items():
-        detected = run_until_interrupted(
-            detect_endpoint(
-                url,
-                headers,
-                options.model,
-                None if options.dialect == AUTO else DialectName(options.dialect),
-                key_variable=options.api_key_env or API_KEY_VARIABLE,
-            )
-        )
-        echo(f"detected: {f'{name} at {url} is ' if len(urls) > 1 else ''}{detected.line()}", err=True)
-        for warning in detected.warnings:
-            echo(f"warning: {f'{name} at {url}: ' if len(urls) > 1 else ''}{warning}", err=True)
-        dialects[url], models[url] = str(detected.dialect), detected.model
-    return replace(options, dialects=dialects, models=models if options.model is None else {})
 
 
 def _check_workers(workers: int | None, cores: int) -> None:
@@ -401,3 +230,127 @@ def _check_workers(workers: int | None, cores: int) -> None:
             f"--workers {workers} is too many for the {cores} usable cores of this machine: workers would wait for each"
             f" other, and the wait would count as latency of the engine: give at most {limit}, or leave out --workers"
         )
+
+
+def _contradictions(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield flags that exclude each other and are no fields of a run, naming both."""
+    loads = [name for name in ("concurrency", "rate", "arrival") if options[name]]
+    if options["sweep"]:
+        yield from (f"--sweep chooses the loads itself: leave out --{each}" for each in loads)
+    elif not loads:
+        yield "no load: give --concurrency N (closed loop), --rate R (open loop), --arrival Trace or --sweep"
+    if options["baseline"] is not None:
+        repeats = options["repeats"]
+        if options["until_sure"] and repeats is not None and repeats < REPEATS_TO_DECIDE:
+            least = REPEATS_TO_DECIDE
+            yield f"--repeats {repeats} with --until-sure is the maximum: give {least} or more, or leave it out"
+        return
+    if len(options["endpoint"]) > 1:
+        yield "several --endpoint have nothing to be compared with: add --baseline URL, or measure one of them"
+    if options["until_sure"]:
+        yield "--until-sure stops when a comparison is decided: add --baseline URL, or leave it out"
+
+
+# The endpoints, as rows of spec.engine.endpoints.
+
+
+def base_url(flag: str, endpoint: str) -> str:
+    """Return the endpoint without the route that OpenAI clients need. Raises BadInput."""
+    flaw = flaw_of(endpoint)
+    if flaw is not None:
+        shown = re.sub("[?#].+", lambda found: f"{found[0][0]}…", re.sub("//[^/]*@", "//…@", endpoint))  # keys
+        problem = f"{flaw.problem}: give it with --header 'Authorization: …'" if flaw is SECRET else flaw
+        raise BadInput(f"{flag} {shown!r} {problem}")
+    return engine_url(endpoint)
+
+
+_NAMED = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?)=(https?://.*)")
+_PREFIXED = re.compile(r"([^/]*)=https?://")
+ENDPOINT_NAME = "endpoint"
+"""Name of the arm of an endpoint without a name."""
+
+
+def _endpoints(given: Sequence[str], baseline: str | None) -> Iterator[dict[str, str]]:
+    """Yield name and URL of each server. Raises BadInput if two have the same name or address."""
+    named: dict[str, str] = {}
+    if baseline is not None:
+        if _PREFIXED.match(baseline):
+            raise BadInput(f"--baseline {baseline}: give the URL alone: its arm is always called {BASELINE_NAME}")
+        named[BASELINE_NAME] = base_url("--baseline", baseline)
+    for number, text in enumerate(given, start=1):
+        found = _NAMED.fullmatch(text)
+        prefix = _PREFIXED.match(text)
+        if prefix and not found:
+            raise BadInput(f"--endpoint {text}: the name {prefix[1]!r} may only have lower-case letters, digits and -")
+        name = found[1] if found else ENDPOINT_NAME if len(given) == 1 else f"{ENDPOINT_NAME}-{number}"
+        url = base_url("--endpoint", found[3] if found else text)
+        if name in named:
+            owner = " by the baseline" if name == BASELINE_NAME else ""
+            raise BadInput(f"--endpoint {text}: the name {name} is taken{owner}: give another NAME=URL")
+        if server_address(url) in map(server_address, named.values()):
+            raise BadInput(f"--endpoint {text}: the same server is given twice: give the URL of another one")
+        named[name] = url
+    yield from ({"name": name, "url": url} for name, url in named.items())
+
+
+# The run.
+
+UNUSED_SLOTS = 8
+"""A value for the field that the schema requires with a rate; a running endpoint has its own limit."""
+_UNDETECTED = "undetected"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the options ask for, as a run with one arm per endpoint.
+
+    `endpoints`: rows of spec.engine.endpoints, with dialect and model once they are detected. Without a model, given or
+    detected, the plan only shows whether the other options are valid.
+    """
+
+    options: Mapping[str, Any]
+    endpoints: tuple[dict[str, str], ...]
+
+    def with_options(self, **changed: Any) -> Measurement:
+        """Return the same with other values of some options."""
+        return replace(self, options={**self.options, **changed})
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan. Raises BadInput with the names of flags."""
+        try:
+            plan = lay_out(self.run)
+        except InvalidSpec as error:
+            raise BadInput("\n".join(with_flag_names(str(problem)) for problem in error.problems)) from error
+        return plan.model_copy(update={"stop": "WhenDecided"}) if self.options["until_sure"] else plan
+
+    @cached_property
+    def run(self) -> SpecBenchRun:
+        """The run, checked by the models of the custom resource. Raises InvalidSpec."""
+        options, compared = self.options, self.options["baseline"] is not None
+        spec: dict[str, Any] = {
+            "model": {"name": self.endpoints[-1].get("model", _UNDETECTED)},
+            "engine": {"kind": str(EngineKind.EXTERNAL), "endpoints": list(self.endpoints)},
+            "workloads": [{"name": "prompts"}],
+            "load": {
+                "repeats": REPEATS_MAX if options["until_sure"] else REPEATS_TO_DECIDE if compared else 1,
+                "order": str(ArmOrder.INTERLEAVED if compared else ArmOrder.SEQUENTIAL),
+            },
+            "results": {"s3": {"bucket": "not-used-here"}},
+        }
+        if options["rate"] or options["arrival"] == ArrivalProcess.TRACE:
+            spec["load"] |= {"slots": UNUSED_SLOTS, "arrival": {"seed": options["seed"] or 0}}
+        if options["tokenizer"] is not None:
+            spec["workloads"][0]["chatTemplate"] = {"appliedBy": str(AppliedBy.CLIENT)}
+        spec = with_fields(spec, FLAGS, options)
+        spec = replaced(spec, ("workloads", "0", "dataset"), guess_dataset(options["dataset"]))
+        name = run_name(spec["model"]["name"]) if options["name"] is None else options["name"]
+        return parse_run(
+            {"apiVersion": API_VERSION, "kind": SpecBenchRun.__name__, "metadata": {"name": name}, "spec": spec}
+        )
+
+
+def run_name(model: str) -> str:
+    """Derive a valid run name from the model's name."""
+    words = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
+    return (words if re.match(r"[a-z]", words) else f"m-{words}")[:NAME_MAX].strip("-")

@@ -7,22 +7,20 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import click
-from pydantic import ValidationError
 
-from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
-from specbench_api.spec.parsing import TEXT_BYTES_MAX, parse_resource, problems_in, read_yaml, too_large, yaml_documents
-from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.parsing import TEXT_BYTES_MAX, parse_resource, read_yaml, too_large, yaml_documents
+from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.slo import REPORTED_PERCENTS, Slo
-from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
-from specbench_client.documents.what_if import CostModel
-from specbench_client.errors import BadInput
+from specbench_client.bounded_json import parse_json
+from specbench_client.measure_flags import FLAGS, SpecFlag
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -40,10 +38,10 @@ class FiniteRange(click.FloatRange):
 
 
 class SchemaNumber(click.ParamType[float]):
-    """A number with the bounds and the kind (whole or not) that a schema field has. `most`: a lower upper bound."""
+    """A number with the bounds and the kind (whole or not) of a field of the spec. `most`: a lower upper bound."""
 
-    def __init__(self, model: type[ApiModel], field: str, most: float = math.inf) -> None:
-        bounds = next(_numeric_schemas(model.model_json_schema(by_alias=False)["properties"][field]))
+    def __init__(self, path: str, most: float = math.inf) -> None:
+        bounds = next(schema for schema in field_schemas(path) if schema.get("type") in ("integer", "number"))
         self._whole = bounds["type"] == "integer"
         self._above: float | None = bounds.get("exclusiveMinimum")
         self._low: float = bounds["minimum"] if self._above is None else self._above
@@ -69,7 +67,7 @@ class SchemaNumber(click.ParamType[float]):
 
 
 class SchemaNumbers(click.ParamType[tuple[float, ...]]):
-    """Comma-separated numbers, such as `1,8,32`, each with the bounds of a schema field."""
+    """Comma-separated numbers, such as `1,8,32`, each with the bounds of a field of the spec."""
 
     name = "N[,N…]"
 
@@ -81,37 +79,21 @@ class SchemaNumbers(click.ParamType[tuple[float, ...]]):
         return tuple(self._each.convert(word.strip(), param, ctx) for word in value.split(","))
 
 
-def _numeric_schemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield every part of a JSON schema that describes a number."""
-    if isinstance(schema, dict):
-        if schema.get("type") in ("integer", "number"):
-            yield schema
-        for part in schema.values():
-            yield from _numeric_schemas(part)
-    elif isinstance(schema, list):
-        for part in schema:
-            yield from _numeric_schemas(part)
+class JsonObject(click.ParamType[dict[str, Any]]):
+    """A JSON object as text."""
 
+    name = "JSON"
 
-POSITIVE_INTEGER_MAX = 4096
-
-
-class PositiveIntegers(click.ParamType[tuple[int, ...]]):
-    """Comma-separated whole numbers from 1 to `most`, such as `1,8,32`; sorted, without duplicates."""
-
-    name = "N[,N…]"
-
-    def __init__(self, most: int = POSITIVE_INTEGER_MAX) -> None:
-        self._most = most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Convert the numbers; the error states the accepted values."""
-        if isinstance(value, tuple):
-            return value
-        words = [word.strip() for word in str(value).split(",")]
-        if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= self._most for word in words):
-            self.fail(f"{value!r}: give whole numbers from 1 to {self._most}, such as 1,8,32", param, ctx)
-        return tuple(sorted({int(word) for word in words}))
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        """Parse the text; the error ends with the option's help text, which has an example."""
+        example = param.help if isinstance(param, click.Option) else ""
+        try:
+            found = parse_json(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is not valid JSON: {error}. {example}", param, ctx)
+        if not isinstance(found, dict):
+            self.fail(f"{value!r} is not a JSON object. {example}", param, ctx)
+        return found
 
 
 class LatencyStatistics(click.ParamType[tuple[str, ...]]):
@@ -182,27 +164,97 @@ OUTPUT = output_option("text", "json", help_text="Output format; json prints one
 OUTPUT_MARKDOWN = output_option("text", "json", "markdown")
 
 
+# Options that set fields of a SpecBenchRun.
+
+
+@cache
+def _spec_schema() -> dict[str, Any]:
+    return RunSpec.model_json_schema()
+
+
+def field_schemas(path: str) -> list[dict[str, Any]]:
+    """Return the JSON schema of a field of the spec, and those that it consists of or refers to."""
+    found = [_spec_schema()]
+    for step in steps_of(path):
+        if not step.isdecimal():  # the row of a list
+            fields = [schema["properties"][step] for schema in found if step in schema.get("properties", {})]
+            found = [part for schema in fields for part in _parts(schema)]
+    return found
+
+
+def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a schema, and those of its references, its alternatives and the rows of its list."""
+    yield schema
+    referred = [_spec_schema()["$defs"][schema["$ref"].rpartition("/")[2]]] if "$ref" in schema else []
+    rows = [schema["items"]] if "items" in schema else []
+    for part in (*referred, *rows, *schema.get("anyOf", [])):
+        yield from _parts(part)
+
+
+def field_options(flags: Sequence[SpecFlag]) -> Callable[[Command], Command]:
+    """Add the options of flags to a command. Types, bounds, values and defaults are those of their fields."""
+    options = [_field_option(flag) for flag in flags]
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
+    schemas = field_schemas(flag.path)
+    kinds, values = {schema.get("type") for schema in schemas}, next((s["enum"] for s in schemas if "enum" in s), None)
+    default, text = schemas[0].get("default"), flag.help
+    if default is not None and not kinds & {"boolean", "object"} and "[default: " not in text:
+        text += f"  [default: {default}]"
+    settings: dict[str, Any] = {"help": text, "metavar": flag.metavar, "required": flag.required}
+    if values:
+        # click would show the values in small letters
+        settings |= {"type": click.Choice(values, case_sensitive=False), "metavar": f"[{'|'.join(values)}]"}
+    elif "boolean" in kinds:
+        settings |= {"is_flag": True}
+    elif kinds & {"integer", "number"}:
+        number = SchemaNumber(flag.path, flag.maximum)
+        several = {"type": SchemaNumbers(number), "multiple": True, "callback": _joined}
+        settings |= several if "array" in kinds else {"type": number}
+    elif "string" not in kinds:
+        settings |= {"type": JsonObject()}
+    return click.option(flag.name, *filter(None, [flag.short]), flag.parameter, **settings)
+
+
+def _joined(
+    _context: click.Context, _option: click.Parameter, given: Sequence[Sequence[float]]
+) -> Sequence[float] | None:
+    """Return the numbers of a repeatable option; None if there are none."""
+    numbers = [number for each in given for number in each]
+    twice = next((number for at, number in enumerate(numbers) if number in numbers[:at]), None)
+    if twice is not None:
+        raise click.BadParameter(f"{twice:g} is given twice: give each once, and --repeats to measure it more often")
+    return numbers or None
+
+
+def with_fields(resource: Any, flags: Sequence[SpecFlag], options: Mapping[str, Any]) -> Any:
+    """Return a spec with the fields of the flags that were given. A flag `--no-…` sets its field to false."""
+    for flag in flags:
+        value = options[flag.parameter]
+        if value is not None and value is not False:
+            set_to = not flag.name.startswith("--no-") if value is True else value
+            resource = replaced(resource, steps_of(flag.path), set_to)
+    return resource
+
+
 # Service-level objectives: the latency limits that goodput is judged by.
 
-_SLO_LIMITS = {
-    "ttft_ms": "Longest acceptable time to first token, in milliseconds.",
-    "tpot_ms": "Longest acceptable time per output token after the first, in milliseconds.",
-    "e2e_ms": "Longest acceptable time to the last token, in milliseconds.",
-}
+SLO_FLAGS = [flag for flag in FLAGS if flag.path.startswith("slo.")]
+slo_options = field_options(SLO_FLAGS)
+"""Adds --slo-ttft-ms, --slo-tpot-ms and --slo-e2e-ms to a command, as `slo_ttft_ms` and so on."""
 
 
-def slo_options(command: Command) -> Command:
-    """Add --slo-ttft-ms, --slo-tpot-ms and --slo-e2e-ms to a command, as `slo_ttft_ms` and so on."""
-    for name, text in reversed(_SLO_LIMITS.items()):
-        flag = f"--slo-{name.replace('_', '-')}"
-        command = click.option(flag, f"slo_{name}", type=SchemaNumber(Slo, name), metavar="MS", help=text)(command)
-    return command
-
-
-def slo_from_options(ttft_ms: float | None, tpot_ms: float | None, e2e_ms: float | None) -> Slo | None:
+def slo_from_options(options: Mapping[str, Any]) -> Slo | None:
     """Return the limits that were given, or None if there are none."""
-    given = {"ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "e2e_ms": e2e_ms}
-    limits = {name: limit for name, limit in given.items() if limit is not None}
+    limits = with_fields({}, SLO_FLAGS, options).get("slo")
     return Slo.model_validate(limits) if limits else None
 
 
@@ -213,60 +265,13 @@ def override_slo(stored: Slo | None, given: Slo | None) -> Slo | None:
     return stored.model_copy(update=given.targets)
 
 
-# Options of the what-if commands: which answers to replay, and what a step costs.
-
-STEP_COST = click.option(
-    "--step-cost",
-    metavar="FILE-or-NAME",
-    help=f"Cost model of a step: a YAML file, or {PUBLISHED_H100.name}. Needed for speed-ups.",
-)
-BATCH = click.option(
-    "--batch",
-    type=PositiveIntegers(),
-    default="1,8,32",
-    show_default=True,
-    help="Batch sizes (concurrent requests) to compute speed-ups for.",
-)
-TOKENIZER = click.option(
-    "--tokenizer",
-    metavar="PATH-or-NAME",
-    help="Tokenizer that turns texts into token ids: the target's tokenizer.json, its folder, or o200k_base (an"
-    " estimate).",
-)
-PROMPTS = click.option(
-    "--prompts",
-    type=click.Path(exists=True, dir_okay=False),
-    help="For a run: its prompts file, if it has moved since.",
-)
-WORKLOAD = click.option("--workload", metavar="NAME", help="For a run: which workload.  [default: the first]")
-LOAD = click.option(
-    "--load", metavar="LEVEL", help="For a run: which load, as shown in tables: 8, or 2.5/s.  [default: the lowest]"
-)
-
-
-def load_cost_model(file_or_name: str | None) -> CostModel | None:
-    """Return the cost model that --step-cost names; None without the option. Raises BadInput, InvalidSpec."""
-    if file_or_name is None:
-        return None
-    if file_or_name == PUBLISHED_H100.name:
-        return PUBLISHED_H100
-    try:
-        text = Path(file_or_name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise BadInput(f"--step-cost {file_or_name}: {why}: give a file, or {PUBLISHED_H100.name}") from error
-    try:
-        return CostModel.model_validate(read_yaml(text, file_or_name))
-    except ValidationError as error:
-        raise InvalidSpec(prefixed(problems_in(error, CostModel), file_or_name)) from error
+# Reading a run or a campaign from a file, with the overrides of `--set PATH=VALUE`.
 
 
 def prefixed(problems: Sequence[Problem], name: str) -> list[Problem]:
     """Return the problems with the name of the file in front of their paths."""
     return [Problem(f"{name}: {each.path}", each.message, each.remedy) for each in problems]
 
-
-# Reading a run or a campaign from a file, with the overrides of `--set PATH=VALUE`.
 
 STDIN = Path("-")
 SETTABLE = ("spec", "metadata")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -119,14 +120,14 @@ def result_console() -> ResultConsole:
 
 def print_output(
     output: str,
-    document: ApiModel,
+    document: ApiModel | Mapping[str, Any],
     *,
     text: Callable[[ResultConsole], None],
     **formats: Callable[[], str],
 ) -> None:
     """Print a result as --output asks for it: json, text, or one of the other formats by name."""
     if output == "json":
-        echo_json(document.to_json())
+        echo_json(document.to_json() if isinstance(document, ApiModel) else json.dumps(document, indent=2))
     elif output == "text":
         text(result_console())
     else:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from specbench_api.campaign.expansion import PlannedRun, expand_campaign
-from specbench_api.campaign.matrix import cell_text, name_of
+from specbench_api.campaign.matrix import name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.termination import Exit
@@ -132,7 +132,7 @@ def _campaign_document(
         "runs": [
             {
                 "name": each.run.name,
-                "cell": dict(each.run.cell),
+                "combination": dict(each.run.combination),
                 "resource": each.run.resource,
                 "launches": [
                     {"index": group.index, "arm": group.arm, "points": [point.hash for point in group.points]}
@@ -183,7 +183,7 @@ def _campaign_text(campaign: SpecBenchCampaign, runs: Sequence[EstimatedRun]) ->
         measured = f"  {len(each.measured)} measured" if each.measured else ""
         needed = each.hours.estimate.gpu_hours
         hours = f"  {number_text(needed)} GPU-hours" if needed else ""
-        lines.append(f"  {each.run.name}  {cell_text(each.run.cell)}{measured}{hours}")
+        lines.append(f"  {each.run.name}  {each.run.combination_text}{measured}{hours}")
         groups = each.run.plan.groups
         lines.append(f"    {'  '.join(f'{group.arm}:{len(group.points)}' for group in groups)}")
     points, launches = sum(each.size.points for each in runs), sum(each.size.launches for each in runs)
@@ -361,8 +361,8 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHour
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
         lines += [line for name, text in launch.configs.items() for line in _config_lines(name, text)]
     lines += [f"  {arm.name:<16} {arm.endpoint.url}" for arm in plan.arms if arm.endpoint]
-    what = "Turns" if plan.engine.is_external else "Launches"
-    lines += ["", f"{what}, in order, each with its points (workload, load, repeat)"]
+    external = plan.engine.is_external
+    lines += ["", f"{'Servers' if external else 'Launches'}, in order, each with its points (workload, load, repeat)"]
     for group in plan.groups:
         lines.append(f"  {group.index:>3}  {group.arm}")
         lines += [
@@ -374,7 +374,7 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHour
     tokens = f", at most {size.output_tokens_at_most} output tokens" if size.output_tokens_at_most is not None else ""
     seconds = f", {size.load_seconds:.0f} s of load" if size.load_seconds is not None else ""
     done = f"({len(measured)} measured already)"
-    counts = f"{size.launches} {what.lower()}, {size.points} points {done}"
+    counts = f"{'' if external else f'{size.launches} launches, '}{size.points} points {done}"
     lines += ["", f"{counts}{requests}{tokens}{seconds}{_clients(plan)}"]
     return "\n".join([*lines, *hours_text([hours])])
 

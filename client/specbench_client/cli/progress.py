@@ -32,7 +32,7 @@ class LiveProgress:
         )
         self._plan = plan
         self._points = {point.hash: point for point in plan.points}
-        self._turn = ""
+        self._of = "/" if plan.stop is None else " of at most "
         self._printed: str | None = None
         self._whole = self._bars.add_task(
             "points" if plan.stop is None else "points, at most", total=len(plan.points), completed=measured, note=""
@@ -52,16 +52,12 @@ class LiveProgress:
         self._bars.stop()
 
     def group(self, group: EngineGroup) -> None:
-        """Show that the launch of an engine, or the turn of an endpoint, begins."""
-        running = self._plan.engine.is_external
-        what = "turn" if running else "launch"
-        of = "/" if self._plan.stop is None else " of at most "
-        line = f"{what} {group.index + 1}{of}{len(self._plan.groups)}: {group.arm}"
-        self._bars.update(self._point, description=line, completed=0, total=None, note="")
-        if not running:  # an engine takes minutes to start
+        """Show that the launch of an engine, or a repeat on a running one, begins."""
+        line = group.arm
+        if not self._plan.engine.is_external:  # an engine takes minutes to start
+            line = f"launch {group.index + 1}{self._of}{len(self._plan.groups)}: {group.arm}"
             self._print(line)
-        else:
-            self._turn = f"{line.rpartition(':')[0]}: "
+        self._bars.update(self._point, description=line, completed=0, total=None, note="")
 
     def progress(self, progress: Progress) -> None:
         """Show the progress of the current engine group."""
@@ -79,18 +75,19 @@ class LiveProgress:
         self._bars.update(self._point, description=description, completed=done, total=total or None, note=note)
         if progress.phase == STORING and progress.point not in (None, self._printed):
             self._printed = progress.point
-            self._print(", ".join(part for part in (f"{self._turn}{place}", length, failed) if part))
+            self._print(", ".join(part for part in (place, length, failed) if part))
         before = sum(len(group.points) for group in self._plan.groups[: progress.group])
         self._bars.update(self._whole, completed=before + progress.points_done)
 
     def _place(self, progress: Progress) -> str:
-        """Return `ngram at concurrency 8, repeat 0`, with the workload if there are several."""
+        """Return `ngram at concurrency 8, repeat 1/3`, with the workload if there are several."""
         if progress.point is None:
             return progress.arm
         workload = f" {progress.workload}" if len(self._plan.workloads) > 1 else ""
-        repeat = f", repeat {progress.repeat}" if self._plan.load.repeats > 1 else ""
-        if self._plan.soaks and progress.repeat is not None:
-            repeat = f", window {progress.repeat + 1} of {self._plan.load.repeats}"
+        repeat = ""
+        if self._plan.load.repeats > 1 and progress.repeat is not None:
+            name = "window" if self._plan.soaks else "repeat"
+            repeat = f", {name} {progress.repeat + 1}{self._of}{self._plan.load.repeats}"
         return f"{progress.arm}{workload} at {self._points[progress.point].level.words}{repeat}"
 
     def _print(self, line: str) -> None:

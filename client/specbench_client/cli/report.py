@@ -136,7 +136,7 @@ def report(
 
         _write(records_parquet(run), to)
         return
-    given = slo_from_options(slo["slo_ttft_ms"], slo["slo_tpot_ms"], slo["slo_e2e_ms"])
+    given = slo_from_options(slo)
     measured = run.count_measured()
     stored = _has_current_summary(run, measured)
     unfinished = _unfinished(run, measured, stored=stored)
@@ -326,7 +326,7 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     is_whole = plan.stop != "WhenDecided" or summary.missing
     left_out = 0 if is_whole else repeats - min(len(cell.points) for cell in summary.cells)
     if left_out:
-        early.append(f"Note: {left_out} of {repeats} repeats are left out because a turn in them is invalid")
+        early.append(f"Note: {left_out} of {repeats} repeats are left out because a point in them is invalid")
     if plan.stop == "WhenDecayed" and not summary.missing:
         ended = {cell.arm: len(cell.points) for cell in summary.cells if len(cell.points) < repeats}
         early += [f"Note: {arm} ended after {count} of {repeats} windows: it decayed" for arm, count in ended.items()]

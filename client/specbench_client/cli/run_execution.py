@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from specbench_api.campaign.expansion import PlannedRun
-from specbench_api.campaign.matrix import cell_text
 from specbench_api.outcome.finding import doubting_checks, faults_by_arm, list_faults
 from specbench_api.outcome.layout import REPORT
 from specbench_api.outcome.summary import RunSummary, best_speedup_text
@@ -284,7 +283,7 @@ def _measure_runs(
     for number, run in enumerate(runs, start=1):
         if _stopped(campaign, ended):
             return
-        echo(f"run {number}/{len(runs)}: {run.name}  {cell_text(run.cell)}", err=True)
+        echo(f"run {number}/{len(runs)}: {run.name}  {run.combination_text}", err=True)
         ended.append(_run_result(run, options))
 
 
@@ -338,7 +337,7 @@ def _campaign_document(
 
 
 def _campaign_document_row(ended: CampaignRunResult) -> dict[str, Any]:
-    row = {"name": ended.run.name, "cell": dict(ended.run.cell), "exit": int(ended.exit)}
+    row = {"name": ended.run.name, "combination": dict(ended.run.combination), "exit": int(ended.exit)}
     if ended.outcome is None:
         return {**row, "error": ended.error}
     summary = ended.outcome.summary
@@ -352,7 +351,7 @@ def _print_campaign_table(
     simulated = any(each.outcome and each.outcome.summary.simulated for each in ended)
     marked = " (simulated, not a measurement)" if simulated else ""
     title = f"{campaign.metadata.name}{marked}: {len(ended)} of {len(runs)} runs"
-    unfinished = [(run.name, cell_text(run.cell), "not finished", "", "") for run in runs[len(ended) :]]
+    unfinished = [(run.name, run.combination_text, "not finished", "", "") for run in runs[len(ended) :]]
     styles = ["" if each.exit in (0, 3) else "red" for each in ended] + ["dim"] * len(unfinished)
     table = TextTable(
         title, CAMPAIGN_COLUMNS, [*map(_campaign_row, ended), *unfinished], words=CAMPAIGN_COLUMNS, styles=styles
@@ -364,7 +363,7 @@ def _print_campaign_table(
 
 
 def _campaign_row(ended: CampaignRunResult) -> tuple[str, ...]:
-    first = (ended.run.name, cell_text(ended.run.cell))
+    first = (ended.run.name, ended.run.combination_text)
     if ended.outcome is None:
         return (*first, "–", "–", ended.error.partition(":")[0])
     summary = ended.outcome.summary

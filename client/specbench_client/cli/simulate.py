@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any
 
 import click
 
@@ -28,37 +29,6 @@ from specbench_client.simulator import (
 DEFAULT_DEPTH = 3
 _COST = SimulatedStepCost()
 _FILE = click.Path(dir_okay=False, path_type=Path)
-
-
-class SimulateOptions(TypedDict):
-    """The options of the command, as click passes them."""
-
-    follow: str | None
-    dialect: str
-    host: str
-    port: int
-    port_file: Path | None
-    drafter: str
-    num_speculative_tokens: int | None
-    match_probability: float | None
-    acceptance: str
-    prompts: Path | None
-    truth: Path | None
-    fault: tuple[str, ...]
-    seed: int
-    output_mean: float
-    max_num_seqs: int
-    max_model_len: int
-    enable_prefix_caching: bool
-    prefix_cache_tokens: int
-    base_ms: float
-    per_token_ms: float
-    per_kv_ms: float
-    per_draft_ms: float | None
-    per_prefill_ms: float
-    time_scale: float
-    served_model_name: tuple[str, ...]
-    per_request_spec_decode_metrics: str
 
 
 HELP = f"""Serve a simulated engine: the HTTP API of an engine, with known acceptance and step times, without a GPU.
@@ -193,7 +163,7 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
     type=click.Choice(["none", "summary", "detailed"]),
     help="What each answer reports about speculation (a flag of vLLM; other dialects have none).",
 )
-def simulate(**options: Unpack[SimulateOptions]) -> None:
+def simulate(**options: Any) -> None:
     """Start the engine. An invalid configuration is bad input (exit code 2)."""
     try:
         if options["follow"]:
@@ -204,34 +174,24 @@ def simulate(**options: Unpack[SimulateOptions]) -> None:
             config,
             choose_dialect(options["dialect"], config),
             lambda url: echo(_banner(config, url), err=True),
-            host=options["host"],
-            port=options["port"],
-            port_file=options["port_file"],
-            prompts=options["prompts"],
-            truth=options["truth"],
+            **{name: options[name] for name in ("host", "port", "port_file", "prompts", "truth")},
         )
         asyncio.run(server)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 
 
-def simulator_config(options: SimulateOptions) -> SimulatorConfig:
+def simulator_config(options: Mapping[str, Any]) -> SimulatorConfig:
     """Return the engine that the options describe. Raises ConfigError."""
     method = Method(options["drafter"])
-    per_draft_ms = options["per_draft_ms"]
-    cost = dataclasses.replace(
-        _COST,
-        base_ms=options["base_ms"],
-        per_token_ms=options["per_token_ms"],
-        per_kv_ms=options["per_kv_ms"],
-        per_draft_ms=DRAFTER_PROFILES[method].per_draft_ms if per_draft_ms is None else per_draft_ms,
-        per_prefill_ms=options["per_prefill_ms"],
-    )
+    costs = {field.name: options[field.name] for field in dataclasses.fields(SimulatedStepCost)}
+    if options["per_draft_ms"] is None:
+        costs["per_draft_ms"] = DRAFTER_PROFILES[method].per_draft_ms
     return SimulatorConfig(
         seed=options["seed"],
         drafter=make_drafter(method, _depth(method, options["num_speculative_tokens"]), options["match_probability"]),
         acceptance=parse_acceptance(options["acceptance"]),
-        cost=cost,
+        cost=SimulatedStepCost(**costs),
         faults=parse_faults(options["fault"]),
         max_num_seqs=options["max_num_seqs"],
         max_model_len=options["max_model_len"],

@@ -14,7 +14,6 @@ import click
 from pydantic import ValidationError
 
 from specbench_api.campaign.expansion import CampaignPlan, campaign_refusals, expand_campaign
-from specbench_api.campaign.matrix import cell_text
 from specbench_api.errors import NotAllowed, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
@@ -178,8 +177,8 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
     fence = _fence(fence_file) if fence_file else None
     if isinstance(resource, SpecBenchCampaign):
         planned = expand_campaign(resource)
-        cells = [(cell_text(run.cell), run.run.spec) for run in planned.runs]
-        _reject(campaign_refusals(resource, cells, fence) if fence else [])
+        combinations = [(run.combination_text, run.run.spec) for run in planned.runs]
+        _reject(campaign_refusals(resource, combinations, fence) if fence else [])
         warnings, missing = campaign_warnings(planned, base_dir)
         plans, runs = [run.plan for run in planned.runs], [run.name for run in planned.runs]
     else:

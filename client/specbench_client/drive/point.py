@@ -21,8 +21,7 @@ from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.point import summarise_rows
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.drive.engine_connection import EngineConnection
-from specbench_client.drive.failure_budget import FailureCounter
-from specbench_client.drive.load_planning import LoadPlanner
+from specbench_client.drive.load_planning import FailureCounter, LoadPlanner
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import STORING, ProgressTracker
 from specbench_client.drive.prompts import prompts_of_point

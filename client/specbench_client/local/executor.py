@@ -82,7 +82,7 @@ async def execute_locally(run: Run, local_options: LocalOptions) -> dict[str, En
     """
     failures: dict[str, EngineFailed] = {}
     warm: set[str] = set()
-    # It may have been interrupted between its last turn and the decision.
+    # It may have been interrupted between its last repeat and the decision.
     if run.plan.stop == "WhenDecided" and run.manifests and await asyncio.to_thread(is_decided, run):
         return failures
     for group in run.plan.groups:

@@ -14,9 +14,9 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from specbench_api import GROUP
-from specbench_api.campaign.matrix import SET, Combination, cell_text, combinations, name_of
+from specbench_api.campaign.matrix import SET, Combination, combination_text, combinations, name_of
 from specbench_api.campaign.names import (
-    ANNOTATION_CELL,
+    ANNOTATION_COMBINATION,
     LABEL_CAMPAIGN,
     LABEL_CAMPAIGN_UID,
     LABEL_ROUND,
@@ -59,15 +59,20 @@ ROUND_TEXT_MAX = 50_000_000
 class PlannedRun:
     """One run of a round.
 
-    `cell`: value of each axis, in their order, without axes whose field the run does not have. `resource`: the
+    `combination`: value of each axis, in their order, without axes whose field the run does not have. `resource`: the
     SpecBenchRun to create, complete except for its owner.
     """
 
     name: str
-    cell: Mapping[str, Any]
+    combination: Mapping[str, Any]
     run: SpecBenchRun
     plan: Plan
     resource: dict[str, Any]
+
+    @property
+    def combination_text(self) -> str:
+        """The combination for people: `engine=vllm temperature=0.7`."""
+        return combination_text(self.combination)
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class CampaignPlan:
 
 
 @dataclass(frozen=True)
-class _Cell:
+class _AppliedCombination:
     """A combination, applied to the template."""
 
     values: Mapping[str, Any]
@@ -91,7 +96,7 @@ class _Cell:
 
     @property
     def identity(self) -> str:
-        """The cell's identity in every round: its values by field path, because axes may be renamed.
+        """Its identity in every round: its values by field path, because axes may be renamed.
 
         The key `set` cannot collide with a field of a run.
         """
@@ -107,15 +112,15 @@ def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPla
         raise InvalidSpec(problems)
     found_combinations, warnings = combinations(campaign.spec)
     _reject_aliases(campaign.spec)
-    cells = _cells(campaign, found_combinations, number)
+    found = _applied(campaign, found_combinations, number)
     runs: dict[str, PlannedRun] = {}
-    for cell in cells:
-        planned = _planned(campaign, cell, number)
+    for applied in found:
+        planned = _planned(campaign, applied, number)
         first = runs.setdefault(planned.name, planned)
         if first is not planned:
             _reject_collision(first, planned)
             warnings.append(
-                f"{cell_text(planned.cell)} measures the same as {cell_text(first.cell)}: they share one run"
+                f"{planned.combination_text} measures the same as {first.combination_text}: they share one run"
             )
     return CampaignPlan(tuple(runs.values()), tuple(warnings))
 
@@ -125,24 +130,24 @@ def campaign_refusals(
 ) -> list[Problem]:
     """Return everything in a campaign that the fence does not allow.
 
-    `runs`: cell as text, and spec of each run. The template is checked as well, as the admission policy does.
+    `runs`: combination as text, and spec of each run. The template is checked as well, as the admission policy does.
     """
     namespace = campaign.metadata.namespace
     of_template = fence.problems_of(campaign.spec.template.spec, namespace)
-    of_cells: dict[Problem, list[str]] = {}
-    for cell, spec in runs:
+    by_problem: dict[Problem, list[str]] = {}
+    for text, spec in runs:
         for problem in fence.problems_of(spec, namespace):
             if problem not in of_template:
-                of_cells.setdefault(problem, []).append(cell)
+                by_problem.setdefault(problem, []).append(text)
     in_template = [
         replace(problem, path=f"spec.template.{problem.path}") if problem.path.startswith("spec.") else problem
         for problem in of_template
     ]
-    return [*in_template, *(_with_cells(problem, texts) for problem, texts in of_cells.items())]
+    return [*in_template, *(_with_combinations(problem, texts) for problem, texts in by_problem.items())]
 
 
-def _cells(campaign: SpecBenchCampaign, matrix: Sequence[Combination], number: int) -> list[_Cell]:
-    cells: list[_Cell] = []
+def _applied(campaign: SpecBenchCampaign, matrix: Sequence[Combination], number: int) -> list[_AppliedCombination]:
+    found: list[_AppliedCombination] = []
     rejected: dict[Problem, list[str]] = {}
     paths = _paths(campaign.spec)
     size = _RoundSize()
@@ -153,15 +158,15 @@ def _cells(campaign: SpecBenchCampaign, matrix: Sequence[Combination], number: i
             size.add_spec(spec)
             run = _run(campaign, _of_round(spec, number))
             size.add_points(run.spec)
-            cells.append(_Cell(values, paths, combination.further, run, expand(run)))
+            found.append(_AppliedCombination(values, paths, combination.further, run, expand(run)))
         except RoundTooLarge:
             raise
         except InvalidSpec as error:
             for problem in error.problems:
-                rejected.setdefault(problem, []).append(cell_text(values))
+                rejected.setdefault(problem, []).append(combination_text(values))
     if rejected:
-        raise InvalidSpec([_with_cells(problem, texts) for problem, texts in rejected.items()])
-    return cells
+        raise InvalidSpec([_with_combinations(problem, texts) for problem, texts in rejected.items()])
+    return found
 
 
 @dataclass
@@ -219,7 +224,7 @@ def size_of_spec(data: Any) -> tuple[int, int]:
 
 
 def _filled(spec: CampaignSpec, combination: Combination) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the complete cell and the run's spec. Shorter paths are set first, so fields override whole objects."""
+    """Return all values and the run's spec. Shorter paths are set first, so fields override whole objects."""
     paths = _paths(spec)
     changes = {paths[name]: value for name, value in combination.values.items()} | dict(combination.further)
     data: Any = spec.template.spec.to_dict()
@@ -267,14 +272,14 @@ def _run(campaign: SpecBenchCampaign, spec: dict[str, Any]) -> SpecBenchRun:
     return parse_run({**kind, "metadata": metadata, "spec": spec})
 
 
-def _planned(campaign: SpecBenchCampaign, cell: _Cell, number: int) -> PlannedRun:
-    name = run_name(campaign.metadata.name, cell.run.spec, number)
+def _planned(campaign: SpecBenchCampaign, applied: _AppliedCombination, number: int) -> PlannedRun:
+    name = run_name(campaign.metadata.name, applied.run.spec, number)
     template = campaign.spec.template.metadata
     uid = {LABEL_CAMPAIGN_UID: campaign.metadata.uid} if campaign.metadata.uid else {}
     own = {LABEL_CAMPAIGN: campaign.metadata.name, **uid, LABEL_ROUND: str(number)}
     labels = {**template.labels, **own}
-    metadata = cell.run.metadata.model_copy(update={"name": name, "labels": labels})
-    run = cell.run.model_copy(update={"metadata": metadata})
+    metadata = applied.run.metadata.model_copy(update={"name": name, "labels": labels})
+    run = applied.run.model_copy(update={"metadata": metadata})
     resource = {
         "apiVersion": run.api_version,
         "kind": run.kind,
@@ -282,11 +287,11 @@ def _planned(campaign: SpecBenchCampaign, cell: _Cell, number: int) -> PlannedRu
             "name": name,
             "namespace": metadata.namespace,
             "labels": labels,
-            "annotations": {**template.annotations, ANNOTATION_CELL: cell.identity},
+            "annotations": {**template.annotations, ANNOTATION_COMBINATION: applied.identity},
         },
         "spec": run.spec.to_dict(),
     }
-    return PlannedRun(name, cell.values, run, cell.plan.model_copy(update={"name": name}), resource)
+    return PlannedRun(name, applied.values, run, applied.plan.model_copy(update={"name": name}), resource)
 
 
 def _reject_aliases(spec: CampaignSpec) -> None:
@@ -308,11 +313,11 @@ def _reject_aliases(spec: CampaignSpec) -> None:
 
 def _reject_collision(one: PlannedRun, other: PlannedRun) -> None:
     if canonical_run(one.run.spec) != canonical_run(other.run.spec):
-        message = f"{cell_text(one.cell)} and {cell_text(other.cell)} have the same run name {one.name}"
+        message = f"{one.combination_text} and {other.combination_text} have the same run name {one.name}"
         raise InvalidSpec([Problem("spec.axes", message, "move one of them to another campaign")])
 
 
-def _with_cells(problem: Problem, texts: Sequence[str]) -> Problem:
+def _with_combinations(problem: Problem, texts: Sequence[str]) -> Problem:
     """Add the combinations to the path of a problem that they have, at most SHOWN_MAX of them by name."""
     more = f" and {len(texts) - SHOWN_MAX} more" if len(texts) > SHOWN_MAX else ""
     return Problem(f"[{'; '.join(texts[:SHOWN_MAX])}{more}] {problem.path}", problem.message, problem.remedy)

@@ -19,7 +19,7 @@ from typing import Any
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.plan.canonical import canonical_json, plain_numbers
 from specbench_api.spec.campaign import RUNS_MAX, Axis, CampaignSpec
-from specbench_api.spec.campaign_status import CELL_TEXT_MAX
+from specbench_api.spec.campaign_status import COMBINATION_TEXT_MAX
 from specbench_api.spec.field_paths import steps_of
 
 SET = "set"
@@ -161,14 +161,14 @@ def _unused_includes(rows: Sequence[Mapping[str, Any]], unmatched: Sequence[bool
 VALUE_TEXT_MAX = 40
 
 
-def cell_text(cell: Mapping[str, Any]) -> str:
+def combination_text(combination: Mapping[str, Any]) -> str:
     """Return the complete text of a combination: `engine=vllm temperature=0.7`."""
-    return " ".join(f"{name}={value_text(value)}" for name, value in cell.items()) or "the template"
+    return " ".join(f"{name}={value_text(value)}" for name, value in combination.items()) or "the template"
 
 
-def short_cell_text(cell: Mapping[str, Any]) -> str:
+def short_combination_text(combination: Mapping[str, Any]) -> str:
     """Return the text of a combination, truncated to the length of a status row."""
-    return _cut(cell_text(cell), CELL_TEXT_MAX)
+    return _cut(combination_text(combination), COMBINATION_TEXT_MAX)
 
 
 def value_text(value: Any) -> str:

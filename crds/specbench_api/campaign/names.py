@@ -18,7 +18,7 @@ from specbench_api.spec.run import RunSpec
 LABEL_CAMPAIGN = f"{GROUP}/campaign"
 LABEL_CAMPAIGN_UID = f"{GROUP}/campaign-uid"
 LABEL_ROUND = f"{GROUP}/round"
-ANNOTATION_CELL = f"{GROUP}/cell"
+ANNOTATION_COMBINATION = f"{GROUP}/combination"
 
 HASH_LENGTH = 8
 """40 bits: two of 256 runs collide once in 34 million campaigns, which is then reported as a problem."""

@@ -97,7 +97,7 @@ MIN_REPEATS_TO_COMPARE = 3
 """With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
 MIN_WINDOWS = 8
 """Fewest windows of a soak test that give changes over time: fewer do not separate autocorrelation from a slope."""
-REPEATS_IN_TURNS = 6
+REPEATS_TO_DECIDE = 6
 """Repeats of a comparison of running servers, and of its first decision: even, so that a linear drift cancels (ABBA).
 Removing it costs a degree of freedom, so that four repeats would give an interval half as wide again."""
 

@@ -143,7 +143,7 @@ class Plan(ApiModel):
 
     @property
     def alternates(self) -> bool:
-        """Whether running servers are compared in turns whose order is reversed in every repeat (ABBA)."""
+        """Whether running servers are compared, in an order that every repeat reverses (ABBA)."""
         return self.engine.is_external and self.load.order is ArmOrder.INTERLEAVED
 
     def engine_of(self, arm: Arm) -> Engine:

@@ -32,8 +32,8 @@ from pydantic import Field
 from specbench_api.api_model import ApiModel, KeyedBy
 from specbench_api.spec.status import Condition, Timestamp
 
-CELL_TEXT_MAX = 96
-"""Maximum number of characters of `CampaignRunStatus.cell`."""
+COMBINATION_TEXT_MAX = 96
+"""Maximum number of characters of `CampaignRunStatus.combination`."""
 
 
 class CampaignConditionType(StrEnum):
@@ -111,7 +111,7 @@ class CampaignRunStatus(ApiModel):
 
     name: Annotated[str, Field(max_length=40)]
     """Name of the SpecBenchRun."""
-    cell: Annotated[str, Field(max_length=CELL_TEXT_MAX)] = ""
+    combination: Annotated[str, Field(max_length=COMBINATION_TEXT_MAX)] = ""
     """The run's combination of axis values: `engine=vllm temperature=0.7`."""
     phase: Annotated[str, Field(max_length=16)] = ""
     """The run's phase; empty until the run is created."""

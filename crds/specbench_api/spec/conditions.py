@@ -134,7 +134,7 @@ class GateWait(StrEnum):
     EVALUATING = "Evaluating"
     """The gate's Job is running."""
     BASELINE_MISSING = "BaselineMissing"
-    """The run, campaign or cell does not exist, or nothing is stored at the URI."""
+    """The run, campaign or combination does not exist, or nothing is stored at the URI."""
     BASELINE_NOT_FINISHED = "BaselineNotFinished"
     """The earlier run has not finished."""
     BASELINE_FAILED = "BaselineFailed"

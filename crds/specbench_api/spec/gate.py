@@ -60,8 +60,8 @@ class BaselineRef(RuledModel):
     run: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)] | None = None
     """Name of a SpecBenchRun in this namespace, which must have finished."""
     campaign: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)] | None = None
-    """Name of a SpecBenchCampaign in this namespace: uses its newest finished run of the same cell that is older than
-    this run."""
+    """Name of a SpecBenchCampaign in this namespace: uses its newest finished run of the same combination that is older
+    than this run."""
     uri: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^\S(.*\S)?$")] | None = None
     """Root folder of a stored result: `s3://bucket/prefix/namespace/name/uid` (read with this run's credentials), or
     with the command line a local folder."""

@@ -68,11 +68,11 @@ class Arrival(RuledModel):
         ),
         ValidationRule(
             "self.process == 'Trace' || !has(self.uri)",
-            "load.arrival.uri is only valid with load.arrival.process Trace: remove it, or set process: Trace",
+            "load.arrival.uri needs load.arrival.process Trace: set it, or remove load.arrival.uri",
         ),
         ValidationRule(
             "self.process == 'Gamma' || self.burstiness == 1.0",
-            "load.arrival.burstiness is only valid with load.arrival.process Gamma: remove it, or set process: Gamma",
+            "load.arrival.burstiness needs load.arrival.process Gamma: set it, or remove load.arrival.burstiness",
         ),
     )
 
@@ -142,8 +142,8 @@ class Load(RuledModel):
         ValidationRule(
             "has(self.concurrency) ? !has(self.rate) && !has(self.arrival)"
             " : has(self.rate) || (has(self.arrival) && self.arrival.process == 'Trace')",
-            "set exactly one of load.concurrency (closed loop) and load.rate (open loop; with arrival.process Trace"
-            " the rate may be omitted, and the trace runs at its own speed)",
+            "set exactly one of load.concurrency (closed loop) and load.rate (open loop, which alone has arrivals; with"
+            " load.arrival.process Trace the rate may be omitted, and the trace runs at its own speed)",
         ),
         ValidationRule(
             "!has(self.requests) || !has(self.durationSeconds)",

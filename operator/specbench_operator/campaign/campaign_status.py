@@ -64,13 +64,13 @@ def progress_of(view: CampaignView) -> str:
 
 
 def best_of(view: CampaignView) -> str:
-    """The largest speed-up of all trustworthy runs with its cell; "none faster" if the complete round has none."""
-    cells = {planned.name: planned.short_cell for planned in view.plan.runs}
+    """The largest speed-up of all trustworthy runs with its combination; "none faster" if a complete round has none."""
+    combinations = {planned.name: planned.short_combination for planned in view.plan.runs}
     trusted = [run for run in succeeded_runs(view) if not run.is_false("Trustworthy") and run.best]
     faster = [(run.speedup, run) for run in trusted if run.speedup is not None]
     if faster:
         run = max(faster, key=lambda pair: (pair[0], pair[1].name))[1]
-        return f"{run.best} ({cells[run.name]})"[:160]
+        return f"{run.best} ({combinations[run.name]})"[:160]
     return NONE_FASTER if trusted and view.complete else ""
 
 
@@ -101,14 +101,14 @@ def _planned_row(view: CampaignView, planned: RequiredRun, run: ObservedRun | No
     if run is None:
         other = view.other_runs.get(planned.name)
         reason = OTHER_RUN_REASONS[other] if other else ""
-        return CampaignRunStatus(name=planned.name, cell=planned.short_cell, reason=reason)
-    return _run_row(view, run, planned.short_cell, next(_reasons(run), ""))
+        return CampaignRunStatus(name=planned.name, combination=planned.short_combination, reason=reason)
+    return _run_row(view, run, planned.short_combination, next(_reasons(run), ""))
 
 
-def _run_row(view: CampaignView, run: ObservedRun, cell: str, reason: str) -> CampaignRunStatus:
+def _run_row(view: CampaignView, run: ObservedRun, combination: str, reason: str) -> CampaignRunStatus:
     return CampaignRunStatus(
         name=run.name,
-        cell=cell,
+        combination=combination,
         phase=run.phase[:16] or "Pending",
         reason=reason[:32],
         progress=run.progress[:12],

@@ -90,7 +90,7 @@ def _run_row_events(
             message = f"{row.name}: a SpecBenchRun of this name exists and does not belong to this campaign: delete it"
             yield KubernetesEvent(WARNING, "NameTaken", message)
         if row.phase in ("Failed", "Invalid") and (known is None or known.phase != row.phase):
-            message = join_sentences((f"{row.name} ({row.cell})", row.reason))
+            message = join_sentences((f"{row.name} ({row.combination})", row.reason))
             # The UID, because a run that was deleted and created again in the same round may fail again.
             yield KubernetesEvent(WARNING, "RunFailed", message, f"{row.name}: {uids.get(row.name, '')}")
 
@@ -223,14 +223,14 @@ def _until_next_firing_s(status: CampaignStatus, now: datetime) -> float | None:
 def gate_baselines(view: CampaignView) -> frozenset[str]:
     """Names of runs of earlier rounds that gates of this round compare with, and that are therefore not deleted.
 
-    For each cell whose gate refers to this campaign, it is the newest earlier run that has results, as in
-    `run.gate.find_baseline`. So at most one run per cell is kept beyond `runHistoryLimit`.
+    For each combination whose gate refers to this campaign, it is the newest earlier run that has results, as in
+    `run.gate.find_baseline`. So at most one run per combination is kept beyond `runHistoryLimit`.
     """
-    cells = {run.cell for run in view.plan.runs if _compares_with(run, view.plan.campaign.metadata.name)}
+    combinations = {run.combination for run in view.plan.runs if _compares_with(run, view.plan.campaign.metadata.name)}
     newest: dict[str, ObservedRun] = {}
     for run in sorted(view.unplanned, key=lambda run: (run.created_at, run.name)):
-        if run.cell in cells and run.succeeded:
-            newest[run.cell] = run
+        if run.combination in combinations and run.succeeded:
+            newest[run.combination] = run
     return frozenset(run.name for run in newest.values())
 
 

@@ -26,8 +26,8 @@ from cronsim import CronSim, CronSimError
 
 from specbench_api import API_VERSION
 from specbench_api.campaign.expansion import PlannedRun, campaign_refusals, expand_campaign
-from specbench_api.campaign.matrix import cell_text, short_cell_text
-from specbench_api.campaign.names import ANNOTATION_CELL
+from specbench_api.campaign.matrix import short_combination_text
+from specbench_api.campaign.names import ANNOTATION_COMBINATION
 from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.plan.canonical import NOT_MEASURED
@@ -162,12 +162,12 @@ nothing. They are kept apart, so that they do not evict the plans of others."""
 
 @dataclass(frozen=True)
 class RequiredRun:
-    """One run of the round: its name, its cell as text, and its resource without the owner."""
+    """One run of the round: its name, its combination as text, and its resource without the owner."""
 
     name: str
-    cell: str
-    """The value of the cell's annotation."""
-    short_cell: str
+    combination: str
+    """The value of the combination's annotation."""
+    short_combination: str
     points: int
     """Number of its points."""
     gpus: int
@@ -277,8 +277,8 @@ _PLANS = _PlanCache()
 def _plan_round(text: str, number: int, fence: FenceCheck | None) -> RoundPlan:
     campaign = parse_campaign(json.loads(text))
     plan = expand_campaign(campaign, number)
-    cells = [(cell_text(run.cell), run.run.spec) for run in plan.runs]
-    refusals = campaign_refusals(campaign, cells, fence) if fence is not None else []
+    combinations = [(run.combination_text, run.run.spec) for run in plan.runs]
+    refusals = campaign_refusals(campaign, combinations, fence) if fence is not None else []
     shared: dict[str, Mapping[str, Any]] = {}
     runs = tuple(_required_run(run, shared) for run in plan.runs)
     return RoundPlan(campaign, runs, plan.warnings, tuple(refusals))
@@ -290,8 +290,8 @@ def _required_run(run: PlannedRun, shared: dict[str, Mapping[str, Any]]) -> Requ
     propagated = {field: spec[field] for field in PROPAGATED if field in spec}
     return RequiredRun(
         name=run.name,
-        cell=str(run.resource["metadata"]["annotations"][ANNOTATION_CELL]),
-        short_cell=short_cell_text(run.cell),
+        combination=str(run.resource["metadata"]["annotations"][ANNOTATION_COMBINATION]),
+        short_combination=short_combination_text(run.combination),
         points=len(run.plan.points),
         gpus=run.plan.placement.engine_devices,
         propagated=shared.setdefault(json.dumps(propagated, sort_keys=True), propagated),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND
+from specbench_api.campaign.names import ANNOTATION_COMBINATION, LABEL_CAMPAIGN_UID, LABEL_ROUND
 from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, Raw, Reader
 from specbench_operator.cluster.object_cache import CacheReader
 from specbench_operator.cluster.parsing import controller_uid, whole_number
@@ -48,7 +48,7 @@ def parse_observed_run(raw: RawObject) -> ObservedRun:
         suspend_reason=annotations.get(ANNOTATION_SUSPEND_REASON, ""),
         rerun=annotations.get(ANNOTATION_RERUN, ""),
         fire_time=annotations.get(ANNOTATION_FIRE_TIME),
-        cell=annotations.get(ANNOTATION_CELL, ""),
+        combination=annotations.get(ANNOTATION_COMBINATION, ""),
         spec=spec,
         phase=status.get("phase", ""),
         conditions={row["type"]: _run_condition(row) for row in status.get("conditions", [])},

@@ -7,7 +7,7 @@ from typing import Any
 
 from kubernetes.utils import parse_quantity
 
-from specbench_api.campaign.names import ANNOTATION_CELL
+from specbench_api.campaign.names import ANNOTATION_COMBINATION
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
 from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LABEL_LWS_WORKER
 from specbench_operator.render.engine_pod import PROBE_CONTAINER
@@ -195,7 +195,7 @@ def parse_namespace_run(raw: RawObject) -> NamespaceRun:
         created=meta.get("creationTimestamp", ""),
         phase=status.get("phase", ""),
         uri=(status.get("results") or {}).get("uri", ""),
-        cell=meta.get("annotations", {}).get(ANNOTATION_CELL, ""),
+        combination=meta.get("annotations", {}).get(ANNOTATION_COMBINATION, ""),
         reason=next(reasons, ""),
         suspended=bool((raw.get("spec") or {}).get("suspend", False)),
         deleting="deletionTimestamp" in meta,

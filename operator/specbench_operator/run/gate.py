@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-from specbench_api.campaign.names import ANNOTATION_CELL
+from specbench_api.campaign.names import ANNOTATION_COMBINATION
 from specbench_api.errors import InvalidSpec, NotAllowed
 from specbench_api.outcome.gate_report import GateReport, GateRequest
 from specbench_api.plan.canonical import digest_of_gate
@@ -55,8 +55,8 @@ class PendingGate:
 def find_baseline(run: SpecBenchRun, ref: BaselineRef, observed: RunObservation) -> str | PendingGate:
     """Return the URI of the baseline, or why there is none.
 
-    The baseline is a URI, a run of this namespace, or the latest earlier run of the same cell of a campaign, of which
-    `observed.earlier` contains the runs.
+    The baseline is a URI, a run of this namespace, or the latest earlier run of the same combination of a campaign, of
+    which `observed.earlier` contains the runs.
     """
     if ref.uri is not None:
         return ref.uri
@@ -77,19 +77,22 @@ def _baseline_run(run: SpecBenchRun, name: str, earlier: Sequence[NamespaceRun])
 
 def _baseline_of_campaign(name: str, observed: RunObservation) -> str | PendingGate:
     meta = observed.resource["metadata"]
-    cell = (meta.get("annotations") or {}).get(ANNOTATION_CELL, "")
-    if not cell:
+    combination = (meta.get("annotations") or {}).get(ANNOTATION_COMBINATION, "")
+    if not combination:
         return _missing(
-            f"this run has no annotation {ANNOTATION_CELL}: spec.gate.baselineRef.campaign is only for runs of a"
+            f"this run has no annotation {ANNOTATION_COMBINATION}: spec.gate.baselineRef.campaign is only for runs of a"
             " campaign; use baselineRef.run or baselineRef.uri"
         )
     mine = str(meta.get("creationTimestamp", ""))
     older = [
-        each for each in observed.earlier if each.uid != meta["uid"] and each.created <= mine and each.cell == cell
+        each
+        for each in observed.earlier
+        if each.uid != meta["uid"] and each.created <= mine and each.combination == combination
     ]
     if not older:
         return _missing(
-            f"the campaign {name!r} has no earlier run of this cell ({cell}): it will have one in the next round"
+            f"the campaign {name!r} has no earlier run of this combination ({combination}): it will have one in"
+            " the next round"
         )
     return _newest_finished(sorted(older, key=lambda each: (each.created, each.name), reverse=True))
 

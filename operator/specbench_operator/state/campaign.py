@@ -50,8 +50,8 @@ class ObservedRun:
     """Why the campaign suspended it; empty if it did not."""
     rerun: str = ""
     fire_time: str | None = None
-    cell: str = ""
-    """Its cell of the matrix, which is the same in every round."""
+    combination: str = ""
+    """Its combination of the matrix, which is the same in every round."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     phase: str = ""
     conditions: Mapping[str, RunCondition] = field(default_factory=dict)

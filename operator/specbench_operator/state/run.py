@@ -79,8 +79,8 @@ class NamespaceRun:
     """Its phase; empty if it has no status yet."""
     uri: str = ""
     """Root of its results."""
-    cell: str = ""
-    """Its cell within its campaign; empty if it belongs to no campaign."""
+    combination: str = ""
+    """Its combination within its campaign; empty if it belongs to no campaign."""
     reason: str = ""
     """Reason of its condition Reconciling: what it waits for."""
     suspended: bool = False

@@ -384,13 +384,13 @@ INVALID_SPECS = (
         "a uri without process Trace",
         {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Poisson", "uri": "trace.csv"}}},
         "spec.load.arrival",
-        "load.arrival.uri is only valid with load.arrival.process Trace",
+        "load.arrival.uri needs load.arrival.process Trace",
     ),
     InvalidSpecCase(
         "burstiness without process Gamma",
         {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Constant", "burstiness": 0.5}}},
         "spec.load.arrival",
-        "load.arrival.burstiness is only valid with load.arrival.process Gamma",
+        "load.arrival.burstiness needs load.arrival.process Gamma",
     ),
     InvalidSpecCase(
         "a duration above the maximum",

@@ -515,7 +515,7 @@ def _forged(name: str, field: str, value: Any) -> Attack:
 _METADATA_ATTACKS = (
     _forged("forged-labels", "labels", {"app.kubernetes.io/managed-by": "specbench", "specbench.io/role": "engine"}),
     _forged("forged-campaign", "labels", {"specbench.io/campaign": "nightly", "specbench.io/campaign-uid": "x"}),
-    _forged("forged-annotations", "annotations", {"specbench.io/cell": "{}", "specbench.io/validated": "true"}),
+    _forged("forged-annotations", "annotations", {"specbench.io/combination": "{}", "specbench.io/validated": "true"}),
 )
 ATTACKS: tuple[tuple[Attack, ...], ...] = (
     _SECRET_ATTACKS,

@@ -1,9 +1,9 @@
 """The rows of several points as one table, without acceptance that counters contradict, and which points are compared.
 
-A run that stops when it is decided measures another round rather than lose its answer to a single invalid turn. A
+A run that stops when it is decided measures another round rather than lose its answer to a single invalid point. A
 round, two repeats in which every arm is first once (ABBA), is left out on both sides if something outside of the
-servers invalidated one of its turns: as a whole, so that a linear drift still cancels. If that concerns more than a
-third of the rounds, the cause is not a single turn: then nothing is left out, and the comparison is invalid, as in
+servers invalidated one of its points: as a whole, so that a linear drift still cancels. If that concerns more than a
+third of the rounds, the cause is not a single point: then nothing is left out, and the comparison is invalid, as in
 every other run.
 """
 
@@ -27,23 +27,23 @@ from specbench_client.trust.evidence import PointEvidence
 
 REPEATS_OF_ROUND = 2
 LEFT_OUT_SHARE = 1 / 3
-"""Share of the rounds that may be left out: with one invalid turn each, a twelfth of the turns of two servers."""
+"""Share of the rounds that may be left out: with one invalid repeat each, a twelfth of the repeats of two servers."""
 
 
 @dataclass(frozen=True)
 class RoundsLeftOut:
-    """The rounds with a turn that something outside of the servers spoiled, among those of a comparison.
+    """The rounds with a point that something outside of the servers spoiled, among those of a comparison.
 
-    A turn that its own server made invalid, for example because requests failed, is never left out: such turns are
+    A point that its own server made invalid, for example because requests failed, is never left out: such points are
     often slow, and without them the server would look faster than it is.
     """
 
     invalid: frozenset[int]
-    """The numbers of the rounds with a spoiled turn."""
+    """The numbers of the rounds with a spoiled point."""
     measured: int
     """The number of rounds."""
     broken: bool = False
-    """Whether a server made one of its turns invalid, so that the comparison stays invalid."""
+    """Whether a server made one of its points invalid, so that the comparison stays invalid."""
 
     @classmethod
     def of(cls, plan: Plan, points: Sequence[PointSummary]) -> RoundsLeftOut:

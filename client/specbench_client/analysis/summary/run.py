@@ -12,7 +12,7 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
 from specbench_api.outcome.summary import (
-    REPEATS_IN_TURNS,
+    REPEATS_TO_DECIDE,
     ArmEnvironment,
     Cell,
     PointSummary,
@@ -286,7 +286,7 @@ def decided_after(plan: Plan, measured: Container[str], judged: Sequence[Evaluat
     """Return after how many repeats a run that stops when it is decided has ended; None for another or a later end.
 
     A speed-up is decided if it is found to be above or below 1, or if its interval excludes every difference that would
-    matter (`WORTH`). An invalid cell keeps the run going only while the rounds with invalid turns may still become few
+    matter (`WORTH`). An invalid cell keeps the run going only while the rounds with invalid points may still become few
     enough to leave them out (`RoundsLeftOut`).
     """
     if not ends_a_round(plan, measured):
@@ -300,7 +300,7 @@ def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
     """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
     complete = _complete_repeats(plan, measured)
     begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
-    return plan.stop == "WhenDecided" and not begun and complete >= REPEATS_IN_TURNS and complete % 2 == 0
+    return plan.stop == "WhenDecided" and not begun and complete >= REPEATS_TO_DECIDE and complete % 2 == 0
 
 
 def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
@@ -312,7 +312,7 @@ def _is_decided(judged: EvaluatedCell) -> bool:
     cell = judged.cell
     if not cell.valid:
         return not judged.may_become_valid
-    enough = (cell.compared_repeats or 0) >= REPEATS_IN_TURNS
+    enough = (cell.compared_repeats or 0) >= REPEATS_TO_DECIDE
     return enough and cell.claims is not None and is_settled(cell.claims.overall, cell.speedup)
 
 
@@ -435,7 +435,7 @@ def _left_out(finding: Finding, point: PointSummary) -> Finding:
     if finding.severity is Severity.INFO:
         return finding
     first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
-    what = f"repeats {first} and {first + 1} are left out on both sides because a turn of them is invalid"
+    what = f"repeats {first} and {first + 1} are left out on both sides because a point of them is invalid"
     return finding.model_copy(update={"severity": Severity.INFO, "message": f"{finding.message}; {what}"})
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.report.text.measure_flags import with_flag_names
+from specbench_client.measure_flags import with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.checks.client import CLIENT_SATURATED
 from specbench_client.trust.checks.comparison import MISSING_POINTS, UNPAIRED_REQUESTS

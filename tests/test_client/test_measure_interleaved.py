@@ -1,4 +1,4 @@
-"""Running servers compared in turns: blocks of new prompts, their size, and the end when a speed-up is decided."""
+"""Running servers compared, interleaved: the prompts of a repeat, their number, and the end of a decided run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import (
-    REPEATS_IN_TURNS,
+    REPEATS_TO_DECIDE,
     Cell,
     ClientHealth,
     PointSummary,
@@ -32,9 +32,9 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
 from specbench_client.analysis.what_if.prompt_overlap import OVERLAP_MEASURES, AnswerOverlaps, with_arm_speedups
-from specbench_client.cli.measure_blocks import warn_of_repeated_prompts
+from specbench_client.cli.measure_choices import warn_of_repeated_prompts
 from specbench_client.documents.what_if import OverlapBin
-from specbench_client.drive.block_size import LEAST, block_size
+from specbench_client.drive.endpoint_probes import LEAST, requests_per_repeat
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
@@ -60,22 +60,22 @@ def plan_of(load: dict[str, Any], edits: dict[str, Any] | None = None) -> Plan:
     return lay_out(run_of(spec | (edits or {})))
 
 
-# Prompts of a block.
+# Prompts of a repeat.
 
 PROMPTS = Prompts(tuple(Prompt(f"p{n}", "ab"[n % 2], ()) for n in range(40)), "fingerprint")
 
 
-def test_every_arm_of_a_repeat_sends_the_same_prompts_and_no_block_sends_those_of_another() -> None:
+def test_every_arm_of_a_repeat_sends_the_same_prompts_and_no_point_sends_those_of_another() -> None:
     plan = plan_of({"concurrency": [1, 2], "requests": 5, "repeats": 4})
     sent = {
         (point.arm, point.level.label, point.repeat): [row.id for row in prompts_of_point(plan, point, PROMPTS).rows]
         for point in plan.points
     }
-    blocks = [sent["none", load, repeat][:5] for repeat in range(4) for load in ("1", "2")]
-    assert blocks == [sent["eagle3", load, repeat][:5] for repeat in range(4) for load in ("1", "2")]
-    assert len({name for block in blocks for name in block}) == 40
+    sent_by_point = [sent["none", load, repeat][:5] for repeat in range(4) for load in ("1", "2")]
+    assert sent_by_point == [sent["eagle3", load, repeat][:5] for repeat in range(4) for load in ("1", "2")]
+    assert len({name for names in sent_by_point for name in names}) == 40
     categories = {row.id: row.category for row in PROMPTS.rows}
-    assert all(2 <= [categories[name] for name in block].count("a") <= 3 for block in blocks)
+    assert all(2 <= [categories[name] for name in names].count("a") <= 3 for names in sent_by_point)
 
 
 def test_rows_of_a_trace_keep_their_order() -> None:
@@ -87,19 +87,19 @@ def test_rows_of_a_trace_keep_their_order() -> None:
         assert [row.id for row in prompts_of_point(plan, point, PROMPTS).rows] == names[start:] + names[:start]
 
 
-def test_turns_of_a_duration_begin_at_prompts_far_from_those_of_earlier_turns() -> None:
+def test_points_of_a_duration_begin_at_prompts_far_from_those_of_earlier_points() -> None:
     plan = plan_of({"concurrency": [1, 2], "durationSeconds": 9, "repeats": 4})
     orders = {
         (point.arm, point.level.label, point.repeat): [row.id for row in prompts_of_point(plan, point, PROMPTS).rows]
         for point in plan.points
     }
-    turns = [orders["none", load, repeat] for repeat in range(4) for load in ("1", "2")]
-    assert turns == [orders["eagle3", load, repeat] for repeat in range(4) for load in ("1", "2")]
-    starts = [turns[0].index(turn[0]) for turn in turns]
-    assert all(turn == turns[0][start:] + turns[0][:start] for turn, start in zip(turns, starts, strict=True))
-    for count in (2, 4, 8):  # However many turns there are, each has a similar share of the prompts before the next.
-        begun = sorted(starts[:count])
-        gaps = [after - before for before, after in pairwise([*begun, begun[0] + 40])]
+    begun = [orders["none", load, repeat] for repeat in range(4) for load in ("1", "2")]
+    assert begun == [orders["eagle3", load, repeat] for repeat in range(4) for load in ("1", "2")]
+    starts = [begun[0].index(order[0]) for order in begun]
+    assert all(order == begun[0][start:] + begun[0][:start] for order, start in zip(begun, starts, strict=True))
+    for count in (2, 4, 8):  # However many points there are, each has a similar share of the prompts before the next.
+        first = sorted(starts[:count])
+        gaps = [after - before for before, after in pairwise([*first, first[0] + 40])]
         assert min(gaps) >= 40 / count / 2
 
 
@@ -115,14 +115,14 @@ def test_these_turns_send_the_prompts_in_file_order(plan: Plan) -> None:
     assert all(prompts_of_point(plan, point, PROMPTS) is PROMPTS for point in plan.points)
 
 
-# Size of a block.
+# Requests of a repeat.
 
 
 @pytest.mark.parametrize(
     ("load", "request_s", "wanted"),
     [
         ({"concurrency": [1]}, 1.0, LEAST),  # 6 s of requests
-        ({"concurrency": [1]}, 20.0, LEAST),  # a request longer than the block: still some prompts
+        ({"concurrency": [1]}, 20.0, LEAST),  # a request longer than the repeat: still some prompts
         ({"concurrency": [1]}, 0.2, 32),  # 30, rounded up
         ({"concurrency": [8]}, 1.0, 48),
         ({"concurrency": [1, 64]}, 5.0, 256),  # at least PER_STREAM a stream at the highest load
@@ -130,13 +130,13 @@ def test_these_turns_send_the_prompts_in_file_order(plan: Plan) -> None:
         ({"rate": [2.0], "slots": 8}, 10.0, 96),  # long requests: as many as keep the server busy
     ],
 )
-def test_a_block_is_long_for_a_request_and_short_for_the_machine(
+def test_a_repeat_is_long_for_a_request_and_short_for_the_machine(
     load: dict[str, Any], request_s: float, wanted: int
 ) -> None:
-    assert block_size(plan_of(load), request_s) == wanted
+    assert requests_per_repeat(plan_of(load), request_s) == wanted
 
 
-def test_too_few_prompts_are_noticed_before_the_first_turn(
+def test_too_few_prompts_are_noticed_before_the_first_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -157,7 +157,7 @@ def test_too_few_prompts_are_noticed_before_the_first_turn(
 def concluded(world: SyntheticRun, repeats: int, busy: Container[tuple[str, int]] = ()) -> RunSummary:
     """The summary of a run that stops when it is decided, after so many repeats.
 
-    `busy`: arm and repeat of the turns in which the client was busy with something else.
+    `busy`: arm and repeat of the points at which the client was busy with something else.
     """
     plan = world.plan.model_copy(update={"stop": "WhenDecided"})
     measured = [point for point in plan.points if point.repeat < repeats]
@@ -174,8 +174,8 @@ CLEAR = SyntheticRun(repeats=8, step_ms={"ngram": 12.0, "none": 20.0}, alpha={"n
 
 
 def test_a_clear_difference_ends_the_run_and_leaves_nothing_missing() -> None:
-    summary = concluded(CLEAR, REPEATS_IN_TURNS)
-    assert summary.decided_after == REPEATS_IN_TURNS
+    summary = concluded(CLEAR, REPEATS_TO_DECIDE)
+    assert summary.decided_after == REPEATS_TO_DECIDE
     assert (summary.missing, summary.points_total, summary.points_measured) == ([], 12, 12)
     (cell,) = (cell for cell in summary.cells if cell.arm == "ngram")
     assert cell.claims is not None
@@ -221,7 +221,7 @@ def test_the_last_repeat_must_be_complete_on_every_arm() -> None:
 
 @pytest.mark.runs
 @pytest.mark.parametrize("arm", ["ngram", "none"])
-def test_an_invalid_turn_costs_its_round_and_not_the_answer(arm: str) -> None:
+def test_an_invalid_repeat_costs_its_round_and_not_the_answer(arm: str) -> None:
     """Its round is left out on both sides, which leaves four repeats of six: the run goes on."""
     busy = {(arm, 3)}
     assert concluded(CLEAR, 6, busy).decided_after is None
@@ -246,7 +246,7 @@ def test_a_round_is_left_out_because_of_its_finding_and_not_of_its_speedup() -> 
 
 
 @pytest.mark.runs
-def test_invalid_turns_in_more_than_a_third_of_the_rounds_are_not_left_out() -> None:
+def test_invalid_repeats_in_more_than_a_third_of_the_rounds_are_not_left_out() -> None:
     """Two rounds of three: the run goes on as long as they may become a third. All rounds: it ends at once."""
     two, all_rounds = {("ngram", 0), ("none", 3)}, {("ngram", each) for each in range(8)}
     long = replace(CLEAR, repeats=12)
@@ -260,7 +260,7 @@ def test_invalid_turns_in_more_than_a_third_of_the_rounds_are_not_left_out() -> 
     assert Severity.INVALID in {each.severity for each in ended.findings if each.check == "ClientSaturated"}
 
 
-def test_an_invalid_turn_of_a_run_with_a_fixed_number_of_repeats_invalidates_its_cell() -> None:
+def test_an_invalid_point_of_a_run_with_a_fixed_number_of_repeats_invalidates_its_cell() -> None:
     point = next(point for point in CLEAR.plan.points if (point.arm, point.repeat) == ("ngram", 3))
     summaries = [_busy(CLEAR, each) if each == point else CLEAR.honest(each) for each in CLEAR.plan.points]
     records = {each.hash: [CLEAR.records(each)] for each in CLEAR.plan.points}
@@ -284,15 +284,15 @@ SERVERS = SyntheticRun(
 )
 
 
-def busy_in_a_turn(point: Point, honest: ClientHealth) -> ClientHealth:
-    """The client was busy in the baseline's third turn."""
+def busy_in_a_repeat(point: Point, honest: ClientHealth) -> ClientHealth:
+    """The client was busy in the baseline's third repeat."""
     return honest.model_copy(update={"cpu_share": 0.95}) if (point.arm, point.repeat) == ("none", 2) else honest
 
 
 def executed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, corruptions: Corruptions
 ) -> tuple[FolderStore, Plan, list[EngineGroup]]:
-    """The store, the plan and the turns of a run that stops when it is decided. Turns are stored without servers."""
+    """The store, plan and measured groups of a run that stops when it is decided. No server answers."""
     plan = SERVERS.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
     store = FolderStore(folder / "run")
 
@@ -301,19 +301,19 @@ def executed(
         store_point(PointStore(run.store), *point_of(SERVERS, point, corruptions))
 
     monkeypatch.setattr(executor, "_launch_with_retries", measure)
-    turns: list[EngineGroup] = []
-    options = LocalOptions(folder, folder, 1.0, on_group=turns.append)
+    groups: list[EngineGroup] = []
+    options = LocalOptions(folder, folder, 1.0, on_group=groups.append)
     assert asyncio.run(execute_locally(Run(store, plan), options)) == {}
-    return store, plan, turns
+    return store, plan, groups
 
 
 @pytest.mark.runs
-def test_a_busy_client_in_one_turn_does_not_end_the_measurement(
+def test_a_busy_client_in_one_repeat_does_not_end_the_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The executor measures two repeats more than without it."""
-    store, plan, turns = executed(tmp_path, monkeypatch, Corruptions(watch=busy_in_a_turn))
-    assert len(turns) == 2 * 8
+    store, plan, groups = executed(tmp_path, monkeypatch, Corruptions(watch=busy_in_a_repeat))
+    assert len(groups) == 2 * 8
     summary = conclude(plan, store)
     assert (summary.decided_after, drafting(summary).compared_repeats, summary.points_invalid) == (8, 6, 1)
     assert "ClientSaturated" not in doubts(summary)
@@ -329,35 +329,35 @@ def test_a_busy_client_in_one_turn_does_not_end_the_measurement(
 
 
 @pytest.mark.runs
-def test_a_turn_that_its_own_server_made_invalid_is_not_left_out(
+def test_a_repeat_that_its_own_server_made_invalid_is_not_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server fails where it is slow: without such turns it would look faster than it is."""
-    store, plan, turns = executed(tmp_path, monkeypatch, Corruptions(records=failing_in_a_turn))
-    assert len(turns) == 2 * 6
+    """A server fails where it is slow: without such points it would look faster than it is."""
+    store, plan, groups = executed(tmp_path, monkeypatch, Corruptions(records=failing_in_a_repeat))
+    assert len(groups) == 2 * 6
     summary = conclude(plan, store)
     assert not drafting(summary).valid
     assert "RequestsFailed" in doubts(summary)
 
 
 @pytest.mark.runs
-def test_a_run_that_was_killed_after_its_deciding_turn_measures_no_further_one(
+def test_a_run_that_was_killed_after_its_deciding_repeat_measures_no_further_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends after the same repeats as without the interruption."""
     plan = SERVERS.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
     store = FolderStore(tmp_path / "run")
-    measured = [point for point in plan.points if point.repeat < REPEATS_IN_TURNS]
+    measured = [point for point in plan.points if point.repeat < REPEATS_TO_DECIDE]
     for point in measured:
         store_point(PointStore(store), *point_of(SERVERS, point))
     monkeypatch.setattr(executor, "_launch_with_retries", None)
     options = LocalOptions(tmp_path, tmp_path, 1.0)
     assert asyncio.run(execute_locally(Run(store, plan), options)) == {}
-    assert conclude(plan, store).decided_after == REPEATS_IN_TURNS
+    assert conclude(plan, store).decided_after == REPEATS_TO_DECIDE
 
 
-def failing_in_a_turn(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-    """A quarter of the requests of the baseline's third turn failed."""
+def failing_in_a_repeat(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    """A quarter of the requests of the baseline's third repeat failed."""
     if (point.arm, point.repeat) != ("none", 2):
         return frame
     failed = np.arange(len(frame)) % 4 == 3

@@ -1,8 +1,7 @@
-"""`specbench analyze explain`: the factors of a speed-up, and its projection onto another traffic mix."""
+"""`specbench analyze curve`, `draft-lengths` and `explain`: how a measured speed-up depends on its settings."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,12 +11,23 @@ import click
 
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.dataset import Dataset
+from specbench_client.analysis.curves.axes import AXIS_KINDS
+from specbench_client.analysis.curves.build import build_curves
+from specbench_client.analysis.curves.draft_lengths import best_draft_lengths
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
-from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT
-from specbench_client.cli.output import result_console
+from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, output_option
+from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo, echo_json
+from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
+from specbench_client.report.text.curves import (
+    curve_notes,
+    curve_table,
+    curves_csv,
+    curves_markdown,
+    draft_lengths_table,
+    schedule_lines,
+)
 from specbench_client.report.text.explanation import (
     FACTORS_SAY,
     categories_table,
@@ -27,6 +37,79 @@ from specbench_client.report.text.explanation import (
 from specbench_client.report.text.text_table import SIMULATED, TextTable
 from specbench_client.workload.prompts import load_prompts
 from specbench_client.workload.source_detection import guess_dataset
+
+LINES_MAX = 8
+"""Excluded cells that an error message lists."""
+REMEDY = "`specbench report` shows the findings of the run, and what to do about them"
+
+
+@click.command()
+@click.argument("where", metavar="DIR-or-URI")
+@click.option(
+    "--by", type=click.Choice(list(AXIS_KINDS)), required=True, help="The axis that the curves are drawn against."
+)
+@output_option("text", "json", "csv", "markdown")
+@LATEST
+def curve(where: str, by: str, output: str, *, latest: bool) -> None:
+    """Draw speed-up and acceptance length of a run against one axis, and report where the speed-up falls to 1.
+
+    \b
+      specbench analyze curve specbench-results --latest --by concurrency
+      specbench analyze curve specbench-results --latest --by draft-tokens
+      specbench analyze curve s3://bench/runs/team/llama/3f2c… --by temperature --output csv
+
+    One curve has the cells that are equal in everything but the axis: loads, arms that differ in their draft length
+    alone, or workloads that differ in temperature, prompts or output limits alone.
+
+    How curves and their intervals are computed: docs/research/curve.md.
+    """
+    found = build_curves(by, select_run(where, latest=latest).require_summary())
+    if not found.curves:
+        remedy = [REMEDY] if found.left_out else []
+        raise BadInput("\n".join(["no curve can be drawn", *found.left_out[:LINES_MAX], *remedy]), "NothingToDraw")
+
+    def print_text(console: ResultConsole) -> None:
+        console.print_tables([curve_table(found, each) for each in found.curves], curve_notes(found))
+
+    print_output(output, found, text=print_text, csv=lambda: curves_csv(found), markdown=lambda: curves_markdown(found))
+
+
+NOTHING_COMPARED = (
+    "no draft length was compared: measure arms that differ only in numSpeculativeTokens together with a baseline"
+)
+
+
+@click.command()
+@click.argument("where", metavar="DIR-or-URI")
+@ONLY_WORKLOAD
+@output_option("text", "json")
+@LATEST
+def draft_lengths(where: str, workload: str | None, output: str, *, latest: bool) -> None:
+    """Show the best measured number of draft tokens at each load, and the engine's schedule of them.
+
+    \b
+      specbench analyze draft-lengths specbench-results --latest
+      specbench analyze draft-lengths specbench-results --latest --workload chat --output json
+
+    Draft lengths are arms that differ only in numSpeculativeTokens; the baseline counts as 0. The best at a load is
+    compared with the next best, request by request. The schedule has measured lengths at measured loads only; whether
+    it was run is stated below it. More: docs/research/draft-lengths.md.
+    """
+    result = select_run(where, latest=latest).require_summary()
+    found = best_draft_lengths(result, cells_of(result, workload))
+    if not found.tables:
+        raise BadInput("\n".join([f"{where}: {NOTHING_COMPARED}", *found.left_out]), "NoDraftLengths")
+
+    def print_text(console: ResultConsole) -> None:
+        if found.simulated:
+            console.print(SIMULATED)
+        for table in found.tables:
+            console.print_tables([draft_lengths_table(table)], [*schedule_lines(table), ""])
+        for each in found.left_out:
+            console.print_line(f"left out: {each}")
+
+    print_output(output, found, text=print_text)
+
 
 ASSUMPTIONS = (
     "Assumed: a request of a category takes as long as it did in the measured mix, and its prompts are like the"
@@ -145,10 +228,9 @@ def _document(cell: Cell) -> dict[str, object]:
 def _print(
     document: Mapping[str, object], tables: Sequence[TextTable], line: str, output: str, *, simulated: bool
 ) -> None:
-    if output == "json":
-        echo_json(json.dumps({"simulated": simulated, **document}, indent=2))
-        return
-    console = result_console()
-    if simulated:
-        console.print(SIMULATED)
-    console.print_tables(tables, [line])
+    def print_text(console: ResultConsole) -> None:
+        if simulated:
+            console.print(SIMULATED)
+        console.print_tables(tables, [line])
+
+    print_output(output, {"simulated": simulated, **document}, text=print_text)

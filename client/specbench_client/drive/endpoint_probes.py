@@ -1,14 +1,19 @@
-"""The loads of a sweep: the concurrency is doubled until more of it gains nothing. They are probed, then measured.
+"""Probes endpoints before a run: for the requests of a repeat (--baseline), and for the loads of a sweep.
 
-A probe keeps each stream busy for a few requests. Its rates are over the time until the first stream has none left, and
-an answer that ends later counts with its share, so there is neither ramp nor drain. They are rough and not reported:
-they only determine the last load of the run.
+A repeat must be long compared with one request, since its beginning and its end are not a steady load, and short
+compared with what else changes on the machine, which pairing then removes.
+
+A sweep doubles the concurrency until more of it gains nothing. Its probe keeps each stream busy for a few requests. The
+rates are over the time until the first stream has none left, and an answer that ends later counts with its share, so
+there is neither ramp nor drain. They are rough and not reported: they only determine the last load of the run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -18,14 +23,69 @@ from specbench_api.outcome.record import Record
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.slo import Slo
-from specbench_client.drive.block_size import probe_client
-from specbench_client.drive.engine_connection import take_first_turn
+from specbench_client.drive.engine_connection import one_off_client, served_model, take_first_turn
 from specbench_client.errors import EngineFailed
 from specbench_client.load.arrivals import NS_PER_S
 from specbench_client.load.conversations import FillerPlan, filler_conversation
+from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.metrics.goodput import meets_slo
 from specbench_client.metrics.rows import Table
 from specbench_client.workload.prompts import Prompts
+
+
+def probe_client(plan: Plan, arm: Arm, headers: Mapping[str, str]) -> AbstractAsyncContextManager[HttpTurnClient]:
+    """Connect to an endpoint, to send requests with the settings of the run's first workload."""
+    assert arm.endpoint is not None
+    url, prefix = arm.endpoint.url.rstrip("/"), f"probe-{time.monotonic_ns():x}"
+    model, engine = served_model(plan, arm), plan.engine_of(arm)
+    return one_off_client(engine, url, model, prefix, headers, workload=plan.workloads[0])
+
+
+# The requests of a repeat.
+
+REPEAT_S = 6.0
+"""Duration of a repeat on one server at the lightest load, if its requests are short."""
+PER_STREAM = 4
+"""Least requests for each stream, or for each request that a rate keeps in flight."""
+LEAST = 8
+"""Least requests: the prompts of one repeat must not decide about it."""
+SIZES = (8, 10, 12, *(size for power in range(4, 15) for size in (2**power, 3 * 2 ** (power - 1))))
+"""Sizes to choose from: the same command after an interruption should choose the same again."""
+PROBES = 2
+
+
+def requests_per_repeat(plan: Plan, request_s: float) -> int:
+    """Return the requests of a repeat for each server, for conversations that take `request_s` on an idle server."""
+    levels = plan.load.levels
+    if plan.load.concurrency is not None:
+        lightest, most = levels[0].concurrency or 1, levels[-1].concurrency or 1
+        wanted = max(REPEAT_S / request_s * lightest, PER_STREAM * most, LEAST)
+    else:
+        rate = max((level.rate or 1.0) for level in levels)
+        wanted = max(max(REPEAT_S, PER_STREAM * request_s) * rate, LEAST)
+    return int(next(size for size in SIZES if size >= min(wanted, SIZES[-1])))
+
+
+async def probe_request_s(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> float:
+    """Return the mean duration of a request on the slowest endpoint in seconds, one at a time. Raises EngineFailed."""
+    return max([await _probe(plan, arm, prompts, headers) for arm in plan.arms])
+
+
+async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, str]) -> float:
+    """Send fillers, whose texts no later request contains, so that no prompt cache is filled with the prompts."""
+    fill = FillerPlan(prompts.rows, PROBES, 0)
+    async with probe_client(plan, arm, headers) as client:
+        begun = time.monotonic()
+        for number in range(PROBES):
+            record = (await take_first_turn(client, filler_conversation(fill, number, 0))).record
+            if record.error_class is not None:
+                url = arm.endpoint.url if arm.endpoint else ""
+                message = f"{url} failed a first request ({record.error_class}): {record.error}"
+                raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
+        return (time.monotonic() - begun) / PROBES
+
+
+# The loads of a sweep.
 
 GROWTH = 1.05
 """A load is worth while if it has at least this factor of the throughput of half the concurrency."""

@@ -1,0 +1,164 @@
+"""`specbench analyze breakdown` and `drift`: where drafts are accepted, and whether that has changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specbench_api.outcome.breakdown import Breakdown
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.termination import Exit
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
+from specbench_client.cli.output import PLOT, ResultConsole, print_output, write_plot
+from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.streams import echo
+from specbench_client.errors import BadInput
+from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
+
+if TYPE_CHECKING:
+    from specbench_client.analysis.drift.request_log import RequestLog
+
+
+RECOMPUTE = "compute it again from the records with `specbench report … --recompute`"
+_NOTHING = Breakdown()
+
+
+@click.command()
+@click.argument("where", metavar="DIR-or-URI")
+@click.option(
+    "--by",
+    "dimensions",
+    multiple=True,
+    type=click.Choice(list(DIMENSIONS)),
+    help="Show only this dimension. Repeatable.  [default: all]",
+)
+@click.option("--arm", "arms", multiple=True, metavar="NAME", help="Show only this arm. Repeatable.  [default: all]")
+@OUTPUT_MARKDOWN
+@LATEST
+def breakdown(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], output: str, *, latest: bool) -> None:
+    """Break acceptance down by position, context, answer length, conversation turn and reasoning.
+
+    \b
+      specbench analyze breakdown specbench-results --latest
+      specbench analyze breakdown specbench-results --latest --by position --by length --arm eagle3
+      specbench analyze breakdown s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
+
+    Each class has its acceptance length with a confidence interval. What the classes are, and why one may be missing:
+    docs/research/breakdown.md.
+    """
+    summary = _of_arms(_summary(where, latest=latest), arms, where)
+    shown = dimensions or tuple(DIMENSIONS)
+
+    def print_text(console: ResultConsole) -> None:
+        for each in slices_dimensions(summary, shown):
+            _print(console, each, simulated=summary.simulated)
+
+    print_output(output, _document(summary), text=print_text, markdown=lambda: slices_markdown(summary, shown))
+
+
+def _document(summary: RunSummary) -> dict[str, object]:
+    cells = [
+        {
+            "arm": cell.arm,
+            "workload": cell.workload,
+            "level": cell.level.to_dict(),
+            "breakdown": cell.breakdown.to_dict(),
+        }
+        for cell in summary.cells
+        if cell.breakdown != _NOTHING
+    ]
+    return {"name": summary.name, "simulated": summary.simulated, "cells": cells}
+
+
+def _summary(where: str, *, latest: bool) -> RunSummary:
+    return select_run(where, latest=latest).require_summary().summary
+
+
+def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummary:
+    """Return the summary with these arms only. Raises BadInput for an unknown arm, or if no cell has a breakdown."""
+    known = dict.fromkeys(cell.arm for cell in summary.cells)
+    unknown = [arm for arm in arms if arm not in known]
+    if unknown:
+        raise BadInput(f"--arm {unknown[0]}: no such arm in {where}: give one of {', '.join(known)}")
+    cells = [cell for cell in summary.cells if not arms or cell.arm in arms]
+    if not any(cell.breakdown != _NOTHING for cell in cells):
+        raise BadInput(f"{where}: no cell has a breakdown: {RECOMPUTE}")
+    return summary.model_copy(update={"cells": cells})
+
+
+def _print(console: ResultConsole, dimension: Dimension, *, simulated: bool) -> None:
+    title = dimension.table.title + (" (simulated, not a measurement)" if simulated else "")
+    if dimension.table.rows:
+        console.print_table(replace(dimension.table, title=title))
+    else:
+        console.print(dimension.table.title)
+    for line in dimension.missing:
+        console.print(f"  {line}")
+
+
+@click.command()
+@click.argument("reference", metavar="REFERENCE")
+@click.argument("current", metavar="CURRENT")
+@click.option("--arm", help="For a stored run: the drafter.")
+@click.option("--workload", help="For a stored run: the workload.")
+@click.option("--load", help="For a stored run: the load, as shown in tables: 8, or 2.5/s.")
+@click.option("--window", type=click.IntRange(min=1), default=200, show_default=True, help="Requests per window.")
+@click.option(
+    "--window-seconds",
+    type=FiniteRange(min=0, min_open=True),
+    help="Length of a window in seconds, instead of --window.",
+)
+@click.option(
+    "--run-length",
+    type=FiniteRange(min=100, max=1e6),
+    help="Average number of requests between two false alarms.  [default: 20 times the length of CURRENT]",
+)
+@OUTPUT_MARKDOWN
+@LATEST
+@PLOT
+def drift(reference: str, current: str, *, output: str, plot: Path | None, **options: Any) -> int:
+    """Check whether acceptance in CURRENT still equals that in REFERENCE. Exit code 0: no change found; 3: alarm.
+
+    \b
+      specbench analyze drift results/monday results/tuesday --arm eagle3 --load 8
+      specbench analyze drift reference.jsonl yesterday.jsonl --window-seconds 3600
+      specbench analyze drift s3://bench/runs/team/llama/3f2c… yesterday.jsonl --run-length 100000 --output json
+
+    Each argument is a stored run, or a JSONL log with one request per line: steps, accepted_tokens and, if known,
+    drafted_tokens, category, time (RFC 3339, or seconds since 1970) and prompt_id. EWMA and CUSUM charts detect a
+    lasting shift; their limits come from the reference. The change is then split into two parts: a different mix of
+    categories (traffic), and different acceptance within categories (drafter).
+
+    How to read the result and what to do about it: docs/research/drift.md. Prometheus rules:
+    examples/monitoring/drift.rules.yaml.
+    """
+    from specbench_client.analysis.drift.report import DriftOptions, drift_report  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.report.text.drift import drift_lines, drift_markdown  # noqa: PLC0415
+
+    logs = [_requests(location, options) for location in (reference, current)]
+    chart = DriftOptions(options["window"], options["window_seconds"], options["run_length"])
+    report = drift_report(logs[0], logs[1], chart)
+    if plot:
+        from specbench_client.report.plots.commands import drift_windows  # noqa: PLC0415  matplotlib takes seconds to import
+
+        write_plot(plot, f"Acceptance length of {current} against {reference}", drift_windows(report))
+    print_output(
+        output,
+        report,
+        text=lambda _: echo("\n".join(drift_lines(report))),
+        markdown=lambda: drift_markdown(report),
+    )
+    return Exit.UNTRUSTWORTHY if report.alarm else Exit.OK
+
+
+def _requests(location: str, options: dict[str, Any]) -> RequestLog:
+    from specbench_client.stored_runs.drift_requests import requests_from_log, requests_from_run  # noqa: PLC0415
+
+    path = Path(location)
+    if path.is_file():
+        return requests_from_log(path)
+    run = select_run(location, latest=options["latest"])
+    return requests_from_run(run, options["arm"], options["workload"], options["load"])

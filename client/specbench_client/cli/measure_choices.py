@@ -1,0 +1,154 @@
+"""Chooses what the options of `specbench measure` leave open, by asking the endpoints.
+
+That is the dialect and the model, the loads with --sweep, and the requests of a repeat with --baseline. Loads pandas,
+so it is imported late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from specbench_api.outcome.summary import REPEATS_TO_DECIDE
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import DialectName, PromptCache
+from specbench_api.spec.secret_refs import API_KEY_VARIABLE
+from specbench_client.cli.interruption import run_until_interrupted
+from specbench_client.cli.measure import Measurement
+from specbench_client.cli.streams import echo
+from specbench_client.drive.endpoint_detection import detect_endpoint
+from specbench_client.drive.endpoint_probes import (
+    SIZES,
+    STREAMS_MAX,
+    EndpointProbe,
+    find_levels,
+    probe_request_s,
+    requests_per_repeat,
+)
+from specbench_client.errors import BadInput
+from specbench_client.local.local_runs import find_interrupted_plan
+from specbench_client.store.locations import open_store, read_object
+from specbench_client.workload.prompts import Prompts, load_workload
+
+
+def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
+    """Return the measurement with everything chosen, and print what was. Raises BadInput, EngineFailed."""
+    chosen = with_detected(wanted, headers)
+    if wanted.options["sweep"]:
+        chosen = with_swept_loads(chosen, headers)
+    if wanted.options["baseline"] is not None:
+        if wanted.options["requests"] is None and wanted.options["duration"] is None:
+            chosen = with_requests(chosen, headers)
+        warn_of_repeated_prompts(chosen.plan)
+    return chosen
+
+
+def with_detected(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
+    """Return the measurement with the models and dialects of the endpoints, and print what was detected.
+
+    Raises EngineFailed if an endpoint cannot be measured, and BadInput if the user must choose.
+    """
+    model, dialect = wanted.options["model"], wanted.options["dialect"]
+    if model is not None and dialect is not None:
+        return wanted
+    given, key = DialectName(dialect) if dialect else None, wanted.options["api_key_env"] or API_KEY_VARIABLE
+    rows = []
+    for row in wanted.endpoints:
+        found = run_until_interrupted(detect_endpoint(row["url"], headers, model, given, key_variable=key))
+        server = f"{row['name']} at {row['url']}"
+        several = len(wanted.endpoints) > 1
+        echo(f"detected: {f'{server} is ' if several else ''}{found.line()}", err=True)
+        for warning in found.warnings:
+            echo(f"warning: {f'{server}: ' if several else ''}{warning}", err=True)
+        rows.append({**row, "dialect": str(found.dialect)} | ({"model": found.model} if model is None else {}))
+    return replace(wanted, endpoints=tuple(rows))
+
+
+def with_requests(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
+    """Return the measurement with the requests of a repeat: those of an interrupted run, else by their duration.
+
+    Raises BadInput, EngineFailed.
+    """
+    begun = _interrupted(wanted, (wanted.with_options(requests=size) for size in SIZES))
+    if begun is not None:
+        return wanted.with_options(requests=begun.load.requests)
+    plan, prompts = wanted.plan, _prompts(wanted.plan)
+    request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
+    conversation_s = request_s * prompts.turns / len(prompts.rows)
+    requests = requests_per_repeat(plan, conversation_s)
+    minutes = max(_repeats_s(plan, requests, conversation_s) / 60, 1)
+    echo(
+        f"a request takes about {request_s:.2g} s, so each repeat has {requests} requests for each server (--requests"
+        f" changes this); {REPEATS_TO_DECIDE} repeats take about {minutes:.0f} min",
+        err=True,
+    )
+    return wanted.with_options(requests=requests)
+
+
+def warn_of_repeated_prompts(plan: Plan) -> None:
+    """Warn if repeats of this many requests send prompts again that the servers may have in their caches."""
+    requests = plan.load.requests
+    if requests is None or plan.prompt_cache is PromptCache.DISABLED:
+        return
+    prompts = len(_prompts(plan).rows)
+    needed = requests * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE) * len(plan.load.levels)
+    if needed > prompts:
+        echo(
+            f"warning: the dataset has {prompts} prompts, but {needed} are needed to send none twice. A server with a"
+            " prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts, or"
+            " --prompt-cache Disabled",
+            err=True,
+        )
+
+
+START_S = 1.0
+"""Seconds for the first completion of a server and the start of the client's processes."""
+
+
+def _repeats_s(plan: Plan, requests: int, request_s: float) -> float:
+    """Return roughly how long the fewest repeats take, if requests take as long under load as alone."""
+    levels = [
+        requests * request_s / level.concurrency if level.concurrency else requests / (level.rate or 1.0)
+        for level in plan.load.levels
+    ]
+    return REPEATS_TO_DECIDE * len(plan.arms) * (sum(levels) + START_S)
+
+
+def with_swept_loads(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
+    """Return the measurement with the loads of a sweep: those of an interrupted run, else 1, 2, 4, … up to saturation.
+
+    Raises BadInput, EngineFailed.
+    """
+    levels = [2**power for power in range(STREAMS_MAX.bit_length())]
+    begun = _interrupted(wanted, (wanted.with_options(concurrency=levels[: at + 1]) for at in range(len(levels))))
+    if begun is not None:
+        return wanted.with_options(concurrency=begun.load.concurrency)
+    lightest = wanted.with_options(concurrency=[1])
+    prompts = _prompts(lightest.plan)
+    most = wanted.options["requests"] or len(prompts.rows)
+    probe = EndpointProbe(lightest.plan, prompts, headers, lightest.run.spec.slo)
+    limit = STREAMS_MAX if wanted.options["duration"] is not None else most
+    found = run_until_interrupted(find_levels(probe, limit, lambda line: echo(line, err=True)))
+    return wanted.with_options(concurrency=found)
+
+
+def _prompts(plan: Plan) -> Prompts:
+    return load_workload(plan.workloads[0], Path.cwd(), read_object)
+
+
+def _interrupted(wanted: Measurement, candidates: Iterable[Measurement]) -> Plan | None:
+    """Return the plan of the first of the candidates with an interrupted run: its size or loads were chosen earlier."""
+    if wanted.options["new"]:
+        return None
+    return find_interrupted_plan(open_store(wanted.options["results"]), _valid_plans(candidates))
+
+
+def _valid_plans(candidates: Iterable[Measurement]) -> Iterator[Plan]:
+    """Yield the plans up to the first invalid one: at a low rate, more requests would take even longer."""
+    for candidate in candidates:
+        try:
+            plan = candidate.plan
+        except BadInput:
+            return
+        yield plan

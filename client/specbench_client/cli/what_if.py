@@ -1,0 +1,282 @@
+"""`specbench analyze oracle` and `ngram`: what other drafting would gain, from recorded answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.spec.parsing import problems_in, read_yaml
+from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed
+from specbench_client.cli.output import PLOT, ProgressConsole, print_tables, write_plot
+from specbench_client.cli.run_selection import select_run
+from specbench_client.documents.what_if import CostModel
+from specbench_client.errors import BadInput
+
+POSITIVE_INTEGER_MAX = 4096
+
+
+class PositiveIntegers(click.ParamType[tuple[int, ...]]):
+    """Comma-separated whole numbers from 1 to `most`, such as `1,8,32`; sorted, without duplicates."""
+
+    name = "N[,N…]"
+
+    def __init__(self, most: int = POSITIVE_INTEGER_MAX) -> None:
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Convert the numbers; the error states the accepted values."""
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= self._most for word in words):
+            self.fail(f"{value!r}: give whole numbers from 1 to {self._most}, such as 1,8,32", param, ctx)
+        return tuple(sorted({int(word) for word in words}))
+
+
+STEP_COST = click.option(
+    "--step-cost",
+    metavar="FILE-or-NAME",
+    help=f"Cost model of a step: a YAML file, or {PUBLISHED_H100.name}. Needed for speed-ups.",
+)
+BATCH = click.option(
+    "--batch",
+    type=PositiveIntegers(),
+    default="1,8,32",
+    show_default=True,
+    help="Batch sizes (concurrent requests) to compute speed-ups for.",
+)
+TOKENIZER = click.option(
+    "--tokenizer",
+    metavar="PATH-or-NAME",
+    help="Tokenizer that turns texts into token ids: the target's tokenizer.json, its folder, or o200k_base (an"
+    " estimate).",
+)
+PROMPTS = click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False),
+    help="For a run: its prompts file, if it has moved since.",
+)
+WORKLOAD = click.option("--workload", metavar="NAME", help="For a run: which workload.  [default: the first]")
+LOAD = click.option(
+    "--load", metavar="LEVEL", help="For a run: which load, as shown in tables: 8, or 2.5/s.  [default: the lowest]"
+)
+
+
+def load_cost_model(file_or_name: str | None) -> CostModel | None:
+    """Return the cost model that --step-cost names; None without the option. Raises BadInput, InvalidSpec."""
+    if file_or_name is None:
+        return None
+    if file_or_name == PUBLISHED_H100.name:
+        return PUBLISHED_H100
+    try:
+        text = Path(file_or_name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise BadInput(f"--step-cost {file_or_name}: {why}: give a file, or {PUBLISHED_H100.name}") from error
+    try:
+        return CostModel.model_validate(read_yaml(text, file_or_name))
+    except ValidationError as error:
+        raise InvalidSpec(prefixed(problems_in(error, CostModel), file_or_name)) from error
+
+
+@click.command()
+@click.argument("where", metavar="FILE-or-RUN")
+@click.option(
+    "--arm",
+    metavar="NAME",
+    help="The drafter to analyze.  [default: for a run, the longest drafts with accepted drafts per step]",
+)
+@click.option(
+    "--with",
+    "second",
+    metavar="NAME",
+    help="Combine with this second drafter; `ngram-replay` is n-gram drafting, replayed on the texts.",
+)
+@STEP_COST
+@BATCH
+@click.option(
+    "--drafts",
+    "-k",
+    type=PositiveIntegers(),
+    default="1,2,3,5,7,10",
+    show_default=True,
+    help="Fixed draft lengths, in tokens, to compare with.",
+)
+@TOKENIZER
+@PROMPTS
+@WORKLOAD
+@LOAD
+@LATEST
+@PLOT
+@OUTPUT_MARKDOWN
+def oracle(
+    where: str,
+    *,
+    arm: str | None,
+    second: str | None,
+    step_cost: str | None,
+    batch: tuple[int, ...],
+    drafts: tuple[int, ...],
+    tokenizer: str | None,
+    prompts: str | None,
+    workload: str | None,
+    load: str | None,
+    latest: bool,
+    plot: Path | None,
+    output: str,
+) -> None:
+    """Compute the upper bound of adaptive draft lengths: an oracle drafts only tokens that will be accepted.
+
+    \b
+      specbench analyze oracle specbench-results --latest              tokens per step: oracle and fixed lengths
+      specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32
+      specbench analyze oracle specbench-results --latest --with draft-q4      the better of two arms at each step
+      specbench analyze oracle trace.jsonl --arm eagle --with ngram-replay    with n-gram, replayed on the texts
+      specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32 --plot oracle.svg
+
+    RUN is a stored run with an arm of long drafts (numSpeculativeTokens 10 or 20) whose engine reports the accepted
+    drafts of each step. FILE is an engine's trace (JSONL) with `prompt_token_ids` and `acc_NAME: {"acc_len": […]}`, the
+    tokens that a step emits at each output position.
+
+    Formulas and limits: docs/research/oracle.md.
+    """
+    from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
+    from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
+    from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
+    from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
+    from specbench_client.stored_runs.what_if_inputs import load_of, read_oracle_subject  # noqa: PLC0415
+
+    cost = load_cost_model(step_cost)
+    if Path(where).is_file():
+        subject = trace_subject(read_traces(Path(where)), arm, second, cost)
+    else:
+        encoder, file = load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None
+        run = load_of(select_run(where, latest=latest), workload, load, encoder=encoder, prompts=file)
+        subject = read_oracle_subject(run, arm, second, cost)
+    for each in (subject.main, *([subject.second] if subject.second else [])):
+        if not each.single.answers.count:
+            raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")
+    report = oracle_report(subject, drafts, Pricing(batch, cost))
+    if plot:
+        from specbench_client.report.plots.commands import oracle_speedups  # noqa: PLC0415  matplotlib takes seconds to import
+
+        drawing = oracle_speedups(report)
+        if drawing is None:
+            raise BadInput(f"--plot {plot}: without a step cost there are no speed-ups to draw: add --step-cost")
+        write_plot(plot, f"{report.source}: oracle and fixed draft lengths, by batch size", drawing)
+    print_tables(report, oracle_tables(report), oracle_lines(report), output)
+
+
+@click.command()
+@click.argument("where", metavar="FILE-or-RUN")
+@TOKENIZER
+@click.option(
+    "--drafts",
+    "-k",
+    type=PositiveIntegers(),
+    default="3,5,10",
+    show_default=True,
+    help="Largest numbers of draft tokens per step.",
+)
+@click.option(
+    "--min-n",
+    type=PositiveIntegers(),
+    default="3",
+    show_default=True,
+    help="Shortest suffixes that are looked up, in tokens.",
+)
+@click.option(
+    "--max-n",
+    type=PositiveIntegers(),
+    default="7",
+    show_default=True,
+    help="Longest suffixes that are looked up, in tokens.",
+)
+@STEP_COST
+@BATCH
+@click.option(
+    "--outputs",
+    metavar="COLUMN",
+    help="For a file: the column with the outputs.  [default: output, outputs, response, reference]",
+)
+@click.option("--arm", metavar="NAME", help="For a run: whose answers to replay.  [default: the baseline's]")
+@WORKLOAD
+@LOAD
+@PROMPTS
+@LATEST
+@OUTPUT_MARKDOWN
+def ngram(
+    where: str,
+    *,
+    tokenizer: str | None,
+    drafts: tuple[int, ...],
+    min_n: tuple[int, ...],
+    max_n: tuple[int, ...],
+    step_cost: str | None,
+    batch: tuple[int, ...],
+    outputs: str | None,
+    arm: str | None,
+    workload: str | None,
+    load: str | None,
+    prompts: str | None,
+    latest: bool,
+    output: str,
+) -> None:
+    """Replay n-gram drafting (prompt lookup) over recorded prompts and answers, to see whether it would help.
+
+    \b
+      specbench analyze ngram answers.jsonl                                           exact: the file has token ids
+      specbench analyze ngram logs.jsonl --tokenizer /models/Llama-3.1-8B-Instruct    texts, with the target's tokenizer
+      specbench analyze ngram answers.jsonl -k 3,5,10 --min-n 2,3 --max-n 4,7         every combination
+      specbench analyze ngram answers.jsonl --step-cost published-h100 --batch 1,32   with the speed-up that follows
+      specbench analyze ngram specbench-results --latest --tokenizer /models/Llama-3.1-8B-Instruct
+
+    FILE contains one answer per row (JSONL, Parquet, CSV): `prompt_token_ids` and `output_token_ids`, or `prompt` (or
+    `messages`) and `output` with --tokenizer; optionally `id` and `category`. RUN is a stored run that was measured
+    with --keep-text.
+
+    What the replay shows, and what it does not: docs/research/ngram.md.
+    """
+    from specbench_client.analysis.what_if.answers import STEPPED_MIN  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report  # noqa: PLC0415
+    from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
+    from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
+    from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
+    from specbench_client.report.text.what_if import ngram_lines, ngram_tables  # noqa: PLC0415
+    from specbench_client.stored_runs.what_if_inputs import load_of, pairs_with_baseline, read_ngram_log  # noqa: PLC0415
+
+    grid = NgramGrid(min_n, max_n, drafts)
+    if not grid.lookups:
+        raise BadInput(
+            f"--min-n {min(min_n)} is longer than every --max-n: give at least one --max-n of {min(min_n)} or more"
+        )
+    cost = load_cost_model(step_cost)
+    if cost and NGRAM not in cost.drafters:
+        raise BadInput(f"--step-cost {step_cost}: has no drafter {NGRAM!r}: add it to drafters; {{}} costs nothing")
+    encoder = load_encoder(tokenizer) if tokenizer else None
+    pairs = None
+    if Path(where).is_file():
+        log = read_log(Path(where), encoder, outputs)
+    else:
+        file = Path(prompts) if prompts else None
+        run = load_of(select_run(where, latest=latest), workload, load, encoder=encoder, prompts=file)
+        log = read_ngram_log(run, arm)
+        pairs = pairs_with_baseline(run)
+    if all(each.output.size < STEPPED_MIN for each in log.answers):
+        raise BadInput(f"{where}: no answer has a step to replay: an answer needs at least {STEPPED_MIN} tokens")
+    console = ProgressConsole()
+    with console.status("replaying") as status:
+        report = ngram_report(
+            log,
+            grid,
+            Pricing(batch, cost),
+            lambda done, total: status.update(f"replaying: {done} of {total} lookups"),
+            pairs,
+        )
+    print_tables(report, ngram_tables(report), ngram_lines(report), output)
