@@ -13,7 +13,7 @@ from specbench_api.spec.gate import GateMetric, Tolerance
 from specbench_client.analysis.compare.comparable_metrics import comparable_metric
 from specbench_client.analysis.compare.comparison import ComparisonRow
 from specbench_client.analysis.compare.figures import ComparedArm, FigureOnBothSides, speedup
-from specbench_client.analysis.compare.gate import GateTrial, gate_verdicts
+from specbench_client.analysis.compare.gate import GateTrial, gate_outcomes
 from specbench_testing.present import present
 from specbench_testing.result_pairs import TwoResults
 
@@ -30,13 +30,13 @@ def compared_speedup(two: TwoResults, seed: int) -> FigureOnBothSides:
 
 def trial(two: TwoResults, seed: int) -> GateTrial:
     row = ComparisonRow(("ngram", "chat", "1"), comparable_metric(GateMetric.SPEEDUP), compared_speedup(two, seed))
-    return GateTrial(row, TOLERANCE, LIMIT, row.supported_estimate)
+    return GateTrial(row, TOLERANCE, LIMIT, row.result.effect)
 
 
 def gates(two: TwoResults, cells: int, experiments: int) -> Iterator[list[GateTestOutcome]]:
     """Yield the outcomes of all cells of each gate; cells are independent of each other."""
     for number in range(experiments):
-        yield gate_verdicts([trial(two, number * cells + cell) for cell in range(cells)], CONFIDENCE)
+        yield gate_outcomes([trial(two, number * cells + cell) for cell in range(cells)], CONFIDENCE)
 
 
 def outcome_counts(two: TwoResults, experiments: int) -> Counter[GateTestOutcome]:
@@ -80,7 +80,7 @@ def test_regression_of_15_percent_in_one_of_eight_cells_is_detected(repeats: int
     seen: Counter[GateTestOutcome] = Counter()
     for number in range(40):
         trials = [trial(same, 8 * number + cell) for cell in range(7)]
-        seen[gate_verdicts([*trials, trial(worse, 8 * number + 7)], CONFIDENCE)[-1]] += 1
+        seen[gate_outcomes([*trials, trial(worse, 8 * number + 7)], CONFIDENCE)[-1]] += 1
     assert seen[GateTestOutcome.FAILED] >= power * 40
     assert seen[GateTestOutcome.PASSED] == 0
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.comparison import ChangeConclusion, ComparisonGapReason
+from specbench_api.outcome.comparison import ComparisonGapReason
+from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTestOutcome
 from specbench_api.outcome.summary import Cell
@@ -159,7 +160,7 @@ def test_too_few_repeats_are_inconclusive_and_the_message_has_the_number() -> No
     assert {(test.outcome, test.repeats_to_decide) for test in report.tests} == {(GateTestOutcome.INCONCLUSIVE, 3)}
     assert "2 repeats before and 2 after, but minRepeats is 3" in report.message
     assert all(test.low is None and test.compared.ratio.interval is None for test in report.tests)
-    assert all(test.compared.conclusion is ChangeConclusion.TOO_FEW_REPEATS for test in report.tests)
+    assert all(test.compared.conclusion is Verdict.TOO_FEW_REPEATS for test in report.tests)
     assert "3 repeats before and 3 after, but minRepeats is 4" in gate_report(before(), minRepeats=4).message
 
 
@@ -320,7 +321,7 @@ def test_other_differences_are_listed_with_both_values() -> None:
 def test_result_compared_with_itself_has_no_differences() -> None:
     found = comparison(before(), before(), CREATED)
     assert (found.differences, found.refused, found.uncompared) == ([], [], [])
-    assert {cell.conclusion for cell in found.cells} == {ChangeConclusion.INDISTINGUISHABLE}
+    assert {cell.conclusion for cell in found.cells} == {Verdict.INDISTINGUISHABLE}
     metrics = ["speedup", "tpot", "ttft p50", "e2e p50", "outputTps", "acceptanceLength"]
     assert [cell.metric for cell in found.cells if cell.arm == "ngram"] == metrics
     assert [cell.metric for cell in found.cells if cell.arm == "none"] == metrics[1:-1], "the baseline has no drafter"
@@ -350,8 +351,8 @@ def test_better_and_worse_follow_each_figures_direction() -> None:
         for pair in ((before(), slow()), (slow(), before()))
     )
     for metric in ("speedup", "tpot", "outputTps"):
-        assert (worse[metric], better[metric]) == (ChangeConclusion.WORSE, ChangeConclusion.BETTER), metric
-    assert worse["acceptanceLength"] is worse["ttft p50"] is ChangeConclusion.INDISTINGUISHABLE
+        assert (worse[metric], better[metric]) == (Verdict.WORSE, Verdict.BETTER), metric
+    assert worse["acceptanceLength"] is worse["ttft p50"] is Verdict.INDISTINGUISHABLE
     assert gate_report(before(), slow()).reason is GateReason.PASSED
 
 

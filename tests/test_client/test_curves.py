@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.crossover import CrossoverKind
-from specbench_api.outcome.summary import SpeedupConclusion
+from specbench_api.outcome.figure import Verdict
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS
@@ -159,13 +159,13 @@ def test_conclusions_are_corrected_over_every_point_of_every_curve() -> None:
         "run_noise": 0.02,
     }
     found = build_curves("temperature", result_of(world(**equal, edits=TEMPERATURES)))
-    assert [point.conclusion for point in found.curves[0].points] == [SpeedupConclusion.INDISTINGUISHABLE] * 3
+    assert [point.conclusion for point in found.curves[0].points] == [Verdict.INDISTINGUISHABLE] * 3
     assert found.curves[0].crossover.kind is CrossoverKind.INDISTINGUISHABLE
 
 
 def test_table_shows_no_interval_without_run_variation() -> None:
     found = build_curves("temperature", result_of(world(repeats=2)))
-    assert found.curves[0].points[0].conclusion is SpeedupConclusion.TOO_FEW_REPEATS
+    assert found.curves[0].points[0].conclusion is Verdict.TOO_FEW_REPEATS
     assert found.comparisons == 0
     assert "| 0 | ngram | chat | 16 |" in curves_markdown(found)
     row = curves_markdown(found).split("| 16 |")[1].splitlines()[0]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.comparison import ChangeConclusion
+from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.recommendation import Attainment, Objective, Recommendation, RecommendationAnswer, SloTarget
 from specbench_client.analysis.decision.recommendation import recommend
@@ -43,7 +43,7 @@ def test_clearly_faster_drafter_is_recommended_with_its_gain() -> None:
     found = decide(BASE, Given("eagle3", tps=150, gain=1.5), Given("ngram", tps=90, gain=0.9))
     assert (found.choices[0].answer, found.choices[0].arm) == (RecommendationAnswer.DRAFTER, "eagle3")
     assert found.sentence == "For throughput: use eagle3 at concurrency 1, 1.50x [1.46, 1.55] the baseline's throughput"
-    assert [each.conclusion for each in found.candidates] == [None, ChangeConclusion.BETTER, ChangeConclusion.WORSE]
+    assert [each.conclusion for each in found.candidates] == [None, Verdict.BETTER, Verdict.WORSE]
 
 
 def test_throughput_of_streams_that_wait_is_not_that_of_faster_answers() -> None:
@@ -171,15 +171,14 @@ def test_one_marginal_result_among_many_comparisons_is_no_recommendation() -> No
     many = decide(BASE, bare, *others)
     assert many.choices[0].at_each_load[0].answer is RecommendationAnswer.CANNOT_TELL
     assert (
-        next(each for each in many.candidates if each.gain and each.gain.value == 1.032).conclusion
-        is ChangeConclusion.UNCLEAR
+        next(each for each in many.candidates if each.gain and each.gain.value == 1.032).conclusion is Verdict.UNCLEAR
     )
 
 
 def test_candidate_conclusions_match_the_verdict() -> None:
     summary = run_of_world(SyntheticRun(prompts=12, drafters=("ngram", "slow"), step_ms={"slow": 40.0}))
     conclusions = {(each.arm, each.load): each.conclusion for each in present(summary.recommendation).candidates}
-    assert [conclusions["ngram", "1"], conclusions["slow", "1"]] == [ChangeConclusion.BETTER, ChangeConclusion.WORSE]
+    assert [conclusions["ngram", "1"], conclusions["slow", "1"]] == [Verdict.BETTER, Verdict.WORSE]
     assert "Use ngram at concurrency 1: " in summary.headline
     assert present(summary.recommendation).choices[0].arm == "ngram"
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from specbench_api.outcome.figure import FigureInterval
-from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
+from specbench_api.outcome.figure import FigureInterval, Verdict
+from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.engine import EngineKind
 from specbench_client.report.text.cells import cells_table, csv, markdown, speedup_text, terminal_columns
 from specbench_client.report.text.text_table import rich_table
@@ -137,7 +137,7 @@ def test_too_few_repeats_replace_the_interval() -> None:
 
 def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> None:
     cell = plain().cells[1]
-    unclear = present(cell.claims).model_copy(update={"overall": SpeedupConclusion.UNCLEAR})
+    unclear = present(cell.claims).model_copy(update={"overall": Verdict.UNCLEAR})
     lucky = cell.model_copy(update={"claims": unclear})
     equal = present(cell.speedup).model_copy(update={"interval": FigureInterval(low=0.9, high=1.1, method="m")})
     assert speedup_text(cell, equal).endswith("] indistinguishable")
@@ -148,9 +148,7 @@ def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> Non
 
 def test_speedup_not_significant_after_correction_is_called_unclear() -> None:
     cell = plain().cells[1]
-    lucky = cell.model_copy(
-        update={"claims": present(cell.claims).model_copy(update={"overall": SpeedupConclusion.UNCLEAR})}
-    )
+    lucky = cell.model_copy(update={"claims": present(cell.claims).model_copy(update={"overall": Verdict.UNCLEAR})})
     assert speedup_text(lucky, lucky.speedup).endswith("] unclear")
     assert speedup_text(lucky, lucky.tpot_speedup).endswith("]"), "only the speed-up has a conclusion"
     assert speedup_text(cell, cell.speedup).endswith("]")

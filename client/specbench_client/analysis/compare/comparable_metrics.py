@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell
 from specbench_api.spec.gate import LATENCIES, GateMetric, Tolerance
 from specbench_client.analysis.compare import figures
 from specbench_client.analysis.compare.figures import FigureComparer, FigureOnBothSides
-from specbench_client.analysis.compare.log_ratio_estimate import NORMAL_FREEDOM, LogRatioEstimate
 from specbench_client.analysis.estimates.speedups import SPEEDUP_DEFINITION
 from specbench_client.analysis.statistics.bootstrap import LEVEL, Z
+from specbench_client.analysis.statistics.effects import Effect, combined_distances, figure_effect
 from specbench_client.metrics import acceptance, decode_speed, latency, steady_window
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 
@@ -22,6 +21,8 @@ OF_SUMMARIES = (
     "from the intervals of two summaries, as if independent: without their records, prompts that both results share"
     " are not paired, and the interval is wider than necessary"
 )
+NORMAL_FREEDOM = 1e6
+"""Degrees of freedom at which Student's t is practically the normal distribution."""
 MEASURES: dict[GateMetric, RequestMetric] = {
     GateMetric.TPOT: decode_speed.TPOT_MS,
     GateMetric.TTFT: latency.TTFT_MS,
@@ -104,26 +105,20 @@ class MetricSelection:
 def compare_summaries(
     before: Figure | None, after: Figure | None, repeats: tuple[int, int]
 ) -> FigureOnBothSides | None:
-    """Compare two figures by their intervals; too few repeats give no estimate, as with records."""
+    """Compare two figures by their intervals; too few repeats give no interval, as with records.
+
+    The intervals were computed with some t quantile; dividing by the normal quantile makes the errors too large, never
+    too small.
+    """
     if not before or not after or not before.value or not after.value:
         return None
-    value = float(np.log(after.value / before.value))
-    errors = [_errors(figure) for figure in (before, after)]
-    estimate = None
-    if min(repeats) >= MIN_REPEATS_TO_COMPARE and all(each is not None for each in errors):
-        first, second = (each for each in errors if each is not None)
-        below, above = float(np.hypot(second[0], first[1])), float(np.hypot(second[1], first[0]))
-        estimate = LogRatioEstimate(value, below, above, NORMAL_FREEDOM, OF_SUMMARIES)
-    return FigureOnBothSides(before.value, after.value, estimate, repeats, min(before.n, after.n))
-
-
-def _errors(figure: Figure) -> tuple[float, float] | None:
-    """Standard errors of the log, downwards and upwards; None without a usable interval.
-
-    The interval was computed with some t quantile; dividing by the normal quantile makes the errors too large,
-    never too small.
-    """
-    bounds = figure.interval
-    if bounds is None or figure.value is None or bounds.low <= 0 or bounds.level != LEVEL:
+    old, new = figure_effect(before, repeats[0]), figure_effect(after, repeats[1])
+    if old is None or new is None:
         return None
-    return float(np.log(figure.value / bounds.low)) / Z, float(np.log(bounds.high / figure.value)) / Z
+    effect = Effect(new.value - old.value, min(before.n, after.n), min(repeats))
+    below, above = (each / Z for each in combined_distances(new, old))
+    at_level = all(figure.interval is None or figure.interval.level == LEVEL for figure in (before, after))
+    usable = at_level and math.isfinite(below) and math.isfinite(above)
+    if effect.repeats >= MIN_REPEATS_TO_COMPARE and usable:
+        effect = effect.with_errors(below, above, NORMAL_FREEDOM, OF_SUMMARIES)
+    return FigureOnBothSides(before.value, after.value, effect, repeats)

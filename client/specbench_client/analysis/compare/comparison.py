@@ -1,22 +1,19 @@
-"""Comparison of two results: the conclusion for every figure of every cell that they share."""
+"""Comparison of two results: the verdict on every figure of every cell that they share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from specbench_api.outcome.comparison import (
-    ChangeConclusion,
     ComparedFigure,
     Comparison,
     ComparisonGap,
     ComparisonGapReason,
     Difference,
 )
-from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell
+from specbench_api.outcome.figure import Figure, Verdict
+from specbench_api.outcome.summary import Cell
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.comparable_metrics import (
     SHOWN_METRICS,
@@ -26,10 +23,8 @@ from specbench_client.analysis.compare.comparable_metrics import (
 )
 from specbench_client.analysis.compare.differences import differences, refusals, workload_difference
 from specbench_client.analysis.compare.figures import IN_COMMON, ComparedArm, FigureOnBothSides, MeasuredArm
-from specbench_client.analysis.compare.log_ratio_estimate import LogRatioEstimate
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
-from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.statistics.effects import Effect, verdicts
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.rows import Rows
 
@@ -46,13 +41,13 @@ class ComparisonRow:
     result: FigureOnBothSides
 
     @property
-    def supported_estimate(self) -> LogRatioEstimate | None:
-        """The estimate, if there are enough repeats to include the variation between runs."""
-        return self.result.estimate if min(self.result.repeats) >= MIN_REPEATS_TO_COMPARE else None
+    def improvement(self) -> Effect:
+        """The effect, above 1 if the later result is better."""
+        return self.result.effect if self.figure.more_is_better else self.result.effect.inverted()
 
-    def compared(self, conclusion: ChangeConclusion) -> ComparedFigure:
+    def compared(self, verdict: Verdict) -> ComparedFigure:
         """Return the row as it is in documents."""
-        result, (arm, workload, load) = self.result, self.key
+        result, effect, (arm, workload, load) = self.result, self.result.effect, self.key
         definition = f"after / before of: {self.figure.definition}; {IN_COMMON}"
         return ComparedFigure(
             arm=arm,
@@ -66,12 +61,12 @@ class ComparisonRow:
                 value=result.after / result.before,
                 unit="ratio",
                 definition=definition,
-                n=result.units,
-                interval=_interval(self.supported_estimate),
+                n=effect.units,
+                interval=effect.interval() if effect.supports_claim else None,
                 source="both",
             ),
             more_is_better=self.figure.more_is_better,
-            conclusion=conclusion,
+            conclusion=verdict,
             repeats=result.repeats,
         )
 
@@ -219,13 +214,6 @@ def _make_gap(key: CellKey, reason: ComparisonGapReason, message: str, metric: s
     return ComparisonGap(arm=arm, workload=workload, load=load, metric=metric, reason=reason, message=message)
 
 
-def _interval(estimate: LogRatioEstimate | None) -> FigureInterval | None:
-    if estimate is None:
-        return None
-    low, high = (float(np.exp(bound)) for bound in (estimate.low(1 - TAIL), estimate.high(1 - TAIL)))
-    return FigureInterval(low=low, high=high, level=LEVEL, method=f"{estimate.method}, on the log ratio")
-
-
 APART = (
     "The two results were measured at different times. Ratios of times and throughput include differences between days"
     " or nodes, and no interval covers them. A speed-up is hardly affected, because it is relative to the baseline of"
@@ -234,40 +222,20 @@ APART = (
 
 
 def comparison(before: StoredResult, after: StoredResult, created: str) -> Comparison:
-    """Compare all shown figures; conclusions are after Holm's correction over all of them. `created` is in RFC 3339."""
+    """Compare all shown figures; verdicts are after Holm's correction over all of them. `created` is in RFC 3339."""
     result = compare_results(before, after, [MetricSelection(figure) for figure in SHOWN_METRICS])
-    conclusions = conclusions_of(result.rows)
     return Comparison(
         created=created,
         before=before.side,
         after=after.side,
         differences=result.differences,
         refused=result.refused,
-        cells=[row.compared(conclusion) for row, conclusion in zip(result.rows, conclusions, strict=True)],
+        cells=[row.compared(verdict) for row, verdict in zip(result.rows, change_verdicts(result.rows), strict=True)],
         uncompared=result.uncompared,
         limits=[APART],
     )
 
 
-def conclusions_of(rows: Sequence[ComparisonRow]) -> list[ChangeConclusion]:
-    """Return the two-sided conclusion for each row."""
-    clear = holm_rejections(
-        [row.supported_estimate.p_two_sided() if row.supported_estimate else None for row in rows], 1 - LEVEL
-    )
-    return [_conclusion(row, clear=is_clear) for row, is_clear in zip(rows, clear, strict=True)]
-
-
-def _conclusion(row: ComparisonRow, *, clear: bool) -> ChangeConclusion:
-    if row.result.estimate is None:
-        return ChangeConclusion.NO_INTERVAL
-    if row.supported_estimate is None:
-        return ChangeConclusion.TOO_FEW_REPEATS
-    if row.supported_estimate.low(1 - TAIL) <= 0 <= row.supported_estimate.high(1 - TAIL):
-        return ChangeConclusion.INDISTINGUISHABLE
-    if not clear:
-        return ChangeConclusion.UNCLEAR
-    return (
-        ChangeConclusion.BETTER
-        if (row.supported_estimate.value > 0) == row.figure.more_is_better
-        else ChangeConclusion.WORSE
-    )
+def change_verdicts(rows: Sequence[ComparisonRow]) -> list[Verdict]:
+    """Return the two-sided verdict on each row."""
+    return verdicts([row.improvement for row in rows], Verdict.BETTER, Verdict.WORSE)

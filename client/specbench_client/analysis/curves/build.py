@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.outcome.crossover import Crossover
-from specbench_api.outcome.summary import SpeedupConclusion
+from specbench_api.outcome.figure import Verdict
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS, CONCURRENCY, AxisKind, CurveCell
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
 from specbench_client.analysis.curves.samples import LENGTH_DEFINITION, MeasuredSample, group_cells, measured_samples
 from specbench_client.analysis.estimates.break_even import length_figure
-from specbench_client.analysis.estimates.speedups import conclusion
-from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.statistics.effects import verdicts
 from specbench_client.documents.curves import CurvePoint, Curves, SpeedupCurve
 
 
@@ -23,27 +21,22 @@ def build_curves(by: str, result: StoredResult) -> Curves:
     groups, left_out = group_cells(kind, result)
     found = list(zip(groups, measured_samples(kind, result, groups), strict=True))
     found.sort(key=lambda each: -len(each[1]))
-    p_values = [each.compared.p_value for _, points in found for each in points]
-    clear = iter(holm_rejections(p_values, 1 - LEVEL))
+    effects = [each.compared.effect for _, points in found for each in points]
+    words = iter(verdicts(effects))
     return Curves(
         axis=by,
         unit=kind.axis.unit,
         simulated=result.summary.simulated,
-        curves=[_curve(kind, cells, points, [next(clear) for _ in points]) for cells, points in found],
-        comparisons=sum(value is not None for value in p_values),
+        curves=[_curve(kind, cells, points, [next(words) for _ in points]) for cells, points in found],
+        comparisons=sum(each is not None and each.supports_claim for each in effects),
         left_out=left_out,
         limit=kind.limit,
     )
 
 
 def _curve(
-    kind: AxisKind, cells: Sequence[CurveCell], points: Sequence[MeasuredSample], clear: Sequence[bool]
+    kind: AxisKind, cells: Sequence[CurveCell], points: Sequence[MeasuredSample], words: Sequence[Verdict]
 ) -> SpeedupCurve:
-    """Return one curve. `clear`: whether each speed-up is significant after correction."""
-    words = [
-        conclusion(each.compared.figure, each.compared.p_value, clear=is_clear)
-        for each, is_clear in zip(points, clear, strict=True)
-    ]
     return SpeedupCurve(
         title=_title(kind, cells),
         points=[_point(each, word) for each, word in zip(points, words, strict=True)],
@@ -51,7 +44,7 @@ def _curve(
     )
 
 
-def _point(found: MeasuredSample, word: SpeedupConclusion) -> CurvePoint:
+def _point(found: MeasuredSample, word: Verdict) -> CurvePoint:
     return CurvePoint(
         place=found.place,
         label=found.label,
@@ -64,12 +57,12 @@ def _point(found: MeasuredSample, word: SpeedupConclusion) -> CurvePoint:
     )
 
 
-def _crossover(kind: AxisKind, points: Sequence[MeasuredSample], words: Sequence[SpeedupConclusion]) -> Crossover:
+def _crossover(kind: AxisKind, points: Sequence[MeasuredSample], words: Sequence[Verdict]) -> Crossover:
     rungs, left_out = [], []
     for each, word in zip(points, words, strict=True):
-        ratio = each.compared.ratio
-        if ratio is not None and ratio.supports_claim:
-            rungs.append(MeasuredPlace(each.place, ratio))
+        effect = each.compared.effect
+        if effect is not None and effect.supports_claim:
+            rungs.append(MeasuredPlace(each.place, effect))
         else:
             left_out.append(f"{kind.axis.words(each.place)}: {word}")
     return find_crossover(kind.axis, rungs, left_out, points[0].seed)

@@ -26,7 +26,7 @@ from specbench_client.analysis.estimates.speedups import (
     paired_speedup,
     sum_pairs,
 )
-from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
+from specbench_client.analysis.statistics.effects import Effect, log_ratio
 from specbench_client.columns import Column, TextCodes, join_columns
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
@@ -46,7 +46,7 @@ class MeasuredSample:
     """Where its pairs come from."""
     pairs: int
     compared: PairedSpeedup
-    length: LogRatio | None
+    length: Effect | None
 
     @property
     def seed(self) -> int:

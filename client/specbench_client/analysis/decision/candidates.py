@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specbench_api.api_model import in_words
-from specbench_api.outcome.comparison import ChangeConclusion
-from specbench_api.outcome.figure import Figure, StatusFigure
+from specbench_api.outcome.figure import Figure, StatusFigure, Verdict
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
@@ -28,9 +27,7 @@ from specbench_client.analysis.decision.costs import (
     saved,
 )
 from specbench_client.analysis.decision.request import RecommendationRequest
-from specbench_client.analysis.estimates.figure_ratios import degrees_of_freedom, figure_ratio, ratio_p_value
-from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, verdicts
 from specbench_client.analysis.statistics.percentiles import prompts_needed
 from specbench_client.metrics.decode_speed import STREAM_TPS
 
@@ -123,18 +120,18 @@ def candidate_cells(
         )
         for cell in summary.cells
     ]
-    drawn = standings([(entry.candidate.gain, entry.cell) for entry in found])
+    drawn = gain_verdicts([(entry.candidate.gain, entry.cell) for entry in found])
     return [
         replace(entry, candidate=entry.candidate.model_copy(update={"conclusion": conclusion}))
         for entry, conclusion in zip(found, drawn, strict=True)
     ]
 
 
-def standings(gains: Sequence[tuple[Figure | None, Cell]]) -> list[ChangeConclusion | None]:
-    """Return the conclusion that each gain allows. `gains`: each gain with its cell."""
-    p_values = [_p(gain, cell) for gain, cell in gains]
-    clear = holm_rejections(p_values, 1 - LEVEL)
-    return [_standing(gain, cell, clear=each) for (gain, cell), each in zip(gains, clear, strict=True)]
+def gain_verdicts(gains: Sequence[tuple[Figure | None, Cell]]) -> list[Verdict | None]:
+    """Return the verdict on each gain; None without one. `gains`: each gain with its cell."""
+    effects = [figure_effect(gain, _repeats(cell)) for gain, cell in gains]
+    found = verdicts(effects, Verdict.BETTER, Verdict.WORSE)
+    return [verdict if effect else None for effect, verdict in zip(effects, found, strict=True)]
 
 
 def _candidate(
@@ -233,29 +230,8 @@ def _slot(cell: Cell) -> tuple[str, str]:
     return cell.workload, cell.level.label
 
 
-def _p(gain: Figure | None, cell: Cell) -> float | None:
-    if gain is None or gain.value is None or not cell.valid or _repeats(cell) < MIN_REPEATS_TO_COMPARE:
-        return None
-    return ratio_p_value(gain, degrees_of_freedom(gain))
-
-
 def _repeats(cell: Cell) -> int:
     return len(cell.points) if cell.compared_repeats is None else cell.compared_repeats
-
-
-def _standing(gain: Figure | None, cell: Cell, *, clear: bool) -> ChangeConclusion | None:
-    if gain is None or gain.value is None:
-        return None
-    if _repeats(cell) < MIN_REPEATS_TO_COMPARE:
-        return ChangeConclusion.TOO_FEW_REPEATS
-    bounds = gain.interval
-    if bounds is None:
-        return ChangeConclusion.NO_INTERVAL
-    if bounds.low <= 1 <= bounds.high:
-        return ChangeConclusion.INDISTINGUISHABLE
-    if not clear:
-        return ChangeConclusion.UNCLEAR
-    return ChangeConclusion.BETTER if bounds.low > 1 else ChangeConclusion.WORSE
 
 
 def sustained_load(entries: Sequence[CandidateCell], targets: Sequence[SloTarget]) -> Sustained:

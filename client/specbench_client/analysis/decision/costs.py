@@ -17,7 +17,7 @@ from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.estimates.figure_ratios import map_figure
+from specbench_client.analysis.statistics.effects import map_figure
 from specbench_client.documents.prices import Prices
 
 ANY_ARM = "*"

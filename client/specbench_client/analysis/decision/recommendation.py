@@ -26,7 +26,7 @@ from specbench_client.analysis.decision.candidates import (
     CandidateCell,
     candidate_cells,
     gain_of,
-    standings,
+    gain_verdicts,
     sustained_load,
 )
 from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, choose, simplest_first
@@ -38,7 +38,7 @@ from specbench_client.analysis.decision.request import (
     words_of,
     worse_arms,
 )
-from specbench_client.analysis.estimates.figure_ratios import figure_ratio
+from specbench_client.analysis.statistics.effects import figure_ratio
 
 # Limits that every reader of a recommendation must know.
 
@@ -288,7 +288,7 @@ def _entrants(
     }
     known = {arm: gain for arm, gain in across.items() if _baseline_known(arm, best, mine)}
     cells = {entry.cell.arm: entry.cell for entry in best}
-    conclusions = dict(zip(known, standings([(gain, cells[arm]) for arm, gain in known.items()]), strict=True))
+    conclusions = dict(zip(known, gain_verdicts([(gain, cells[arm]) for arm, gain in known.items()]), strict=True))
     found = []
     for entry in best:
         arm, whole = entry.cell.arm, _whole(entry.cell.arm, mine)

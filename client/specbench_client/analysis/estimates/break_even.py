@@ -14,7 +14,7 @@ from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import Cell
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
-from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
+from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs
 from specbench_client.metrics.decode_speed import flow_ms, later_tokens
 from specbench_client.metrics.metric_types import FigureOrigin
 from specbench_client.metrics.pairing import Pairs, PairSide
@@ -59,7 +59,7 @@ def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
     )
 
 
-def length_figure(length: LogRatio | None, definition: str, drafts: int) -> Figure:
+def length_figure(length: Effect | None, definition: str, drafts: int) -> Figure:
     """Return an acceptance length; its interval is limited to 1 … drafts + 1, which its method then states."""
     if length is None:
         return _missing(definition, UNIT)

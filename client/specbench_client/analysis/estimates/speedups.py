@@ -1,4 +1,4 @@
-"""Paired speed-ups: ratios of sums over pairs, with the interval of `analysis.statistics.log_ratio`."""
+"""Paired speed-ups: ratios of sums over pairs, with the interval of `analysis.statistics.effects`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.summary import EndToEnd, SpeedupConclusion
+from specbench_api.outcome.summary import EndToEnd
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
-from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
+from specbench_client.analysis.statistics.effects import Effect, log_ratio
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.metrics import decode_speed, latency
@@ -72,38 +72,23 @@ SPEEDUPS: dict[str, SpeedupDefinition] = {
 
 @dataclass(frozen=True)
 class PairedSpeedup:
-    """A speed-up and the log ratio that it is computed from.
-
-    With fewer than three repeats there is no p-value, because the interval does not include the variation between
-    runs.
-    """
+    """A speed-up, and its effect; None if no pair has both sides."""
 
     figure: Figure
-    ratio: LogRatio | None = None
-    """None if no pair has both sides."""
-
-    @property
-    def p_value(self) -> float | None:
-        """The two-sided p-value of "no difference" that matches its interval."""
-        return self.ratio.p_value if self.ratio else None
-
-    @property
-    def repeats(self) -> int:
-        """Number of repeats with pairs."""
-        return int(self.ratio.repeats.size) if self.ratio else 0
+    effect: Effect | None = None
 
 
 def paired_speedup(name: str, pairs: Pairs, seed: int) -> PairedSpeedup:
     """Compute a speed-up over the pairs; without any pair the figure has no value."""
     quotient = SPEEDUPS[name]
     sums = sum_pairs(pairs, len(_SIGNS), lambda arm, baseline: [*quotient.parts(arm), *quotient.parts(baseline)])
-    ratio = log_ratio(sums, _SIGNS, seed)
-    if ratio is None:
+    effect = log_ratio(sums, _SIGNS, seed)
+    if effect is None:
         return PairedSpeedup(missing_speedup(name))
     definition = f"{quotient.definition}; {sums.counts.sum()} pairs"
     if pairs.unpaired_later:
         definition += f", {pairs.unpaired_later} later turns unpaired because earlier replies differ"
-    return PairedSpeedup(ratio.figure(definition), ratio)
+    return PairedSpeedup(effect.figure(definition), effect)
 
 
 def missing_speedup(name: str) -> Figure:
@@ -127,21 +112,6 @@ def pair_layout(pairs: Pairs) -> RowLayout:
     """Return the layout of the pairs; the category of a prompt is the baseline's."""
     layout = replace(layout_of(pairs.rows, "category" + BASELINE), anytime=pairs.anytime)
     return layout.taking_turns() if pairs.alternating else layout
-
-
-def conclusion(figure: Figure | None, p_value: float | None, *, clear: bool) -> SpeedupConclusion:
-    """Return the conclusion about a speed-up of a valid cell; `clear` is whether it is significant after correction."""
-    if figure is None or figure.value is None:
-        return SpeedupConclusion.NOT_COMPARABLE
-    if figure.interval is None:
-        return SpeedupConclusion.NO_INTERVAL
-    if p_value is None:
-        return SpeedupConclusion.TOO_FEW_REPEATS
-    if figure.interval.low <= 1 <= figure.interval.high:
-        return SpeedupConclusion.INDISTINGUISHABLE
-    if not clear:
-        return SpeedupConclusion.UNCLEAR
-    return SpeedupConclusion.FASTER if figure.value > 1 else SpeedupConclusion.SLOWER
 
 
 # Whole requests compared with the paired baseline's: two speed-ups, requests per hour of both sides, and cost saved.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from specbench_api.outcome.crossover import ArmCrossover, Crossovers
-from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.figure import Figure, Verdict
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
@@ -17,7 +17,6 @@ from specbench_api.outcome.summary import (
     Cell,
     PointSummary,
     RunSummary,
-    SpeedupConclusion,
 )
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -163,13 +162,13 @@ def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequ
     for each in judged:
         level = each.cell.level
         place = level.concurrency or level.rate
-        why = why_unusable(each.cell, findings, interval=each.ratio is not None and each.ratio.supports_claim)
+        why = why_unusable(each.cell, findings, interval=each.effect is not None and each.effect.supports_claim)
         if place is None:
             left_out.append(f"{level.words}: it has no number for the axis")
-        elif why or each.ratio is None:
+        elif why or each.effect is None:
             left_out.append(f"{level.words}: {why}")
         else:
-            rungs.append(MeasuredPlace(float(place), each.ratio))
+            rungs.append(MeasuredPlace(float(place), each.effect))
     seed = plan.workload(cell.workload).sampling.seed
     return ArmCrossover(arm=cell.arm, workload=cell.workload, crossover=find_crossover(axis, rungs, left_out, seed))
 
@@ -316,9 +315,9 @@ def _is_decided(judged: EvaluatedCell) -> bool:
     return enough and cell.claims is not None and is_settled(cell.claims.overall, cell.speedup)
 
 
-def is_settled(claimed: SpeedupConclusion, speedup: Figure | None) -> bool:
+def is_settled(claimed: Verdict, speedup: Figure | None) -> bool:
     """Return whether more repeats of a valid comparison would not change what it is good for."""
-    if claimed in (SpeedupConclusion.FASTER, SpeedupConclusion.SLOWER):
+    if claimed.is_claim:
         return True
     bounds = speedup.interval if speedup else None
     return bounds is not None and bounds.low >= 1 / WORTH and bounds.high <= WORTH

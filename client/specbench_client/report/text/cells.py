@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
+from specbench_api.outcome.figure import Figure, Verdict
+from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.percentiles import PERCENTILES
@@ -85,9 +85,9 @@ def speedup_text(cell: Cell, figure: Figure | None) -> str:
         return f"{text} invalid" if text != DASH else "invalid"
     bounds = figure.interval if figure and not cell.too_few_repeats else None
     if bounds and bounds.low <= 1 <= bounds.high:
-        return f"{text} {in_words(SpeedupConclusion.INDISTINGUISHABLE)}"
+        return f"{text} {in_words(Verdict.INDISTINGUISHABLE)}"
     claimed = cell.claims.overall if cell.claims and figure is cell.speedup else None
-    return f"{text} {in_words(claimed)}" if claimed is SpeedupConclusion.UNCLEAR else text
+    return f"{text} {in_words(claimed)}" if claimed is Verdict.UNCLEAR else text
 
 
 def figure_value(cell: Cell, name: str) -> float | None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from specbench_api.api_model import in_words
 from specbench_api.outcome.comparison import (
-    ChangeConclusion,
     ComparedFigure,
     ComparedResult,
     Comparison,
     ComparisonGap,
     Difference,
 )
+from specbench_api.outcome.figure import Verdict
 from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
@@ -31,7 +31,7 @@ LINES_MAX = 12
 """Differences, or cells that were not compared, that a comment lists."""
 TEXT_MAX = 800
 """Characters of one cell or one line."""
-_STYLES = {ChangeConclusion.BETTER: "green", ChangeConclusion.WORSE: "red"}
+_STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
 WORD_COLUMNS = ("Arm", "Workload", "Metric", "Conclusion", "Outcome")
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
 from specbench_api.outcome.crossover import BreakEven, Crossover
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
+from specbench_api.outcome.figure import Figure, Verdict
+from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_client.documents.curves import (
     BestDraftLength,
     CurvePoint,
@@ -31,9 +31,9 @@ from specbench_client.report.text.text_table import (
     with_interval,
 )
 
-_BARE = (SpeedupConclusion.TOO_FEW_REPEATS, SpeedupConclusion.NO_INTERVAL, SpeedupConclusion.NOT_COMPARABLE)
+_BARE = (Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL, Verdict.NOT_COMPARABLE)
 """Conclusions whose figures are shown without intervals, because those do not cover the variation between runs."""
-_STYLES = {SpeedupConclusion.FASTER: "green", SpeedupConclusion.SLOWER: "red"}
+_STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
 
 
 def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
@@ -79,7 +79,7 @@ def _row(point: CurvePoint) -> list[str]:
     return [point.label, point.arm, point.workload, f"{point.pairs:,}", *figures, in_words(point.conclusion)]
 
 
-def _bare_or_bounded(conclusion: SpeedupConclusion, figure: Figure) -> str:
+def _bare_or_bounded(conclusion: Verdict, figure: Figure) -> str:
     return number(figure.value) if conclusion in _BARE else with_interval(figure)
 
 

@@ -12,7 +12,7 @@ import yaml
 from specbench_api.api_model import in_words
 from specbench_api.launch.launcher import target_path
 from specbench_api.launch.support_matrix import SGLANG_RELEASE, VLLM_RELEASE
-from specbench_api.outcome.comparison import ChangeConclusion
+from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.recommendation import Candidate
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.decision.deployment import Deployment
@@ -106,7 +106,7 @@ def _conditions(deployment: Deployment) -> list[str]:
 
 
 def _slower(deployment: Deployment) -> list[str]:
-    found = [each for each in deployment.candidates if each.conclusion is ChangeConclusion.WORSE]
+    found = [each for each in deployment.candidates if each.conclusion is Verdict.WORSE]
     loads = ", ".join(f"{each.load} on {each.workload}" for each in found)
     return [f"Limit: slower than without a drafter at load {loads}: do not deploy it for that load."] if found else []
 
