@@ -16,7 +16,7 @@ from specbench_client.cli.run_selection import run_at
 from specbench_client.errors import BadInput
 from specbench_client.report.plots.figures import FIGURES, draw_figures
 from specbench_client.report.plots.style import Drawing, picture
-from specbench_client.report.text.cells import markdown
+from specbench_client.report.text.run_report import markdown
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.frames import (
     cells_frame,

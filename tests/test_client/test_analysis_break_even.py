@@ -7,7 +7,7 @@ import pytest
 from specbench_api.outcome.crossover import BreakEven, CrossoverKind, Crossovers
 from specbench_api.outcome.figure import FigureInterval
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.report.text.curves import break_even_rows, crossover_lines, crossover_markdown, crossover_rows
+from specbench_client.report.text.curves import break_even_table, crossover_lines, crossover_table
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
@@ -47,7 +47,7 @@ def test_break_even_is_missing_without_steps() -> None:
     )
     summary = run_of_world(WORLD, without_steps)
     assert only_break_even(summary).needed.value is None
-    assert break_even_rows(summary) == []
+    assert break_even_table(summary).rows == []
 
 
 @pytest.fixture(scope="module")
@@ -63,17 +63,16 @@ def test_invalid_comparison_is_marked(summary: RunSummary) -> None:
     failing = Corruptions(records=lambda point, frame: frame.assign(error_class="x") if point.repeat == 0 else frame)
     invalid_run = run_of_world(WORLD, failing)
     assert not only_break_even(invalid_run).valid
-    assert break_even_rows(invalid_run)[0].margin.endswith("invalid")
-    assert break_even_rows(summary)[0].margin.endswith("]")
+    assert break_even_table(invalid_run).rows[0][-1].endswith("invalid")
+    assert break_even_table(summary).rows[0][-1].endswith("]")
 
 
 def test_one_load_gives_no_crossover(summary: RunSummary) -> None:
-    (row,) = crossover_rows(summary)
-    assert row.answer == "no crossover: only concurrency 1 has a usable speed-up"
-    assert "## Break-even load and acceptance length" in crossover_markdown(summary)
+    (row,) = crossover_table(summary).rows
+    assert row[3] == "no crossover: only concurrency 1 has a usable speed-up"
     assert crossover_lines(summary) == []
     empty = summary.model_copy(update={"crossover": Crossovers()})
-    assert (crossover_rows(empty), break_even_rows(empty), crossover_markdown(empty)) == ([], [], [])
+    assert (crossover_table(empty).rows, break_even_table(empty).rows) == ([], [])
 
 
 @pytest.mark.parametrize(

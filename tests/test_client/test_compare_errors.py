@@ -96,5 +96,5 @@ def test_noise_above_the_tolerance_makes_a_gate_inconclusive() -> None:
 
 def test_common_prompts_narrow_the_interval() -> None:
     """Without pairing, the variation between prompts (30 %) would count as noise of the comparison."""
-    estimate = present(compared_speedup(TwoResults(run_noise=0.002), 1).estimate)
+    estimate = present(compared_speedup(TwoResults(run_noise=0.002), 1).effect)
     assert estimate.high(0.975) - estimate.low(0.975) < 0.1

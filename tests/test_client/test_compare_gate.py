@@ -24,7 +24,7 @@ from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.analysis.compare.stored_result import StoredResult
-from specbench_client.report.text.gate import headline as gate_headline
+from specbench_client.report.text.comparison import headline as gate_headline
 from specbench_testing.corrupted_records import replace_columns, without_counters
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present

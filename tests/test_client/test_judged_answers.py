@@ -25,7 +25,7 @@ from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import Values, flags, tidy
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
-from specbench_client.report.text.cells import markdown
+from specbench_client.report.text.run_report import markdown
 from specbench_client.trust.checks.answers import ANSWERS_NOT_JUDGED, ANSWERS_WORSE, SIGNIFICANCE
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
@@ -258,7 +258,7 @@ def test_reports_have_a_table_of_flawed_answers_with_kinds_control_and_p_value()
     assert len(table.rows) == 4
     (row,) = [each for each in table.rows if each[0] == "ngram" and each[2] == "2"]
     assert row[3:] == [f"{found.flawed} loop", f"{found.pairs}", f"{found.flawed}", "0", "11 / 0", "0.0%", "0.00098"]
-    assert f"## {table.title}" in markdown(WORLD.plan, summary)
+    assert f"**{table.title}**" in markdown(WORLD.plan, summary)
     page = render_html(WORLD.plan, summary)
     assert "Flawed answers, paired with the baseline&#39;s" in page
     assert f"{found.flawed} loop" in page

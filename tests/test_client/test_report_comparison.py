@@ -18,14 +18,17 @@ from specbench_api.outcome.comparison import (
 from specbench_api.outcome.figure import Figure, FigureInterval, Verdict
 from specbench_api.outcome.gate_report import GateReport, GateTest, GateTestOutcome
 from specbench_api.spec.conditions import GateReason
+from specbench_client.report.renderers import fit_columns, rich_table
 from specbench_client.report.text.comparison import (
     LENGTH_MAX,
+    ROWS_MAX,
     comparison_markdown,
     comparison_notes,
     comparison_table,
+    gate_markdown,
+    gate_table,
 )
-from specbench_client.report.text.gate import ROWS_MAX, gate_markdown, gate_table
-from specbench_client.report.text.text_table import TextTable, fit_columns, rich_table
+from specbench_client.report.text.text_table import TextTable
 from specbench_testing.gate_reports import gate_report, side
 
 INTERVAL = FigureInterval(low=0.806, high=0.875, method="m")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.step_cost import StepCost, StepObservation, StepSplit
 from specbench_client.analysis.stepcost.model import fit_step_cost, with_splits
-from specbench_client.report.text.step_costs import SPLIT_TITLES, split_table
+from specbench_client.report.text.explanation import SPLIT_TITLES, split_table
 from specbench_testing.present import present
 
 BASE_MS, TOKEN_MS, CONTEXT_MS, DRAFT_MS, PREFILL_MS = 8.0, 0.1, 0.0005, 0.3, 0.02

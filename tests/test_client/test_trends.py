@@ -24,9 +24,8 @@ from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.local.local_runs import LocalRun
 from specbench_client.metrics.rows import Rows
-from specbench_client.report.html import page_topics
-from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.findings import remedy_of
+from specbench_client.report.text.run_report import markdown, run_topics
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
 from specbench_client.trust.checks.trends import ACCEPTANCE_DECAYS
@@ -261,7 +260,7 @@ def test_a_soak_test_reports_its_trends() -> None:
     summary = soak_summary()
     assert ("ngram", NAME) in {(cell.arm, trend.name) for cell in summary.cells for trend in cell.trends}
     assert markdown(SOAK.plan, summary).count("failed requests") == len(summary.cells)
-    assert "trends" in [topic.name for topic in page_topics(SOAK.plan, summary)]
+    assert "trends" in [topic.name for topic in run_topics(SOAK.plan, summary)]
     assert [cell.trends for cell in run_of_world(replace(SOAK, edits={})).cells] == [[], []]
 
 

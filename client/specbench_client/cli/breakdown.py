@@ -14,7 +14,9 @@ from specbench_client.cli.output import ResultConsole, result_console
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo_document, echo_json
 from specbench_client.errors import BadInput
-from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
+from specbench_client.report.renderers import markdown_document
+from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics
+from specbench_client.report.text.text_table import Topic, mark_simulated
 
 RECOMPUTE = "compute it again from the records with `specbench report … --recompute`"
 _NOTHING = Breakdown()
@@ -44,14 +46,14 @@ def breakdown(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], ou
     docs/research/breakdown.md.
     """
     summary = _of_arms(_summary(where, latest=latest), arms, where)
-    shown = dimensions or tuple(DIMENSIONS)
+    topics = breakdown_topics(summary, dimensions or tuple(DIMENSIONS))
     if output == "json":
         echo_json(json.dumps(_document(summary), indent=2))
     elif output == "markdown":
-        echo_document(slices_markdown(summary, shown))
+        echo_document(markdown_document(summary.name, topics, simulated=summary.simulated))
     else:
         console = result_console()
-        for each in slices_dimensions(summary, shown):
+        for each in topics:
             _print(console, each, simulated=summary.simulated)
 
 
@@ -88,11 +90,11 @@ def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSumma
     return summary.model_copy(update={"cells": cells})
 
 
-def _print(console: ResultConsole, dimension: Dimension, *, simulated: bool) -> None:
-    title = dimension.table.title + (" (simulated, not a measurement)" if simulated else "")
-    if dimension.table.rows:
-        console.print_table(replace(dimension.table, title=title))
-    else:
-        console.print(dimension.table.title)
-    for line in dimension.missing:
+def _print(console: ResultConsole, topic: Topic, *, simulated: bool) -> None:
+    for table in topic.tables:
+        if table.rows:
+            console.print_table(replace(table, title=mark_simulated(table.title, simulated=simulated)))
+        else:
+            console.print(table.title)
+    for line in topic.lines:
         console.print(f"  {line}")

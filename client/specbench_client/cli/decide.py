@@ -143,7 +143,7 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     if not emit:
         _print(recommendation, output)
         return
-    from specbench_client.report.text.deployment import deployment_text  # noqa: PLC0415
+    from specbench_client.report.text.decision import deployment_text  # noqa: PLC0415
 
     deployment = deployment_of(plan, summary, recommendation, workload)
     echo(deployment_text(deployment, _command(store.uri())).rstrip("\n"))

@@ -9,9 +9,8 @@ import click
 
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
-from specbench_client.cli.output import PLOT, print_output, write_plot
+from specbench_client.cli.output import PLOT, ResultConsole, print_output, write_plot
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def drift(reference: str, current: str, *, output: str, plot: Path | None, **opt
     examples/monitoring/drift.rules.yaml.
     """
     from specbench_client.analysis.drift.report import DriftOptions, drift_report  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.report.text.drift import drift_lines, drift_markdown  # noqa: PLC0415
+    from specbench_client.report.text.trends import drift_markdown, drift_topic  # noqa: PLC0415
 
     logs = [_requests(location, options) for location in (reference, current)]
     chart = DriftOptions(options["window"], options["window_seconds"], options["run_length"])
@@ -64,12 +63,13 @@ def drift(reference: str, current: str, *, output: str, plot: Path | None, **opt
         from specbench_client.report.plots.commands import drift_windows  # noqa: PLC0415  matplotlib takes seconds to import
 
         write_plot(plot, f"Acceptance length of {current} against {reference}", drift_windows(report))
-    print_output(
-        output,
-        report,
-        text=lambda _: echo("\n".join(drift_lines(report))),
-        markdown=lambda: drift_markdown(report),
-    )
+
+    def print_text(console: ResultConsole) -> None:
+        console.print_line(report.headline)
+        topic = drift_topic(report)
+        console.print_tables(topic.tables, topic.lines)
+
+    print_output(output, report, text=print_text, markdown=lambda: drift_markdown(report))
     return Exit.UNTRUSTWORTHY if report.alarm else Exit.OK
 
 

@@ -80,3 +80,11 @@ class Figure(ApiModel):
     """Confidence interval."""
     source: str
     """Origin of the data: client, engine (per_request, counters), or both."""
+
+    @property
+    def factor(self) -> str:
+        """Text of a ratio: `1.48x [1.38, 1.60]`, `1.48x` without an interval; empty without a value."""
+        if self.value is None:
+            return ""
+        bounds = self.interval
+        return f"{self.value:.2f}x" + (f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else "")

@@ -174,10 +174,7 @@ def _lacking(each: ArmEntrant) -> str:
 
 
 def _words(gain: Figure | None) -> str:
-    if gain is None or gain.value is None:
-        return "its gain is unknown"
-    bounds = gain.interval
-    return f"{gain.value:.2f}x" + (f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else "")
+    return (gain.factor if gain else "") or "its gain is unknown"
 
 
 def _unshown(chosen: ArmEntrant) -> str:

@@ -141,12 +141,11 @@ def _gain_text(choice: WorkloadChoice, request: RecommendationRequest, words: di
     gain = choice.gain
     if gain is None or gain.value is None:
         return f" ({choice.reason})"
-    bounds = f" [{gain.interval.low:.2f}, {gain.interval.high:.2f}]" if gain.interval else ""
     other = choice.baseline_load
     there = (
         " there, which misses the targets" if other is None else f" at {words[other]}" if other != choice.load else ""
     )
-    return f", {gain.value:.2f}x{bounds} the baseline's {_UNIT[request.objective]}{there}"
+    return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}"
 
 
 @dataclass(frozen=True)

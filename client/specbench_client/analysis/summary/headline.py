@@ -306,9 +306,7 @@ def _value(cell: Cell) -> str:
 
 def _ratio(cell: Cell) -> str:
     assert cell.speedup is not None
-    assert cell.speedup.interval is not None
-    interval = cell.speedup.interval
-    return f"{_value(cell)} [{interval.low:.2f}, {interval.high:.2f}]"
+    return cell.speedup.factor
 
 
 def _faults(facts: HeadlineFacts) -> list[str]:
