@@ -38,7 +38,7 @@ from specbench_client.dataset.speed_bench_texts import RESOLVERS
 from specbench_client.documents.prices import Prices
 from specbench_client.documents.what_if import CostModel
 from specbench_client.store.store import StoreErrorReason
-from specbench_client.trust.registry import REMEDIES
+from specbench_client.trust.registry import CHECK_BY_NAME
 from specbench_operator.run.launches.launch_state import ClientReason
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -193,7 +193,7 @@ def lists() -> Problems:
             *(f"`{reason}`" for reason in (*Phase, *CampaignPhase, *EngineReason, *ClientReason, *StoreErrorReason)),
             *(f"`{reason}`" for reason in (*GateReason, *GateWait, *sorted(operator_reasons()))),
         ],
-        "benchmarks/trust.md": [f" | {check} | " for check in REMEDIES],
+        "benchmarks/trust.md": [f" | {check} | " for check in CHECK_BY_NAME],
     }
     for page, texts in expected.items():
         yield from (f"{page}: {text} is missing" for text in texts if text not in read(page))

@@ -19,7 +19,7 @@ from specbench_client.cli.measure_plan import MeasureOptions, base_url, plan_for
 from specbench_client.cli.options import SchemaNumber
 from specbench_client.report.text.measure_flags import FLAG_OF_FIELD, with_flag_names
 from specbench_client.trust.checks.comparison import NOT_INTERLEAVED
-from specbench_client.trust.registry import REMEDIES
+from specbench_client.trust.registry import CHECK_BY_NAME
 
 Rejected = Callable[..., str]
 
@@ -210,12 +210,12 @@ def test_fields_are_replaced_only_where_they_are_whole_words() -> None:
     assert with_flag_names(text) == "download.rate, my/load.rate and load.rates are no fields, but --max-tokens is"
 
 
-@pytest.mark.parametrize("check", sorted(REMEDIES))
+@pytest.mark.parametrize("check", sorted(CHECK_BY_NAME))
 def test_remedies_for_users_of_measure_name_flags_instead_of_fields(check: str) -> None:
     if check == NOT_INTERLEAVED.name:  # `measure` interleaves always
         return
     fields = r"\b(?:load|output|sampling|chatTemplate|dataset)\.[a-z]\w*|engine\.dialect|`load`"
-    assert re.findall(fields, with_flag_names(REMEDIES[check])) == []
+    assert re.findall(fields, with_flag_names(CHECK_BY_NAME[check].remedy)) == []
 
 
 def test_system_prompt_tokens_are_those_of_the_workload(rejected: Rejected) -> None:

@@ -30,7 +30,7 @@ from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
 from specbench_client.trust.checks.trends import ACCEPTANCE_DECAYS
 from specbench_client.trust.evidence import CellEvidence
-from specbench_client.trust.registry import REMEDIES
+from specbench_client.trust.registry import CHECK_BY_NAME
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
 
 NAME = "acceptance_length_emitted_pooled"
@@ -311,4 +311,4 @@ def test_an_arm_that_ended_early_is_not_launched_again(tmp_path: Path, monkeypat
 def test_remedies_do_not_contradict_a_soak_test(check: str) -> None:
     soak, other = (remedy_of(plan, check) for plan in (SOAK.plan, replace(SOAK, edits={}).plan))
     assert "from a second run with load.order: Interleaved" in soak
-    assert other == REMEDIES[check]
+    assert other == CHECK_BY_NAME[check].remedy

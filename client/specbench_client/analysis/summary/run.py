@@ -49,9 +49,9 @@ from specbench_client.analysis.summary.trends import windows_after_decay
 from specbench_client.columns import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import finding_of
-from specbench_client.trust.checks.comparison import MISSING_POINTS
+from specbench_client.trust.checks.comparison import BASELINE_INVALID, MISSING_POINTS
 from specbench_client.trust.evidence import RunEvidence
-from specbench_client.trust.registry import BASELINE_INVALID, RUN_CHECKS
+from specbench_client.trust.registry import RUN_CHECKS
 
 # The environment of each arm's launches, and how much of the KV cache its drafter takes.
 
@@ -403,7 +403,7 @@ def _losslessness(measured: MeasuredCell, baseline: MeasuredCell, records: Mappi
 def _without_baseline(judged: EvaluatedCell) -> EvaluatedCell:
     cell = judged.cell
     finding = Finding(
-        check=BASELINE_INVALID,
+        check=BASELINE_INVALID.name,
         severity=Severity.INVALID,
         message="the baseline of this comparison is invalid: see its own findings",
         arm=cell.arm,
@@ -442,6 +442,6 @@ def _invalid(judged: Sequence[EvaluatedCell], measured: Sequence[PointSummary]) 
     """Return points that a check of their own or of their cell made invalid; the baseline's affect no other point."""
     own = {point.hash for point in measured if is_invalid(point)}
     for each in judged:
-        severities = {finding.severity for finding in each.findings if finding.check != BASELINE_INVALID}
+        severities = {finding.severity for finding in each.findings if finding.check != BASELINE_INVALID.name}
         own |= set(each.cell.points) if Severity.INVALID in severities else set()
     return own
