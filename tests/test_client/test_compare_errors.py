@@ -10,8 +10,7 @@ import pytest
 
 from specbench_api.outcome.gate_report import GateTestOutcome
 from specbench_api.spec.gate import GateMetric, Tolerance
-from specbench_client.analysis.compare.comparable_metrics import comparable_metric
-from specbench_client.analysis.compare.comparison import ComparisonRow
+from specbench_client.analysis.compare.comparison import ComparisonRow, comparable_metric
 from specbench_client.analysis.compare.figures import ComparedArm, FigureOnBothSides, speedup
 from specbench_client.analysis.compare.gate import GateTrial, gate_outcomes
 from specbench_testing.present import present

@@ -19,8 +19,7 @@ from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Level, Load
-from specbench_client.analysis.compare.comparable_metrics import OF_SUMMARIES
-from specbench_client.analysis.compare.comparison import comparison
+from specbench_client.analysis.compare.comparison import OF_SUMMARIES, comparison
 from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.analysis.compare.stored_result import StoredResult

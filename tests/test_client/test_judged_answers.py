@@ -17,7 +17,7 @@ from specbench_api.outcome.lossless import JudgedAnswers
 from specbench_api.outcome.recommendation import RecommendationAnswer
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
-from specbench_client.analysis.lossless.judged_answers import judged_answers
+from specbench_client.analysis.lossless.losslessness import judged_answers
 from specbench_client.analysis.statistics.effects import holm_rejections
 from specbench_client.columns import TextCodes
 from specbench_client.metrics.pairing import JoinedRows, Pairs, pair_requests

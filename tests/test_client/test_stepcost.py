@@ -13,8 +13,15 @@ from specbench_api.outcome.step_cost import Coefficient, StepCost, StepObservati
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.load import Level
-from specbench_client.analysis.stepcost.model import choose_terms, drafter_family, fit_step_cost, fit_terms, step_costs
-from specbench_client.analysis.stepcost.observations import ObservedCell, observe_cell
+from specbench_client.analysis.stepcost.model import (
+    ObservedCell,
+    choose_terms,
+    drafter_family,
+    fit_step_cost,
+    fit_terms,
+    observe_cell,
+    step_costs,
+)
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.simulator.config import SimulatedStepCost as TrueCost
 from specbench_client.simulator.config import StepLoad

@@ -60,7 +60,7 @@ def drift(reference: str, current: str, *, output: str, plot: Path | None, **opt
     chart = DriftOptions(options["window"], options["window_seconds"], options["run_length"])
     report = drift_report(logs[0], logs[1], chart)
     if plot:
-        from specbench_client.report.plots.commands import drift_windows  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.figures import drift_windows  # noqa: PLC0415  matplotlib takes seconds to import
 
         write_plot(plot, f"Acceptance length of {current} against {reference}", drift_windows(report))
 

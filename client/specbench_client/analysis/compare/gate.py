@@ -26,10 +26,10 @@ from specbench_api.outcome.finding import doubting_checks, faults_by_arm, list_f
 from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTest, GateTestOutcome
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate, GateMetric, Tolerance
-from specbench_client.analysis.compare.comparable_metrics import MetricSelection
 from specbench_client.analysis.compare.comparison import (
     APART,
     ComparisonRow,
+    MetricSelection,
     ResultComparison,
     change_verdicts,
     compare_results,

@@ -21,20 +21,20 @@ from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.breakdown.breakdown import breakdown_of_cell
 from specbench_client.analysis.breakdown.reuse import reuse_of
-from specbench_client.analysis.estimates.break_even import break_even
 from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of, goodput_of, ratio_figures
 from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
     PairedSpeedup,
+    break_even,
     end_to_end,
     figures_by_name,
     paired_speedup,
 )
 from specbench_client.analysis.explanation.factors import explain_speedup
-from specbench_client.analysis.lossless.judged_answers import judged_answers
+from specbench_client.analysis.lossless.losslessness import judged_answers
 from specbench_client.analysis.statistics.effects import Effect, holm_rejections, verdicts
-from specbench_client.analysis.stepcost.observations import ObservedCell, observe_cell
+from specbench_client.analysis.stepcost.model import ObservedCell, observe_cell
 from specbench_client.analysis.summary.trends import trends_of
 from specbench_client.metrics.acceptance import limit_to_drafts
 from specbench_client.metrics.catalog import CATEGORY_RATIOS
