@@ -26,8 +26,7 @@ from client_bench.clients.registry import CLIENTS
 from client_bench.clients.tokenizer import write_tokenizer
 from client_bench.clients.venv import Venv
 from client_bench.server_responses import MODEL
-from specbench_client.documents.peer_results import PeerResult
-from specbench_client.peer_results.reading import PeerReading, emitted_length
+from specbench_client.peer_results.reading import PeerReading, PeerResult, emitted_length
 from specbench_client.peer_results.registry import read_peer_file
 
 RESULTS = Path("results/bench-imports")

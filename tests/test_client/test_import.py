@@ -17,9 +17,8 @@ import pytest
 
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
-from specbench_client.documents.peer_results import PeerFigure
 from specbench_client.errors import BadInput
-from specbench_client.peer_results.reading import PeerReading, emitted_length
+from specbench_client.peer_results.reading import PeerFigure, PeerReading, emitted_length
 from specbench_client.peer_results.registry import read_peer_file
 from specbench_client.trust.registry import CHECK_BY_NAME
 

@@ -16,9 +16,8 @@ from specbench_client.cli.measure_plan import run_name
 from specbench_client.cli.options import SchemaNumber, output_option
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.streams import echo
-from specbench_client.documents.peer_results import PeerResult, PeerResults
 from specbench_client.errors import BadInput
-from specbench_client.peer_results.reading import PeerReading
+from specbench_client.peer_results.reading import PeerReading, PeerResult, PeerResults
 from specbench_client.report.text.text_table import TextTable
 
 ARM = "imported"

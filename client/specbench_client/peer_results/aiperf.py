@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from specbench_client.documents.peer_results import PeerResult
 from specbench_client.peer_results.reading import (
     PER_CHUNK,
     WHOLE_RUN,
@@ -14,6 +13,7 @@ from specbench_client.peer_results.reading import (
     FigureList,
     PeerReading,
     PeerRequest,
+    PeerResult,
     emitted_length,
     finite,
     inside,

@@ -10,13 +10,13 @@ from typing import Any
 
 from specbench_api.spec.load import Level
 from specbench_client.bounded_json import parse_json
-from specbench_client.documents.peer_results import PeerResult
 from specbench_client.peer_results.reading import (
     WHOLE_RUN,
     WITH_INPUT,
     FigureList,
     PeerReading,
     PeerRequest,
+    PeerResult,
     finite,
     inside,
     level_of,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specbench_api.spec.load import Level
-from specbench_client.documents.peer_results import PeerResult
 from specbench_client.peer_results.reading import (
     PER_CHUNK,
     WHOLE_RUN,
@@ -14,6 +13,7 @@ from specbench_client.peer_results.reading import (
     FigureList,
     PeerReading,
     PeerRequest,
+    PeerResult,
     finite,
     inside,
     level_of,

@@ -8,7 +8,6 @@ from itertools import accumulate
 from typing import Any
 
 from specbench_api.outcome.summary import CounterDeltas
-from specbench_client.documents.peer_results import PeerResult
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import (
     FROM_COUNTERS,
@@ -19,6 +18,7 @@ from specbench_client.peer_results.reading import (
     FigureList,
     PeerReading,
     PeerRequest,
+    PeerResult,
     emitted_length,
     equal_columns,
     finite,

@@ -25,12 +25,12 @@ from specbench_client.analysis.decision.candidates import (
     MORE_IS_BETTER,
     CandidateCell,
     candidate_cells,
+    engine_costs,
     gain_of,
     gain_verdicts,
     sustained_load,
 )
 from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, choose, simplest_first
-from specbench_client.analysis.decision.costs import engine_costs
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     not_known,
