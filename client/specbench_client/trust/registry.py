@@ -95,7 +95,11 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     engine.ENDPOINTS_SHARE_A_HOST,
 )
 
-CHECK_BY_NAME: dict[str, Check[Any]] = {
-    each.name: each for each in (*POINT_CHECKS, *CELL_CHECKS, *ANSWER_CHECKS, *RUN_CHECKS, comparison.BASELINE_INVALID)
-}
-"""All checks by name."""
+_ALL: tuple[Check[Any], ...] = (
+    *POINT_CHECKS,
+    *CELL_CHECKS,
+    *ANSWER_CHECKS,
+    *RUN_CHECKS,
+    comparison.BASELINE_INVALID,
+)
+CHECK_BY_NAME: dict[str, Check[Any]] = {check.name: check for check in _ALL}
