@@ -33,12 +33,12 @@ from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPh
 from specbench_api.spec.conditions import ConditionType, EngineReason, GateReason, GateWait, Phase
 from specbench_api.spec.dataset import GENERATED_SOURCES, Source
 from specbench_api.spec.parsing import parse_campaign, parse_run
-from specbench_client.analysis.decision.costs import Prices
+from specbench_client.analysis.decision.candidates import Prices
 from specbench_client.cli import cli
 from specbench_client.dataset.speed_bench_texts import RESOLVERS
 from specbench_client.documents.what_if import CostModel
 from specbench_client.store.store import StoreErrorReason
-from specbench_client.trust.registry import REMEDIES
+from specbench_client.trust.registry import CHECK_BY_NAME
 from specbench_operator.run.launches.launch_state import ClientReason
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -193,7 +193,7 @@ def lists() -> Problems:
             *(f"`{reason}`" for reason in (*Phase, *CampaignPhase, *EngineReason, *ClientReason, *StoreErrorReason)),
             *(f"`{reason}`" for reason in (*GateReason, *GateWait, *sorted(operator_reasons()))),
         ],
-        "benchmarks/trust.md": [f" | {check} | " for check in REMEDIES],
+        "benchmarks/trust.md": [f" | {check} | " for check in CHECK_BY_NAME],
     }
     for page, texts in expected.items():
         yield from (f"{page}: {text} is missing" for text in texts if text not in read(page))

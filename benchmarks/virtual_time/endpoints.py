@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import REPEATS_TO_DECIDE, Cell, SpeedupConclusion
+from specbench_api.outcome.figure import Figure, Verdict
+from specbench_api.outcome.summary import REPEATS_TO_DECIDE, Cell
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Arm, EngineGroup, Plan
 from specbench_api.spec.drafter import BASELINE_NAME, Method
 from specbench_api.spec.parsing import parse_run
-from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, conclusion, paired_speedup
-from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, paired_speedup
+from specbench_client.analysis.statistics.effects import verdicts
 from specbench_client.analysis.summary.run import evaluate_cells, is_settled
 from specbench_client.drive.endpoint_probes import LEAST
 from specbench_client.metrics.pairing import pair_requests
@@ -179,15 +179,14 @@ class Outcome:
     """The end of one test: its speed-up with its interval, the conclusion, and after how many repeats."""
 
     speedup: Figure
-    claimed: SpeedupConclusion
+    claimed: Verdict
     repeats: int
 
     @classmethod
     def of(cls, measured: MeasuredRepeats, *, anytime: bool) -> Outcome:
         """Return what the test would report if it ended here."""
         found = measured.speedup(anytime=anytime)
-        clear = found.p_value is not None and found.p_value < 1 - LEVEL
-        return cls(found.figure, conclusion(found.figure, found.p_value, clear=clear), measured.repeats)
+        return cls(found.figure, verdicts([found.effect])[0], measured.repeats)
 
     @property
     def settled(self) -> bool:
@@ -208,9 +207,8 @@ class Outcome:
     def is_wrong(self, truth: float) -> bool:
         """Return whether the conclusion or the interval contradicts the true value, which is 1 for equal servers."""
         equal = abs(truth - 1) < EQUAL_WITHIN
-        direction = SpeedupConclusion.FASTER if truth > 1 else SpeedupConclusion.SLOWER
-        claimed = self.claimed in (SpeedupConclusion.FASTER, SpeedupConclusion.SLOWER)
-        return (claimed and (equal or self.claimed is not direction)) or not self.holds(truth)
+        direction = Verdict.FASTER if truth > 1 else Verdict.SLOWER
+        return (self.claimed.is_claim and (equal or self.claimed is not direction)) or not self.holds(truth)
 
 
 def until_sure(pair: EndpointPair) -> dict[str, Outcome]:

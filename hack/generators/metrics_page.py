@@ -22,14 +22,8 @@ from specbench_client.metrics.catalog import MEASURES, RATIOS
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.report.text.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
 from specbench_client.trust.check import Check
-from specbench_client.trust.registry import (
-    ANSWER_CHECKS,
-    BASELINE_INVALID,
-    CELL_CHECKS,
-    POINT_CHECKS,
-    REMEDIES,
-    RUN_CHECKS,
-)
+from specbench_client.trust.checks.comparison import BASELINE_INVALID
+from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, RUN_CHECKS
 
 Row = tuple[str, str, str, str, str]
 
@@ -201,13 +195,6 @@ that differs between two processes is no change over time. A process is recognis
 metrics have it, else by the launch; counters that decrease show a restart too.
 """
 
-_BASELINE = f"""#### {BASELINE_INVALID}
-
-Invalid. The paired baseline is invalid, so the arm cannot be compared.
-
-- *What to do:* {REMEDIES[BASELINE_INVALID]}
-"""
-
 _CHECKS = f"""## Checks
 
 | severity | effect |
@@ -276,7 +263,7 @@ def render_metrics_page() -> str:
         _CHECKS,
         *_section("Checks of a point", POINT_CHECKS),
         *_section("Checks of a cell and its paired baseline", (*CELL_CHECKS, *ANSWER_CHECKS)),
-        _BASELINE,
+        _entry(BASELINE_INVALID),
         *_section("Checks of a run", RUN_CHECKS),
         _UNSEEN,
     ]

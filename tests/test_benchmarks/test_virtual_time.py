@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
+from specbench_api.outcome.summary import RunSummary
 from specbench_testing.long_cases import long_after
 from virtual_time.corrupted_worlds import CORRUPTED_WORLDS
 from virtual_time.endpoints import ABAB, ABBA, PAIRS, STEADY, MeasuredRepeats, Outcome, measured_repeats
@@ -140,6 +141,6 @@ def test_intervals_under_a_drift_contain_the_truth() -> None:
 def test_a_faster_server_is_recognised_and_the_test_ends() -> None:
     pair = replace(PAIRS["10 % faster"].drifting(DRIFT, 8), repeats=16, stops=True)
     end = run_until_sure(pair)["sequence"]
-    assert end.claimed is SpeedupConclusion.FASTER
+    assert end.claimed is Verdict.FASTER
     assert end.holds(1.1)
     assert 4 <= end.repeats < 16

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from specbench_client.analysis.compare import figures
-from specbench_client.analysis.compare.comparable_metrics import SHOWN_METRICS
-from specbench_client.analysis.compare.comparison import comparison
+from specbench_client.analysis.compare.comparison import SHOWN_METRICS, comparison
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.drift.report import DriftOptions, drift_report
 from specbench_client.analysis.estimates.point_rows import load_rows

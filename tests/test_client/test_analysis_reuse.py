@@ -12,8 +12,8 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.report.html import render_html
-from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.reuse import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
+from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import with_interval
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world

@@ -8,11 +8,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_client.analysis.estimates.speedups import E2E_SPEEDUP, SPEEDUP, TPOT_SPEEDUP, paired_speedup
+from specbench_api.outcome.summary import Cell
+from specbench_client.analysis.estimates.speedups import (
+    E2E_SPEEDUP,
+    SPEEDUP,
+    TPOT_SPEEDUP,
+    end_to_end,
+    figures_by_name,
+    paired_speedup,
+)
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_testing.present import present
+from specbench_testing.speedup_experiment import TOKENS, pairs_of
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 from specbench_testing.tables import pairs_of_frame
 
-TOKENS = 50
 BASE_MS = 10.0
 ARM_STEP_MS = 12.0
 LENGTHS = (1.4, 2.6)
@@ -59,13 +69,13 @@ def test_speedups_are_ratios_of_sums(name: str, tokens: int, expected: float) ->
     rows.loc[0, "tokens" + ARM] = tokens
     found = paired_speedup(name, pairs_of_frame(rows), seed=0)
     assert found.figure.value == pytest.approx(expected)
-    assert (found.figure.n, found.repeats, found.figure.interval, found.p_value) == (2, 1, None, None)
+    assert (found.figure.n, present(found.effect).repeats, found.figure.interval) == (2, 1, None)
 
 
 def test_pairs_that_are_missing_or_incomplete_are_left_out_and_counted() -> None:
     rows = two_pairs()
     none = paired_speedup(SPEEDUP, pairs_of_frame(rows[:0]), seed=0)
-    assert (none.figure.value, none.figure.n, none.repeats, none.p_value) == (None, 0, 0, None)
+    assert (none.figure.value, none.figure.n, none.effect) == (None, 0, None)
     rows.loc[0, "last_token_ns" + ARM] = np.nan
     found = paired_speedup(SPEEDUP, replace(pairs_of_frame(rows), unpaired_later=5), seed=0).figure
     assert (found.value, found.n) == pytest.approx((4, 1))
@@ -121,6 +131,94 @@ def test_intervals_have_their_nominal_coverage(experiment: Experiment, most: flo
         found = paired_speedup(SPEEDUP, experiment.pairs(seed), seed=0)
         assert found.figure.interval is not None
         low, high = found.figure.interval.low, found.figure.interval.high
-        assert found.p_value is None or (found.p_value < 0.05) == (not low <= 1 <= high)
+        p_value = present(found.effect).p_value
+        assert p_value is None or (p_value < 0.05) == (not low <= 1 <= high)
         covered += low <= truth <= high
     assert 0.90 <= covered / 200 <= most
+
+
+# End-to-end figures: closed-form values of speed-ups, requests per hour and cost saved.
+
+
+PROMPTS = 40
+
+
+def pairs(arm_ms: list[float], baseline_ms: list[float]) -> Pairs:
+    prompt = np.arange(len(arm_ms))
+    pace = {ARM: np.array(arm_ms) / TOKENS, BASELINE: np.array(baseline_ms) / TOKENS}
+    return pairs_of(prompt, np.zeros_like(prompt), pace)
+
+
+@pytest.mark.runs
+def test_ratio_of_means_differs_from_the_median_of_ratios() -> None:
+    found = end_to_end(pairs([100, 100, 1000], [300, 200, 1000]), 4, seed=0)
+    assert found.speedup.value == pytest.approx(1500 / 1200)
+    assert found.median_speedup.value == pytest.approx(2.0)
+
+
+@pytest.mark.runs
+def test_requests_per_hour_are_streams_over_mean_e2e_latency() -> None:
+    found = end_to_end(pairs([100, 100, 1000], [300, 200, 1000]), 4, seed=0)
+    assert found.requests_per_hour.value == pytest.approx(4 * 3600 / 0.4)
+    assert found.baseline_requests_per_hour.value == pytest.approx(4 * 3600 / 0.5)
+    assert found.cost_saved.value == pytest.approx(1 - 0.4 / 0.5)
+    assert found.requests_per_hour.unit == "requests/h"
+
+
+@pytest.mark.runs
+def test_bounds_of_cost_saved_follow_from_the_speedup() -> None:
+    rng = np.random.default_rng(1)
+    baseline = rng.uniform(200, 400, PROMPTS)
+    found = end_to_end(pairs(list(baseline / rng.uniform(1.2, 1.6, PROMPTS)), list(baseline)), 1, seed=0)
+    speedup, cost = found.speedup.interval, found.cost_saved.interval
+    assert speedup is not None
+    assert cost is not None
+    assert (cost.low, cost.high) == pytest.approx((1 - 1 / speedup.low, 1 - 1 / speedup.high))
+    assert cost.low < 1 - 1 / 1.4 < cost.high
+    assert present(found.median_speedup.interval).low < 1.4 < present(found.median_speedup.interval).high
+
+
+@pytest.mark.runs
+def test_open_loop_has_speedups_but_no_requests_per_hour() -> None:
+    found = end_to_end(pairs([100] * 5, [200] * 5), None, seed=0)
+    assert found.speedup.value == pytest.approx(2)
+    for figure in (found.requests_per_hour, found.baseline_requests_per_hour, found.cost_saved):
+        assert (figure.value, figure.interval, figure.n) == (None, None, 0)
+
+
+@pytest.mark.runs
+def test_streams_that_wait_have_no_requests_per_hour_by_the_law_of_little() -> None:
+    summary = run_of_world(SyntheticRun(edits={"spec.workloads[0].thinkTime": {"seconds": 2}}))
+    (found,) = (cell.end_to_end for cell in summary.cells if cell.end_to_end is not None)
+    assert found.speedup.value is not None
+    assert {figure.value for figure in (found.requests_per_hour, found.cost_saved)} == {None}
+
+
+@pytest.mark.runs
+def test_no_pairs_give_no_figures() -> None:
+    found = end_to_end(pairs([], []), 4, seed=0)
+    assert {figure.value for figure in figures_by_name(found).values()} == {None}
+
+
+@pytest.mark.runs
+def test_median_of_few_pairs_has_no_interval() -> None:
+    assert end_to_end(pairs([100] * 5, [200] * 5), 1, seed=0).median_speedup.interval is None
+
+
+@pytest.fixture(scope="module")
+def drafted() -> Cell:
+    summary = run_of_world(SyntheticRun(prompts=PROMPTS))
+    return next(cell for cell in summary.cells if cell.arm == "ngram")
+
+
+@pytest.mark.runs
+def test_cells_and_categories_have_end_to_end_figures_except_the_baseline(drafted: Cell) -> None:
+    assert drafted.end_to_end is not None
+    assert drafted.end_to_end.speedup.value == pytest.approx(present(drafted.speedup).value), (
+        "answers have equal lengths on both sides"
+    )
+    for figures in drafted.by_category.values():
+        assert figures.keys() >= figures_by_name(drafted.end_to_end).keys()
+        assert figures["e2e_speedup"].interval is not None
+    hours = [figures["requests_per_hour"].value for figures in drafted.by_category.values()]
+    assert min(hour for hour in hours if hour) <= present(drafted.end_to_end.requests_per_hour.value)

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from scipy import stats
 
-from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.figure import Figure, FigureInterval, Verdict
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import (
     ArrivalPattern,
@@ -15,12 +16,12 @@ from specbench_api.outcome.summary import (
     Claims,
     RequestCounts,
     RunSummary,
-    SpeedupConclusion,
     best_speedup_text,
 )
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Level
 from specbench_client.analysis.estimates.speedups import SPEEDUP
+from specbench_client.analysis.statistics.effects import Effect, figure_effect
 from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, conclusions, headline_of
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
@@ -57,7 +58,23 @@ def evaluated_cell(
         valid=valid,
         compared_repeats=repeats,
     )
-    return EvaluatedCell(cell, (), None if interval is None else p, 20)
+    return EvaluatedCell(cell, (), effect_of(figure, p, repeats or 3), 20)
+
+
+def effect_of(figure: Figure, p: float, repeats: int = 3) -> Effect | None:
+    """The effect of a figure, with an interval that has this p-value if the figure has one."""
+    bare = figure_effect(figure.model_copy(update={"interval": None}), repeats)
+    if bare is None or figure.interval is None:
+        return bare
+    error = abs(bare.value) / t_quantile_of(p) if bare.value else 1.0
+    return bare.with_errors(error, error, FREEDOM, "m")
+
+
+FREEDOM = 1000.0
+
+
+def t_quantile_of(p: float) -> float:
+    return float(stats.t.isf(p / 2, FREEDOM))
 
 
 def headline(*cells: EvaluatedCell) -> str:
@@ -263,14 +280,14 @@ def test_best_arm_comes_first_and_a_long_list_is_truncated() -> None:
 @pytest.mark.parametrize(
     ("others", "expected"),
     [
-        ([evaluated_cell("ngram", load, 1.0, p=0.8) for load in range(2, 12)], SpeedupConclusion.UNCLEAR),
-        ([], SpeedupConclusion.FASTER),
-        ([evaluated_cell("ngram", 2, 9.0, valid=False)], SpeedupConclusion.FASTER),
+        ([evaluated_cell("ngram", load, 1.0, p=0.8) for load in range(2, 12)], Verdict.UNCLEAR),
+        ([], Verdict.FASTER),
+        ([evaluated_cell("ngram", 2, 9.0, valid=False)], Verdict.FASTER),
     ],
     ids=["among many", "alone", "beside an invalid one"],
 )
 def test_a_marginal_result_is_corrected_for_all_valid_comparisons(
-    others: list[EvaluatedCell], expected: SpeedupConclusion
+    others: list[EvaluatedCell], expected: Verdict
 ) -> None:
     cells = [evaluated_cell("ngram", 1, 1.12, p=0.03), *others]
     assert conclusions(with_claims(cells))[0][1] is expected
@@ -290,11 +307,12 @@ def figure(value: float, half: float | None = 0.1) -> Figure:
 
 def cell_with_categories(
     load: int,
-    categories: Mapping[str, tuple[Figure, float | None]],
+    categories: Mapping[str, tuple[Figure, float]],
     *,
-    p: float | None = 0.9,
     valid: bool = True,
     repeats: int = 3,
+    speedup: Figure | None = None,
+    p: float = 0.9,
 ) -> EvaluatedCell:
     cell = Cell(
         arm="ngram",
@@ -304,12 +322,13 @@ def cell_with_categories(
         points=[],
         counts=RequestCounts(),
         figures={},
-        speedup=figure(1.0),
+        speedup=speedup or figure(1.0),
         by_category={name: {SPEEDUP: speedup} for name, (speedup, _) in categories.items()},
         valid=valid,
         compared_repeats=repeats,
     )
-    return EvaluatedCell(cell, (), p, 20, {name: p for name, (_, p) in categories.items()})
+    effects = {name: effect_of(figure, p, repeats) for name, (figure, p) in categories.items()}
+    return EvaluatedCell(cell, (), effect_of(cell.speedup or figure(1.0), p, repeats), 20, effects)
 
 
 def claims(*cells: EvaluatedCell) -> list[Claims]:
@@ -319,43 +338,39 @@ def claims(*cells: EvaluatedCell) -> list[Claims]:
 def test_one_significant_category_among_many_is_unclear() -> None:
     lucky = {"code": (figure(1.12), 0.03), **{f"c{each}": (figure(1.0), 0.8) for each in range(10)}}
     (found,) = claims(cell_with_categories(1, lucky))
-    assert found.by_category["code"] is SpeedupConclusion.UNCLEAR
-    assert found.by_category["c0"] is SpeedupConclusion.INDISTINGUISHABLE
+    assert found.by_category["code"] is Verdict.UNCLEAR
+    assert found.by_category["c0"] is Verdict.INDISTINGUISHABLE
     assert found.category_comparisons == 11
     (alone,) = claims(cell_with_categories(1, {"code": (figure(1.12), 0.03)}))
-    assert alone.by_category["code"] is SpeedupConclusion.FASTER
+    assert alone.by_category["code"] is Verdict.FASTER
 
 
 def test_categories_of_all_cells_are_one_family_of_comparisons() -> None:
     one = {"code": (figure(0.8), 0.02), "chat": (figure(1.0), 0.9)}
-    assert claims(cell_with_categories(1, one))[0].by_category["code"] is SpeedupConclusion.SLOWER
+    assert claims(cell_with_categories(1, one))[0].by_category["code"] is Verdict.SLOWER
     several = claims(*(cell_with_categories(load, one) for load in (1, 2, 4)))
-    assert [each.by_category["code"] for each in several] == [SpeedupConclusion.UNCLEAR] * 3
+    assert [each.by_category["code"] for each in several] == [Verdict.UNCLEAR] * 3
     assert {each.category_comparisons for each in several} == {6}
 
 
 def test_category_comparisons_do_not_affect_the_cells_claim() -> None:
     many = {f"c{each}": (figure(1.0), 0.8) for each in range(40)}
-    clear = EvaluatedCell(
-        cell_with_categories(1, many).cell.model_copy(update={"speedup": figure(1.2)}), (), 0.04, 20, {}
-    )
-    (found,) = claims(clear)
-    assert (found.overall, found.comparisons) == (SpeedupConclusion.FASTER, 1)
+    (found,) = claims(cell_with_categories(1, many, speedup=figure(1.2), p=0.04))
+    assert (found.overall, found.comparisons) == (Verdict.FASTER, 1)
 
 
 @pytest.mark.parametrize(
     ("category", "valid", "repeats", "word"),
     [
-        ((figure(1.4), 0.001), False, 3, SpeedupConclusion.NOT_COMPARABLE),
-        ((figure(1.4), None), True, 2, SpeedupConclusion.TOO_FEW_REPEATS),
-        ((figure(1.4), None), True, 3, SpeedupConclusion.TOO_FEW_REPEATS),
-        ((figure(1.4, None), None), True, 3, SpeedupConclusion.NO_INTERVAL),
-        ((Figure(unit="ratio", definition="d", n=0, source="both"), None), True, 3, SpeedupConclusion.NOT_COMPARABLE),
+        ((figure(1.4), 0.001), False, 3, Verdict.NOT_COMPARABLE),
+        ((figure(1.4), 0.001), True, 2, Verdict.TOO_FEW_REPEATS),
+        ((figure(1.4, None), 0.001), True, 3, Verdict.NO_INTERVAL),
+        ((Figure(unit="ratio", definition="d", n=0, source="both"), 1.0), True, 3, Verdict.NOT_COMPARABLE),
     ],
-    ids=["invalid", "few repeats", "category in too few repeats", "few prompts", "not paired"],
+    ids=["invalid", "few repeats", "few prompts", "not paired"],
 )
 def test_category_without_a_usable_comparison_makes_no_claim(
-    category: tuple[Figure, float | None], valid: bool, repeats: int, word: SpeedupConclusion
+    category: tuple[Figure, float], valid: bool, repeats: int, word: Verdict
 ) -> None:
     (found,) = claims(cell_with_categories(1, {"code": category}, valid=valid, repeats=repeats))
     assert found.by_category["code"] is word
@@ -365,7 +380,7 @@ def test_invalid_cells_do_not_count_as_comparisons() -> None:
     by_category = {"code": (figure(1.12), 0.03)}
     found = claims(cell_with_categories(1, by_category), cell_with_categories(2, by_category, valid=False, p=0.0001))
     assert (found[0].category_comparisons, found[0].comparisons) == (1, 1)
-    assert found[0].by_category["code"] is SpeedupConclusion.FASTER
+    assert found[0].by_category["code"] is Verdict.FASTER
 
 
 def run_with(*cells: EvaluatedCell) -> RunSummary:
@@ -374,21 +389,14 @@ def run_with(*cells: EvaluatedCell) -> RunSummary:
 
 
 def test_best_speedup_text_is_corrected_for_multiple_comparisons() -> None:
-    lucky = EvaluatedCell(
-        cell_with_categories(1, {}).cell.model_copy(update={"speedup": figure(1.2)}), (), 0.03, 20, {}
-    )
+    lucky = cell_with_categories(1, {}, speedup=figure(1.2), p=0.03)
     others = [cell_with_categories(load, {}, p=0.8) for load in range(2, 12)]
     assert best_speedup_text(run_with(lucky)) == "ngram 1.20x at concurrency 1"
     assert best_speedup_text(run_with(lucky, *others)) == "none faster"
 
 
 def test_an_arm_with_worse_answers_at_one_load_is_the_best_at_none() -> None:
-    fast, worse = (
-        EvaluatedCell(
-            cell_with_categories(load, {}).cell.model_copy(update={"speedup": figure(1.2)}), (), 0.001, 20, {}
-        )
-        for load in (1, 8)
-    )
+    fast, worse = (cell_with_categories(load, {}, speedup=figure(1.2), p=0.001) for load in (1, 8))
     flawed = replace(worse, cell=worse.cell.model_copy(update={"valid": False, "findings": ["AnswersWorse"]}))
     assert best_speedup_text(run_with(fast, worse)) != ""
     assert best_speedup_text(run_with(fast, flawed)) == ""
@@ -397,6 +405,6 @@ def test_an_arm_with_worse_answers_at_one_load_is_the_best_at_none() -> None:
 def test_run_has_a_claim_for_each_category() -> None:
     summary = run_of_world(SyntheticRun(prompts=24, repeats=3))
     found = next(cell.claims for cell in summary.cells if cell.claims)
-    assert (found.overall, found.comparisons, found.category_comparisons) == (SpeedupConclusion.FASTER, 1, 2)
-    assert found.by_category == {"chat": SpeedupConclusion.FASTER, "code": SpeedupConclusion.FASTER}
+    assert (found.overall, found.comparisons, found.category_comparisons) == (Verdict.FASTER, 1, 2)
+    assert found.by_category == {"chat": Verdict.FASTER, "code": Verdict.FASTER}
     assert summary.cells[0].claims is None

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.comparison import ChangeConclusion, ComparisonGapReason
+from specbench_api.outcome.comparison import ComparisonGapReason
+from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTestOutcome
 from specbench_api.outcome.summary import Cell
@@ -18,11 +19,10 @@ from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Level, Load
-from specbench_client.analysis.compare.comparable_metrics import OF_SUMMARIES
-from specbench_client.analysis.compare.comparison import comparison
+from specbench_client.analysis.compare.comparison import OF_SUMMARIES, comparison
 from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
-from specbench_client.report.text.gate import headline as gate_headline
+from specbench_client.report.text.comparison import headline as gate_headline
 from specbench_client.stored_runs.run import Run
 from specbench_testing.corrupted_records import replace_columns, without_counters
 from specbench_testing.observed_launches import observed_launch
@@ -162,7 +162,7 @@ def test_too_few_repeats_are_inconclusive_and_the_message_has_the_number() -> No
     assert {(test.outcome, test.repeats_to_decide) for test in report.tests} == {(GateTestOutcome.INCONCLUSIVE, 3)}
     assert "2 repeats before and 2 after, but minRepeats is 3" in report.message
     assert all(test.low is None and test.compared.ratio.interval is None for test in report.tests)
-    assert all(test.compared.conclusion is ChangeConclusion.TOO_FEW_REPEATS for test in report.tests)
+    assert all(test.compared.conclusion is Verdict.TOO_FEW_REPEATS for test in report.tests)
     assert "3 repeats before and 3 after, but minRepeats is 4" in gate_report(before(), minRepeats=4).message
 
 
@@ -323,7 +323,7 @@ def test_other_differences_are_listed_with_both_values() -> None:
 def test_result_compared_with_itself_has_no_differences() -> None:
     found = comparison(before(), before(), CREATED)
     assert (found.differences, found.refused, found.uncompared) == ([], [], [])
-    assert {cell.conclusion for cell in found.cells} == {ChangeConclusion.INDISTINGUISHABLE}
+    assert {cell.conclusion for cell in found.cells} == {Verdict.INDISTINGUISHABLE}
     metrics = ["speedup", "tpot", "ttft p50", "e2e p50", "outputTps", "acceptanceLength"]
     assert [cell.metric for cell in found.cells if cell.arm == "ngram"] == metrics
     assert [cell.metric for cell in found.cells if cell.arm == "none"] == metrics[1:-1], "the baseline has no drafter"
@@ -353,8 +353,8 @@ def test_better_and_worse_follow_each_figures_direction() -> None:
         for pair in ((before(), slow()), (slow(), before()))
     )
     for metric in ("speedup", "tpot", "outputTps"):
-        assert (worse[metric], better[metric]) == (ChangeConclusion.WORSE, ChangeConclusion.BETTER), metric
-    assert worse["acceptanceLength"] is worse["ttft p50"] is ChangeConclusion.INDISTINGUISHABLE
+        assert (worse[metric], better[metric]) == (Verdict.WORSE, Verdict.BETTER), metric
+    assert worse["acceptanceLength"] is worse["ttft p50"] is Verdict.INDISTINGUISHABLE
     assert gate_report(before(), slow()).reason is GateReason.PASSED
 
 

@@ -20,7 +20,7 @@ from specbench_client.analysis.curves.crossover import (
     zero_crossings,
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
-from specbench_client.analysis.statistics.log_ratio import LogRatio
+from specbench_client.analysis.statistics.effects import Effect
 from specbench_testing.present import present
 from specbench_testing.speedup_experiment import SpeedupExperiment
 
@@ -77,7 +77,7 @@ def test_launches_that_are_slow_at_all_loads_are_not_independent_noise() -> None
     )
     widths = []
     for seed in range(40):
-        drawn = joint_replicates([rung.ratio for rung in noisy.measured_places(seed)], seed=0)
+        drawn = joint_replicates([rung.effect for rung in noisy.measured_places(seed)], seed=0)
         widths.append(drawn.mean(axis=1).std() / drawn[:, 0].std())
     assert np.mean(widths) == pytest.approx(1.0, abs=0.01)
 
@@ -214,28 +214,28 @@ def test_same_seed_gives_an_identical_result() -> None:
 def test_replicates_have_the_spread_of_each_places_interval(seed: int, repeats: int, over_repeats: set[bool]) -> None:
     """From four repeats on, an interval's quantile combines both levels, and none is over repeats only."""
     rungs = SpeedupExperiment(straight(), run_noise=0.05, repeats=repeats).measured_places(seed)
-    assert {rung.ratio.chosen.over_repeats for rung in rungs if rung.ratio.chosen} == over_repeats
-    assert_spread_is_that_of_the_intervals([rung.ratio for rung in rungs])
+    assert {rung.effect.chosen.over_repeats for rung in rungs if rung.effect.chosen} == over_repeats
+    assert_spread_is_that_of_the_intervals([rung.effect for rung in rungs])
 
 
 def test_replicates_of_a_stopped_run_have_the_spread_of_its_confidence_sequence() -> None:
     rungs = SpeedupExperiment(straight(), run_noise=0.05, repeats=6).measured_places(seed=1)
-    runs = [rung.ratio.runs for rung in rungs]
+    runs = [present(rung.effect.draws).runs for rung in rungs]
     assert_spread_is_that_of_the_intervals(
         [
-            replace(rung.ratio, value=float(each.mean()), chosen=confidence_sequence(each))
+            replace(rung.effect, value=float(each.mean()), chosen=confidence_sequence(each))
             for rung, each in zip(rungs, runs, strict=True)
         ]
     )
 
 
-def assert_spread_is_that_of_the_intervals(ratios: list[LogRatio]) -> None:
-    for column, ratio in zip(joint_replicates(ratios, seed=0).T, ratios, strict=True):
-        assert ratio.chosen is not None
+def assert_spread_is_that_of_the_intervals(effects: list[Effect]) -> None:
+    for column, effect in zip(joint_replicates(effects, seed=0).T, effects, strict=True):
+        assert effect.chosen is not None
         low, high = np.quantile(column, [0.025, 0.975])
-        width = ratio.chosen.bounds.high - ratio.chosen.bounds.low
-        assert low == pytest.approx(ratio.chosen.bounds.low, abs=0.1 * width)
-        assert high == pytest.approx(ratio.chosen.bounds.high, abs=0.1 * width)
+        width = effect.chosen.bounds.high - effect.chosen.bounds.low
+        assert low == pytest.approx(effect.chosen.bounds.low, abs=0.1 * width)
+        assert high == pytest.approx(effect.chosen.bounds.high, abs=0.1 * width)
 
 
 curves = st.lists(st.floats(-1, 1).filter(lambda value: abs(value) > 1e-6), min_size=2, max_size=8)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.comparison import ChangeConclusion
+from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.recommendation import Attainment, Objective, Recommendation, RecommendationAnswer, SloTarget
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
+from specbench_client.analysis.statistics.bootstrap import t_bounds
 from specbench_testing.decision_summaries import Given, plan_of, summary_of
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -43,7 +46,7 @@ def test_clearly_faster_drafter_is_recommended_with_its_gain() -> None:
     found = decide(BASE, Given("eagle3", tps=150, gain=1.5), Given("ngram", tps=90, gain=0.9))
     assert (found.choices[0].answer, found.choices[0].arm) == (RecommendationAnswer.DRAFTER, "eagle3")
     assert found.sentence == "For throughput: use eagle3 at concurrency 1, 1.50x [1.46, 1.55] the baseline's throughput"
-    assert [each.conclusion for each in found.candidates] == [None, ChangeConclusion.BETTER, ChangeConclusion.WORSE]
+    assert [each.conclusion for each in found.candidates] == [None, Verdict.BETTER, Verdict.WORSE]
 
 
 def test_throughput_of_streams_that_wait_is_not_that_of_faster_answers() -> None:
@@ -171,15 +174,14 @@ def test_one_marginal_result_among_many_comparisons_is_no_recommendation() -> No
     many = decide(BASE, bare, *others)
     assert many.choices[0].at_each_load[0].answer is RecommendationAnswer.CANNOT_TELL
     assert (
-        next(each for each in many.candidates if each.gain and each.gain.value == 1.032).conclusion
-        is ChangeConclusion.UNCLEAR
+        next(each for each in many.candidates if each.gain and each.gain.value == 1.032).conclusion is Verdict.UNCLEAR
     )
 
 
 def test_candidate_conclusions_match_the_verdict() -> None:
     summary = run_of_world(SyntheticRun(prompts=12, drafters=("ngram", "slow"), step_ms={"slow": 40.0}))
     conclusions = {(each.arm, each.load): each.conclusion for each in present(summary.recommendation).candidates}
-    assert [conclusions["ngram", "1"], conclusions["slow", "1"]] == [ChangeConclusion.BETTER, ChangeConclusion.WORSE]
+    assert [conclusions["ngram", "1"], conclusions["slow", "1"]] == [Verdict.BETTER, Verdict.WORSE]
     assert "Use ngram at concurrency 1: " in summary.headline
     assert present(summary.recommendation).choices[0].arm == "ngram"
 
@@ -414,3 +416,56 @@ def test_sustained_load(
     assert (row.load, row.missed_at) == (sustained, missed_at)
     assert (row.reason or "").startswith(reason)
     assert load is None or [each.load for each in choice.at_each_load] == [load]
+
+
+# How often decide recommends a drafter: rarely where none is faster, nearly always where all are.
+
+
+def drawn(rng: np.random.Generator, truth: float, arm: str, load: int) -> Given:
+    """Return the mean of four log gains around the truth, with their t interval."""
+    values = rng.normal(math.log(truth), 0.04, 4)
+    bounds = present(t_bounds(float(values.mean()), values))
+    gain = math.exp(float(values.mean()))
+    return Given(arm, load, tps=100.0 * load, gain=gain, half=(bounds.high - bounds.low) / 2, repeats=4)
+
+
+def recommendations_of(rng: np.random.Generator, truth: float) -> list[RecommendationAnswer]:
+    """Return the recommendation at each of three loads for two arms that are `truth` times as fast."""
+    arms, loads = ("eagle3", "ngram"), (1, 8, 32)
+    cells = [Given("none", load, tps=100.0 * load, repeats=4) for load in loads]
+    cells += [drawn(rng, truth, arm, load) for load in loads for arm in arms]
+    by_repeats = [each.cell for each in cells]
+    with_repeat_intervals = [
+        cell
+        if cell.speedup is None or cell.speedup.interval is None
+        else cell.model_copy(
+            update={
+                "speedup": cell.speedup.model_copy(
+                    update={
+                        "interval": cell.speedup.interval.model_copy(
+                            update={"method": "t, unit: repeat", "freedom": 3.0}
+                        )
+                    }
+                )
+            }
+        )
+        for cell in by_repeats
+    ]
+    summary = summary_of(*cells).model_copy(update={"cells": with_repeat_intervals})
+    (choice,) = recommend(plan_of(), summary, RecommendationRequest()).choices
+    return [each.answer for each in choice.at_each_load]
+
+
+@pytest.mark.draws
+def test_equal_arms_lead_to_a_recommendation_in_at_most_5_percent_of_runs() -> None:
+    """A run has six comparisons; without Holm's correction it would be one run in eight."""
+    rng = np.random.default_rng(11)
+    wrong = sum(RecommendationAnswer.DRAFTER in recommendations_of(rng, 1.0) for _ in range(300))
+    assert wrong / 300 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 300)
+
+
+@pytest.mark.draws
+def test_much_faster_arms_are_recommended_nearly_always() -> None:
+    rng = np.random.default_rng(12)
+    right = sum(recommendations_of(rng, 1.6) == [RecommendationAnswer.DRAFTER] * 3 for _ in range(200))
+    assert right / 200 >= 0.9

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.summary import SpeedupConclusion
 from specbench_api.outcome.termination import Exit
 from specbench_client.analysis.curves.draft_lengths import NO_BATCH, NO_SETTING, NOTHING_PAYS, best_draft_lengths
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
@@ -87,7 +87,7 @@ def test_best_length_at_each_load_is_compared_with_the_next_best_over_the_same_r
     assert [(each.load, each.measured) for each in table.loads] == [("1", [0, 3, 4, 5]), ("4", [0, 3, 4, 5])]
     for each, (best, other) in zip(table.loads, ((3, 4), (4, 3)), strict=True):
         assert (each.draft_tokens, each.next_draft_tokens) == (best, other)
-        assert each.conclusion is SpeedupConclusion.FASTER
+        assert each.conclusion is Verdict.FASTER
         keys = [(f"k{length}", "chat", each.load) for length in (best, other)]
         rows = [switching.rows_of(switching.points_of(key)) for key in keys]
         assert each.ratio == paired_speedup(SPEEDUP, pair_requests(rows[0], rows[1], switching.plan), 1).figure
@@ -129,7 +129,7 @@ def test_without_a_schedule_the_reason_is_given(run: SyntheticRun, corruptions: 
 
 def test_with_too_few_repeats_there_are_neither_intervals_nor_a_conclusion() -> None:
     table = table_of(world(FAST, repeats=2))
-    assert {each.conclusion for each in table.loads} == {SpeedupConclusion.TOO_FEW_REPEATS}
+    assert {each.conclusion for each in table.loads} == {Verdict.TOO_FEW_REPEATS}
     assert not any("[" in cell for row in draft_lengths_table(table).rows for cell in row)
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.layout import run_root
 from specbench_client.analysis.drift.control_charts import ChartTuning, run_charts, tuning_for
-from specbench_client.analysis.drift.decomposition import change_parts, decompose_change
-from specbench_client.analysis.drift.report import DriftOptions, drift_report
+from specbench_client.analysis.drift.report import DriftOptions, change_parts, decompose_change, drift_report
 from specbench_client.analysis.drift.request_log import (
     LENGTH,
     RATE,
@@ -27,7 +26,7 @@ from specbench_client.analysis.drift.request_log import (
 )
 from specbench_client.cli import exit_code
 from specbench_client.documents.drift import DriftCause, DriftReport
-from specbench_client.report.text.drift import drift_lines
+from specbench_client.report.text.trends import drift_topic
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.drift_requests import hash_order
 from specbench_client.stored_runs.write_results import conclude
@@ -271,7 +270,7 @@ def test_log_without_categories_is_not_reported_as_another_mix(unnamed: float) -
     assert length.change.value is not None
     assert any("cannot be separated" in limit for limit in report.limits)
     assert "mix unknown" in report.headline
-    assert drift_lines(report)
+    assert drift_topic(report).lines
 
 
 def test_log_that_contains_requests_twice_is_reported() -> None:

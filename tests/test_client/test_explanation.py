@@ -18,7 +18,7 @@ from specbench_client.columns import TextCodes
 from specbench_client.metrics.pairing import STEPS, JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy
-from specbench_client.report.text.curves import break_even_rows
+from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 from specbench_testing.tables import filled
@@ -177,8 +177,8 @@ def test_pairs_of_a_virtual_engine_contain_steps() -> None:
 def test_explanations_have_intervals_only_with_enough_repeats(repeats: int) -> None:
     summary = run_of_world(SyntheticRun(prompts=12, repeats=repeats))
     (factors,) = factors_table(summary.cells).rows
-    (row,) = break_even_rows(summary)
-    for text in (factors[3], row.needed, row.margin):
+    (row,) = break_even_table(summary).rows
+    for text in (factors[3], row[3], row[5]):
         assert text.endswith("(2 repeats: too few to tell)" if repeats == 2 else "]"), text
 
 

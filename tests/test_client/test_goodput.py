@@ -22,7 +22,8 @@ from specbench_client.cli import exit_code
 from specbench_client.metrics.goodput import good_requests, judged_rows, meets_slo
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy
-from specbench_client.report.text.cells import csv, markdown, terminal_columns
+from specbench_client.report.text.cells import csv, terminal_columns
+from specbench_client.report.text.run_report import markdown
 from specbench_testing.local_results import store_results
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import CREATED, NS_PER_MS, SyntheticRun, frame_of, point_of, record

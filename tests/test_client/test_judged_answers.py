@@ -17,22 +17,22 @@ from specbench_api.outcome.lossless import JudgedAnswers
 from specbench_api.outcome.recommendation import RecommendationAnswer
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
-from specbench_client.analysis.lossless.judged_answers import judged_answers
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.lossless.losslessness import judged_answers
+from specbench_client.analysis.statistics.effects import holm_rejections
 from specbench_client.columns import TextCodes, Values
 from specbench_client.metrics.pairing import JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import flags, tidy
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
-from specbench_client.report.text.cells import markdown
+from specbench_client.report.text.run_report import markdown
 from specbench_client.trust.checks.answers import ANSWERS_NOT_JUDGED, ANSWERS_WORSE, SIGNIFICANCE
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
 
-WORLD = SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2), drafters=("ngram", "other"))
+JUDGED = SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2), drafters=("ngram", "other"))
 REPEATS, PROMPTS, CELLS = 5, 40, 2
 
 
@@ -52,7 +52,7 @@ def judged(summary: RunSummary, arm: str, load: str) -> JudgedAnswers | None:
 
 
 def test_worse_answers_at_one_load_refuse_it_and_rule_the_arm_out_at_all() -> None:
-    summary = run_of_world(WORLD, damaged({("ngram", "2"): 12}))
+    summary = run_of_world(JUDGED, damaged({("ngram", "2"): 12}))
     (finding,) = [each for each in summary.findings if each.check == "AnswersWorse"]
     assert (finding.severity, finding.arm, finding.load) == (Severity.FAULT, "ngram", "2")
     found = judged(summary, "ngram", "2")
@@ -96,13 +96,13 @@ def test_without_another_arm_the_answer_is_no_drafter() -> None:
 def test_flaws_that_chance_explains_or_that_the_baseline_has_are_not_reported(
     prompts: Mapping[tuple[str, str], int],
 ) -> None:
-    summary = run_of_world(WORLD, damaged(prompts))
+    summary = run_of_world(JUDGED, damaged(prompts))
     assert "AnswersWorse" not in {each.check for each in summary.findings}
 
 
 @pytest.mark.parametrize("drafters", [("ngram", "other"), ()], ids=["paired", "alone"])
 def test_a_baseline_with_many_flawed_answers_is_named_except_wrong_ones(drafters: tuple[str, ...]) -> None:
-    world = replace(WORLD, drafters=drafters)
+    world = replace(JUDGED, drafters=drafters)
     damage = {(arm, load): count for arm in ("none", *drafters) for load, count in (("1", 6), ("2", 18))}
     summary = run_of_world(world, damaged(damage, "InvalidJson"))
     found = [each for each in summary.findings if each.check == "BaselineAnswersFlawed"]
@@ -126,7 +126,7 @@ def test_damage_is_found_where_sampled_answers_vary_more_between_repeats_than_be
         flaws = [("WrongAnswer" if each else None) for each in by_seed | damaged]
         return frame.assign(judged=True, flaw=pd.Series(flaws, index=frame.index, dtype=object))
 
-    summary = run_of_world(replace(WORLD, prompts=60, concurrency=(1,)), Corruptions(records=edit))
+    summary = run_of_world(replace(JUDGED, prompts=60, concurrency=(1,)), Corruptions(records=edit))
     found = judged(summary, "ngram", "1")
     assert found is not None
     assert found.control is not None
@@ -135,7 +135,7 @@ def test_damage_is_found_where_sampled_answers_vary_more_between_repeats_than_be
 
 
 def test_answers_that_were_not_judged_are_not_compared() -> None:
-    assert [cell.judged for cell in run_of_world(WORLD).cells] == [None] * 6
+    assert [cell.judged for cell in run_of_world(JUDGED).cells] == [None] * 6
 
 
 def test_pairs_with_an_answer_that_took_too_long_are_counted_and_shown_and_not_compared() -> None:
@@ -146,15 +146,15 @@ def test_pairs_with_an_answer_that_took_too_long_are_counted_and_shown_and_not_c
             return frame.assign(judged=False, flaw="NotJudged")
         return frame.assign(judged=~slow, flaw=flaws)
 
-    summary = run_of_world(WORLD, Corruptions(records=edit))
+    summary = run_of_world(JUDGED, Corruptions(records=edit))
     some, every = judged(summary, "ngram", "1"), judged(summary, "ngram", "2")
     assert some is not None
     assert every is not None
     assert some.not_judged
-    assert (some.flawed, some.flaws, some.prompts) == (0, {}, WORLD.prompts - 5)
+    assert (some.flawed, some.flaws, some.prompts) == (0, {}, JUDGED.prompts - 5)
     assert (every.pairs, every.flaws, every.baseline_flaws, every.not_judged > 0) == (0, {}, {}, True)
     assert not {"AnswersWorse", "BaselineAnswersFlawed"} & {each.check for each in summary.findings}
-    assert {each.arm for each in summary.findings if each.check == "AnswersNotJudged"} == {"none", *WORLD.drafters}
+    assert {each.arm for each in summary.findings if each.check == "AnswersNotJudged"} == {"none", *JUDGED.drafters}
     assert not summary.trustworthy
     total = sum(cell.judged.not_judged for cell in summary.cells if cell.judged)
     assert f"{total:,} pairs not judged" in " ".join(answers_lines(summary))
@@ -251,24 +251,24 @@ def test_damage_is_found_within_200_requests_and_in_the_damaged_cell_only(mean: 
 
 
 def test_reports_have_a_table_of_flawed_answers_with_kinds_control_and_p_value() -> None:
-    summary = run_of_world(WORLD, damaged({("ngram", "2"): 12}))
+    summary = run_of_world(JUDGED, damaged({("ngram", "2"): 12}))
     found = judged(summary, "ngram", "2")
     assert found is not None
     table = answers_table(summary)
     assert len(table.rows) == 4
     (row,) = [each for each in table.rows if each[0] == "ngram" and each[2] == "2"]
     assert row[3:] == [f"{found.flawed} loop", f"{found.pairs}", f"{found.flawed}", "0", "11 / 0", "0.0%", "0.00098"]
-    assert f"## {table.title}" in markdown(WORLD.plan, summary)
-    page = render_html(WORLD.plan, summary)
+    assert f"**{table.title}**" in markdown(JUDGED.plan, summary)
+    page = render_html(JUDGED.plan, summary)
     assert "Flawed answers, paired with the baseline&#39;s" in page
     assert f"{found.flawed} loop" in page
 
 
 def test_reports_of_answers_without_flaws_have_one_line_and_without_judged_answers_nothing() -> None:
-    summary = run_of_world(WORLD, damaged({}))
+    summary = run_of_world(JUDGED, damaged({}))
     assert answers_table(summary).rows == []
     pairs = sum(cell.judged.pairs for cell in summary.cells if cell.judged)
     line = f"Answers: {pairs:,} pairs judged, none flawed."
-    assert line in markdown(WORLD.plan, summary)
-    assert line in render_html(WORLD.plan, summary)
-    assert answers_lines(run_of_world(WORLD)) == []
+    assert line in markdown(JUDGED.plan, summary)
+    assert line in render_html(JUDGED.plan, summary)
+    assert answers_lines(run_of_world(JUDGED)) == []

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.figure import Figure, Verdict
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import (
     REPEATS_TO_DECIDE,
@@ -21,7 +21,6 @@ from specbench_api.outcome.summary import (
     ClientHealth,
     PointSummary,
     RunSummary,
-    SpeedupConclusion,
 )
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import EngineGroup, Plan, Point
@@ -179,7 +178,7 @@ def test_a_clear_difference_ends_the_run_and_leaves_nothing_missing() -> None:
     assert (summary.missing, summary.points_total, summary.points_measured) == ([], 12, 12)
     (cell,) = (cell for cell in summary.cells if cell.arm == "ngram")
     assert cell.claims is not None
-    assert cell.claims.overall is SpeedupConclusion.FASTER
+    assert cell.claims.overall is Verdict.FASTER
     assert cell.speedup is not None
     assert cell.speedup.interval is not None
     assert "confidence sequence" in cell.speedup.interval.method
@@ -231,7 +230,7 @@ def test_an_invalid_repeat_costs_its_round_and_not_the_answer(arm: str) -> None:
     cell = drafting(summary)
     assert (cell.valid, cell.compared_repeats) == (True, 6)
     assert cell.claims is not None
-    assert cell.claims.overall is SpeedupConclusion.FASTER
+    assert cell.claims.overall is Verdict.FASTER
     (finding,) = (each for each in summary.findings if each.check == "ClientSaturated")
     assert finding.severity is Severity.INFO
     assert "repeats 3 and 4 are left out on both sides" in finding.message

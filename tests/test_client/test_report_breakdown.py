@@ -12,7 +12,8 @@ from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
-from specbench_client.report.text.breakdown import DIMENSIONS, slices_dimensions, slices_markdown
+from specbench_client.report.renderers import markdown_document
+from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics
 from specbench_testing.present import present
 from specbench_testing.summary_variants import invalid
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -39,43 +40,43 @@ def stored(tmp_path: Path) -> Path:
 
 
 def test_every_dimension_has_a_row_per_class_and_cell() -> None:
-    tables = dict(zip(DIMENSIONS, slices_dimensions(summary()), strict=True))
+    topics = dict(zip(DIMENSIONS, breakdown_topics(summary()), strict=True))
     baseline, ngram = (cell.breakdown for cell in summary().cells)
     assert baseline is not None
     assert ngram is not None
-    assert len(tables["position"].table.rows) == len(ngram.by_position) > 2
-    assert len(tables["turn"].table.rows) == 4
-    assert len(tables["length"].table.rows) == len(baseline.by_length) + len(ngram.by_length)
-    assert len(tables["length-position"].table.rows) == sum(len(group.by_position) for group in ngram.by_length)
-    assert [row[0] for row in tables["request"].table.rows] == ["none", "ngram"]
-    assert all(len(row) == len(table.table.columns) for table in tables.values() for row in table.table.rows)
+    assert len(topics["position"].tables[0].rows) == len(ngram.by_position) > 2
+    assert len(topics["turn"].tables[0].rows) == 4
+    assert len(topics["length"].tables[0].rows) == len(baseline.by_length) + len(ngram.by_length)
+    assert len(topics["length-position"].tables[0].rows) == sum(len(group.by_position) for group in ngram.by_length)
+    assert [row[0] for row in topics["request"].tables[0].rows] == ["none", "ngram"]
+    assert all(len(row) == len(topic.tables[0].columns) for topic in topics.values() for row in topic.tables[0].rows)
 
 
 def test_row_has_the_sample_size_and_the_interval_of_its_class() -> None:
-    (table,) = slices_dimensions(summary(), ["position"])
+    (table,) = breakdown_topics(summary(), ["position"])
     ngram = present(summary().cells[1].breakdown)
     first = ngram.by_position[0]
     figure = first.figures["acceptance_length_emitted_pooled"]
     expected = f"{figure.value:.2f} [{present(figure.interval).low:.2f}, {present(figure.interval).high:.2f}]"
-    assert table.table.rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", expected)
+    assert table.tables[0].rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", expected)
 
 
 def test_missing_dimension_is_explained_once_for_its_cells() -> None:
-    position, part = slices_dimensions(summary(), ["position", "part"])
-    assert [line.split(":")[0] for line in position.missing] == ["Missing for none at 1"]
-    assert [line.split(":")[0] for line in part.missing] == ["Missing for none at 1", "Missing for ngram at 1"]
-    assert part.table.rows == ()
-    (length,) = slices_dimensions(summary(), ["length"])
-    assert [line.split(":")[0] for line in length.missing] == ["Classes"]
+    position, part = breakdown_topics(summary(), ["position", "part"])
+    assert [line.split(":")[0] for line in position.lines] == ["Missing for none at 1"]
+    assert [line.split(":")[0] for line in part.lines] == ["Missing for none at 1", "Missing for ngram at 1"]
+    assert part.tables[0].rows == ()
+    (length,) = breakdown_topics(summary(), ["length"])
+    assert [line.split(":")[0] for line in length.lines] == ["Classes"]
 
 
 def test_simulated_and_invalid_results_are_marked() -> None:
-    simulated = summary().model_copy(update={"simulated": True})
-    assert "not a measurement" in slices_markdown(simulated, ["turn"])
-    text = slices_markdown(summary())
+    topics = breakdown_topics(summary())
+    assert "not a measurement" in markdown_document("n", topics, simulated=True)
+    text = markdown_document("n", topics, simulated=False)
     assert "not a measurement" not in text
     assert [title for title in DIMENSIONS.values() if f"## {title}" not in text] == []
-    assert {row[2] for table in slices_dimensions(invalid(summary())) for row in table.table.rows} == {"1 invalid"}
+    assert {row[2] for topic in breakdown_topics(invalid(summary())) for row in topic.tables[0].rows} == {"1 invalid"}
 
 
 def test_breakdown_command_shows_the_requested_dimension_and_arm(

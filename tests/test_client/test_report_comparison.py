@@ -9,24 +9,26 @@ import pytest
 from rich.console import Console
 
 from specbench_api.outcome.comparison import (
-    ChangeConclusion,
     ComparedFigure,
     Comparison,
     ComparisonGap,
     ComparisonGapReason,
     Difference,
 )
-from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.figure import Figure, FigureInterval, Verdict
 from specbench_api.outcome.gate_report import GateReport, GateTest, GateTestOutcome
 from specbench_api.spec.conditions import GateReason
+from specbench_client.report.renderers import fit_columns, rich_table
 from specbench_client.report.text.comparison import (
     LENGTH_MAX,
+    ROWS_MAX,
     comparison_markdown,
     comparison_notes,
     comparison_table,
+    gate_markdown,
+    gate_table,
 )
-from specbench_client.report.text.gate import ROWS_MAX, gate_markdown, gate_table
-from specbench_client.report.text.text_table import TextTable, fit_columns, rich_table
+from specbench_client.report.text.text_table import TextTable
 from specbench_testing.gate_reports import gate_report, side
 
 INTERVAL = FigureInterval(low=0.806, high=0.875, method="m")
@@ -43,7 +45,7 @@ def compared_figure(**changes: Any) -> ComparedFigure:
         "after": 6.87,
         "ratio": Figure(value=0.84, unit="ratio", definition="d", n=9, interval=INTERVAL, source="both"),
         "more_is_better": False,
-        "conclusion": ChangeConclusion.WORSE,
+        "conclusion": Verdict.WORSE,
         "repeats": (3, 3),
     }
     return ComparedFigure(**{**fields, **changes})
@@ -110,9 +112,7 @@ def test_comment_title_shows_the_gates_reason(reason: GateReason, passed: bool, 
 
 
 def test_limit_is_inverted_for_more_is_better_and_missing_interval_is_marked() -> None:
-    speed = compared_figure(
-        metric="speedup", unit="ratio", more_is_better=True, conclusion=ChangeConclusion.NO_INTERVAL
-    )
+    speed = compared_figure(metric="speedup", unit="ratio", more_is_better=True, conclusion=Verdict.NO_INTERVAL)
     text = gate_markdown(report_of(tests=[gate_test(compared=speed, limit=0.95, low=None, high=None)]))
     assert "| speedup | 5.69 | 6.87 | 0.840 (no interval) | ≥ 0.950 |" in text
 

@@ -25,8 +25,7 @@ from specbench_api.spec.load import Level
 from specbench_client.documents.drift import DriftCause, DriftChart, DriftReport, DriftSide, DriftWindow
 from specbench_client.report.html import render_html
 from specbench_client.report.plots import figures
-from specbench_client.report.plots.commands import drift_windows
-from specbench_client.report.plots.figures import FIGURES, draw_figures
+from specbench_client.report.plots.figures import FIGURES, draw_figures, drift_windows
 from specbench_client.report.plots.style import (
     DARK,
     GREY_DARK,

@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from specbench_api.outcome.figure import FigureInterval
-from specbench_api.outcome.summary import RunSummary, SpeedupConclusion
+from specbench_api.outcome.figure import FigureInterval, Verdict
+from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.engine import EngineKind
-from specbench_client.report.text.cells import cells_table, csv, markdown, speedup_text, terminal_columns
-from specbench_client.report.text.text_table import rich_table
+from specbench_client.report.renderers import rich_table
+from specbench_client.report.text.cells import cells_table, csv, speedup_text, terminal_columns
+from specbench_client.report.text.run_report import markdown
 from specbench_testing.present import present
 from specbench_testing.summary_variants import with_cells
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
@@ -73,8 +74,8 @@ def test_markdown_has_a_row_per_cell_and_marks_an_invalid_one() -> None:
     assert [len({line.count("|") for line in lines}) for lines in tables] == [1] * len(tables)
     assert "invalid" not in page(plain())
     assert "invalid" in page(broken())
-    assert "**RequestsFailed** (Invalid)" in page(broken())
-    assert "*What to do:*" in page(broken())
+    assert "- RequestsFailed (Invalid): " in page(broken())
+    assert "What to do: " in page(broken())
 
 
 def on_screen(summary: RunSummary, width: int = 120) -> str:
@@ -137,7 +138,7 @@ def test_too_few_repeats_replace_the_interval() -> None:
 
 def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> None:
     cell = plain().cells[1]
-    unclear = present(cell.claims).model_copy(update={"overall": SpeedupConclusion.UNCLEAR})
+    unclear = present(cell.claims).model_copy(update={"overall": Verdict.UNCLEAR})
     lucky = cell.model_copy(update={"claims": unclear})
     equal = present(cell.speedup).model_copy(update={"interval": FigureInterval(low=0.9, high=1.1, method="m")})
     assert speedup_text(cell, equal).endswith("] indistinguishable")
@@ -148,9 +149,7 @@ def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> Non
 
 def test_speedup_not_significant_after_correction_is_called_unclear() -> None:
     cell = plain().cells[1]
-    lucky = cell.model_copy(
-        update={"claims": present(cell.claims).model_copy(update={"overall": SpeedupConclusion.UNCLEAR})}
-    )
+    lucky = cell.model_copy(update={"claims": present(cell.claims).model_copy(update={"overall": Verdict.UNCLEAR})})
     assert speedup_text(lucky, lucky.speedup).endswith("] unclear")
     assert speedup_text(lucky, lucky.tpot_speedup).endswith("]"), "only the speed-up has a conclusion"
     assert speedup_text(cell, cell.speedup).endswith("]")
@@ -222,7 +221,7 @@ def gamma() -> RunSummary:
 def test_every_table_shows_the_arrival_process(made: Callable[[], RunSummary], words: str, process: str) -> None:
     summary = made()
     assert words in on_screen(summary).splitlines()[0]
-    assert page(summary).count(f"\nLoad: {words}.\n") == 1
+    assert page(summary).count(f"\n- Load: {words}.\n") == 1
     assert set(table(summary).arrivals) == {process}
     assert table(summary).burstiness.isna().all() == (process != "Gamma")
 

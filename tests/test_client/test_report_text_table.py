@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from specbench_api.outcome.figure import Figure
-from specbench_client.report.text.text_table import (
-    TextTable,
-    escape_markdown,
-    fit_columns,
-    markdown_section,
-    markdown_table,
-    rich_table,
-    with_interval,
-)
+from specbench_client.report.renderers import escape_markdown, fit_columns, markdown_table, markdown_topics, rich_table
+from specbench_client.report.text.text_table import TextTable, Topic, with_interval
 
 SHEET = TextTable(
     "Speed-up of [bold]a[/bold]",
@@ -73,13 +66,14 @@ def test_names_are_not_parsed_as_terminal_markup() -> None:
 
 
 def test_markdown_right_aligns_numbers_and_shows_missing_values_as_a_dash() -> None:
-    assert markdown_section(SHEET).splitlines() == [
+    assert markdown_topics([Topic("", [SHEET])]) == [
         "**Speed-up of [bold]a[/bold]**",
         "",
         "| Arm | TTFT ms p50/p99 | Speed-up [95 %] | Says |",
         "|---|---:|---:|---|",
         "| ngram | 1,033/1,871 | 1.234 [0.983, 1.424] | [red]indistinguishable[/red] |",
         "| none | – | – | baseline |",
+        "",
     ]
 
 

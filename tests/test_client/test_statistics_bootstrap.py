@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from specbench_client.analysis.statistics import bootstrap as module
 from specbench_client.analysis.statistics.bootstrap import (
+    LEVEL,
     RESAMPLES,
     ChosenInterval,
     IntervalBounds,
@@ -31,7 +35,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     t_quantile,
     wider_interval,
 )
-from specbench_client.analysis.statistics.p_values import holm_rejections, interval_p_value
+from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value, confidence_sequence
 from specbench_client.columns import Values
 from specbench_testing.present import present
 
@@ -257,40 +261,101 @@ def test_the_wider_interval_is_chosen(
     assert wider_interval(prompts, runs, CATEGORIES) == expected
 
 
-T = float(stats.t.ppf(0.975, 10))
+# The confidence sequence is the mixture test of a linear model, inverted, and is valid at every look.
+
+
+MANY_TURNS = np.tile([1.0, -1.0], 50)
+LOOKS = range(4, 51, 2)
+"""As `--until-sure` looks: after every second repeat from the fourth on."""
+BLOCKS = [0.9, 1.4, 1.1, 1.6, 0.8, 1.5]
+
+
+def turns_of(count: int, *, alternating: bool) -> Values | None:
+    return MANY_TURNS[:count] if alternating else None
+
+
+@pytest.mark.parametrize(("count", "alternating"), [(6, True), (6, False), (2, False)])
+@pytest.mark.parametrize("shift", [0.0, -0.9])
+def test_p_value_is_that_of_the_mixture_test_of_a_linear_model(shift: float, count: int, alternating: bool) -> None:
+    """Its e-value is the ratio of marginal likelihoods with the variance, and the drift if any, integrated out."""
+    blocks, growth, drift = (
+        np.array(BLOCKS[:count]) + shift,
+        1 + count * 10.0,
+        [MANY_TURNS[:count]] if alternating else [],
+    )
+    rest, without = (
+        float(np.linalg.lstsq(np.stack(columns, axis=1), blocks, rcond=None)[1][0]) if columns else blocks @ blocks
+        for columns in ([np.ones(count), *drift], drift)
+    )
+    shrunk = rest + (without - rest) / growth
+    expected = growth**0.5 * (without / shrunk) ** (-(count - len(drift)) / 2)
+    assert anytime_p_value(blocks, turns_of(count, alternating=alternating)) == pytest.approx(min(1.0, expected))
+
+
+@given(st.lists(st.floats(-1, 1), min_size=4, max_size=40), st.floats(-2, 2), st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_values_at_the_bounds_have_a_p_value_of_5_percent(values: list[float], shift: float, alternating: bool) -> None:
+    blocks = np.array(values) + shift
+    turns = turns_of(blocks.size, alternating=alternating)
+    assume(np.abs(deviations(blocks, turns)).max() > 1e-3)
+    chosen = confidence_sequence(blocks, turns)
+    if chosen is None:  # So few blocks exclude no mean, however far away.
+        assert anytime_p_value(blocks + 1e6, turns) > 1 - LEVEL
+        return
+    assert chosen.bounds.low < blocks.mean() < chosen.bounds.high
+    for bound in (chosen.bounds.low, chosen.bounds.high):
+        assert anytime_p_value(blocks - bound, turns) == pytest.approx(1 - LEVEL, rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("value", "low", "high", "expected"),
+    ("blocks", "p_value", "freedom"),
     [
-        (2.0, 1.0, 9.0, 2 * stats.t.sf(2 * T, 10)),
-        (-2.0, -9.0, -1.0, 2 * stats.t.sf(2 * T, 10)),
-        (2.0, 0.0, 3.0, 0.05),
-        (-2.0, -3.0, 0.0, 0.05),
-        (0.5, -1.0, 1.0, 2 * stats.t.sf(T / 3, 10)),
-        (-0.5, -0.75, 0.25, 2 * stats.t.sf(T / 1.5, 10)),
-        (0.0, -1.0, 1.0, 1.0),
-        (0.0, 0.0, 0.0, 1.0),
-        (2.0, 2.0, 2.0, 0.0),
-        (-2.0, -2.0, -2.0, 0.0),
+        ([], 1.0, None),
+        ([1.0], 1.0, None),
+        ([1.0, np.nan, 1.1, 1.2], 1.0, None),
+        ([1.0, 1.1], None, None),
+        ([1.0, 1.1, 1.2], None, 2),
+        ([2.0] * 8, 1.0, 7),  # no noise at all
     ],
 )
-def test_p_value_matches_the_side_of_the_interval_that_is_nearer_to_0(
-    value: float, low: float, high: float, expected: float
+def test_few_or_missing_blocks_give_no_sequence(
+    blocks: list[float], p_value: float | None, freedom: float | None
 ) -> None:
-    assert interval_p_value(value, IntervalBounds(low, high), 10) == pytest.approx(expected)
+    chosen = confidence_sequence(np.array(blocks))
+    assert (chosen.freedom if chosen else None) == freedom
+    assert p_value is None or anytime_p_value(np.array(blocks)) == p_value
 
 
-@pytest.mark.parametrize(
-    ("p_values", "rejected"),
-    [
-        ([0.01, 0.04, 0.03, 0.005], [True, False, False, True]),  # 0.005 ≤ 0.0125, 0.01 ≤ 0.0167, 0.03 > 0.025
-        ([0.025, 0.05], [True, True]),
-        ([0.026, 0.05], [False, False]),
-        ([0.05, None], [True, False]),
-        ([None], [False]),
-        ([], []),
-    ],
-)
-def test_holm_rejects_the_smallest_until_one_is_too_large(p_values: list[float | None], rejected: list[bool]) -> None:
-    assert holm_rejections(p_values, 0.05) == rejected
+def test_a_sequence_states_its_method_and_narrows() -> None:
+    blocks, halves = np.random.default_rng(5).normal(0, 1, 50), []
+    for count in (50, 16, 8, 4):
+        chosen = confidence_sequence(blocks[:count], MANY_TURNS[:count])
+        assert chosen is not None
+        assert (chosen.freedom, chosen.over_repeats) == (count - 2, True)
+        halves.append((chosen.bounds.high - chosen.bounds.low) / 2)
+        assert chosen.method == (
+            f"anytime-valid confidence sequence (mixture t) over {count} repeats, without the drift between their two"
+            " orders, unit: repeat"
+        )
+    assert halves == sorted(halves)
+
+
+SHAPES: dict[str, Callable[[np.random.Generator, tuple[int, int]], Values]] = {
+    "normal": lambda rng, shape: rng.normal(0, 1, shape),
+    "heavy tails": lambda rng, shape: rng.standard_t(5, shape),
+    "skewed": lambda rng, shape: rng.lognormal(0, 0.3, shape) - np.exp(0.3**2 / 2),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("alternating", [False, True])
+@pytest.mark.parametrize("blocks", SHAPES)
+def test_a_sequence_ever_excludes_the_truth_in_at_most_5_percent(blocks: str, alternating: bool) -> None:
+    """1,000 sequences: at most 5 % and three standard errors. An ordinary interval would exclude it in a third."""
+    many = 1000
+    drawn = SHAPES[blocks](np.random.default_rng(11), (many, LOOKS[-1]))
+    ever = sum(
+        any(anytime_p_value(each[:count], turns_of(count, alternating=alternating)) < 1 - LEVEL for count in LOOKS)
+        for each in drawn
+    )
+    assert 0 < ever / many < 0.05 + 3 * np.sqrt(0.05 * 0.95 / many)

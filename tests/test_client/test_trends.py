@@ -23,15 +23,14 @@ from specbench_client.analysis.summary.trends import (
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.metrics.rows import Rows
-from specbench_client.report.html import page_topics
-from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.findings import remedy_of
+from specbench_client.report.text.run_report import markdown, run_topics
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.run import Run
 from specbench_client.trust.checks.trends import ACCEPTANCE_DECAYS
 from specbench_client.trust.evidence import CellEvidence
-from specbench_client.trust.registry import REMEDIES
+from specbench_client.trust.registry import CHECK_BY_NAME
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
 
 NAME = "acceptance_length_emitted_pooled"
@@ -261,7 +260,7 @@ def test_a_soak_test_reports_its_trends() -> None:
     summary = soak_summary()
     assert ("ngram", NAME) in {(cell.arm, trend.name) for cell in summary.cells for trend in cell.trends}
     assert markdown(SOAK.plan, summary).count("failed requests") == len(summary.cells)
-    assert "trends" in [topic.name for topic in page_topics(SOAK.plan, summary)]
+    assert "trends" in [topic.name for topic in run_topics(SOAK.plan, summary)]
     assert [cell.trends for cell in run_of_world(replace(SOAK, edits={})).cells] == [[], []]
 
 
@@ -312,4 +311,4 @@ def test_an_arm_that_ended_early_is_not_launched_again(tmp_path: Path, monkeypat
 def test_remedies_do_not_contradict_a_soak_test(check: str) -> None:
     soak, other = (remedy_of(plan, check) for plan in (SOAK.plan, replace(SOAK, edits={}).plan))
     assert "from a second run with load.order: Interleaved" in soak
-    assert other == REMEDIES[check]
+    assert other == CHECK_BY_NAME[check].remedy

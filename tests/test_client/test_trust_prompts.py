@@ -15,8 +15,8 @@ from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCovera
 from specbench_api.plan.plan import Point
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
-from specbench_client.report.text.cells import markdown
-from specbench_client.report.text.prompt_coverage import coverage_rows, dataset_text
+from specbench_client.report.text.applicability import coverage_table, dataset_text
+from specbench_client.report.text.run_report import markdown
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.workload.prompts import load_prompts
@@ -209,10 +209,11 @@ def test_tables_describe_the_prompts_and_missing_rows() -> None:
     coverage = {"chat": covered(100, 7, lost="rag")}
     summary = run_of_world(SyntheticRun(prompts=20), Corruptions(coverage=coverage))
     assert summary.coverage == coverage
-    assert f"- chat: 93 prompts of 100 requested rows; left out: 7 x {REASON}" in markdown(
-        SyntheticRun(prompts=20).plan, summary
-    )
-    assert [row.category for row in coverage_rows(summary)] == ["all", "code", "rag"]
+    assert coverage_table(summary).title in markdown(SyntheticRun(prompts=20).plan, summary)
+    rows = coverage_table(summary).rows
+    assert rows[0][:4] == ["chat", "all", "100", "93"]
+    assert rows[0][-1] == f"7 x {REASON}"
+    assert [row[1] for row in rows] == ["all", "code", "rag"]
 
 
 @pytest.mark.parametrize(

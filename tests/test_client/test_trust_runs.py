@@ -20,7 +20,7 @@ from specbench_client.trust.check import Check, CheckResult
 from specbench_client.trust.checks import engine
 from specbench_client.trust.checks.engine import ENDPOINTS_SHARE_A_HOST
 from specbench_client.trust.evidence import RunEvidence
-from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
+from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
 from specbench_testing.long_cases import long_after
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
@@ -227,7 +227,7 @@ def test_every_check_is_in_the_registry() -> None:
         importlib.import_module(f"{checks.__name__}.{each.name}") for each in pkgutil.iter_modules(checks.__path__)
     ]
     defined = [value.name for module in modules for value in vars(module).values() if isinstance(value, Check)]
-    assert sorted(defined) == sorted(check.name for check in ALL)
+    assert sorted(defined) == sorted(CHECK_BY_NAME)
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda check: str(check.name))
@@ -235,7 +235,7 @@ def test_every_check_has_a_camel_case_name_and_a_remedy(check: Any) -> None:
     assert re.fullmatch(r"[A-Z][A-Za-z]{2,62}", check.name)
     assert check.severities
     assert all(text.strip() for text in (check.description, check.threshold, check.rationale, check.remedy))
-    assert REMEDIES[check.name] == check.remedy
+    assert CHECK_BY_NAME[check.name] is check
 
 
 WORLD = SyntheticRun(prompts=20, categories=ONE)

@@ -14,9 +14,10 @@ from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
 from specbench_client.cli.output import PLOT, ResultConsole, print_output, write_plot
 from specbench_client.cli.run_selection import select_run
-from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
-from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
+from specbench_client.report.renderers import markdown_document
+from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics
+from specbench_client.report.text.text_table import Topic, mark_simulated
 
 if TYPE_CHECKING:
     from specbench_client.analysis.drift.request_log import RequestLog
@@ -50,13 +51,16 @@ def breakdown(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], ou
     docs/research/breakdown.md.
     """
     summary = _of_arms(_summary(where, latest=latest), arms, where)
-    shown = dimensions or tuple(DIMENSIONS)
+    topics = breakdown_topics(summary, dimensions or tuple(DIMENSIONS))
 
     def print_text(console: ResultConsole) -> None:
-        for each in slices_dimensions(summary, shown):
+        for each in topics:
             _print(console, each, simulated=summary.simulated)
 
-    print_output(output, _document(summary), text=print_text, markdown=lambda: slices_markdown(summary, shown))
+    def document() -> str:
+        return markdown_document(summary.name, topics, simulated=summary.simulated)
+
+    print_output(output, _document(summary), text=print_text, markdown=document)
 
 
 def _document(summary: RunSummary) -> dict[str, object]:
@@ -89,13 +93,13 @@ def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSumma
     return summary.model_copy(update={"cells": cells})
 
 
-def _print(console: ResultConsole, dimension: Dimension, *, simulated: bool) -> None:
-    title = dimension.table.title + (" (simulated, not a measurement)" if simulated else "")
-    if dimension.table.rows:
-        console.print_table(replace(dimension.table, title=title))
-    else:
-        console.print(dimension.table.title)
-    for line in dimension.missing:
+def _print(console: ResultConsole, topic: Topic, *, simulated: bool) -> None:
+    for table in topic.tables:
+        if table.rows:
+            console.print_table(replace(table, title=mark_simulated(table.title, simulated=simulated)))
+        else:
+            console.print(table.title)
+    for line in topic.lines:
         console.print(f"  {line}")
 
 
@@ -136,21 +140,22 @@ def drift(reference: str, current: str, *, output: str, plot: Path | None, **opt
     examples/monitoring/drift.rules.yaml.
     """
     from specbench_client.analysis.drift.report import DriftOptions, drift_report  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.report.text.drift import drift_lines, drift_markdown  # noqa: PLC0415
+    from specbench_client.report.text.trends import drift_markdown, drift_topic  # noqa: PLC0415
 
     logs = [_requests(location, options) for location in (reference, current)]
     chart = DriftOptions(options["window"], options["window_seconds"], options["run_length"])
     report = drift_report(logs[0], logs[1], chart)
     if plot:
-        from specbench_client.report.plots.commands import drift_windows  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.figures import drift_windows  # noqa: PLC0415  matplotlib takes seconds to import
 
         write_plot(plot, f"Acceptance length of {current} against {reference}", drift_windows(report))
-    print_output(
-        output,
-        report,
-        text=lambda _: echo("\n".join(drift_lines(report))),
-        markdown=lambda: drift_markdown(report),
-    )
+
+    def print_text(console: ResultConsole) -> None:
+        console.print_line(report.headline)
+        topic = drift_topic(report)
+        console.print_tables(topic.tables, topic.lines)
+
+    print_output(output, report, text=print_text, markdown=lambda: drift_markdown(report))
     return Exit.UNTRUSTWORTHY if report.alarm else Exit.OK
 
 

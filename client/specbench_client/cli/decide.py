@@ -17,7 +17,7 @@ from specbench_api.outcome.recommendation import Objective, Recommendation, SloT
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.parsing import TEXT_BYTES_MAX, problems_in, yaml_documents
 from specbench_api.spec.slo import PERCENTILES
-from specbench_client.analysis.decision.costs import Prices
+from specbench_client.analysis.decision.candidates import Prices
 from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
 from specbench_client.cli.output import ResultConsole, print_output
@@ -141,7 +141,7 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     if not emit:
         _print(recommendation, output)
         return
-    from specbench_client.report.text.deployment import deployment_text  # noqa: PLC0415
+    from specbench_client.report.text.decision import deployment_text  # noqa: PLC0415
 
     deployment = deployment_of(plan, summary, recommendation, workload)
     echo(deployment_text(deployment, _command(run.uri)).rstrip("\n"))

@@ -131,8 +131,11 @@ def _named(ref: BaselineRef) -> str:
 
 
 def _print(report: GateReport, options: dict[str, Any]) -> None:
-    from specbench_client.report.text.comparison import comparison_notes  # noqa: PLC0415
-    from specbench_client.report.text.gate import gate_markdown, gate_table  # noqa: PLC0415
+    from specbench_client.report.text.comparison import (  # noqa: PLC0415
+        comparison_notes,
+        gate_markdown,
+        gate_table,
+    )
 
     comment = gate_markdown(report, options["report_url"])
     if options["markdown"]:

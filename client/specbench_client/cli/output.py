@@ -18,7 +18,8 @@ from rich.segment import Segment
 from specbench_api.api_model import ApiModel
 from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
-from specbench_client.report.text.text_table import TextTable, markdown_section, markdown_sentence, rich_table
+from specbench_client.report.renderers import markdown_topics, rich_table
+from specbench_client.report.text.text_table import TextTable, Topic
 from specbench_client.visible_text import visible
 
 if TYPE_CHECKING:
@@ -140,9 +141,7 @@ def print_tables(report: ApiModel, tables: Sequence[TextTable], lines: Sequence[
         output,
         report,
         text=lambda console: console.print_tables(tables, lines),
-        markdown=lambda: "\n".join(
-            [*map(markdown_section, tables), *(f"- {markdown_sentence(line)}" for line in lines), ""]
-        ),
+        markdown=lambda: "\n".join(markdown_topics([Topic("", tables, lines)])),
     )
 
 

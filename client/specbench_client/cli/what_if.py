@@ -164,7 +164,7 @@ def oracle(
             raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")
     report = oracle_report(subject, drafts, Pricing(batch, cost))
     if plot:
-        from specbench_client.report.plots.commands import oracle_speedups  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.figures import oracle_speedups  # noqa: PLC0415  matplotlib takes seconds to import
 
         drawing = oracle_speedups(report)
         if drawing is None:

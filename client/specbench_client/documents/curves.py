@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.crossover import Crossover
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import SpeedupConclusion
+from specbench_api.outcome.figure import Figure, Verdict
 
 
 class CurvePoint(ApiModel):
@@ -25,7 +24,7 @@ class CurvePoint(ApiModel):
     """Number of paired requests."""
     speedup: Figure
     """Output tokens per second of stream time over the paired baseline's."""
-    conclusion: SpeedupConclusion
+    conclusion: Verdict
     """Conclusion from the speed-up, after Holm's correction over every place of every curve."""
     acceptance_length: Figure
     """Acceptance length, emitted and pooled, over the same pairs, tokens/step."""
@@ -81,7 +80,7 @@ class BestDraftLength(ApiModel):
     """The next best."""
     ratio: Figure
     """Output tokens per second of stream time of the best over the next best, over pairs of the same requests."""
-    conclusion: SpeedupConclusion
+    conclusion: Verdict
     """Conclusion from that ratio, after Holm's correction over every load of every table."""
 
 

@@ -8,138 +8,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import list_faults
-from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_client.report.plots.figures import SPEEDUP, draw_figures
 from specbench_client.report.plots.style import DARK, GREY_DARK, GREY_LIGHT, LIGHT, Drawing, svg
-from specbench_client.report.text import (
-    answers,
-    applicability,
-    curves,
-    decision,
-    explanation,
-    losslessness,
-    step_costs,
-    trends,
+from specbench_client.report.text.applicability import dataset_text
+from specbench_client.report.text.cells import (
+    INVALID_STYLE,
+    CellColumn,
+    arrival_text,
+    cell_columns,
+    table_of_cells,
+    terminal_columns,
 )
-from specbench_client.report.text.applicability import arm_environment_rows
-from specbench_client.report.text.cells import arrival_text, cell_columns, terminal_columns
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
-from specbench_client.report.text.prompt_coverage import coverage_rows, dataset_text
-from specbench_client.report.text.reuse import REUSE_SAYS, reuse_lines, reuse_tables
-from specbench_client.report.text.text_table import SIMULATED, TextTable, compared_text, number, with_interval
+from specbench_client.report.text.reuse import reuse_lines
+from specbench_client.report.text.run_report import definitions_topic, run_topics
+from specbench_client.report.text.text_table import SIMULATED, number
 from specbench_client.visible_text import visible
-
-_CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Lost from first to last load", "Left out")
-_LOSSLESS = ("Arm", "Workload", "Load", "Verdict", "Differ", "Control", "Excess", "First difference: arm / control")
-
-
-@dataclass(frozen=True)
-class PageTopic:
-    """One section of the page: tables and the notes below them.
-
-    `name`: its anchor; `page`: where the documentation defines its figures.
-    """
-
-    name: str
-    title: str
-    page: str
-    tables: Sequence[TextTable]
-    lines: Sequence[str] = ()
-
-
-def page_topics(plan: Plan, summary: RunSummary) -> list[PageTopic]:
-    """Sections about what the results mean, in the order of the page; empty ones are left out."""
-    topics = [
-        _decision(summary.recommendation),
-        _trends(summary),
-        _crossover(summary),
-        PageTopic(
-            "reuse",
-            "Reuse of the prompt cache",
-            "docs/reference/metrics.md",
-            _non_empty(reuse_tables(summary.cells)),
-            [REUSE_SAYS],
-        ),
-        _prediction(summary),
-        _lossless(summary),
-        PageTopic(
-            "applicability",
-            applicability.APPLICABILITY_TITLE,
-            "docs/reference/report.md",
-            [applicability.applicability_table(plan, summary)],
-        ),
-    ]
-    return [topic for topic in topics if topic.tables]
-
-
-def _trends(summary: RunSummary) -> PageTopic:
-    table = trends.trends_table(summary)
-    lines = list(trends.trend_lines(summary))
-    return PageTopic("trends", table.title, "docs/how-to/soak.md", _non_empty([table]), lines)
-
-
-def _decision(recommendation: Recommendation | None) -> PageTopic:
-    name, title, page = "decision", "Recommendation by load", "docs/how-to/decide.md"
-    if recommendation is None:
-        return PageTopic(name, title, page, ())
-    tables = [decision.answers_table(recommendation), decision.sustained_table(recommendation)]
-    return PageTopic(name, title, page, _non_empty(tables), [recommendation.sentence, *recommendation.limits])
-
-
-def _crossover(summary: RunSummary) -> PageTopic:
-    loads = [astuple(row) for row in curves.crossover_rows(summary)]
-    lengths = [astuple(row) for row in curves.break_even_rows(summary)]
-    titles = ("Arm", "Workload", "Load", "AL needed [95 %]", "AL measured [95 %]", "Measured / needed [95 %]")
-    tables = [
-        TextTable("Where the speed-up falls to 1", _CROSSOVERS, loads, words=_CROSSOVERS),
-        TextTable("Acceptance length needed to break even in decoding", titles, lengths, words=titles[:2]),
-    ]
-    return PageTopic("crossover", "Break-even load and acceptance length", "docs/research/curve.md", _non_empty(tables))
-
-
-def _prediction(summary: RunSummary) -> PageTopic:
-    factors = explanation.factors_table(summary.cells)
-    costs = [
-        table
-        for cost in summary.step_costs
-        for table in (
-            step_costs.terms_table(f"Step times of {', '.join(cost.arms)}: {step_costs.profile_line(cost)}", cost),
-            step_costs.split_table(cost),
-        )
-    ]
-    tables, lines = _non_empty([factors, *costs]), [explanation.FACTORS_SAY]
-    return PageTopic("prediction", "Why the speed-up is not larger", "docs/research/explain.md", tables, lines)
-
-
-def _lossless(summary: RunSummary) -> PageTopic:
-    rows = [astuple(row)[: len(_LOSSLESS)] for row in losslessness.lossless_rows(summary)]
-    compared = TextTable("Compared with the baseline's own repeats", _LOSSLESS, rows, words=_LOSSLESS[:4])
-    lines = [*losslessness.losslessness_lines(summary), *answers.answers_lines(summary)]
-    return PageTopic(
-        "lossless",
-        "Are the answers identical to the baseline's?",
-        "docs/concepts/losslessness.md",
-        _non_empty([compared, answers.answers_table(summary)]),
-        lines,
-    )
-
-
-def _non_empty(tables: Sequence[TextTable]) -> list[TextTable]:
-    return [table for table in tables if table.rows]
-
 
 # The page.
 
@@ -154,21 +49,6 @@ _NOT_KEY = ("Acc.", "E2E ms\np50/p99")
 
 PROSE = 60
 """A longer text of a cell is set as sentences: on a telephone its column is as wide as the screen."""
-
-
-@dataclass(frozen=True)
-class CategoryRow:
-    """One line of the table by category."""
-
-    arm: str
-    workload: str
-    load: str
-    category: str
-    speedup: str
-    tpot_speedup: str
-    acceptance_length: str
-    acceptance_rate: str
-    valid: bool
 
 
 @dataclass(frozen=True)
@@ -207,26 +87,24 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             plan=plan,
             summary=summary,
             simulated=SIMULATED,
-            columns=cell_columns(summary),
-            key_columns=[column for column in terminal_columns(summary) if column.title not in _NOT_KEY],
+            results=table_of_cells("All results", cell_columns(summary), summary),
+            key_results=table_of_cells("Every arm at every load", _key_columns(summary), summary),
             arrivals=arrival_text(summary),
             reuse_lines=reuse_lines(summary.cells),
             faults=list_faults(summary.findings),
-            topics=page_topics(plan, summary),
+            topics=run_topics(plan, summary),
+            definitions=definitions_topic(summary),
             groups=groups,
             findings_title=f"Findings ({len(groups)})" if groups else "Findings: none",
             next_step=next_step(plan, summary, groups, "DIR"),
             measure_again=measure_again(plan),
-            categories=_categories(summary),
             speedups=lead,
             plots=[each for each in plots if each not in lead],
-            definitions=_definitions(summary),
             arms=_arms(plan),
-            coverage=coverage_rows(summary),
             dataset_text=dataset_text,
-            environments=arm_environment_rows(summary),
             load=load_text(plan.load),
             number=number,
+            invalid=INVALID_STYLE,
             long=LONG,
             prose=PROSE,
             light=(*LIGHT, GREY_LIGHT),
@@ -234,6 +112,10 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             palette=palette,
         )
     )
+
+
+def _key_columns(summary: RunSummary) -> list[CellColumn]:
+    return [column for column in terminal_columns(summary) if column.title not in _NOT_KEY]
 
 
 def _environment() -> Environment:
@@ -301,37 +183,6 @@ def _arrivals(arrival: Arrival) -> str:
         return f"arrivals of the trace {arrival.uri}"
     burstiness = f" of burstiness {arrival.burstiness:g}" if arrival.process is ArrivalProcess.GAMMA else ""
     return f"{arrival.process} arrivals{burstiness} (seed {arrival.seed})"
-
-
-def _categories(summary: RunSummary) -> list[CategoryRow]:
-    return [
-        CategoryRow(
-            arm=cell.arm,
-            workload=cell.workload,
-            load=cell.level.label,
-            category=name,
-            speedup=compared_text(cell, figures.get("speedup")) + ("" if cell.valid else " invalid"),
-            tpot_speedup=compared_text(cell, figures.get("tpot_speedup")),
-            acceptance_length=with_interval(figures.get("acceptance_length_emitted_pooled")),
-            acceptance_rate=with_interval(figures.get("acceptance_rate")),
-            valid=cell.valid,
-        )
-        for cell in summary.cells
-        if cell.arm != BASELINE_NAME
-        for name, figures in cell.by_category.items()
-    ]
-
-
-def _definitions(summary: RunSummary) -> dict[str, Figure]:
-    """One figure of each name, for its unit and the method of its interval; one with an interval if there is any."""
-    found: dict[str, Figure] = {}
-    for cell in summary.cells:
-        compared = {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup}
-        figures = {**{name: figure for name, figure in compared.items() if figure}, **cell.figures}
-        for name, figure in figures.items():
-            if name not in found or (found[name].interval is None and figure.interval is not None):
-                found[name] = figure
-    return found
 
 
 def _arms(plan: Plan) -> list[ArmRow]:

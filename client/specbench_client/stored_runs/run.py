@@ -20,8 +20,8 @@ from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
-from specbench_client.report.text.cells import markdown
 from specbench_client.report.text.findings import measuring_command, points_are
+from specbench_client.report.text.run_report import markdown
 from specbench_client.store.points import PointStore
 from specbench_client.store.records import RecordArrays
 from specbench_client.store.run_uids import uid_created_ms

@@ -45,6 +45,15 @@ class Check(Generic[Evidence]):
     remedy: str
     """What the user should do about it."""
     evaluate: Callable[[Evidence], CheckResults]
+    imported_remedy: str = ""
+    """What to do if another benchmark measured the run, where that differs: there is no spec to change."""
+    soak_remedy: str = ""
+    """What to do in a soak test, where that differs: its windows follow each other and have a fixed length."""
+
+    def remedy_for(self, *, imported: bool, soak: bool) -> str:
+        """Return what to do about a finding. `imported`: see `Engine`."""
+        special = self.imported_remedy if imported else self.soak_remedy if soak else ""
+        return special or self.remedy
 
 
 def finding_of(name: str, result: CheckResult, location: Mapping[str, object]) -> Finding:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from specbench_client.trust.check import Check
 from specbench_client.trust.checks import (
     acceptance,
@@ -93,58 +95,11 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     engine.ENDPOINTS_SHARE_A_HOST,
 )
 
-BASELINE_INVALID = "BaselineInvalid"
-"""Reported for every arm whose baseline is invalid: the arm's own points are valid, but the comparison is not."""
-
-REMEDIES: dict[str, str] = {
-    **{check.name: check.remedy for check in POINT_CHECKS},
-    **{check.name: check.remedy for check in CELL_CHECKS},
-    **{check.name: check.remedy for check in ANSWER_CHECKS},
-    **{check.name: check.remedy for check in RUN_CHECKS},
-    BASELINE_INVALID: "Fix what the baseline's own findings report, then measure the arm and the baseline together.",
-}
-
-_IMPORTED_REMEDIES: dict[str, str] = {
-    comparison.TOO_FEW_REPEATS.name: "Run the benchmark three times or more for each arm, five times for a claim.",
-    comparison.NOT_INTERLEAVED.name: "Alternate the benchmark's runs: the baseline, the arm, the arm, the baseline.",
-    comparison.UNPAIRED_REQUESTS.name: "Give the benchmark the same prompts and the same seed for both arms.",
-    answer_lengths.SHORT_ANSWERS.name: "If your service's answers are longer, let the benchmark request longer ones or"
-    " give it your users' prompts; also read tpot_speedup.",
-    answers.IDENTICAL_ANSWERS.name: "Read an answer in the benchmark's file, and look for a wrong endpoint, a broken"
-    " chat template or an empty prompt.",
-    acceptance.ACCEPTANCE_WITHOUT_BASELINE.name: "Run the same benchmark with drafting off, and import its file with"
-    " --baseline.",
-    client.CHUNKS_COALESCED.name: "If the benchmark was late, give it more CPU, or lower the load. If it was not, let"
-    " no proxy buffer between it and the engine (proxy_buffering off), and check that the engine flushes each chunk.",
-    load.RATE_NOT_REACHED.name: "Give the benchmark more CPU and more requests, or lower the rate.",
-    load.NO_STEADY_STATE.name: "Give the benchmark more requests (at least three times the highest concurrency), or"
-    " lower a rate that the engine cannot serve.",
-    load.WARMUP_NOT_STEADY.name: "Let the benchmark warm the engine up before it measures; on a noisy machine, find"
-    " out what else runs on it.",
-    trends.STEP_TIME_DRIFT.name: "Fix the clocks, cool the machine, look for other processes on it, let the benchmark"
-    " warm the engine up, and run it again.",
-    tokens.IMPOSSIBLE_RECORDS.name: "The file contradicts itself: run the benchmark again, and report its bug if its"
-    " next file does too.",
-    tokens.PROMPT_TOKENS_DIFFER.name: "Compare the arms' chat templates, start tokens and context lengths, and give the"
-    " benchmark the same prompts and the same seed for both.",
-    comparison.STEPS_FASTER_THAN_BASELINE.name: "Compare the nodes, clocks, power limits, graphs and kernels of both"
-    " servers, and alternate the benchmark's runs.",
-    load.SINGLE_STREAM_ONLY.name: "Run the benchmark with your service's concurrency or rate too, and import all"
-    " files; `specbench analyze curve` shows the load at which the gain ends.",
-    BASELINE_INVALID: "Fix what the baseline's own findings report, then run the benchmark of both arms again.",
-}
-"""Check → what to do if another benchmark measured the run: there is no spec to change, and no command to repeat."""
-
-_SOAK_REMEDIES: dict[str, str] = {
-    comparison.NOT_INTERLEAVED.name: "Read each arm's change over time from this run, and the speed-up from a second"
-    " run with load.order: Interleaved: a soak test launches each engine once.",
-    comparison.UNPAIRED_REQUESTS.name: "Read each arm's change over time from this run, and the speed-up from a second"
-    " run with load.order: Interleaved and load.requests: in a window, a faster arm answers more and other prompts.",
-}
-"""Check → what to do in a soak test, whose windows follow each other and have a fixed length."""
-
-
-def check_remedy(check: str, *, imported: bool, soak: bool = False) -> str:
-    """Return what to do about a finding; empty for a check that no longer exists. `imported`: see `Engine`."""
-    special = _IMPORTED_REMEDIES if imported else _SOAK_REMEDIES if soak else {}
-    return special.get(check) or REMEDIES.get(check, "")
+_ALL: tuple[Check[Any], ...] = (
+    *POINT_CHECKS,
+    *CELL_CHECKS,
+    *ANSWER_CHECKS,
+    *RUN_CHECKS,
+    comparison.BASELINE_INVALID,
+)
+CHECK_BY_NAME: dict[str, Check[Any]] = {check.name: check for check in _ALL}

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.figure import Figure, Verdict
 
 
 class ComparedResult(ApiModel):
@@ -45,19 +45,6 @@ class Difference(ApiModel):
         return f"{self.name} {self.before} → {self.after}"
 
 
-class ChangeConclusion(StrEnum):
-    """Conclusion about a figure of the later result, compared with the earlier one."""
-
-    BETTER = "Better"
-    WORSE = "Worse"
-    UNCLEAR = "Unclear"
-    """The interval excludes 1, but with this many comparisons that happens by chance."""
-    INDISTINGUISHABLE = "Indistinguishable"
-    """The interval contains 1."""
-    TOO_FEW_REPEATS = "TooFewRepeats"
-    NO_INTERVAL = "NoInterval"
-
-
 class ComparedFigure(ApiModel):
     """One figure of one cell in both results."""
 
@@ -79,7 +66,7 @@ class ComparedFigure(ApiModel):
     """after / before, with its two-sided confidence interval."""
     more_is_better: bool
     """Whether a ratio above 1 is an improvement."""
-    conclusion: ChangeConclusion
+    conclusion: Verdict
     """Conclusion about the change."""
     repeats: tuple[int, int]
     """Number of repeats (before, after) that were used."""

@@ -1,4 +1,4 @@
-"""A figure: a value with its unit, definition, sample size, confidence interval and source."""
+"""A figure: a value with its unit, definition, sample size, confidence interval and source; the verdict on a ratio."""
 
 from __future__ import annotations
 
@@ -24,6 +24,30 @@ class StatusFigure(StrEnum):
 
 
 LATENCIES = (StatusFigure.TTFT_MS, StatusFigure.TPOT_MS, StatusFigure.E2E_MS)
+
+
+class Verdict(StrEnum):
+    """Verdict on a ratio: of an arm to its baseline, or of a later result to an earlier one."""
+
+    FASTER = "Faster"
+    SLOWER = "Slower"
+    BETTER = "Better"
+    """Of figures that are not all speeds; more may be better or worse."""
+    WORSE = "Worse"
+    INDISTINGUISHABLE = "Indistinguishable"
+    """The interval contains 1."""
+    UNCLEAR = "Unclear"
+    """The interval excludes 1, but with this many comparisons that happens by chance."""
+    TOO_FEW_REPEATS = "TooFewRepeats"
+    """The interval does not include run-to-run variation."""
+    NO_INTERVAL = "NoInterval"
+    NOT_COMPARABLE = "NotComparable"
+    """A check invalidated the comparison, or nothing was paired."""
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether a difference is claimed."""
+        return self in (Verdict.FASTER, Verdict.SLOWER, Verdict.BETTER, Verdict.WORSE)
 
 
 class FigureInterval(ApiModel):
@@ -56,3 +80,11 @@ class Figure(ApiModel):
     """Confidence interval."""
     source: str
     """Origin of the data: client, engine (per_request, counters), or both."""
+
+    @property
+    def factor(self) -> str:
+        """Text of a ratio: `1.48x [1.38, 1.60]`, `1.48x` without an interval; empty without a value."""
+        if self.value is None:
+            return ""
+        bounds = self.interval
+        return f"{self.value:.2f}x" + (f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else "")

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.comparison import ChangeConclusion
-from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.figure import Figure, Verdict
 from specbench_api.spec.slo import Percentile
 
 
@@ -92,7 +91,7 @@ class Candidate(ApiModel):
     gain: Figure | None = None
     """Gain over the baseline at the same load; above 1 is better for every objective. None for the baseline; without an
     interval if there are too few repeats."""
-    conclusion: ChangeConclusion | None = None
+    conclusion: Verdict | None = None
     """Conclusion about the gain, after Holm's correction over all gains of the run; None without a gain."""
     attainment: Attainment = Attainment.MET
     """Whether it meets the targets."""

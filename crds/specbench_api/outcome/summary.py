@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.breakdown import Breakdown, Reuse, ReuseMissing
 from specbench_api.outcome.crossover import Crossovers
 from specbench_api.outcome.explanation import Prediction, StepCost
-from specbench_api.outcome.figure import Figure, StatusFigure
+from specbench_api.outcome.figure import Figure, StatusFigure, Verdict
 from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Finding
 from specbench_api.outcome.lossless import JudgedAnswers, Losslessness
 from specbench_api.outcome.prompt_coverage import PromptCoverage
@@ -20,29 +19,6 @@ from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
-
-# Conclusions about speed-ups, corrected for the number of comparisons in the run.
-
-
-class SpeedupConclusion(StrEnum):
-    """Conclusion about an arm, compared with its paired baseline."""
-
-    FASTER = "Faster"
-    SLOWER = "Slower"
-    INDISTINGUISHABLE = "Indistinguishable"
-    """The interval contains 1."""
-    UNCLEAR = "Unclear"
-    """The interval excludes 1, but with this many comparisons that happens by chance."""
-    TOO_FEW_REPEATS = "TooFewRepeats"
-    """The interval does not include run-to-run variation."""
-    NO_INTERVAL = "NoInterval"
-    NOT_COMPARABLE = "NotComparable"
-    """A check invalidated the comparison, or nothing was paired."""
-
-    @property
-    def is_claim(self) -> bool:
-        """Whether a difference is claimed."""
-        return self in (SpeedupConclusion.FASTER, SpeedupConclusion.SLOWER)
 
 
 class Claims(ApiModel):
@@ -52,11 +28,11 @@ class Claims(ApiModel):
     cells. The probability of one or more false claims is at most 5 % in each family.
     """
 
-    overall: SpeedupConclusion
+    overall: Verdict
     """Conclusion about the cell."""
     comparisons: int
     """Number of cells in the family."""
-    by_category: dict[str, SpeedupConclusion] = {}
+    by_category: dict[str, Verdict] = {}
     """Conclusion about each category."""
     category_comparisons: int = 0
     """Number of categories in the family, over all cells of the run."""

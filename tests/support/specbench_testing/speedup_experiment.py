@@ -9,7 +9,7 @@ import pandas as pd
 
 from specbench_client.analysis.curves.crossover import MeasuredPlace
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
-from specbench_client.analysis.statistics.log_ratio import LogRatio
+from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_testing.tables import pairs_of_frame
 
@@ -39,11 +39,11 @@ class SpeedupExperiment:
         character = rng.normal(0, self.spread, self.prompts)
         launches = rng.normal(0, self.launch_noise, self.repeats) if self.launch_noise else np.zeros(self.repeats)
         return [
-            MeasuredPlace(load, self._ratio(rng, np.log(true), character, launches))
+            MeasuredPlace(load, self._effect(rng, np.log(true), character, launches))
             for load, true in self.speedups.items()
         ]
 
-    def _ratio(self, rng: np.random.Generator, true: float, character: np.ndarray, launches: np.ndarray) -> LogRatio:
+    def _effect(self, rng: np.random.Generator, true: float, character: np.ndarray, launches: np.ndarray) -> Effect:
         """Times are divided by the speed-up, and their mean over prompts by the population's speed-up."""
         prompt = np.tile(np.arange(self.prompts), self.repeats)
         repeat = np.repeat(np.arange(self.repeats), self.prompts)
@@ -52,7 +52,7 @@ class SpeedupExperiment:
         middle = self.spread**2 / 2  # of exp(−character): the mean time of the population equals the truth
         base = BASE_MS * np.exp(noise[0])
         arm = BASE_MS * np.exp(noise[1] - true - character[prompt] - middle + runs[repeat])
-        found = paired_speedup(SPEEDUP, pairs_of(prompt, repeat, {BASELINE: base, ARM: arm}), seed=0).ratio
+        found = paired_speedup(SPEEDUP, pairs_of(prompt, repeat, {BASELINE: base, ARM: arm}), seed=0).effect
         assert found is not None
         return found
 

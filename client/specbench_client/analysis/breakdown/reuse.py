@@ -11,8 +11,8 @@ from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
 from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.effects import LogRatioInputs
 from specbench_client.analysis.statistics.intervals import value_and_interval
-from specbench_client.analysis.statistics.log_ratio import LogRatioInputs
 from specbench_client.columns import Values
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
 from specbench_client.metrics.rows import Columns

@@ -1,35 +1,37 @@
-"""Comparison of two results: the conclusion for every figure of every cell that they share."""
+"""Comparison of two results: the verdict on every figure of every cell that they share."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, field
 
 from specbench_api.outcome.comparison import (
-    ChangeConclusion,
     ComparedFigure,
     Comparison,
     ComparisonGap,
     ComparisonGapReason,
     Difference,
 )
-from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.figure import Figure, Verdict
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.compare.comparable_metrics import (
-    SHOWN_METRICS,
-    ComparableMetric,
-    MetricSelection,
-    compare_summaries,
-)
+from specbench_api.spec.gate import LATENCIES, GateMetric, Tolerance
+from specbench_client.analysis.compare import figures
 from specbench_client.analysis.compare.differences import differences, refusals, workload_difference
-from specbench_client.analysis.compare.figures import IN_COMMON, ComparedArm, FigureOnBothSides, MeasuredArm
-from specbench_client.analysis.compare.log_ratio_estimate import LogRatioEstimate
+from specbench_client.analysis.compare.figures import (
+    IN_COMMON,
+    ComparedArm,
+    FigureComparer,
+    FigureOnBothSides,
+    MeasuredArm,
+)
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
-from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.estimates.speedups import SPEEDUP_DEFINITION
+from specbench_client.analysis.statistics.bootstrap import LEVEL, Z
+from specbench_client.analysis.statistics.effects import Effect, combined_distances, figure_effect, verdicts
+from specbench_client.metrics import acceptance, decode_speed, latency, steady_window
+from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.rows import Rows
 
@@ -46,13 +48,13 @@ class ComparisonRow:
     result: FigureOnBothSides
 
     @property
-    def supported_estimate(self) -> LogRatioEstimate | None:
-        """The estimate, if there are enough repeats to include the variation between runs."""
-        return self.result.estimate if min(self.result.repeats) >= MIN_REPEATS_TO_COMPARE else None
+    def improvement(self) -> Effect:
+        """The effect, above 1 if the later result is better."""
+        return self.result.effect if self.figure.more_is_better else self.result.effect.inverted()
 
-    def compared(self, conclusion: ChangeConclusion) -> ComparedFigure:
+    def compared(self, verdict: Verdict) -> ComparedFigure:
         """Return the row as it is in documents."""
-        result, (arm, workload, load) = self.result, self.key
+        result, effect, (arm, workload, load) = self.result, self.result.effect, self.key
         definition = f"after / before of: {self.figure.definition}; {IN_COMMON}"
         return ComparedFigure(
             arm=arm,
@@ -66,12 +68,12 @@ class ComparisonRow:
                 value=result.after / result.before,
                 unit="ratio",
                 definition=definition,
-                n=result.units,
-                interval=_interval(self.supported_estimate),
+                n=effect.units,
+                interval=effect.interval() if effect.supports_claim else None,
                 source="both",
             ),
             more_is_better=self.figure.more_is_better,
-            conclusion=conclusion,
+            conclusion=verdict,
             repeats=result.repeats,
         )
 
@@ -219,13 +221,6 @@ def _make_gap(key: CellKey, reason: ComparisonGapReason, message: str, metric: s
     return ComparisonGap(arm=arm, workload=workload, load=load, metric=metric, reason=reason, message=message)
 
 
-def _interval(estimate: LogRatioEstimate | None) -> FigureInterval | None:
-    if estimate is None:
-        return None
-    low, high = (float(np.exp(bound)) for bound in (estimate.low(1 - TAIL), estimate.high(1 - TAIL)))
-    return FigureInterval(low=low, high=high, level=LEVEL, method=f"{estimate.method}, on the log ratio")
-
-
 APART = (
     "The two results were measured at different times. Ratios of times and throughput include differences between days"
     " or nodes, and no interval covers them. A speed-up is hardly affected, because it is relative to the baseline of"
@@ -234,40 +229,130 @@ APART = (
 
 
 def comparison(before: StoredResult, after: StoredResult, created: str) -> Comparison:
-    """Compare all shown figures; conclusions are after Holm's correction over all of them. `created` is in RFC 3339."""
+    """Compare all shown figures; verdicts are after Holm's correction over all of them. `created` is in RFC 3339."""
     result = compare_results(before, after, [MetricSelection(figure) for figure in SHOWN_METRICS])
-    conclusions = conclusions_of(result.rows)
     return Comparison(
         created=created,
         before=before.side,
         after=after.side,
         differences=result.differences,
         refused=result.refused,
-        cells=[row.compared(conclusion) for row, conclusion in zip(result.rows, conclusions, strict=True)],
+        cells=[row.compared(verdict) for row, verdict in zip(result.rows, change_verdicts(result.rows), strict=True)],
         uncompared=result.uncompared,
         limits=[APART],
     )
 
 
-def conclusions_of(rows: Sequence[ComparisonRow]) -> list[ChangeConclusion]:
-    """Return the two-sided conclusion for each row."""
-    clear = holm_rejections(
-        [row.supported_estimate.p_two_sided() if row.supported_estimate else None for row in rows], 1 - LEVEL
-    )
-    return [_conclusion(row, clear=is_clear) for row, is_clear in zip(rows, clear, strict=True)]
+def change_verdicts(rows: Sequence[ComparisonRow]) -> list[Verdict]:
+    """Return the two-sided verdict on each row."""
+    return verdicts([row.improvement for row in rows], Verdict.BETTER, Verdict.WORSE)
 
 
-def _conclusion(row: ComparisonRow, *, clear: bool) -> ChangeConclusion:
-    if row.result.estimate is None:
-        return ChangeConclusion.NO_INTERVAL
-    if row.supported_estimate is None:
-        return ChangeConclusion.TOO_FEW_REPEATS
-    if row.supported_estimate.low(1 - TAIL) <= 0 <= row.supported_estimate.high(1 - TAIL):
-        return ChangeConclusion.INDISTINGUISHABLE
-    if not clear:
-        return ChangeConclusion.UNCLEAR
-    return (
-        ChangeConclusion.BETTER
-        if (row.supported_estimate.value > 0) == row.figure.more_is_better
-        else ChangeConclusion.WORSE
-    )
+# The metrics that can be compared: label, how to compute them on both sides, and how to read them from summaries.
+
+
+OF_SUMMARIES = (
+    "from the intervals of two summaries, as if independent: without their records, prompts that both results share"
+    " are not paired, and the interval is wider than necessary"
+)
+NORMAL_FREEDOM = 1e6
+"""Degrees of freedom at which Student's t is practically the normal distribution."""
+MEASURES: dict[GateMetric, RequestMetric] = {
+    GateMetric.TPOT: decode_speed.TPOT_MS,
+    GateMetric.TTFT: latency.TTFT_MS,
+    GateMetric.E2E: latency.E2E_MS,
+}
+
+
+@dataclass(frozen=True)
+class ComparableMetric:
+    """A figure to compare. `name` is its name in a summary's cell; empty for the cell's speed-up."""
+
+    label: str
+    metric: GateMetric
+    unit: str
+    definition: str
+    name: str
+    compare: FigureComparer = field(compare=False)
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.metric not in LATENCIES
+
+    @property
+    def of_drafters(self) -> bool:
+        """Whether the baseline does not have it."""
+        return self.metric in (GateMetric.SPEEDUP, GateMetric.ACCEPTANCE_LENGTH)
+
+    def in_cell(self, cell: Cell) -> Figure | None:
+        """Return the figure from a summary's cell."""
+        return cell.figures.get(self.name) if self.name else cell.speedup
+
+
+def comparable_metric(metric: GateMetric, percentile: str | None = None) -> ComparableMetric:
+    """Return the figure of a metric, at a percentile if it has one."""
+    if metric is GateMetric.SPEEDUP:
+        return ComparableMetric(str(metric), metric, "ratio", SPEEDUP_DEFINITION, "", figures.speedup)
+    if metric is GateMetric.OUTPUT_TPS:
+        unit, definition = steady_window.OUTPUT_TPS_UNIT, steady_window.OUTPUT_TPS_DEFINITION
+        return ComparableMetric(str(metric), metric, unit, definition, steady_window.OUTPUT_TPS, figures.output_tps)
+    if percentile:
+        figure = PercentileMetric(MEASURES[metric], int(percentile.removeprefix("p")))
+        compare = figures.percentile(figure.measure, figure.percent)
+        unit, label = figure.measure.unit, f"{metric} {percentile}"
+        return ComparableMetric(label, metric, unit, figure.definition, figure.name, compare)
+    pooled = {GateMetric.TPOT: decode_speed.TPOT_MS_POOLED, GateMetric.ACCEPTANCE_LENGTH: acceptance.EMITTED_POOLED}
+    of = pooled[metric] if metric in pooled else mean_metric(MEASURES[metric])
+    return ComparableMetric(str(metric), metric, of.unit, of.definition, of.name, figures.ratio(of))
+
+
+SHOWN_METRICS = (
+    comparable_metric(GateMetric.SPEEDUP),
+    comparable_metric(GateMetric.TPOT),
+    comparable_metric(GateMetric.TTFT, "p50"),
+    comparable_metric(GateMetric.E2E, "p50"),
+    comparable_metric(GateMetric.OUTPUT_TPS),
+    comparable_metric(GateMetric.ACCEPTANCE_LENGTH),
+)
+"""The metrics that `specbench compare` shows."""
+
+
+@dataclass(frozen=True)
+class MetricSelection:
+    """A figure and the arms and workloads to compare it for; empty for all."""
+
+    figure: ComparableMetric
+    arms: Sequence[str] = ()
+    workloads: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, tolerance: Tolerance) -> MetricSelection:
+        """Return the selection of a tolerance."""
+        return cls(comparable_metric(tolerance.metric, tolerance.percentile), tolerance.arms, tolerance.workloads)
+
+    def includes(self, arm: str, workload: str, *, is_baseline: bool) -> bool:
+        """Whether the figure is selected for this arm and workload."""
+        named = (not self.arms or arm in self.arms) and (not self.workloads or workload in self.workloads)
+        return named and not (is_baseline and self.figure.of_drafters)
+
+
+def compare_summaries(
+    before: Figure | None, after: Figure | None, repeats: tuple[int, int]
+) -> FigureOnBothSides | None:
+    """Compare two figures by their intervals; too few repeats give no interval, as with records.
+
+    The intervals were computed with some t quantile; dividing by the normal quantile makes the errors too large, never
+    too small.
+    """
+    if not before or not after or not before.value or not after.value:
+        return None
+    old, new = figure_effect(before, repeats[0]), figure_effect(after, repeats[1])
+    if old is None or new is None:
+        return None
+    effect = Effect(new.value - old.value, min(before.n, after.n), min(repeats))
+    below, above = (each / Z for each in combined_distances(new, old))
+    at_level = all(figure.interval is None or figure.interval.level == LEVEL for figure in (before, after))
+    usable = at_level and math.isfinite(below) and math.isfinite(above)
+    if effect.repeats >= MIN_REPEATS_TO_COMPARE and usable:
+        effect = effect.with_errors(below, above, NORMAL_FREEDOM, OF_SUMMARIES)
+    return FigureOnBothSides(before.value, after.value, effect, repeats)

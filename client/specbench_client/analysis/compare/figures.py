@@ -6,24 +6,28 @@ for its repeat and prompt, and a percentile holds its values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
-from specbench_client.analysis.compare.log_ratio_estimate import (
-    LogRatioEstimate,
-    estimate_of_stopped_runs,
-    estimate_over_prompts,
-    estimate_over_repeats,
-    wider_estimate,
-)
 from specbench_client.analysis.estimates.speedups import pair_layout
 from specbench_client.analysis.statistics import bootstrap
-from specbench_client.analysis.statistics.bootstrap import BLOCK_VALUES, ResamplingLayout, draw_counts, layout_draws
-from specbench_client.analysis.statistics.log_ratio import log_of_product
+from specbench_client.analysis.statistics.bootstrap import (
+    BLOCK_VALUES,
+    ChosenInterval,
+    ResamplingLayout,
+    draw_counts,
+    expanded_percentiles,
+    layout_draws,
+    t_quantile,
+)
+from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
+from specbench_client.analysis.statistics.effects import Effect, log_of_product
 from specbench_client.analysis.statistics.row_layout import PIECE_ROWS, CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
 from specbench_client.metrics import decode_speed, steady_window
@@ -206,14 +210,12 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class FigureOnBothSides:
-    """A figure on both sides. `estimate` is that of log(after / before); None if no interval is possible."""
+    """A figure on both sides. `effect`: after / before."""
 
     before: float
     after: float
-    estimate: LogRatioEstimate | None
+    effect: Effect
     repeats: tuple[int, int]
-    units: int
-    """Number of prompts, or of repeats if these are the unit."""
 
 
 FigureComparer = Callable[[ComparedArm, int], FigureOnBothSides | None]
@@ -244,9 +246,9 @@ def output_tps(both: ComparedArm, _seed: int) -> FigureOnBothSides | None:
     values = [float(tokens.sum() / seconds.sum()) for tokens, seconds in sides]
     with np.errstate(divide="ignore"):
         repeats = [np.log(tokens / seconds) for tokens, seconds in sides]
-    estimate = estimate_over_repeats(float(np.log(values[1] / values[0])), repeats[0], repeats[1])
     sizes = (repeats[0].size, repeats[1].size)
-    return FigureOnBothSides(values[0], values[1], estimate, sizes, min(sizes))
+    effect = Effect(float(np.log(values[1] / values[0])), min(sizes), min(sizes))
+    return FigureOnBothSides(values[0], values[1], over_repeats(effect, repeats[0], repeats[1]), sizes)
 
 
 def _speedup_parts(pairs: Columns) -> list[Values]:
@@ -264,7 +266,8 @@ def _of_sums(
     logs = [log_of_product(np.array([matrix.sum() for matrix in side]), signs) for side in (before, after)]
     if not np.isfinite(logs).all():
         return None
-    value, repeats = float(logs[1] - logs[0]), (layout.repeats, other.repeats)
+    repeats = layout.repeats, other.repeats
+    effect = Effect(float(logs[1] - logs[0]), layout.prompts, min(repeats))
     samples = [
         log_of_product(_sums(after, drawn[1], drawn[2]), signs)
         - log_of_product(_sums(before, drawn[0], drawn[2]), signs)
@@ -275,10 +278,11 @@ def _of_sums(
     ]
     if (layout.anytime or other.anytime) and np.isfinite(np.concatenate(of_repeats)).all():
         logs = [each.mean() for each in of_repeats]
-        estimate = estimate_of_stopped_runs((of_repeats[0], of_repeats[1]), (layout.turns, other.turns))
+        effect = replace(effect, value=float(logs[1] - logs[0]))
+        effect = of_stopped_runs(effect, (of_repeats[0], of_repeats[1]), (layout.turns, other.turns))
     else:
-        estimate = _estimate(layout, repeats, value, np.concatenate(samples), (of_repeats[0], of_repeats[1]))
-    return FigureOnBothSides(float(np.exp(logs[0])), float(np.exp(logs[1])), estimate, repeats, layout.prompts)
+        effect = _with_interval(effect, layout, repeats, np.concatenate(samples), (of_repeats[0], of_repeats[1]))
+    return FigureOnBothSides(float(np.exp(logs[0])), float(np.exp(logs[1])), effect, repeats)
 
 
 @dataclass(frozen=True)
@@ -342,7 +346,8 @@ def _of_percentile(
     if min(values) <= 0:
         return None
     smallest, largest = (pick(side.ordered.size for side in (before, after)) for pick in (min, max))
-    layout, repeats, estimate = before.layout, (before.layout.repeats, after.layout.repeats), None
+    layout, repeats = before.layout, (before.layout.repeats, after.layout.repeats)
+    effect = Effect(float(np.log(values[1] / values[0])), layout.prompts, min(repeats))
     if smallest * min(percent, 100 - percent) / 100 >= BEYOND_MIN:
         resamples = max(PERCENTILE_RESAMPLES_MIN, min(PERCENTILE_RESAMPLES, BLOCK_VALUES // largest))
         samples = _percentile_samples(before, after, percent, seed, resamples)
@@ -350,9 +355,8 @@ def _of_percentile(
             np.log([side.percentile(percent, repeat) for repeat in range(many)])
             for side, many in zip((before, after), repeats, strict=True)
         ]
-        value = float(np.log(values[1] / values[0]))
-        estimate = _estimate(layout, repeats, value, samples, (logs[0], logs[1]))
-    return FigureOnBothSides(values[0], values[1], estimate, repeats, layout.prompts)
+        effect = _with_interval(effect, layout, repeats, samples, (logs[0], logs[1]))
+    return FigureOnBothSides(values[0], values[1], effect, repeats)
 
 
 def _percentile_samples(before: SortedValues, after: SortedValues, percent: int, seed: int, resamples: int) -> Values:
@@ -371,22 +375,92 @@ def _percentile_samples(before: SortedValues, after: SortedValues, percent: int,
     return np.concatenate(found)
 
 
-def _estimate(
+def _sums(matrices: list[Values], repeats: Values, prompts: Values) -> Values:
+    return np.stack([((repeats @ matrix) * prompts).sum(axis=1) for matrix in matrices], axis=1)
+
+
+# The interval of a change between two results. Two standard errors are computed and the larger one is used, as for the
+# speed-up of one run:
+#
+# - over prompts: the bootstrap, with a common draw of prompts, because both results have the same ones, and a separate
+#   draw of repeats for each side, because their repeats are unrelated;
+# - over repeats: Welch's, sqrt(s1² / n1 + s2² / n2) of the repeats' own logs, with Welch-Satterthwaite's degrees of
+#   freedom. It includes the variation between whole runs, which prompts alone understate.
+#
+# If a run stops when its speed-up is decided, neither is valid for its speed-up: the confidence sequences of both sides
+# are combined instead.
+
+REPEATS_MOST = 100
+"""Maximum number of repeats to recommend."""
+
+
+def _with_interval(
+    effect: Effect,
     layout: ResamplingLayout,
     repeats: tuple[int, int],
-    value: float,
     samples: Values,
     of_repeats: tuple[Values, Values],
-) -> LogRatioEstimate | None:
+) -> Effect:
+    """Return the effect with the wider interval; none without the prompts' one: repeats do not generalise to others."""
     within = " within categories" if layout.stratified else ""
     method = (
         f"bootstrap, unit: prompt; {samples.size} resamples of {repeats[0]} repeats before,"
         f" {repeats[1]} after, and {layout.prompts} prompts{within} that both results share"
     )
-    return wider_estimate(
-        estimate_over_prompts(value, samples, layout, method), estimate_over_repeats(value, *of_repeats)
-    )
+    bounds = expanded_percentiles(effect.value, samples, layout)
+    if bounds is None:
+        return effect
+    prompts = replace(effect, chosen=ChosenInterval(bounds, method, layout.prompts - layout.strata))
+    whole = over_repeats(effect, *of_repeats)
+    return whole if whole.chosen is not None and sum(whole.distances) > sum(prompts.distances) else prompts
 
 
-def _sums(matrices: list[Values], repeats: Values, prompts: Values) -> Values:
-    return np.stack([((repeats @ matrix) * prompts).sum(axis=1) for matrix in matrices], axis=1)
+def over_repeats(effect: Effect, before: Values, after: Values) -> Effect:
+    """Return the effect with Welch's interval from the repeats' own logs; none if a side has fewer than two values."""
+    if min(before.size, after.size) < 2 or not np.isfinite([*before, *after]).all():
+        return effect
+    variances = (float(before.var(ddof=1)), float(after.var(ddof=1)))
+    parts = (variances[0] / before.size, variances[1] / after.size)
+    error = float(np.sqrt(sum(parts)))
+    method = f"Welch's t, unit: repeat; {before.size} repeats before and {after.size} after"
+    found = effect.with_errors(error, error, _freedom(parts, (before.size, after.size)), method)
+    return replace(found, run_variance=sum(variances))
+
+
+def of_stopped_runs(effect: Effect, sides: tuple[Values, Values], turns: tuple[Values | None, Values | None]) -> Effect:
+    """Return the effect with an interval from the repeats' own logs; at least one side stopped when it was decided.
+
+    The interval at `LEVEL` is MOVER (`analysis.statistics.effects`) from two confidence sequences; other levels scale
+    it by Student's t. There is none as long as a sequence is unbounded. `turns`: `ResamplingLayout.turns` of each side.
+    """
+    before, after = (confidence_sequence(each, order) for each, order in zip(sides, turns, strict=True))
+    if before is None or after is None:
+        return effect
+    widths = [each.bounds.high - each.bounds.low for each in (before, after)]
+    freedom = before.freedom + after.freedom
+    error = math.hypot(*widths) / 2 / t_quantile(freedom)
+    counts = f"{sides[0].size} repeats before and {sides[1].size} after"
+    method = f"MOVER from two anytime-valid confidence sequences (mixture t), unit: repeat; {counts}"
+    return effect.with_errors(error, error, freedom, method)
+
+
+def repeats_to_decide(effect: Effect, limit: float, confidence: float) -> int | None:
+    """Return about how many repeats on each side would separate the value from the limit, at the same estimates.
+
+    It is the smallest n for which t(2n − 2) × sqrt((s1² + s2²) / n) is less than the distance. None if prompts and
+    not repeats dominate the uncertainty, or if more than `REPEATS_MOST` would be needed.
+    """
+    if effect.run_variance is None:
+        return None
+    counts = np.arange(2, REPEATS_MOST + 1)
+    reach = scipy.special.stdtrit(2 * counts - 2, confidence) * np.sqrt(effect.run_variance / counts)
+    found = counts[reach < abs(effect.value - limit)]
+    return int(found[0]) if found.size else None
+
+
+def _freedom(parts: tuple[float, float], sizes: tuple[int, int]) -> float:
+    """Welch-Satterthwaite's degrees of freedom; n1 + n2 − 2 if neither side has any variation."""
+    if sum(parts) <= 0:
+        return float(sum(sizes) - 2)
+    under = sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
+    return float(sum(parts) ** 2 / under)

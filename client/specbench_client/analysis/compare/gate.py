@@ -26,17 +26,17 @@ from specbench_api.outcome.finding import doubting_checks, faults_by_arm, list_f
 from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTest, GateTestOutcome
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate, GateMetric, Tolerance
-from specbench_client.analysis.compare.comparable_metrics import MetricSelection
 from specbench_client.analysis.compare.comparison import (
     APART,
     ComparisonRow,
+    MetricSelection,
     ResultComparison,
+    change_verdicts,
     compare_results,
-    conclusions_of,
 )
-from specbench_client.analysis.compare.log_ratio_estimate import LogRatioEstimate, repeats_to_decide
+from specbench_client.analysis.compare.figures import repeats_to_decide
 from specbench_client.analysis.compare.stored_result import StoredResult
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.statistics.effects import Effect, holm_rejections
 
 NAMED = 3
 """Maximum number of cells listed in the message; the table has all of them."""
@@ -44,14 +44,14 @@ NAMED = 3
 
 @dataclass(frozen=True)
 class GateTrial:
-    """One row against one tolerance. `limit` and `estimate` are logs, oriented so that more is better."""
+    """One row against one tolerance. `limit` and `effect` are logs, oriented so that more is better."""
 
     row: ComparisonRow
     tolerance: Tolerance
     limit: float
-    estimate: LogRatioEstimate | None
+    effect: Effect | None
     why_not: str = ""
-    """Why there is no estimate to decide by."""
+    """Why there is no effect to decide by."""
 
 
 def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, created: str) -> GateReport:
@@ -59,7 +59,7 @@ def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, 
     gate = with_testable_defaults(request.gate, before, after)
     found = compare_results(before, after, [MetricSelection.of(tolerance) for tolerance in gate.effective_tolerances])
     tests = list(_tests(gate, found.rows))
-    shown = gate_verdicts(tests, gate.confidence)
+    shown = gate_outcomes(tests, gate.confidence)
     documents = _documents(gate, tests, shown, found.rows)
     reason, message = next(_reasons(gate, before, after, found, documents))
     inconclusive_passes = reason is GateReason.INCONCLUSIVE and gate.on_inconclusive == "Pass"
@@ -95,9 +95,9 @@ def with_testable_defaults(gate: Gate, before: StoredResult, after: StoredResult
 _ORDER = (GateTestOutcome.FAILED, GateTestOutcome.INCONCLUSIVE, GateTestOutcome.PASSED)
 
 
-def gate_verdicts(tests: Sequence[GateTrial], confidence: float) -> list[GateTestOutcome]:
+def gate_outcomes(tests: Sequence[GateTrial], confidence: float) -> list[GateTestOutcome]:
     """Return the outcome of each test."""
-    p_values = [test.estimate.p_below(test.limit) if test.estimate else None for test in tests]
+    p_values = [test.effect.p_below(test.limit) if test.effect else None for test in tests]
     failed = holm_rejections(p_values, 1 - confidence)
     return [_shown(test, confidence, failed=is_failed) for test, is_failed in zip(tests, failed, strict=True)]
 
@@ -105,7 +105,7 @@ def gate_verdicts(tests: Sequence[GateTrial], confidence: float) -> list[GateTes
 def _shown(test: GateTrial, confidence: float, *, failed: bool) -> GateTestOutcome:
     if failed:
         return GateTestOutcome.FAILED
-    passed = test.estimate is not None and test.estimate.low(confidence) > test.limit
+    passed = test.effect is not None and test.effect.low(confidence) > test.limit
     return GateTestOutcome.PASSED if passed else GateTestOutcome.INCONCLUSIVE
 
 
@@ -123,33 +123,32 @@ def _tests(gate: Gate, rows: Sequence[ComparisonRow]) -> Iterator[GateTrial]:
 def _test(gate: Gate, tolerance: Tolerance, row: ComparisonRow) -> GateTrial:
     better, repeats = row.figure.more_is_better, row.result.repeats
     limit = float(np.log(limit_of(tolerance, more_is_better=better)))
-    estimate, why_not = row.supported_estimate, ""
+    effect, why_not = row.improvement if row.result.effect.supports_claim else None, ""
     if min(repeats) < gate.min_repeats:
         why_not = (
             f"{repeats[0]} repeats before and {repeats[1]} after, but minRepeats is {gate.min_repeats} on each side;"
             f" measure again with spec.load.repeats: {gate.min_repeats} or --repeats {gate.min_repeats}"
         )
-        estimate = None
-    elif row.result.estimate is None:
+        effect = None
+    elif row.result.effect.chosen is None:
         why_not = "there is no interval: too few prompts or requests"
-    turned = estimate.mirrored() if estimate and not better else estimate
-    return GateTrial(row, tolerance, limit if better else -limit, turned, why_not)
+    return GateTrial(row, tolerance, limit if better else -limit, effect, why_not)
 
 
 def _documents(
     gate: Gate, tests: Sequence[GateTrial], shown: Sequence[GateTestOutcome], rows: Sequence[ComparisonRow]
 ) -> list[GateTest]:
-    conclusions = {id(row): conclusion for row, conclusion in zip(rows, conclusions_of(rows), strict=True)}
+    verdicts = {id(row): verdict for row, verdict in zip(rows, change_verdicts(rows), strict=True)}
     return [
-        _document(gate, test, outcome, test.row.compared(conclusions[id(test.row)]))
+        _document(gate, test, outcome, test.row.compared(verdicts[id(test.row)]))
         for test, outcome in zip(tests, shown, strict=True)
     ]
 
 
 def _document(gate: Gate, test: GateTrial, outcome: GateTestOutcome, compared: ComparedFigure) -> GateTest:
     low = high = None
-    if test.estimate:
-        plain = test.estimate if test.row.figure.more_is_better else test.estimate.mirrored()
+    if test.effect:
+        plain = test.row.result.effect
         low, high = (float(np.exp(bound)) for bound in (plain.low(gate.confidence), plain.high(gate.confidence)))
     repeats, why = _undecided(gate, test) if outcome is GateTestOutcome.INCONCLUSIVE else (None, "")
     return GateTest(
@@ -166,15 +165,15 @@ def _document(gate: Gate, test: GateTrial, outcome: GateTestOutcome, compared: C
 
 def _undecided(gate: Gate, test: GateTrial) -> tuple[int | None, str]:
     """Return the number of repeats that would decide, if any, and a sentence about it."""
-    if test.estimate is None:
+    if test.effect is None:
         return (gate.min_repeats if min(test.row.result.repeats) < gate.min_repeats else None), test.why_not
-    if test.estimate.high(gate.confidence) < test.limit:
+    if test.effect.high(gate.confidence) < test.limit:
         return None, "worse than its tolerance on its own, but not significantly so among so many tests"
-    needed = repeats_to_decide(test.estimate, test.limit, gate.confidence)
+    needed = repeats_to_decide(test.effect, test.limit, gate.confidence)
     if needed is not None:
         more = max(needed, max(test.row.result.repeats) + 1)
         return more, f"about {more} repeats on each side would decide, if the estimated change is right"
-    if test.estimate.run_variance is None:
+    if test.effect.run_variance is None:
         return None, "more prompts would decide, but more repeats would not"
     return None, "the change is too close to the tolerance: no reasonable number of repeats would decide"
 

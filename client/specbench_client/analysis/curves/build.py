@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specbench_api.outcome.crossover import Crossover
-from specbench_api.outcome.summary import SpeedupConclusion
-from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_api.outcome.figure import Verdict
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS, CONCURRENCY, AxisKind, CurveCell
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
-from specbench_client.analysis.curves.samples import LENGTH_DEFINITION, MeasuredSample, group_cells, measured_samples
-from specbench_client.analysis.estimates.break_even import length_figure
-from specbench_client.analysis.estimates.speedups import conclusion
-from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.estimates.speedups import (
+    OVER_PAIRS,
+    SPEEDUP,
+    PairedSpeedup,
+    length_figure,
+    paired_speedup,
+    sum_pairs,
+)
+from specbench_client.analysis.statistics.effects import Effect, log_ratio, verdicts
+from specbench_client.columns import Column, TextCodes, Values, join_columns
 from specbench_client.documents.curves import CurvePoint, Curves, SpeedupCurve
+from specbench_client.metrics.decode_speed import later_tokens
+from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
+from specbench_client.metrics.rows import Columns, Rows
+from specbench_client.metrics.tidy_frame import numbers
 
 
 def build_curves(by: str, result: StoredResult) -> Curves:
@@ -23,27 +37,22 @@ def build_curves(by: str, result: StoredResult) -> Curves:
     groups, left_out = group_cells(kind, result)
     found = list(zip(groups, measured_samples(kind, result, groups), strict=True))
     found.sort(key=lambda each: -len(each[1]))
-    p_values = [each.compared.p_value for _, points in found for each in points]
-    clear = iter(holm_rejections(p_values, 1 - LEVEL))
+    effects = [each.compared.effect for _, points in found for each in points]
+    words = iter(verdicts(effects))
     return Curves(
         axis=by,
         unit=kind.axis.unit,
         simulated=result.summary.simulated,
-        curves=[_curve(kind, cells, points, [next(clear) for _ in points]) for cells, points in found],
-        comparisons=sum(value is not None for value in p_values),
+        curves=[_curve(kind, cells, points, [next(words) for _ in points]) for cells, points in found],
+        comparisons=sum(each is not None and each.supports_claim for each in effects),
         left_out=left_out,
         limit=kind.limit,
     )
 
 
 def _curve(
-    kind: AxisKind, cells: Sequence[CurveCell], points: Sequence[MeasuredSample], clear: Sequence[bool]
+    kind: AxisKind, cells: Sequence[CurveCell], points: Sequence[MeasuredSample], words: Sequence[Verdict]
 ) -> SpeedupCurve:
-    """Return one curve. `clear`: whether each speed-up is significant after correction."""
-    words = [
-        conclusion(each.compared.figure, each.compared.p_value, clear=is_clear)
-        for each, is_clear in zip(points, clear, strict=True)
-    ]
     return SpeedupCurve(
         title=_title(kind, cells),
         points=[_point(each, word) for each, word in zip(points, words, strict=True)],
@@ -51,7 +60,7 @@ def _curve(
     )
 
 
-def _point(found: MeasuredSample, word: SpeedupConclusion) -> CurvePoint:
+def _point(found: MeasuredSample, word: Verdict) -> CurvePoint:
     return CurvePoint(
         place=found.place,
         label=found.label,
@@ -64,12 +73,12 @@ def _point(found: MeasuredSample, word: SpeedupConclusion) -> CurvePoint:
     )
 
 
-def _crossover(kind: AxisKind, points: Sequence[MeasuredSample], words: Sequence[SpeedupConclusion]) -> Crossover:
+def _crossover(kind: AxisKind, points: Sequence[MeasuredSample], words: Sequence[Verdict]) -> Crossover:
     rungs, left_out = [], []
     for each, word in zip(points, words, strict=True):
-        ratio = each.compared.ratio
-        if ratio is not None and ratio.supports_claim:
-            rungs.append(MeasuredPlace(each.place, ratio))
+        effect = each.compared.effect
+        if effect is not None and effect.supports_claim:
+            rungs.append(MeasuredPlace(each.place, effect))
         else:
             left_out.append(f"{kind.axis.words(each.place)}: {word}")
     return find_crossover(kind.axis, rungs, left_out, points[0].seed)
@@ -80,3 +89,171 @@ def _title(kind: AxisKind, cells: Sequence[CurveCell]) -> str:
     workloads = ", ".join(dict.fromkeys(cell.workload.name for cell in cells))
     load = "" if kind.axis is CONCURRENCY else f" at {cells[0].level.words}"
     return f"{arms} on {workloads}{load}"
+
+
+# The pairs with the baseline at each place of a curve, and what is measured over them.
+#
+# On a declared axis (temperature, draft length, load) the place belongs to a whole cell. On a measured axis (a
+# length) it belongs to each request: requests are sorted into classes around 1,024, 2,048, … (from 2^(k − 1/2) to
+# 2^(k + 1/2)), so that prompts of a nominal length are in one class with any tokenizer. A class pools the curve's
+# cells with different prompts or different limits.
+#
+# Rows are in column stores. In memory are the pairs of one cell, on a measured axis those of one curve: 12 bytes
+# each.
+
+
+LENGTH_DEFINITION = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {OVER_PAIRS}"
+
+
+@dataclass(frozen=True)
+class MeasuredSample:
+    """Speed-up and acceptance length at one place. `length`: None if the engine does not report its steps."""
+
+    place: float
+    label: str
+    cells: Sequence[CurveCell]
+    """Where its pairs come from."""
+    pairs: int
+    compared: PairedSpeedup
+    length: Effect | None
+
+    @property
+    def seed(self) -> int:
+        """Seed of its resamples."""
+        return self.cells[0].workload.sampling.seed
+
+    @property
+    def drafts(self) -> int:
+        """Largest number of draft tokens per step of its arms."""
+        return max(cell.arm.most_drafts for cell in self.cells)
+
+
+def group_cells(kind: AxisKind, result: StoredResult) -> tuple[list[list[CurveCell]], list[str]]:
+    """Return the cells of each curve, and the cells that are in none, with the reason."""
+    left_out: list[str] = []
+    found: dict[tuple[object, ...], list[CurveCell]] = {}
+    for each in result.summary.cells:
+        if each.arm == BASELINE_NAME:
+            continue
+        cell = CurveCell(result.plan.arm(each.arm), result.plan.workload(each.workload), each.level)
+        why = why_unusable(result, cell)
+        if not why and kind.place is not None and kind.place(cell) is None:
+            why = f"it has no {kind.axis.words()}"
+        if why:
+            left_out.append(f"{cell.words}: {why}")
+        else:
+            found.setdefault(kind.alike(cell), []).append(cell)
+    return list(found.values()), left_out
+
+
+def why_unusable(result: StoredResult, cell: CurveCell) -> str:
+    """Return why a cell cannot be part of a curve; empty if it can."""
+    measured = result.cells_by_key[cell.key]
+    if not measured.valid:
+        return measured.why_invalid(result.summary.findings)
+    if measured.speedup is None or measured.speedup.value is None:
+        return "not compared with a baseline"
+    keys = (cell.key, baseline_of(cell))
+    return "" if all(result.points_of(key) for key in keys) else "its records are gone"
+
+
+def baseline_of(cell: CurveCell) -> CellKey:
+    """Return the key of the baseline at the cell's workload and load."""
+    return BASELINE_NAME, cell.workload.name, cell.level.label
+
+
+def measured_samples(
+    kind: AxisKind, result: StoredResult, groups: Sequence[Sequence[CurveCell]]
+) -> list[list[MeasuredSample]]:
+    """Return the samples of each curve, the smallest place first; on a declared axis one per cell."""
+    if kind.place is None:
+        return [list(_by_class(kind, result, cells)) for cells in groups]
+    slots: dict[CellKey, list[CurveCell]] = {}
+    for cell in (cell for cells in groups for cell in cells):
+        slots.setdefault(baseline_of(cell), []).append(cell)
+    found: dict[CellKey, MeasuredSample] = {}
+    for key, cells in slots.items():
+        baseline = rows_of(result, key)
+        for cell in cells:
+            place = kind.place(cell)
+            assert place is not None, "a cell without a place is in no group"
+            pairs = pair_requests(rows_of(result, cell.key), baseline, result.plan)
+            found[cell.key] = _measured(place, f"{place:g}", [cell], pairs)
+    return [sorted((found[cell.key] for cell in cells), key=lambda sample: sample.place) for cells in groups]
+
+
+def rows_of(result: StoredResult, key: CellKey) -> Rows:
+    """Return the tidy rows of a cell."""
+    return result.rows_of(result.points_of(key))
+
+
+def _measured(place: float, label: str, cells: Sequence[CurveCell], pairs: Pairs) -> MeasuredSample:
+    """Measure speed-up and acceptance length over the same pairs."""
+    seed = cells[0].workload.sampling.seed
+    length = log_ratio(sum_pairs(pairs, 2, _length_parts), (1, -1), seed)
+    return MeasuredSample(place, label, cells, len(pairs.rows), paired_speedup(SPEEDUP, pairs, seed), length)
+
+
+def _length_parts(arm: PairSide, _: PairSide) -> list[Values]:
+    steps = numbers(arm, "steps")
+    return [later_tokens(arm), np.where(steps >= 1, steps, np.nan)]
+
+
+def _by_class(kind: AxisKind, result: StoredResult, cells: Sequence[CurveCell]) -> Iterator[MeasuredSample]:
+    pairs = [
+        pair_requests(rows_of(result, cell.key), rows_of(result, baseline_of(cell)), result.plan) for cell in cells
+    ]
+    datasets = [each.dataset for each in result.plan.workloads]
+    classes = [_classes(numbers(each.rows, kind.column + BASELINE)) for each in pairs]
+    for number in np.unique(np.concatenate(classes)):
+        if number >= 0:
+            inside = [each.among(mine == number) for each, mine in zip(pairs, classes, strict=True)]
+            sources = [(cell, each) for cell, each in zip(cells, inside, strict=True) if len(each.rows)]
+            pooled = PooledPairs([(f"{datasets.index(cell.workload.dataset)}/", each.rows) for cell, each in sources])
+            place = float(np.exp(np.log(numbers(pooled, kind.column + BASELINE)).mean()))
+            alternating, anytime = all(each.alternating for each in inside), any(each.anytime for each in inside)
+            together = Pairs(pooled, len(pooled), 0, alternating, anytime)
+            yield _measured(place, f"about {2 ** int(number):,.0f}", [cell for cell, _ in sources], together)
+
+
+def _classes(lengths: Values) -> NDArray[np.int8]:
+    """Return the class of each length, shape (pairs,): the nearest power of 2; −1 if the length is not known."""
+    known = lengths >= 1
+    return np.where(known, np.round(np.log2(np.where(known, lengths, 1.0))), -1.0).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class PooledPairs(Columns):
+    """The pairs of several cells as one table. Prompts of different datasets are different prompts.
+
+    `cells`: a prefix of the names of the prompts, and the pairs, of each cell.
+    """
+
+    cells: Sequence[tuple[str, Columns]]
+    vocabularies: dict[str, dict[str, int]] = field(default_factory=dict)
+    """The code of each text, by column; extended by `column`, and the same in all pieces."""
+
+    def __len__(self) -> int:
+        return sum(len(rows) for _, rows in self.cells)
+
+    def __contains__(self, name: object) -> bool:
+        return all(name in rows for _, rows in self.cells)
+
+    def column(self, name: str) -> Column:
+        columns = [(prefix, rows.column(name)) for prefix, rows in self.cells]
+        texts = [(prefix, column) for prefix, column in columns if isinstance(column, TextCodes)]
+        if not texts:
+            return join_columns(iter([column for _, column in columns]), len(self))
+        known = self.vocabularies.setdefault(name, {})
+        codes = [_prefixed(prefix if name == "prompt_id" else "", column).numbered(known) for prefix, column in texts]
+        return TextCodes(np.concatenate(codes), np.array([*known], dtype=np.object_))
+
+    def pieces(self) -> Iterator[PooledPairs]:
+        """Yield the pairs piece by piece."""
+        for prefix, rows in self.cells:
+            for piece in rows.pieces():
+                yield PooledPairs([(prefix, piece)], self.vocabularies)
+
+
+def _prefixed(prefix: str, column: TextCodes) -> TextCodes:
+    return TextCodes(column.codes, np.array([f"{prefix}{text}" for text in column.texts], dtype=np.object_))

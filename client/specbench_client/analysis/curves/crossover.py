@@ -24,8 +24,8 @@ from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.curves.axes import CurveAxis
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL, deviations, t_quantile
+from specbench_client.analysis.statistics.effects import Effect, EffectDraws
 from specbench_client.analysis.statistics.intervals import percentile_interval
-from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.columns import Values
 
 PLACES_MIN = 2
@@ -74,7 +74,7 @@ def speedup_loss(curve: MeasuredCurve) -> Figure:
             f"Share of the speed-up that is lost from {curve.axis.words(first.place)} to"
             f" {curve.axis.words(last.place)}: 1 - the last speed-up / the first"
         ),
-        n=min(first.ratio.prompts, last.ratio.prompts),
+        n=min(first.effect.units, last.effect.units),
         interval=percentile_interval(drawn, method),
         source="both",
     )
@@ -99,7 +99,7 @@ def crossover_of(
     return Crossover(
         axis=axis.name,
         kind=kind,
-        at=_figure(axis, value, min(each.ratio.prompts for each in curve.places), interval),
+        at=_figure(axis, value, min(each.effect.units for each in curve.places), interval),
         interval=interval,
         places=[each.place for each in curve.places],
         crossings=[Crossing(at=axis.unscaled(each.at), falls=each.falls) for each in curve.zero_crossings],
@@ -203,31 +203,33 @@ _PURPOSE = 20_1
 """Makes these draws independent of the resamples from the same seed."""
 
 
-def joint_replicates(ratios: Sequence[LogRatio], seed: int) -> Values:
-    """Return joint replicates of log ratios, shape (resamples, places). Each ratio needs an interval over runs."""
+def joint_replicates(effects: Sequence[Effect], seed: int) -> Values:
+    """Return joint replicates of log ratios, shape (resamples, places). Each needs an interval over runs, and draws."""
     rng = np.random.default_rng((seed, _PURPOSE))
-    known = np.unique(np.concatenate([each.repeats for each in ratios]))
+    drawn = [each.draws for each in effects if each.draws is not None]
+    known = np.unique(np.concatenate([each.repeats for each in drawn]))
     count = bootstrap.RESAMPLES
     normals, uniform = rng.standard_normal((count, known.size)), rng.random(count)
-    return np.stack([_of(each, normals[:, np.isin(known, each.repeats)], uniform) for each in ratios], axis=1)
+    each = zip(effects, drawn, strict=True)
+    return np.stack([_of(one, own, normals[:, np.isin(known, own.repeats)], uniform) for one, own in each], axis=1)
 
 
-def _of(ratio: LogRatio, normals: Values, uniform: Values) -> Values:
+def _of(effect: Effect, draws: EffectDraws, normals: Values, uniform: Values) -> Values:
     """Return value + standard error × t, shape (resamples,).
 
     t uses one normal per repeat (`normals`, shape (resamples, repeats)), one chi-square for all places (`uniform`), and
     the resampled prompts.
     """
-    assert ratio.chosen is not None
-    moved, freedom = deviations(ratio.runs, ratio.turns), ratio.chosen.freedom
+    assert effect.chosen is not None
+    moved, freedom = deviations(draws.runs, draws.turns), effect.chosen.freedom
     length = float(np.linalg.norm(moved))
     whole = normals @ (moved / length) if length else np.zeros(len(normals))
-    if ratio.chosen.over_repeats:
-        spread = whole * (ratio.chosen.bounds.high - ratio.chosen.bounds.low) / 2 / t_quantile(freedom)
+    if effect.chosen.over_repeats:
+        spread = whole * (effect.chosen.bounds.high - effect.chosen.bounds.low) / 2 / t_quantile(freedom)
     else:
-        spread = whole * ratio.chosen.runs_error + ratio.samples - ratio.value
+        spread = whole * effect.chosen.runs_error + draws.samples - effect.value
     shrunk = np.sqrt(scipy.special.chdtri(freedom, uniform) / freedom)
-    return np.asarray(ratio.value + spread / shrunk, dtype=np.float64)
+    return np.asarray(effect.value + spread / shrunk, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -279,7 +281,7 @@ class MeasuredPlace:
     """One measured place and its speed-up, whose interval includes the variation between runs."""
 
     place: float
-    ratio: LogRatio
+    effect: Effect
 
 
 @dataclass(frozen=True)
@@ -310,7 +312,7 @@ class MeasuredCurve:
     @cached_property
     def y(self) -> Values:
         """The log speed-ups, shape (places,)."""
-        return np.array([each.ratio.value for each in self.places], dtype=np.float64)
+        return np.array([each.effect.value for each in self.places], dtype=np.float64)
 
     @cached_property
     def zero_crossings(self) -> Sequence[ZeroCrossing]:
@@ -320,7 +322,7 @@ class MeasuredCurve:
     @cached_property
     def samples(self) -> Values:
         """Joint replicates, shape (replicates, places), without those that are not finite at every place."""
-        drawn = joint_replicates([each.ratio for each in self.places], self.seed)
+        drawn = joint_replicates([each.effect for each in self.places], self.seed)
         return drawn[np.isfinite(drawn).all(axis=1)]
 
     @cached_property
@@ -335,7 +337,7 @@ class MeasuredCurve:
         if not self.axis.falling:
             return False
         nearest = nearest_falling(self.y[np.newaxis], self.weights)[0]
-        bounds = [each.ratio.chosen.bounds for each in self.places if each.ratio.chosen is not None]
+        bounds = [each.effect.chosen.bounds for each in self.places if each.effect.chosen is not None]
         return all(each.low <= value <= each.high for value, each in zip(nearest, bounds, strict=True))
 
     @property

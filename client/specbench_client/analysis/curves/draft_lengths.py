@@ -16,6 +16,7 @@ from typing import Any
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, launch_problems
 from specbench_api.launch.sglang import ADAPTIVE
+from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.summary import Cell
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Arm, Plan
@@ -23,10 +24,9 @@ from specbench_api.spec.drafter import Drafter, DraftLength
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.curves.axes import CurveCell
-from specbench_client.analysis.curves.samples import baseline_of, rows_of, why_unusable
-from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, conclusion, paired_speedup
-from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.curves.build import baseline_of, rows_of, why_unusable
+from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, paired_speedup
+from specbench_client.analysis.statistics.effects import verdicts
 from specbench_client.analysis.stepcost.model import drafter_family
 from specbench_client.documents.curves import BestDraftLength, DraftLengths, DraftLengthTable, DraftSchedule
 from specbench_client.metrics.pairing import pair_requests
@@ -72,9 +72,9 @@ def best_draft_lengths(result: StoredResult, cells: Sequence[Cell]) -> DraftLeng
         else:
             families.setdefault((family, each.workload), []).append(cell)
     compared = [_compare(result, own) for own in families.values()]
-    clear = iter(holm_rejections([each.ratio.p_value for loads in compared for each in loads], 1 - LEVEL))
+    words = iter(verdicts([each.ratio.effect for loads in compared for each in loads]))
     tables = [
-        _table(result, own, [_best(result, each, clear=next(clear)) for each in loads])
+        _table(result, own, [_best(result, each, next(words)) for each in loads])
         for own, loads in zip(families.values(), compared, strict=True)
     ]
     return DraftLengths(simulated=result.summary.simulated, tables=tables, left_out=left_out)
@@ -100,7 +100,7 @@ def _option(result: StoredResult, cell: CurveCell) -> _Option:
     return _Option(cell.arm.most_drafts, speedup.value, cell.key)
 
 
-def _best(result: StoredResult, compared: _Compared, *, clear: bool) -> BestDraftLength:
+def _best(result: StoredResult, compared: _Compared, verdict: Verdict) -> BestDraftLength:
     best, other = compared.options[:2]
     return BestDraftLength(
         load=compared.cell.level.label,
@@ -109,7 +109,7 @@ def _best(result: StoredResult, compared: _Compared, *, clear: bool) -> BestDraf
         speedup=result.cells_by_key[best.key].speedup,
         next_draft_tokens=other.draft_tokens,
         ratio=compared.ratio.figure,
-        conclusion=conclusion(compared.ratio.figure, compared.ratio.p_value, clear=clear),
+        conclusion=verdict,
     )
 
 

@@ -9,28 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from specbench_api.api_model import in_words
-from specbench_api.outcome.comparison import ChangeConclusion
-from specbench_api.outcome.figure import Figure, StatusFigure
+from pydantic import Field
+
+from specbench_api.api_model import ApiModel, in_words
+from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.outcome.figure import Figure, StatusFigure, Verdict
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.decision.costs import (
-    COST_PER_MILLION,
-    COST_SAVED,
-    REQUESTS_PER_HOUR,
-    EngineCost,
-    cost_figures,
-    cost_gain,
-    requests_per_hour,
-    saved,
-)
 from specbench_client.analysis.decision.request import RecommendationRequest
-from specbench_client.analysis.estimates.figure_ratios import degrees_of_freedom, figure_ratio, ratio_p_value
-from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure, verdicts
 from specbench_client.analysis.statistics.percentiles import prompts_needed
 from specbench_client.metrics.decode_speed import STREAM_TPS
 
@@ -123,18 +116,18 @@ def candidate_cells(
         )
         for cell in summary.cells
     ]
-    drawn = standings([(entry.candidate.gain, entry.cell) for entry in found])
+    drawn = gain_verdicts([(entry.candidate.gain, entry.cell) for entry in found])
     return [
         replace(entry, candidate=entry.candidate.model_copy(update={"conclusion": conclusion}))
         for entry, conclusion in zip(found, drawn, strict=True)
     ]
 
 
-def standings(gains: Sequence[tuple[Figure | None, Cell]]) -> list[ChangeConclusion | None]:
-    """Return the conclusion that each gain allows. `gains`: each gain with its cell."""
-    p_values = [_p(gain, cell) for gain, cell in gains]
-    clear = holm_rejections(p_values, 1 - LEVEL)
-    return [_standing(gain, cell, clear=each) for (gain, cell), each in zip(gains, clear, strict=True)]
+def gain_verdicts(gains: Sequence[tuple[Figure | None, Cell]]) -> list[Verdict | None]:
+    """Return the verdict on each gain; None without one. `gains`: each gain with its cell."""
+    effects = [figure_effect(gain, _repeats(cell)) for gain, cell in gains]
+    found = verdicts(effects, Verdict.BETTER, Verdict.WORSE)
+    return [verdict if effect else None for effect, verdict in zip(effects, found, strict=True)]
 
 
 def _candidate(
@@ -233,29 +226,8 @@ def _slot(cell: Cell) -> tuple[str, str]:
     return cell.workload, cell.level.label
 
 
-def _p(gain: Figure | None, cell: Cell) -> float | None:
-    if gain is None or gain.value is None or not cell.valid or _repeats(cell) < MIN_REPEATS_TO_COMPARE:
-        return None
-    return ratio_p_value(gain, degrees_of_freedom(gain))
-
-
 def _repeats(cell: Cell) -> int:
     return len(cell.points) if cell.compared_repeats is None else cell.compared_repeats
-
-
-def _standing(gain: Figure | None, cell: Cell, *, clear: bool) -> ChangeConclusion | None:
-    if gain is None or gain.value is None:
-        return None
-    if _repeats(cell) < MIN_REPEATS_TO_COMPARE:
-        return ChangeConclusion.TOO_FEW_REPEATS
-    bounds = gain.interval
-    if bounds is None:
-        return ChangeConclusion.NO_INTERVAL
-    if bounds.low <= 1 <= bounds.high:
-        return ChangeConclusion.INDISTINGUISHABLE
-    if not clear:
-        return ChangeConclusion.UNCLEAR
-    return ChangeConclusion.BETTER if bounds.low > 1 else ChangeConclusion.WORSE
 
 
 def sustained_load(entries: Sequence[CandidateCell], targets: Sequence[SloTarget]) -> Sustained:
@@ -294,3 +266,139 @@ def _sustained_reason(beyond: CandidateCell, targets: Sequence[SloTarget]) -> st
     if beyond.cell.valid:
         return missed(beyond.cell, targets)
     return f"unknown from {beyond.cell.level.label} on: {beyond.candidate.excluded}"
+
+
+# Requests an hour, and money for a request and for a million output tokens, from an engine's throughput.
+#
+#     requests an hour  = output tokens a second x 3600 / mean output tokens of a request
+#     cost of a request = price of an hour / requests an hour
+#     cost of 1M tokens = cost of a request x 1e6 / mean output tokens of a request
+#
+# Comparisons with the baseline are meaningful only at the same load, and where both meet the same targets.
+
+
+ANY_ARM = "*"
+
+
+Price = Annotated[float, Field(ge=1e-12, le=1e12)]
+"""A price in any currency. The lower bound rejects prices so small that costs per token would be 0."""
+
+
+class Prices(ApiModel):
+    """A price list, all in one currency."""
+
+    currency: Annotated[str, Field(min_length=1, max_length=8)] = "USD"
+    """Printed after every amount; nothing is converted."""
+    gpu_hour: dict[str, Price] = {}
+    """Price of one GPU for an hour, by the product name in provenance.json, or by `*` for any GPU."""
+    gpus: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """GPUs of one engine including its drafter's, used if neither the run's placement nor a launch has their number."""
+    machine_hour: Price | None = None
+    """Price per hour of all hardware of one engine (a node, or a CPU machine), instead of prices per GPU."""
+
+
+ANY_ARM = "*"
+
+
+@dataclass(frozen=True)
+class EngineCost:
+    """What one arm costs. `hour`: price of its engine for an hour, with all GPUs, the drafter's included."""
+
+    hour: float
+    currency: str
+    words: str
+
+
+def engine_costs(plan: Plan, summary: RunSummary, prices: Prices) -> dict[str, EngineCost]:
+    """Return the cost of each arm by name. Raises InvalidSpec: a price or a number of GPUs is missing."""
+    return {arm.name: _engine_cost(arm.name, plan, summary, prices) for arm in plan.arms}
+
+
+def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> EngineCost:
+    if prices.machine_hour is not None:
+        words = f"{prices.machine_hour:g} {prices.currency} an hour for all that one engine runs on"
+        return EngineCost(prices.machine_hour, prices.currency, words)
+    product, count = _gpus(arm, plan, summary, prices)
+    if count is None:
+        remedy = "give --gpus N, or --machine-price for an engine without GPUs; in a price list: gpus or machineHour"
+        raise InvalidSpec(
+            [Problem("prices.gpus", f"it is not known how many GPUs the engine of arm {arm} has", remedy)]
+        )
+    price = prices.gpu_hour.get(product, prices.gpu_hour.get(ANY_ARM))
+    if price is None:
+        hardware = product or "a GPU of unknown product"
+        remedy = f"add {product or ANY_ARM!r} to gpuHour, or give --gpu-price"
+        raise InvalidSpec([Problem("prices.gpuHour", f"has no price for {hardware}", remedy)])
+    of_what = f" {product}" if product else "s"
+    words = f"{price:g} {prices.currency} a GPU-hour x {count} GPU{of_what}"
+    return EngineCost(price * count, prices.currency, words)
+
+
+def _gpus(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> tuple[str, int | None]:
+    """Return product and number of GPUs: as requested, else as reported by launches, else as given."""
+    seen: Mapping[FactName, object] = {}
+    for each in summary.arm_environments:
+        if each.arm == arm:
+            seen = {name: fact.value for name, fact in each.facts.items()}
+    product, counted = seen.get(FactName.GPU), seen.get(FactName.GPU_COUNT)
+    count = plan.placement.engine_devices or _whole(counted) or prices.gpus
+    return (product if isinstance(product, str) else ""), count or None
+
+
+def _whole(counted: object) -> int:
+    """Return the reported number of GPUs; 0 if it is not whole, being a median of launches that differ."""
+    return int(counted) if isinstance(counted, int | float) and counted == int(counted) else 0
+
+
+REQUESTS_PER_HOUR = "requests_per_hour"
+COST_PER_REQUEST = "cost_per_request"
+COST_PER_MILLION = "cost_per_million_output_tokens"
+COST_SAVED = "cost_saved"
+LENGTH = "output_tokens_mean"
+_HOUR_S, _MILLION = 3600.0, 1e6
+
+
+def requests_per_hour(cell: Cell) -> Figure | None:
+    """Return requests an hour; None without throughput or lengths. The interval is that of the throughput alone."""
+    rate, length = cell.figures.get(StatusFigure.OUTPUT_TPS), _length(cell)
+    if rate is None or not rate.value or length is None:
+        return None
+    definition = "Requests an hour: output_tps x 3600 / output_tokens_mean, the load held as it was"
+    return map_figure(rate, lambda tps: tps * _HOUR_S / length, "requests/h", definition)
+
+
+def cost_figures(cell: Cell, bill: EngineCost) -> dict[str, Figure]:
+    """Return the costs of a request and of a million output tokens, by name; empty without throughput or lengths."""
+    hourly, length = requests_per_hour(cell), _length(cell)
+    if hourly is None or length is None:
+        return {}
+    definition = f"{bill.words} / requests_per_hour"
+    request = map_figure(hourly, lambda rate: bill.hour / rate, bill.currency, f"Cost of one: {definition}")
+    million = map_figure(
+        hourly,
+        lambda rate: bill.hour / rate * _MILLION / length,
+        bill.currency,
+        f"Cost of a million output tokens: {definition} x 1e6 / output_tokens_mean",
+    )
+    return {COST_PER_REQUEST: request, COST_PER_MILLION: million}
+
+
+def cost_gain(rate_gain: Figure, bill: EngineCost, baseline: EngineCost) -> Figure:
+    """Return the baseline's cost of a token over this arm's at the same load, from the ratio of their throughputs."""
+    definition = (
+        "The baseline's cost of an output token over this arm's at the same load: the price of an hour of each over its"
+        f" throughput; from the ratio: {rate_gain.definition}"
+    )
+    return map_figure(rate_gain, lambda ratio: ratio * baseline.hour / bill.hour, "ratio", definition)
+
+
+def saved(gain: Figure) -> Figure:
+    """Return the share of the baseline's cost that is saved at the same load."""
+    return map_figure(
+        gain, lambda ratio: 1 - 1 / ratio, "ratio", "Cost saved against the baseline at the same load: 1 - 1 / gain"
+    )
+
+
+def _length(cell: Cell) -> float | None:
+    figure = cell.figures.get(LENGTH)
+    return figure.value if figure and figure.value else None

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specbench_api.outcome.comparison import ChangeConclusion
-from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.figure import Figure, Verdict
 from specbench_api.outcome.recommendation import Attainment, RecommendationAnswer
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
 from specbench_client.analysis.decision.candidates import CandidateCell
-from specbench_client.analysis.estimates.figure_ratios import is_larger
+from specbench_client.analysis.statistics.effects import is_larger
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class ArmEntrant:
 
     entry: CandidateCell
     gain: Figure | None
-    conclusion: ChangeConclusion | None
+    conclusion: Verdict | None
     whole: bool = True
     """Whether the arm was judged at every load in question, so that no better load can be missing."""
 
@@ -50,7 +49,7 @@ def choose(entrants: Sequence[ArmEntrant], simplest: Sequence[str], worth: float
     drafters = [each for each in entrants if each.arm != BASELINE_NAME]
     if not any(each.eligible for each in entrants):
         return _nothing(entrants)
-    winners = [each for each in drafters if each.eligible and each.conclusion is ChangeConclusion.BETTER]
+    winners = [each for each in drafters if each.eligible and each.conclusion is Verdict.BETTER]
     if winners:
         return _winner(winners, simplest, baseline)
     if baseline is not None and baseline.eligible:
@@ -123,7 +122,7 @@ def _ruled_out(each: ArmEntrant, worth: float) -> bool:
         return False
     if each.entry.candidate.attainment is Attainment.MISSED:
         return True
-    has_interval = each.conclusion not in (None, ChangeConclusion.TOO_FEW_REPEATS, ChangeConclusion.NO_INTERVAL)
+    has_interval = each.conclusion not in (None, Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL)
     bounds = each.gain.interval if each.gain and has_interval else None
     return bounds is not None and bounds.high < worth
 
@@ -159,12 +158,12 @@ def _state(each: ArmEntrant) -> str:
     if not each.eligible:
         return _why_not(each)
     words = {
-        ChangeConclusion.INDISTINGUISHABLE: "is indistinguishable",
-        ChangeConclusion.UNCLEAR: "is not clearly different once corrected for the number of comparisons",
-        ChangeConclusion.TOO_FEW_REPEATS: "has too few repeats to tell",
-        ChangeConclusion.NO_INTERVAL: "has no interval",
-        ChangeConclusion.WORSE: "is worse than the baseline",
-        ChangeConclusion.BETTER: "is better than the baseline",
+        Verdict.INDISTINGUISHABLE: "is indistinguishable",
+        Verdict.UNCLEAR: "is not clearly different once corrected for the number of comparisons",
+        Verdict.TOO_FEW_REPEATS: "has too few repeats to tell",
+        Verdict.NO_INTERVAL: "has no interval",
+        Verdict.WORSE: "is worse than the baseline",
+        Verdict.BETTER: "is better than the baseline",
         None: "was not compared",
     }[each.conclusion]
     return f"{words} ({_words(each.gain)})" if each.gain is not None and each.gain.value is not None else words
@@ -175,10 +174,7 @@ def _lacking(each: ArmEntrant) -> str:
 
 
 def _words(gain: Figure | None) -> str:
-    if gain is None or gain.value is None:
-        return "its gain is unknown"
-    bounds = gain.interval
-    return f"{gain.value:.2f}x" + (f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else "")
+    return (gain.factor if gain else "") or "its gain is unknown"
 
 
 def _unshown(chosen: ArmEntrant) -> str:

@@ -25,12 +25,12 @@ from specbench_client.analysis.decision.candidates import (
     MORE_IS_BETTER,
     CandidateCell,
     candidate_cells,
+    engine_costs,
     gain_of,
-    standings,
+    gain_verdicts,
     sustained_load,
 )
 from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, choose, simplest_first
-from specbench_client.analysis.decision.costs import engine_costs
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     not_known,
@@ -38,7 +38,7 @@ from specbench_client.analysis.decision.request import (
     words_of,
     worse_arms,
 )
-from specbench_client.analysis.estimates.figure_ratios import figure_ratio
+from specbench_client.analysis.statistics.effects import figure_ratio
 
 # Limits that every reader of a recommendation must know.
 
@@ -141,12 +141,11 @@ def _gain_text(choice: WorkloadChoice, request: RecommendationRequest, words: di
     gain = choice.gain
     if gain is None or gain.value is None:
         return f" ({choice.reason})"
-    bounds = f" [{gain.interval.low:.2f}, {gain.interval.high:.2f}]" if gain.interval else ""
     other = choice.baseline_load
     there = (
         " there, which misses the targets" if other is None else f" at {words[other]}" if other != choice.load else ""
     )
-    return f", {gain.value:.2f}x{bounds} the baseline's {_UNIT[request.objective]}{there}"
+    return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}"
 
 
 @dataclass(frozen=True)
@@ -288,7 +287,7 @@ def _entrants(
     }
     known = {arm: gain for arm, gain in across.items() if _baseline_known(arm, best, mine)}
     cells = {entry.cell.arm: entry.cell for entry in best}
-    conclusions = dict(zip(known, standings([(gain, cells[arm]) for arm, gain in known.items()]), strict=True))
+    conclusions = dict(zip(known, gain_verdicts([(gain, cells[arm]) for arm, gain in known.items()]), strict=True))
     found = []
     for entry in best:
         arm, whole = entry.cell.arm, _whole(entry.cell.arm, mine)

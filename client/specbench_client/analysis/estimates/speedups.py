@@ -1,4 +1,4 @@
-"""Paired speed-ups: ratios of sums over pairs, with the interval of `analysis.statistics.log_ratio`."""
+"""Paired speed-ups: ratios of sums over pairs, with the interval of `statistics.effects`; lengths to break even."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.summary import EndToEnd, SpeedupConclusion
+from specbench_api.outcome.summary import Cell, EndToEnd
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
-from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
+from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs, log_ratio
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Values
 from specbench_client.metrics import decode_speed, latency
+from specbench_client.metrics.decode_speed import flow_ms, later_tokens
 from specbench_client.metrics.latency import E2E_MS
-from specbench_client.metrics.metric_types import RatioMetric, mean_metric
+from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, mean_metric
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import piecewise
+from specbench_client.metrics.tidy_frame import numbers, piecewise
 
 SPEEDUP = "speedup"
 TPOT_SPEEDUP = "tpot_speedup"
@@ -73,38 +75,23 @@ SPEEDUPS: dict[str, SpeedupDefinition] = {
 
 @dataclass(frozen=True)
 class PairedSpeedup:
-    """A speed-up and the log ratio that it is computed from.
-
-    With fewer than three repeats there is no p-value, because the interval does not include the variation between
-    runs.
-    """
+    """A speed-up, and its effect; None if no pair has both sides."""
 
     figure: Figure
-    ratio: LogRatio | None = None
-    """None if no pair has both sides."""
-
-    @property
-    def p_value(self) -> float | None:
-        """The two-sided p-value of "no difference" that matches its interval."""
-        return self.ratio.p_value if self.ratio else None
-
-    @property
-    def repeats(self) -> int:
-        """Number of repeats with pairs."""
-        return int(self.ratio.repeats.size) if self.ratio else 0
+    effect: Effect | None = None
 
 
 def paired_speedup(name: str, pairs: Pairs, seed: int) -> PairedSpeedup:
     """Compute a speed-up over the pairs; without any pair the figure has no value."""
     quotient = SPEEDUPS[name]
     sums = sum_pairs(pairs, len(_SIGNS), lambda arm, baseline: [*quotient.parts(arm), *quotient.parts(baseline)])
-    ratio = log_ratio(sums, _SIGNS, seed)
-    if ratio is None:
+    effect = log_ratio(sums, _SIGNS, seed)
+    if effect is None:
         return PairedSpeedup(missing_speedup(name))
     definition = f"{quotient.definition}; {sums.counts.sum()} pairs"
     if pairs.unpaired_later:
         definition += f", {pairs.unpaired_later} later turns unpaired because earlier replies differ"
-    return PairedSpeedup(ratio.figure(definition), ratio)
+    return PairedSpeedup(effect.figure(definition), effect)
 
 
 def missing_speedup(name: str) -> Figure:
@@ -128,21 +115,6 @@ def pair_layout(pairs: Pairs) -> RowLayout:
     """Return the layout of the pairs; the category of a prompt is the baseline's."""
     layout = replace(layout_of(pairs.rows, "category" + BASELINE), anytime=pairs.anytime)
     return layout.taking_turns() if pairs.alternating else layout
-
-
-def conclusion(figure: Figure | None, p_value: float | None, *, clear: bool) -> SpeedupConclusion:
-    """Return the conclusion about a speed-up of a valid cell; `clear` is whether it is significant after correction."""
-    if figure is None or figure.value is None:
-        return SpeedupConclusion.NOT_COMPARABLE
-    if figure.interval is None:
-        return SpeedupConclusion.NO_INTERVAL
-    if p_value is None:
-        return SpeedupConclusion.TOO_FEW_REPEATS
-    if figure.interval.low <= 1 <= figure.interval.high:
-        return SpeedupConclusion.INDISTINGUISHABLE
-    if not clear:
-        return SpeedupConclusion.UNCLEAR
-    return SpeedupConclusion.FASTER if figure.value > 1 else SpeedupConclusion.SLOWER
 
 
 # Whole requests compared with the paired baseline's: two speed-ups, requests per hour of both sides, and cost saved.
@@ -276,3 +248,69 @@ def _cost_saved(means: Figure) -> Figure:
     value = None if means.value is None else 1 - 1 / means.value
     definition = END_TO_END_DEFINITIONS[COST_SAVED]
     return Figure(value=value, unit="ratio", definition=definition, n=means.n, interval=interval, source="both")
+
+
+# The break-even acceptance length, at which decoding with a drafter is as fast as without one.
+#
+# A step of the arm takes t_sd and emits AL tokens, a step of the baseline takes t_ar and emits one: the speed-up of
+# decoding is AL · t_ar / t_sd, which is 1 at AL = t_sd / t_ar. Both step times are means over the steps of the same
+# requests at the same load, so the identity is exact there. It excludes the prefill, which a drafter rarely
+# accelerates: over whole requests an arm breaks even at a higher acceptance length.
+
+
+_OVER = f"decode = last_token_ns − first_token_ns, which is above 0 on both sides, {OVER_PAIRS}"
+NEEDED = (
+    "Acceptance length at which decoding is as fast as the paired baseline: t_sd / t_ar ="
+    f" (Σ decode / Σ steps) of the arm ÷ (Σ decode / Σ(tokens − 1)) of the baseline, {_OVER}"
+)
+MEASURED = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {_OVER}"
+MARGIN = (
+    "Measured over required acceptance length, which is the speed-up of decoding:"
+    f" (Σ decode / Σ(tokens − 1)) of the baseline ÷ that of the arm, {_OVER}"
+)
+UNIT = "tokens/step"
+_PARTS = ("arm_ms", "arm_steps", "arm_tokens", "baseline_ms", "baseline_tokens")
+_NEEDED = {"arm_ms": 1, "arm_steps": -1, "baseline_ms": -1, "baseline_tokens": 1}
+_MEASURED = {"arm_tokens": 1, "arm_steps": -1}
+_MARGIN = {"arm_tokens": 1, "arm_ms": -1, "baseline_tokens": -1, "baseline_ms": 1}
+
+
+def _parts(arm: PairSide, baseline: PairSide) -> list[Values]:
+    steps = np.where((each := numbers(arm, "steps")) >= 1, each, np.nan)
+    return [flow_ms(arm), steps, later_tokens(arm), flow_ms(baseline), later_tokens(baseline)]
+
+
+def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
+    """Return the required and the measured acceptance length of the cell's arm, whether or not the cell is valid.
+
+    `drafts` is the maximum number of draft tokens per step, 0 if it is not known.
+    """
+    inputs = LogRatioInputs.of(_PARTS, sum_pairs(pairs, len(_PARTS), _parts), seed)
+    needed, measured, margin = (inputs.log_ratio(signs) for signs in (_NEEDED, _MEASURED, _MARGIN))
+    return BreakEven(
+        arm=cell.arm,
+        workload=cell.workload,
+        load=cell.level.label,
+        needed=needed.figure(NEEDED, UNIT) if needed else _missing(NEEDED, UNIT),
+        measured=length_figure(measured, MEASURED, drafts),
+        margin=margin.figure(MARGIN) if margin else _missing(MARGIN, "ratio"),
+    )
+
+
+def length_figure(length: Effect | None, definition: str, drafts: int) -> Figure:
+    """Return an acceptance length; its interval is limited to 1 … drafts + 1, which its method then states."""
+    if length is None:
+        return _missing(definition, UNIT)
+    figure, highest = length.figure(definition, UNIT), drafts + 1.0 if drafts else float("inf")
+    bounds = figure.interval
+    if bounds is None or figure.value is None or not 1 <= figure.value <= highest:
+        return figure
+    low, high = max(bounds.low, 1.0), min(bounds.high, highest)
+    if (low, high) == (bounds.low, bounds.high):
+        return figure
+    method = f"{bounds.method}; limited to possible values"
+    return figure.model_copy(update={"interval": FigureInterval(low=low, high=high, method=method)})
+
+
+def _missing(definition: str, unit: str) -> Figure:
+    return Figure(unit=unit, definition=definition, n=0, source=FigureOrigin.BOTH.value)

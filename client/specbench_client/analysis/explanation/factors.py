@@ -23,7 +23,7 @@ import numpy as np
 from specbench_api.outcome.explanation import Prediction
 from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.estimates.speedups import sum_pairs
-from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
+from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs
 from specbench_client.columns import Values
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_client.metrics.rows import Columns
@@ -94,7 +94,7 @@ class SpeedupSums:
     inputs: LogRatioInputs
     pairs: int
 
-    def ratio(self, powers: Exponents) -> LogRatio:
+    def ratio(self, powers: Exponents) -> Effect:
         """Return one factor, or a product of several."""
         arm = {f"{name}{ARM}": power for name, power in powers.items()}
         baseline = {f"{name}{BASELINE}": -power for name, power in powers.items()}

@@ -30,8 +30,8 @@ from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.estimates.speedups import missing_speedup as no_speedup
 from specbench_client.analysis.estimates.speedups import pair_layout
 from specbench_client.analysis.statistics.bootstrap import ResamplingLayout
-from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums, value_and_interval
-from specbench_client.analysis.statistics.log_ratio import exponentiated_interval
+from specbench_client.analysis.statistics.effects import resampled_effect
+from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums
 from specbench_client.analysis.statistics.row_layout import CellSums
 from specbench_client.columns import Values
 from specbench_client.errors import BadInput
@@ -222,15 +222,7 @@ def _figure(definition: str, unit: str, sums: MixSums, powers: MixExponents, see
     levels = sums.levels(powers, seed)
     if levels is None:
         return Figure(unit=unit, definition=definition, n=0, source="both")
-    value, chosen = value_and_interval(levels, sums.layout)
-    return Figure(
-        value=float(np.exp(value)),
-        unit=unit,
-        definition=f"{definition}; geometric mean over repeats" if sums.layout.anytime else definition,
-        n=sums.layout.prompts,
-        interval=exponentiated_interval(chosen) if chosen else None,
-        source="both",
-    )
+    return resampled_effect(levels, sums.layout).figure(definition, unit)
 
 
 def _mix_categories(names: Sequence[str], sums: MixSums) -> list[MixCategory]:

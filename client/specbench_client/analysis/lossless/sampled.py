@@ -19,7 +19,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
 from specbench_api.spec.workload import Sampling
 from specbench_client.analysis.lossless.answer_texts import answer_keys, read_answer_texts, stored_form
-from specbench_client.analysis.statistics.p_values import holm_rejections
+from specbench_client.analysis.statistics.effects import holm_rejections
 from specbench_client.columns import TextCodes, Values
 from specbench_client.metrics.divergence import comparable_answers, divergence
 from specbench_client.metrics.rows import Columns, Table, TidyRows, distinct_texts, group_numbers, join_tables

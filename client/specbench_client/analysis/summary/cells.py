@@ -12,7 +12,7 @@ from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.explanation import StepObservation
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.summary import ArrivalPattern, Cell, Claims, PointSummary, SpeedupConclusion
+from specbench_api.outcome.summary import ArrivalPattern, Cell, Claims, PointSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import PromptCache
@@ -21,23 +21,20 @@ from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.breakdown.breakdown import breakdown_of_cell
 from specbench_client.analysis.breakdown.reuse import reuse_of
-from specbench_client.analysis.estimates.break_even import break_even
 from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of, goodput_of, ratio_figures
 from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
     PairedSpeedup,
-    conclusion,
+    break_even,
     end_to_end,
     figures_by_name,
     paired_speedup,
 )
 from specbench_client.analysis.explanation.factors import explain_speedup
-from specbench_client.analysis.lossless.judged_answers import judged_answers
-from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.log_ratio import LogRatio
-from specbench_client.analysis.statistics.p_values import holm_rejections
-from specbench_client.analysis.stepcost.observations import ObservedCell, observe_cell
+from specbench_client.analysis.lossless.losslessness import judged_answers
+from specbench_client.analysis.statistics.effects import Effect, holm_rejections, verdicts
+from specbench_client.analysis.stepcost.model import ObservedCell, observe_cell
 from specbench_client.analysis.summary.trends import trends_of
 from specbench_client.columns import Values
 from specbench_client.metrics.acceptance import limit_to_drafts
@@ -87,15 +84,14 @@ class EvaluatedCell:
 
     cell: Cell
     findings: tuple[Finding, ...]
-    p_value: float | None
+    effect: Effect | None
+    """Its speed-up; None where nothing was compared."""
     prompts: int
     """Number of different prompts in its steady rows."""
-    category_p_values: Mapping[str, float | None] = field(default_factory=dict)
-    """p-value of the speed-up within each category."""
+    category_effects: Mapping[str, Effect | None] = field(default_factory=dict)
+    """Speed-up within each category."""
     category_prompts: Mapping[str, int] = field(default_factory=dict)
     """Number of different prompts in the steady rows of each category; empty with one category."""
-    ratio: LogRatio | None = None
-    """The log ratio of the speed-up with its resamples; None where nothing was compared."""
     break_even: BreakEven | None = None
     """None where nothing was compared."""
     may_become_valid: bool = False
@@ -136,7 +132,7 @@ def evaluate_cell(
         speedup=compared.figure if compared else None,
         tpot_speedup=paired_speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
         end_to_end=end_to_end(pairs, measured.streams, measured.seed) if pairs else None,
-        compared_repeats=(compared.repeats or None) if compared else None,
+        compared_repeats=compared.effect.repeats if compared and compared.effect else None,
         by_category={name: each.figures for name, each in by_category.items()},
         goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
         breakdown=breakdown_of_cell(measured.rows, measured.seed, measured.arm.most_drafts),
@@ -153,11 +149,10 @@ def evaluate_cell(
     return EvaluatedCell(
         cell=cell,
         findings=tuple(found),
-        p_value=compared.p_value if compared else None,
+        effect=compared.effect if compared else None,
         prompts=prompts,
-        category_p_values={name: each.p_value for name, each in by_category.items()} if pairs else {},
+        category_effects={name: each.effect for name, each in by_category.items()} if pairs else {},
         category_prompts={name: each.prompts for name, each in by_category.items()},
-        ratio=compared.ratio if compared else None,
         break_even=break_even(cell, pairs, measured.arm.most_drafts, measured.seed) if pairs else None,
         observation=observe_cell(observed, measured.rows) if valid else None,
     )
@@ -209,10 +204,10 @@ def _repeats(baseline: MeasuredCell | None) -> Values:
 
 @dataclass(frozen=True)
 class _CategoryFigures:
-    """Figures of one category of a cell, the p-value of its speed-up, and how many different prompts it has."""
+    """Figures of one category of a cell, its speed-up, and how many different prompts it has."""
 
     figures: dict[str, Figure]
-    p_value: float | None
+    effect: Effect | None
     prompts: int
 
     @property
@@ -221,7 +216,7 @@ class _CategoryFigures:
         if self.prompts >= INTERVAL_FROM:
             return self
         bare = {name: figure.model_copy(update={"interval": None}) for name, figure in self.figures.items()}
-        return _CategoryFigures(bare, None, self.prompts)
+        return _CategoryFigures(bare, self.effect and replace(self.effect, chosen=None), self.prompts)
 
 
 def _by_category(measured: MeasuredCell, pairs: Pairs | None) -> dict[str, _CategoryFigures]:
@@ -244,7 +239,7 @@ def _of_category(name: str, measured: MeasuredCell, rows: Rows, pairs: Pairs | N
     tpot = paired_speedup(TPOT_SPEEDUP, inside, seed)
     figures |= {SPEEDUP: compared.figure, TPOT_SPEEDUP: tpot.figure}
     figures |= figures_by_name(end_to_end(inside, measured.streams, seed))
-    return _CategoryFigures(figures, compared.p_value, prompts)
+    return _CategoryFigures(figures, compared.effect, prompts)
 
 
 def with_answers_checked(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
@@ -271,7 +266,7 @@ def without_comparison(judged: EvaluatedCell, findings: Sequence[Finding]) -> Ev
         return judged
     names = list(dict.fromkeys([*judged.cell.findings, *(finding.check for finding in findings)]))
     cell = judged.cell.model_copy(update={"valid": False, "findings": names})
-    return replace(judged, cell=cell, findings=(*judged.findings, *findings), p_value=None)
+    return replace(judged, cell=cell, findings=(*judged.findings, *findings))
 
 
 # The conclusion that each comparison of a run allows. A cell is `faster` or `slower` only if the interval excludes 1
@@ -287,49 +282,25 @@ def without_comparison(judged: EvaluatedCell, findings: Sequence[Finding]) -> Ev
 def with_claims(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
     """Return the cells in their order, those of all arms but the baseline with their claims."""
     compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
-    p_values = [each.p_value if each.cell.valid else None for each in compared]
-    clear = holm_rejections(p_values, 1 - LEVEL)
-    by_category = _category_claims(compared)
-    count = sum(value is not None for value in p_values)
-    category_count = sum(
-        each.category_p_values[name] is not None for each in compared for name in _compared_categories(each)
-    )
+    effects = [each.effect if each.cell.valid else None for each in compared]
+    by_category = [
+        effect if each.cell.valid else None for each in compared for effect in each.category_effects.values()
+    ]
+    overall, of_category = verdicts(effects), iter(verdicts(by_category))
     found = (
         Claims(
-            overall=_claim(each.cell, each.cell.speedup, p_values[index], clear=clear[index]),
-            comparisons=count,
-            by_category=by_category[index],
-            category_comparisons=category_count,
+            overall=verdict,
+            comparisons=_count_comparisons(effects),
+            by_category={name: next(of_category) for name in each.category_effects},
+            category_comparisons=_count_comparisons(by_category),
         )
-        for index, each in enumerate(compared)
+        for each, verdict in zip(compared, overall, strict=True)
     )
     return [each if each.cell.arm == BASELINE_NAME else _claiming(each, next(found)) for each in judged]
 
 
-def _claim(cell: Cell, figure: Figure | None, p_value: float | None, *, clear: bool) -> SpeedupConclusion:
-    """Return the conclusion about a cell, or about one of its categories."""
-    if not cell.valid or figure is None or figure.value is None:
-        return SpeedupConclusion.NOT_COMPARABLE
-    return SpeedupConclusion.TOO_FEW_REPEATS if cell.too_few_repeats else conclusion(figure, p_value, clear=clear)
-
-
-def _category_claims(compared: Sequence[EvaluatedCell]) -> list[dict[str, SpeedupConclusion]]:
-    """Return the conclusions of every cell by category, corrected over the categories of all cells."""
-    places = [(index, name) for index, each in enumerate(compared) for name in each.category_p_values]
-    p_values = [
-        compared[index].category_p_values[name] if compared[index].cell.valid else None for index, name in places
-    ]
-    clear = holm_rejections(p_values, 1 - LEVEL)
-    found: list[dict[str, SpeedupConclusion]] = [{} for _ in compared]
-    for (index, name), p_value, is_clear in zip(places, p_values, clear, strict=True):
-        cell = compared[index].cell
-        found[index][name] = _claim(cell, cell.by_category[name][SPEEDUP], p_value, clear=is_clear)
-    return found
-
-
-def _compared_categories(judged: EvaluatedCell) -> Sequence[str]:
-    """Return the categories of a cell that count as comparisons."""
-    return list(judged.category_p_values) if judged.cell.valid else []
+def _count_comparisons(effects: Sequence[Effect | None]) -> int:
+    return sum(each is not None and each.supports_claim for each in effects)
 
 
 def _claiming(judged: EvaluatedCell, claims: Claims) -> EvaluatedCell:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.finding import Finding, doubting_checks, list_faults
-from specbench_api.outcome.summary import Cell, SpeedupConclusion
+from specbench_api.outcome.summary import Cell
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -58,7 +59,7 @@ class _Comparison:
     """One cell that was compared with the baseline, and what its speed-up allows to be concluded."""
 
     cell: Cell
-    conclusion: SpeedupConclusion
+    conclusion: Verdict
 
     @property
     def place(self) -> tuple[str, str]:
@@ -75,7 +76,7 @@ class _Comparison:
     def inconclusive(self) -> bool:
         """Whether the interval contains 1 and a relevant difference: one that would make a drafter worth enabling."""
         bounds = self.cell.speedup.interval if self.cell.speedup else None
-        indistinguishable = self.conclusion is SpeedupConclusion.INDISTINGUISHABLE
+        indistinguishable = self.conclusion is Verdict.INDISTINGUISHABLE
         return indistinguishable and bounds is not None and (bounds.low < 1 / WORTH or bounds.high > WORTH)
 
 
@@ -85,7 +86,7 @@ def headline_of(facts: HeadlineFacts) -> str:
     return f"{_prefix(facts)}{' '.join(sentences)}"
 
 
-def conclusions(judged: Sequence[EvaluatedCell]) -> list[tuple[Cell, SpeedupConclusion]]:
+def conclusions(judged: Sequence[EvaluatedCell]) -> list[tuple[Cell, Verdict]]:
     """Every compared cell with the conclusion that its speed-up allows; the baseline's cells are left out."""
     return [(each.cell, each.cell.claims.overall) for each in judged if each.cell.claims is not None]
 
@@ -142,7 +143,7 @@ def _winners(found: Sequence[_Comparison], recommended: Mapping[tuple[str, str],
     It is the recommended arm if that one was found to be faster, else the one with the largest speed-up: headline and
     recommendation must not contradict each other where two arms are indistinguishable.
     """
-    faster = [each for each in found if each.conclusion is SpeedupConclusion.FASTER]
+    faster = [each for each in found if each.conclusion is Verdict.FASTER]
     faster.sort(key=lambda each: (recommended.get(each.place) == each.cell.arm, each.value))
     return {each.place: each.cell.arm for each in faster}
 
@@ -196,14 +197,14 @@ def _worse_note(arm: str, worse: Mapping[str, Sequence[str]]) -> str:
 
 def _groups(
     arm: str, mine: Sequence[_Comparison], winners: Mapping[tuple[str, str], str]
-) -> Iterator[tuple[SpeedupConclusion, bool, list[_Comparison]]]:
+) -> Iterator[tuple[Verdict, bool, list[_Comparison]]]:
     """Comparisons of one conclusion on one workload, and whether the arm is recommended for them.
 
     Where another arm gains more, this one is faster too, but not the one to use.
     """
-    for conclusion in SpeedupConclusion:
+    for conclusion in Verdict:
         group = [each for each in mine if each.conclusion is conclusion]
-        wins = [conclusion is SpeedupConclusion.FASTER and winners.get(each.place) == arm for each in group]
+        wins = [conclusion is Verdict.FASTER and winners.get(each.place) == arm for each in group]
         for recommended, inconclusive in ((True, False), (False, False), (False, True)):
             those = [
                 each
@@ -215,13 +216,13 @@ def _groups(
 
 
 _OPENINGS = {
-    SpeedupConclusion.FASTER: "{subject} is faster than the baseline",
-    SpeedupConclusion.SLOWER: "{subject} is slower than the baseline",
-    SpeedupConclusion.INDISTINGUISHABLE: "{subject} makes no measurable difference",
-    SpeedupConclusion.UNCLEAR: "{subject} makes no clear difference",
-    SpeedupConclusion.TOO_FEW_REPEATS: "{subject} cannot be judged",
-    SpeedupConclusion.NO_INTERVAL: "{subject} cannot be judged",
-    SpeedupConclusion.NOT_COMPARABLE: "{subject} is not comparable with the baseline",
+    Verdict.FASTER: "{subject} is faster than the baseline",
+    Verdict.SLOWER: "{subject} is slower than the baseline",
+    Verdict.INDISTINGUISHABLE: "{subject} makes no measurable difference",
+    Verdict.UNCLEAR: "{subject} makes no clear difference",
+    Verdict.TOO_FEW_REPEATS: "{subject} cannot be judged",
+    Verdict.NO_INTERVAL: "{subject} cannot be judged",
+    Verdict.NOT_COMPARABLE: "{subject} is not comparable with the baseline",
 }
 """How a clause about an arm begins. The subject is the arm, or `it` after another clause."""
 
@@ -230,7 +231,7 @@ def _begin(one: _Comparison, subject: str, *, recommended: bool, first: bool) ->
     """Return the beginning of a clause about comparisons like this one. `first`: it begins its sentence."""
     if recommended:
         return f"Use {subject}" if first else "use it"
-    if first and one.conclusion is SpeedupConclusion.SLOWER:
+    if first and one.conclusion is Verdict.SLOWER:
         return f"Do not enable {subject}"
     if one.inconclusive:
         return f"{subject} is inconclusive"
@@ -258,26 +259,26 @@ def _use(here: Sequence[_Comparison], measured: Sequence[_Comparison]) -> str:
     return f" {where}: {', '.join(f'{_ratio(each.cell)} at {each.cell.level.label}' for each in here)}"
 
 
-def _words(conclusion: SpeedupConclusion, here: Sequence[_Comparison], *, first: bool, every_load: bool) -> str:
+def _words(conclusion: Verdict, here: Sequence[_Comparison], *, first: bool, every_load: bool) -> str:
     """The rest of a clause that recommends nothing.
 
     `first`: it begins its sentence. `every_load`: the workload is named and this is true of all its loads.
     """
     match conclusion:
-        case SpeedupConclusion.FASTER | SpeedupConclusion.SLOWER:
-            it_is = "it is slower, " if conclusion is SpeedupConclusion.SLOWER and first else ""
+        case Verdict.FASTER | Verdict.SLOWER:
+            it_is = "it is slower, " if conclusion is Verdict.SLOWER and first else ""
             return f": {it_is}{_at_each(here, _ratio)}"
-        case SpeedupConclusion.INDISTINGUISHABLE:
+        case Verdict.INDISTINGUISHABLE:
             without_figures = "" if every_load else f" at {_loads(here)}"
             return f": {_at_each(here, _ratio)}" if here[0].inconclusive else without_figures
-        case SpeedupConclusion.UNCLEAR:
+        case Verdict.UNCLEAR:
             return f" at {_loads(here)} once corrected for the number of comparisons"
-        case SpeedupConclusion.TOO_FEW_REPEATS:
+        case Verdict.TOO_FEW_REPEATS:
             few = "; ".join(dict.fromkeys(each.cell.too_few_repeats for each in here))
             return f": {_at_each(here, _value)} ({few})"
-        case SpeedupConclusion.NO_INTERVAL:
+        case Verdict.NO_INTERVAL:
             return f" at {_loads(here)}: too few prompts for an interval"
-        case SpeedupConclusion.NOT_COMPARABLE:
+        case _:
             return "" if every_load else f" at {_loads(here)}"
 
 
@@ -305,9 +306,7 @@ def _value(cell: Cell) -> str:
 
 def _ratio(cell: Cell) -> str:
     assert cell.speedup is not None
-    assert cell.speedup.interval is not None
-    interval = cell.speedup.interval
-    return f"{_value(cell)} [{interval.low:.2f}, {interval.high:.2f}]"
+    return cell.speedup.factor
 
 
 def _faults(facts: HeadlineFacts) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from specbench_api.outcome.crossover import ArmCrossover, Crossovers
-from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.figure import Figure, Verdict
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
@@ -17,7 +17,6 @@ from specbench_api.outcome.summary import (
     Cell,
     PointSummary,
     RunSummary,
-    SpeedupConclusion,
 )
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -50,9 +49,9 @@ from specbench_client.analysis.summary.trends import windows_after_decay
 from specbench_client.columns import NewArrayStore, arrays_in_memory
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import finding_of
-from specbench_client.trust.checks.comparison import MISSING_POINTS
+from specbench_client.trust.checks.comparison import BASELINE_INVALID, MISSING_POINTS
 from specbench_client.trust.evidence import RunEvidence
-from specbench_client.trust.registry import BASELINE_INVALID, RUN_CHECKS
+from specbench_client.trust.registry import RUN_CHECKS
 
 # The environment of each arm's launches, and how much of the KV cache its drafter takes.
 
@@ -163,13 +162,13 @@ def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequ
     for each in judged:
         level = each.cell.level
         place = level.concurrency or level.rate
-        why = why_unusable(each.cell, findings, interval=each.ratio is not None and each.ratio.supports_claim)
+        why = why_unusable(each.cell, findings, interval=each.effect is not None and each.effect.supports_claim)
         if place is None:
             left_out.append(f"{level.words}: it has no number for the axis")
-        elif why or each.ratio is None:
+        elif why or each.effect is None:
             left_out.append(f"{level.words}: {why}")
         else:
-            rungs.append(MeasuredPlace(float(place), each.ratio))
+            rungs.append(MeasuredPlace(float(place), each.effect))
     seed = plan.workload(cell.workload).sampling.seed
     return ArmCrossover(arm=cell.arm, workload=cell.workload, crossover=find_crossover(axis, rungs, left_out, seed))
 
@@ -316,9 +315,9 @@ def _is_decided(judged: EvaluatedCell) -> bool:
     return enough and cell.claims is not None and is_settled(cell.claims.overall, cell.speedup)
 
 
-def is_settled(claimed: SpeedupConclusion, speedup: Figure | None) -> bool:
+def is_settled(claimed: Verdict, speedup: Figure | None) -> bool:
     """Return whether more repeats of a valid comparison would not change what it is good for."""
-    if claimed in (SpeedupConclusion.FASTER, SpeedupConclusion.SLOWER):
+    if claimed.is_claim:
         return True
     bounds = speedup.interval if speedup else None
     return bounds is not None and bounds.low >= 1 / WORTH and bounds.high <= WORTH
@@ -404,7 +403,7 @@ def _losslessness(measured: MeasuredCell, baseline: MeasuredCell, records: Mappi
 def _without_baseline(judged: EvaluatedCell) -> EvaluatedCell:
     cell = judged.cell
     finding = Finding(
-        check=BASELINE_INVALID,
+        check=BASELINE_INVALID.name,
         severity=Severity.INVALID,
         message="the baseline of this comparison is invalid: see its own findings",
         arm=cell.arm,
@@ -443,6 +442,6 @@ def _invalid(judged: Sequence[EvaluatedCell], measured: Sequence[PointSummary]) 
     """Return points that a check of their own or of their cell made invalid; the baseline's affect no other point."""
     own = {point.hash for point in measured if is_invalid(point)}
     for each in judged:
-        severities = {finding.severity for finding in each.findings if finding.check != BASELINE_INVALID}
+        severities = {finding.severity for finding in each.findings if finding.check != BASELINE_INVALID.name}
         own |= set(each.cell.points) if Severity.INVALID in severities else set()
     return own

@@ -124,6 +124,5 @@ def _speedup(pairs: Pairs, each: OverlapBin, by_prompt: Mapping[OverlapMeasure, 
     values = np.array([by_prompt[each.by].get(name, np.nan) for name in prompts], dtype=np.float64)
     mine = bin_indexes(values) == BIN_EDGES.index(each.low)
     found = paired_speedup(SPEEDUP, pairs.among(np.asarray(mine, dtype=np.bool_)), SEED)
-    return (
-        found.figure if found.repeats >= MIN_REPEATS_TO_COMPARE else found.figure.model_copy(update={"interval": None})
-    )
+    enough = found.effect is not None and found.effect.repeats >= MIN_REPEATS_TO_COMPARE
+    return found.figure if enough else found.figure.model_copy(update={"interval": None})

@@ -1,12 +1,12 @@
-"""Flawed answers: a table by arm and load, or one line if there are none."""
+"""Answers compared with the baseline's: flaws and losslessness, as tables and lines."""
 
 from __future__ import annotations
 
 from specbench_api.api_model import in_words
-from specbench_api.outcome.lossless import JudgedAnswers
+from specbench_api.outcome.lossless import JudgedAnswers, Losslessness
 from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.report.text.text_table import DASH, TextTable
+from specbench_client.report.text.text_table import DASH, TextTable, figure_text, number, percent
 
 ANSWERS_TITLE = "Flawed answers, paired with the baseline's"
 _COLUMNS = (
@@ -64,3 +64,36 @@ def _row(cell: Cell, found: JudgedAnswers) -> list[str]:
         DASH if found.control is None else f"{found.control:.1%}",
         f"{found.p_value:.2g}",
     ]
+
+
+# Losslessness, by arm, workload and load.
+
+LOSSLESS_COLUMNS = (
+    "Arm", "Workload", "Load", "Verdict", "Differ", "Control", "Excess", "First difference: arm / control",
+)  # fmt: skip
+
+
+def lossless_table(summary: RunSummary) -> TextTable:
+    """Return one row for each cell that was compared with the baseline."""
+    rows = [_lossless(cell, cell.lossless) for cell in summary.cells if cell.lossless]
+    return TextTable("Compared with the baseline's own repeats", LOSSLESS_COLUMNS, rows, words=LOSSLESS_COLUMNS[:4])
+
+
+def losslessness_lines(summary: RunSummary) -> list[str]:
+    """Return one line for each distinct result, with the cells that share it."""
+    places: dict[str, list[str]] = {}
+    for cell in summary.cells:
+        if cell.lossless:
+            result = f"{cell.lossless.verdict}: {cell.lossless.message}"
+            places.setdefault(result, []).append(f"{cell.arm} on {cell.workload} at {cell.level.label}")
+    return [f"{', '.join(where)}: {result}" for result, where in places.items()]
+
+
+def _lossless(cell: Cell, found: Losslessness) -> list[str]:
+    place, shares = found.first_difference, (found.divergence, found.control, found.excess)
+    first = DASH
+    if place:
+        both = (DASH if each is None else number(each.value, 0) for each in (place.arm, place.control))
+        first = f"{' / '.join(both)} {place.unit}"
+    fields = [cell.arm, cell.workload, cell.level.label, str(found.verdict)]
+    return [*fields, *(figure_text(each, percent) for each in shares), first]

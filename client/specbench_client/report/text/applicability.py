@@ -8,54 +8,56 @@ hardware. Unknown values are dashes, never guesses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.summary import ArmEnvironment, Cell, RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.dataset import Dataset, Selection
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
-from specbench_client.report.text.prompt_coverage import dataset_text
-from specbench_client.report.text.text_table import DASH, TextTable, number
+from specbench_client.report.text.text_table import DASH, TextTable, figure_text, number, percent
 
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class ArmEnvironmentRow:
-    """Engine and hardware of one arm, for a table; provenance.json has all facts."""
-
-    arm: str
-    launches: int
-    engine: str
-    machine: str
-    dtype: str
-    max_model_len: str
-    kv_cache_tokens: str
-    kv_cache_lost: str
-    drafter_weights: str
+ENVIRONMENT_COLUMNS = (
+    "Arm", "Launches", "Engine", "Machine", "Number format", "Maximum length", "KV cache, tokens",
+    "Lost to the drafter", "Drafter's weights",
+)  # fmt: skip
+ENVIRONMENTS_SAY = (
+    "As the engines and their launchers reported them before the first point of each launch; – where nothing was"
+    " reported. provenance.json contains everything, with its source or the reason why it is not known. Differences in"
+    " more than the drafter are findings (ArmEnvironmentsDiffer)."
+)
 
 
-def arm_environment_rows(summary: RunSummary) -> list[ArmEnvironmentRow]:
-    """Return one row for each arm that was launched."""
-    return [_environment_row(seen) for seen in summary.arm_environments]
+def environments_table(summary: RunSummary) -> TextTable:
+    """Return engine and hardware of each arm that was launched; provenance.json has all facts."""
+    rows = [_environment(seen) for seen in summary.arm_environments]
+    words = [ENVIRONMENT_COLUMNS[index] for index in (0, 2, 3, 4)]
+    return TextTable("Engines and hardware", ENVIRONMENT_COLUMNS, rows, words=words)
 
 
-def _environment_row(seen: ArmEnvironment) -> ArmEnvironmentRow:
+def _environment(seen: ArmEnvironment) -> list[str]:
     facts = seen.facts
-    lost = seen.kv_cache_lost.value if seen.kv_cache_lost else None
-    return ArmEnvironmentRow(
-        arm=seen.arm,
-        launches=len(seen.launches),
-        engine=_text(facts, FactName.ENGINE_VERSION),
-        machine=_machine(facts),
-        dtype=_dtype(facts),
-        max_model_len=_text(facts, FactName.MAX_MODEL_LEN),
-        kv_cache_tokens=_text(facts, FactName.KV_CACHE_TOKENS),
-        kv_cache_lost=DASH if lost is None else f"{lost:.1%}",
-        drafter_weights=_mebibytes(facts, FactName.DRAFTER_WEIGHTS_BYTES),
-    )
+    return [
+        seen.arm,
+        str(len(seen.launches)),
+        _text(facts, FactName.ENGINE_VERSION),
+        _machine(facts),
+        _dtype(facts),
+        _text(facts, FactName.MAX_MODEL_LEN),
+        _text(facts, FactName.KV_CACHE_TOKENS),
+        figure_text(seen.kv_cache_lost, percent),
+        _mebibytes(facts, FactName.DRAFTER_WEIGHTS_BYTES),
+    ]
+
+
+def _known(texts: Iterable[str]) -> str:
+    """Join the distinct texts that are known; a dash if there are none."""
+    return _joined(text for text in texts if text != DASH)
 
 
 def _text(facts: Mapping[FactName, Fact], name: FactName) -> str:
@@ -179,14 +181,14 @@ def _accepted(summary: RunSummary) -> str:
 
 
 def _memory(summary: RunSummary) -> str:
-    rows = [row for row in arm_environment_rows(summary) if row.arm != BASELINE_NAME]
-    lost = [f"{row.arm} takes {row.kv_cache_lost} of the KV cache" for row in rows if row.kv_cache_lost != DASH]
-    weights = [f"{row.arm} has {row.drafter_weights}" for row in rows if row.drafter_weights != DASH]
-    return _joined([*lost, *weights])
+    seen = [each for each in summary.arm_environments if each.arm != BASELINE_NAME]
+    lost = [(each.arm, f"takes {figure_text(each.kv_cache_lost, percent)} of the KV cache") for each in seen]
+    weights = [(each.arm, f"has {_mebibytes(each.facts, FactName.DRAFTER_WEIGHTS_BYTES)}") for each in seen]
+    return _joined(f"{arm} {text}" for arm, text in (*lost, *weights) if DASH not in text)
 
 
 def _engine(plan: Plan, summary: RunSummary) -> str:
-    versions = _joined(row.engine for row in arm_environment_rows(summary) if row.engine != DASH)
+    versions = _known(_text(each.facts, FactName.ENGINE_VERSION) for each in summary.arm_environments)
     version = versions if versions != DASH else plan.engine.version or ""
     kind = "an engine of unknown version" if plan.engine.is_imported else plan.engine.kind
     return f"{kind} {version}".strip()
@@ -202,11 +204,11 @@ def _sampling(plan: Plan) -> str:
 
 
 def _formats(summary: RunSummary) -> str:
-    return _joined(row.dtype for row in arm_environment_rows(summary) if row.dtype != DASH)
+    return _known(_dtype(each.facts) for each in summary.arm_environments)
 
 
 def _machines(summary: RunSummary) -> str:
-    return _joined(row.machine for row in arm_environment_rows(summary) if row.machine != DASH)
+    return _known(_machine(each.facts) for each in summary.arm_environments)
 
 
 def _values(cells: Sequence[Cell], name: str) -> list[float]:
@@ -222,3 +224,75 @@ def _range(values: Sequence[float], digits: int) -> str:
 def _joined(parts: Iterable[str]) -> str:
     """Join distinct parts in order; a dash if there are none."""
     return "; ".join(dict.fromkeys(parts)) or DASH
+
+
+# The prompts of a run: their source, how many were requested, and what was left out.
+
+COVERAGE_COLUMNS = ("Workload", "Category", "Requested", "Used", "Turns", "Left out")
+COVERAGE_SAYS = (
+    "Rows that match the filters. Rows that are neither used nor left out were not drawn (count, turns, shares of a"
+    " mix)."
+)
+
+
+def coverage_table(summary: RunSummary) -> TextTable:
+    """Return every workload as a whole, then its categories where there are several."""
+    rows = list[list[str]]()
+    for workload, coverage in summary.coverage.items():
+        rows.append(_counts(workload, "all", coverage))
+        if len(coverage.by_category) > 1:
+            rows += [_counts(workload, each.category or "(no category)", each) for each in coverage.by_category]
+    return TextTable("Prompts", COVERAGE_COLUMNS, rows, words=("Workload", "Category", "Left out"))
+
+
+def source_lines(summary: RunSummary) -> list[str]:
+    """Return a line for each workload: where its prompts are from, its licence, and what was not requested."""
+    return [f"{workload}: {_source(coverage)}" for workload, coverage in summary.coverage.items()]
+
+
+def _source(coverage: PromptCoverage) -> str:
+    config = f" {coverage.config}" if coverage.config else ""
+    revision = f", revision `{coverage.revision}`" if coverage.revision else ""
+    excluded = "; ".join(f"{count} x {reason}" for reason, count in coverage.excluded.items())
+    recorded = coverage.recorded.temperatures.items() if coverage.recorded else ()
+    temperatures = ", ".join(f"{temperature}: {count}" for temperature, count in recorded)
+    notes = {
+        "Licence: ": coverage.licence,
+        "Not requested: ": excluded,
+        "The log's own requests: temperatures ": temperatures,
+    }
+    return ". ".join([f"{coverage.source}{config}{revision}", *(name + text for name, text in notes.items() if text)])
+
+
+def dataset_text(dataset: Dataset) -> str:
+    """Return the requested data set as one line."""
+    if dataset.members is None:
+        return _selection(dataset)
+    whole = sum(member.weight for member in dataset.members)
+    parts = "; ".join(f"{member.weight / whole:.0%} {member.name}: {_selection(member)}" for member in dataset.members)
+    return f"{_selection(dataset)}: {parts}"
+
+
+def _selection(selection: Selection) -> str:
+    chosen = {
+        "": f"{selection.count} prompts" if selection.count else "",
+        "only ": ", ".join(selection.categories or []),
+        "sub-categories ": ", ".join(selection.sub_categories or []),
+        "entropy ": ", ".join(selection.entropy or []).lower(),
+        "difficulty ": ", ".join(selection.difficulty or []),
+        "languages ": ", ".join(selection.languages or []),
+        "seed ": "" if selection.seed is None else str(selection.seed),
+        "revision ": selection.revision or "",
+    }
+    source = f"{selection.source} {selection.config}" if selection.config else str(selection.source)
+    words = ", ".join([source, *(f"{word}{value}" for word, value in chosen.items() if value)])
+    return words if selection.where == selection.source else f"{selection.where} ({words})"
+
+
+def _counts(workload: str, category: str, counted: PromptCoverage | CategoryCoverage) -> list[str]:
+    numbers = (f"{each:,}" for each in (counted.requested, counted.used, counted.turns))
+    return [workload, category, *numbers, _reasons(counted) or DASH]
+
+
+def _reasons(counted: PromptCoverage | CategoryCoverage) -> str:
+    return "; ".join(f"{count} x {reason}" for reason, count in counted.unusable.items())

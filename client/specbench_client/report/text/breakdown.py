@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from specbench_api.outcome.breakdown import Breakdown, BreakdownSlice, RequestDistribution
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.report.text.text_table import (
-    DASH,
-    SIMULATED,
-    TextTable,
-    escape_markdown,
-    markdown_table,
-    number,
-    with_interval,
-)
+from specbench_client.report.text.text_table import DASH, TextTable, Topic, number, with_interval
 
 DIMENSIONS = {
     "position": "Steps by output position",
@@ -45,43 +36,18 @@ Line = tuple[str, ...]
 """The texts of one row, or the titles above them."""
 
 
-@dataclass(frozen=True)
-class Dimension:
-    """One dimension of all cells that have it, and why other cells do not."""
-
-    table: TextTable
-    missing: tuple[str, ...]
-
-    def markdown(self) -> str:
-        """Return it as Markdown, with a heading."""
-        lines = [f"## {escape_markdown(self.table.title)}", ""]
-        lines += [*markdown_table(self.table), ""] if self.table.rows else []
-        return "\n".join(
-            [*lines, *(f"- {escape_markdown(line)}" for line in self.missing), *([""] if self.missing else [])]
-        )
-
-
-def slices_dimensions(summary: RunSummary, dimensions: Sequence[str] = tuple(DIMENSIONS)) -> list[Dimension]:
-    """Return one table a dimension, each over all cells."""
+def breakdown_topics(summary: RunSummary, dimensions: Sequence[str] = tuple(DIMENSIONS)) -> list[Topic]:
+    """Return one topic a dimension, over all cells that have it; its lines state why other cells do not."""
     cells = [(cell, cell.breakdown) for cell in summary.cells]
-    return [_table(name, cells) for name in dimensions]
+    return [_topic(name, cells) for name in dimensions]
 
 
-def slices_markdown(summary: RunSummary, dimensions: Sequence[str] = tuple(DIMENSIONS)) -> str:
-    """Return all tables as Markdown; simulated results are marked."""
-    marked = [f"> **{SIMULATED}**", ""] if summary.simulated else []
-    return "\n".join(
-        [f"# {escape_markdown(summary.name)}", "", *marked]
-        + [each.markdown() for each in slices_dimensions(summary, dimensions)]
-    )
-
-
-def _table(name: str, cells: Sequence[tuple[Cell, Breakdown]]) -> Dimension:
+def _topic(name: str, cells: Sequence[tuple[Cell, Breakdown]]) -> Topic:
     """Return one dimension; cells that lack it for the same reason are listed together."""
     head, rows = _spreads(cells) if name == "request" else _classes(name, cells)
     columns = ("Arm", "Workload", "Load", *head)
     table = TextTable(DIMENSIONS[name], columns, rows, words=columns[: 3 if name == "request" else 4])
-    return Dimension(table, tuple(_missing(name, cells)))
+    return Topic(table.title, [table], list(_missing(name, cells)))
 
 
 def _spreads(cells: Sequence[tuple[Cell, Breakdown]]) -> tuple[Line, tuple[Line, ...]]:

@@ -1,39 +1,27 @@
-"""The table of cells for a terminal, Markdown and spreadsheets."""
+"""The cells of a run as a table and as rows of a spreadsheet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
-from specbench_api.plan.plan import Plan
+from specbench_api.outcome.figure import Figure, Verdict
+from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
-from specbench_client.report.text.answers import answers_lines, answers_table
-from specbench_client.report.text.applicability import applicability_table
-from specbench_client.report.text.curves import crossover_markdown
-from specbench_client.report.text.findings import group_findings, measure_again
-from specbench_client.report.text.losslessness import losslessness_lines
-from specbench_client.report.text.prompt_coverage import left_out_lines
-from specbench_client.report.text.reuse import reuse_lines
+from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
     DASH,
-    SIMULATED,
     TextTable,
     compared_text,
     csv_fields,
-    escape_markdown,
-    markdown_sentence,
-    markdown_table,
+    mark_simulated,
     number,
-    spreadsheet,
     with_interval,
 )
-from specbench_client.report.text.trends import trends_table
 
 # Columns of a cell, shared by terminal, Markdown and page.
 #
@@ -50,6 +38,14 @@ class CellColumn:
     numeric: bool = True
 
 
+INVALID_STYLE = "red"
+"""Style of the rows of invalid cells."""
+CATEGORY_COLUMNS = (
+    "Arm", "Workload", "Load", "Category", "Speed-up [95 %]", "TPOT speed-up [95 %]", "AL emitted [95 %]",
+    "Accepted / drafted [95 %]",
+)  # fmt: skip
+_CATEGORY_WORDS = ("Arm", "Workload", "Category")
+_AL = "acceptance_length_emitted_pooled"
 TERMINAL_STATISTICS = ("p50", "p99")
 
 
@@ -85,9 +81,9 @@ def speedup_text(cell: Cell, figure: Figure | None) -> str:
         return f"{text} invalid" if text != DASH else "invalid"
     bounds = figure.interval if figure and not cell.too_few_repeats else None
     if bounds and bounds.low <= 1 <= bounds.high:
-        return f"{text} {in_words(SpeedupConclusion.INDISTINGUISHABLE)}"
+        return f"{text} {in_words(Verdict.INDISTINGUISHABLE)}"
     claimed = cell.claims.overall if cell.claims and figure is cell.speedup else None
-    return f"{text} {in_words(claimed)}" if claimed is SpeedupConclusion.UNCLEAR else text
+    return f"{text} {in_words(claimed)}" if claimed is Verdict.UNCLEAR else text
 
 
 def figure_value(cell: Cell, name: str) -> float | None:
@@ -153,7 +149,7 @@ def _narrow_columns(statistics: Sequence[str]) -> list[CellColumn]:
     return [
         CellColumn("Load", lambda cell: cell.level.label),
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-        CellColumn("AL", lambda cell: number(figure_value(cell, "acceptance_length_emitted_pooled"))),
+        CellColumn("AL", lambda cell: number(figure_value(cell, _AL))),
         CellColumn("Acc.", _acceptance),
         *(CellColumn(f"{title}\n{names}", _statistics(name, statistics, "/")) for title, name in _LATENCIES.items()),
         CellColumn("tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
@@ -167,7 +163,7 @@ def _wide_columns(statistics: Sequence[str]) -> list[CellColumn]:
         CellColumn("Load", lambda cell: cell.level.label),
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
         CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
-        CellColumn("AL emitted", lambda cell: number(figure_value(cell, "acceptance_length_emitted_pooled"))),
+        CellColumn("AL emitted", lambda cell: number(figure_value(cell, _AL))),
         CellColumn("AL verified", lambda cell: number(figure_value(cell, "acceptance_length_verified_pooled"))),
         CellColumn("Accepted", _acceptance),
         *(CellColumn(f"{title} {names}", _statistics(name, statistics, " / ")) for title, name in _LATENCIES.items()),
@@ -184,49 +180,44 @@ listed below the table."""
 
 def cells_table(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATISTICS) -> TextTable:
     """Return the cells for a terminal, one line each. `statistics`: see `cell_columns`."""
-    named = f"{summary.name} (simulated, not a measurement)" if summary.simulated else summary.name
+    named = mark_simulated(summary.name, simulated=summary.simulated)
     targets = f"in time: {summary.slo.words}" if summary.slo else ""
     title = ": ".join(part for part in (named, arrival_text(summary), targets) if part)
-    return _cells_table(title, terminal_columns(summary, statistics), summary)
+    return table_of_cells(title, terminal_columns(summary, statistics), summary)
 
 
-def _cells_table(title: str, columns: Sequence[CellColumn], summary: RunSummary) -> TextTable:
+def table_of_cells(title: str, columns: Sequence[CellColumn], summary: RunSummary) -> TextTable:
+    """Return the cells in these columns."""
     return TextTable(
         title,
         [column.title for column in columns],
         [[column.text(cell) for column in columns] for cell in summary.cells],
         words=[column.title for column in columns if not column.numeric],
-        styles=["" if cell.valid else "red" for cell in summary.cells],
+        styles=[INVALID_STYLE * (not cell.valid) for cell in summary.cells],
         optional=[
             column.title for first in _OPTIONAL for column in columns if column.title.partition("\n")[0] == first
         ],
     )
 
 
-def markdown(plan: Plan, summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -> str:
-    """Return headline, cells and findings as Markdown. `statistics`: see `cell_columns`."""
-    lines = [f"# {escape_markdown(summary.name)}", ""]
-    lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
-    lines += [f"**{markdown_sentence(summary.headline)}**", ""]
-    reuse = reuse_lines(summary.cells)
-    lines += [*(f"- {markdown_sentence(line)}" for line in reuse), ""] if reuse else []
-    lines += [*markdown_table(_cells_table("", cell_columns(summary, statistics), summary)), ""]
-    lines += [f"Load: {escape_markdown(arrival_text(summary))}.", ""] if arrival_text(summary) else []
-    lines += crossover_markdown(summary)
-    lines += [f"In time: {summary.slo.words}.", ""] if summary.slo else []
-    changes = trends_table(summary)
-    lines += [f"## {changes.title}", "", *markdown_table(changes), ""] if changes.rows else []
-    answers = losslessness_lines(summary)
-    lines += ["## Losslessness", "", *(f"- {markdown_sentence(line)}" for line in answers), ""] if answers else []
-    flawed = answers_table(summary)
-    lines += [f"## {flawed.title}", "", *markdown_table(flawed), ""] if flawed.rows else []
-    lines += [text for line in answers_lines(summary) for text in (markdown_sentence(line), "")]
-    missing = left_out_lines(summary)
-    lines += ["## Prompts", "", *(f"- {markdown_sentence(line)}" for line in missing), ""] if missing else []
-    lines += _findings(plan, summary)
-    holds = applicability_table(plan, summary)
-    lines += [f"## {escape_markdown(holds.title)}", "", *markdown_table(holds), ""]
-    return "\n".join(lines)
+def categories_table(summary: RunSummary) -> TextTable:
+    """Return the figures of each category of every cell but the baseline's."""
+    pairs = [
+        (cell, [cell.arm, cell.workload, cell.level.label, name, *_category(cell, figures)])
+        for cell in summary.cells
+        if cell.arm != BASELINE_NAME
+        for name, figures in cell.by_category.items()
+    ]
+    styles = [INVALID_STYLE * (not cell.valid) for cell, _ in pairs]
+    return TextTable(
+        "Results by category", CATEGORY_COLUMNS, [row for _, row in pairs], words=_CATEGORY_WORDS, styles=styles
+    )
+
+
+def _category(cell: Cell, figures: Mapping[str, Figure]) -> list[str]:
+    speedups = [compared_text(cell, figures.get(name)) for name in ("speedup", "tpot_speedup")]
+    speedups[0] += "" if cell.valid else " invalid"
+    return [*speedups, *(with_interval(figures.get(name)) for name in (_AL, "acceptance_rate"))]
 
 
 def csv(summary: RunSummary) -> str:
@@ -237,18 +228,6 @@ def csv(summary: RunSummary) -> str:
     between runs.
     """
     return spreadsheet([cell_row(summary, cell) for cell in summary.cells])
-
-
-def _findings(plan: Plan, summary: RunSummary) -> list[str]:
-    groups = group_findings(plan, summary.findings)
-    if not groups:
-        return []
-    lines = ["## Findings", ""]
-    for group in groups:
-        message = markdown_sentence(group.messages[0] + group.more)
-        lines.append(f"- **{escape_markdown(group.check)}** ({group.severity}): {message}")
-        lines.append(f"  *What to do:* {markdown_sentence(group.remedy)}")
-    return [*lines, "", measure_again(plan), ""]
 
 
 def cell_row(summary: RunSummary, cell: Cell) -> dict[str, object]:

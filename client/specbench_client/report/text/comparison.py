@@ -7,21 +7,24 @@ from dataclasses import replace
 
 from specbench_api.api_model import in_words
 from specbench_api.outcome.comparison import (
-    ChangeConclusion,
     ComparedFigure,
     ComparedResult,
     Comparison,
     ComparisonGap,
     Difference,
 )
+from specbench_api.outcome.figure import Verdict
+from specbench_api.outcome.gate_report import GateReport, GateTest, GateTestOutcome
+from specbench_api.outcome.layout import REPORT
+from specbench_api.spec.conditions import GateReason
+from specbench_client.report.renderers import markdown_code, markdown_sentence, markdown_table
 from specbench_client.report.text.text_table import (
     DASH,
     SIMULATED,
     TextTable,
     constant_columns,
-    markdown_code,
-    markdown_sentence,
-    markdown_table,
+    figure_text,
+    mark_simulated,
     number,
 )
 
@@ -31,7 +34,7 @@ LINES_MAX = 12
 """Differences, or cells that were not compared, that a comment lists."""
 TEXT_MAX = 800
 """Characters of one cell or one line."""
-_STYLES = {ChangeConclusion.BETTER: "green", ChangeConclusion.WORSE: "red"}
+_STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
 WORD_COLUMNS = ("Arm", "Workload", "Metric", "Conclusion", "Outcome")
 
 
@@ -54,7 +57,7 @@ def comparison_table(comparison: Comparison) -> TextTable:
     """Return a comparison of two results as a table: one row a cell and metric."""
     before, after = comparison.before, comparison.after
     rows = [_row(each) for each in comparison.cells]
-    title = table_title(f"{before.name} → {after.name}", after)
+    title = mark_simulated(f"{before.name} → {after.name}", simulated=after.simulated)
     styles = [_STYLES.get(each.conclusion, "") for each in comparison.cells]
     return keep_ratios(TextTable(title, _TITLES, rows, WORD_COLUMNS, styles))
 
@@ -76,8 +79,7 @@ _TITLES = ("Arm", "Workload", "Load", "Metric", "Before", "After", "After / befo
 
 
 def _row(each: ComparedFigure) -> list[str]:
-    bounds = each.ratio.interval
-    ratio = number(each.ratio.value, 3) + (f" [{bounds.low:.3f}, {bounds.high:.3f}]" if bounds else "")
+    ratio = figure_text(each.ratio, "{:.3f}".format)
     return [*place_fields(each), *value_fields(each), ratio, in_words(each.conclusion)]
 
 
@@ -95,11 +97,6 @@ def value_fields(each: ComparedFigure) -> list[str]:
 def simulated_warning(side: ComparedResult) -> list[str]:
     """Return the lines that warn of a simulated engine, or none."""
     return [f"> **{SIMULATED}**", ""] if side.simulated else []
-
-
-def table_title(title: str, side: ComparedResult) -> str:
-    """Return the title, which states whether the result is simulated."""
-    return f"{title} (simulated, not a measurement)" if side.simulated else title
 
 
 def comment_table(table: TextTable) -> list[str]:
@@ -148,3 +145,74 @@ def cut_to_comment(text: str) -> str:
         return text
     tail = "\n\n… cut: it is longer than a comment may be\n"
     return text[: LENGTH_MAX - len(tail)].rpartition("\n")[0] + tail
+
+
+# The report of a gate, for a terminal and as a comment on a pull request.
+#
+# The outcome comes first, the worst rows next; a comment fits one screen and GitHub's limit of length.
+
+
+ROWS_MAX = 40
+"""Rows of a comment's table: one screen. The others are counted, and are in gate.json."""
+_MARKS = {GateTestOutcome.PASSED: "✅", GateTestOutcome.FAILED: "❌", GateTestOutcome.INCONCLUSIVE: "❔"}
+_OUTCOME_STYLES = {
+    GateTestOutcome.PASSED: "green",
+    GateTestOutcome.FAILED: "red",
+    GateTestOutcome.INCONCLUSIVE: "yellow",
+}
+_GATE_TITLES = ("Outcome", "Arm", "Workload", "Load", "Metric", "Before", "After", "After / before", "Limit")
+
+
+def headline(report: GateReport) -> str:
+    """`Gate passed`, `Gate failed: 2 of 12 tests regressed`, `Gate not passed: Inconclusive`, … in a few words."""
+    if report.passed:
+        tail = " (inconclusive, which this gate lets pass)" if report.reason is GateReason.INCONCLUSIVE else ""
+        return f"Gate passed{tail}"
+    if report.reason is not GateReason.REGRESSED:
+        return f"Gate not passed: {report.reason}"
+    failed = sum(test.outcome is GateTestOutcome.FAILED for test in report.tests)
+    trusted = not report.gate.require_trustworthy or (report.before.trustworthy and report.after.trustworthy)
+    tail = "" if trusted else "; a result is also untrustworthy"
+    return f"Gate failed: {failed} of {len(report.tests)} tests regressed{tail}"
+
+
+def gate_markdown(report: GateReport, link: str = "") -> str:
+    """Return the comment. `link`: URL of the report; without one the results' root is given."""
+    mark = "✅" if report.passed else "❌"
+    lines = [
+        f"### {mark} specbench: {headline(report)}",
+        "",
+        *simulated_warning(report.after),
+        comment_text(report.message),
+        "",
+    ]
+    table = gate_table(report)
+    if table.rows:
+        lines += [
+            *comment_table(replace(table, rows=table.rows[:ROWS_MAX])),
+            *omitted_count(len(report.tests) - ROWS_MAX, "tests"),
+            "",
+        ]
+        lines += [f"Bounds: one-sided, each at {report.gate.confidence:.0%}; Limit: what the tolerance allows.", ""]
+    lines += comment_notes(report.differences, report.uncompared, report.limits)
+    lines += [f"Before: {markdown_code(report.before.uri)}<br>After: {markdown_code(report.after.uri)}", ""]
+    lines += [f"[Report]({link})" if link else f"Report: {markdown_code(f'{report.after.uri}/{REPORT}')}", ""]
+    return cut_to_comment("\n".join(lines))
+
+
+def gate_table(report: GateReport) -> TextTable:
+    """Return a gate as a table: one row a test, the worst first."""
+    rows = [_gate_row(test) for test in report.tests]
+    title = mark_simulated(headline(report), simulated=report.after.simulated)
+    styles = [_OUTCOME_STYLES[test.outcome] for test in report.tests]
+    return keep_ratios(TextTable(title, _GATE_TITLES, rows, WORD_COLUMNS, styles))
+
+
+def _gate_row(test: GateTest) -> list[str]:
+    each = test.compared
+    bounded = test.low is not None and test.high is not None
+    bounds = f" [{test.low:.3f}, {test.high:.3f}]" if bounded else f" ({in_words(each.conclusion)})"
+    ratio = number(each.ratio.value, 3) + bounds
+    side = "≥" if each.more_is_better else "≤"
+    outcome = f"{_MARKS[test.outcome]} {test.outcome}"
+    return [outcome, *place_fields(each), *value_fields(each), ratio, f"{side} {test.limit:.3f}"]

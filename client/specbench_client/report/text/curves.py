@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
 from specbench_api.outcome.crossover import BreakEven, Crossover
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
+from specbench_api.outcome.figure import Figure, Verdict
+from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_client.documents.curves import (
     BestDraftLength,
     CurvePoint,
@@ -17,30 +16,28 @@ from specbench_client.documents.curves import (
     DraftLengthTable,
     SpeedupCurve,
 )
+from specbench_client.report.renderers import markdown_document, spreadsheet
 from specbench_client.report.text.text_table import (
     DASH,
-    SIMULATED,
     TextTable,
+    Topic,
     compared_text,
     csv_fields,
-    escape_markdown,
-    markdown_sentence,
-    markdown_table,
+    figure_text,
+    mark_simulated,
     number,
-    spreadsheet,
     with_interval,
 )
 
-_BARE = (SpeedupConclusion.TOO_FEW_REPEATS, SpeedupConclusion.NO_INTERVAL, SpeedupConclusion.NOT_COMPARABLE)
+_BARE = (Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL, Verdict.NOT_COMPARABLE)
 """Conclusions whose figures are shown without intervals, because those do not cover the variation between runs."""
-_STYLES = {SpeedupConclusion.FASTER: "green", SpeedupConclusion.SLOWER: "red"}
+_STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
 
 
 def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
     """Return one curve as a table."""
-    marked = " (simulated, not a measurement)" if curves.simulated else ""
     return TextTable(
-        f"{curve.title}{marked}",
+        mark_simulated(curve.title, simulated=curves.simulated),
         (curves.axis, "Arm", "Workload", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Conclusion"),
         [_row(point) for point in curve.points],
         words=("Arm", "Workload", "Conclusion"),
@@ -59,13 +56,12 @@ def curve_notes(curves: Curves) -> list[str]:
 
 def curves_markdown(curves: Curves) -> str:
     """Return all curves as Markdown."""
-    lines = [f"### specbench: speed-up and acceptance by {escape_markdown(curves.axis)}", ""]
-    lines += [f"> **{SIMULATED}**", ""] if curves.simulated else []
-    for curve in curves.curves:
-        lines += [f"#### {escape_markdown(curve.title)}", "", *markdown_table(curve_table(curves, curve))]
-        lines += ["", f"Where the speed-up is 1: {markdown_sentence(curve.crossover.message)}", ""]
-    lines += [f"- Left out: {markdown_sentence(each)}" for each in curves.left_out]
-    return "\n".join([*lines, f"- {markdown_sentence(curves.limit)}", ""])
+    topics = [
+        Topic(each.title, [curve_table(curves, each)], [f"Where the speed-up is 1: {each.crossover.message}"])
+        for each in curves.curves
+    ]
+    heading = f"specbench: speed-up and acceptance by {curves.axis}"
+    return markdown_document(heading, [*topics, Topic("", lines=curve_notes(curves))], simulated=curves.simulated)
 
 
 def curves_csv(curves: Curves) -> str:
@@ -79,7 +75,7 @@ def _row(point: CurvePoint) -> list[str]:
     return [point.label, point.arm, point.workload, f"{point.pairs:,}", *figures, in_words(point.conclusion)]
 
 
-def _bare_or_bounded(conclusion: SpeedupConclusion, figure: Figure) -> str:
+def _bare_or_bounded(conclusion: Verdict, figure: Figure) -> str:
     return number(figure.value) if conclusion in _BARE else with_interval(figure)
 
 
@@ -139,44 +135,26 @@ def schedule_lines(table: DraftLengthTable) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class CrossoverRow:
-    """The load up to which one arm pays on one workload."""
-
-    arm: str
-    workload: str
-    axis: str
-    answer: str
-    lost: str
-    """Share of the speed-up lost from the smallest measured load to the largest, in percent."""
-    left_out: str
+CROSSOVER_COLUMNS = ("Arm", "Workload", "Over", "Answer", "Lost from first to last load", "Left out")
+BREAK_EVEN_COLUMNS = (
+    "Arm", "Workload", "Load", "AL needed [95 %]", "AL measured [95 %]", "Measured / needed [95 %]",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class BreakEvenRow:
-    """The acceptance length that an arm needs to break even at one load, and the measured one."""
-
-    arm: str
-    workload: str
-    load: str
-    needed: str
-    measured: str
-    margin: str
-
-
-def crossover_rows(summary: RunSummary) -> list[CrossoverRow]:
-    """Return one row for each arm and workload."""
-    return [
-        CrossoverRow(
+def crossover_table(summary: RunSummary) -> TextTable:
+    """Return the load up to which each arm pays on each workload."""
+    rows = [
+        [
             each.arm,
             each.workload,
             each.crossover.axis,
             each.crossover.message,
-            lost_text(each.crossover) or DASH,
+            lost_text(each.crossover),
             "; ".join(each.crossover.left_out) or DASH,
-        )
+        ]
         for each in summary.crossover.by_load
     ]
+    return TextTable("Where the speed-up falls to 1", CROSSOVER_COLUMNS, rows, words=CROSSOVER_COLUMNS)
 
 
 def crossover_lines(summary: RunSummary) -> list[str]:
@@ -189,12 +167,8 @@ def crossover_lines(summary: RunSummary) -> list[str]:
 
 
 def lost_text(crossover: Crossover) -> str:
-    """Return `18% [16%, 20%]`; empty where it is unknown."""
-    lost = crossover.lost
-    if lost is None or lost.value is None:
-        return ""
-    bounds = f" [{lost.interval.low:.0%}, {lost.interval.high:.0%}]" if lost.interval else ""
-    return f"{lost.value:.0%}{bounds}"
+    """Return the share of the speed-up lost from the smallest measured load to the largest: `18% [16%, 20%]`."""
+    return figure_text(crossover.lost, "{:.0%}".format)
 
 
 def _and_lost(crossover: Crossover) -> str:
@@ -205,48 +179,22 @@ def _and_lost(crossover: Crossover) -> str:
     return f"; {lost_text(crossover)} of the speed-up is lost from the smallest load to the largest"
 
 
-def break_even_rows(summary: RunSummary) -> list[BreakEvenRow]:
-    """Return one row for each arm, workload and load whose steps the engine reports."""
+def break_even_table(summary: RunSummary) -> TextTable:
+    """Return the acceptance length needed to break even, and the measured one, where the engine reports its steps."""
     cells = {(cell.arm, cell.workload, cell.level.label): cell for cell in summary.cells}
-    return [
+    rows = [
         _break_even(each, cells[each.arm, each.workload, each.load])
         for each in summary.crossover.break_even
         if each.needed.value is not None
     ]
+    title = "Acceptance length (emitted, pooled) needed to break even in decoding"
+    return TextTable(title, BREAK_EVEN_COLUMNS, rows, words=BREAK_EVEN_COLUMNS[:2])
 
 
-def crossover_markdown(summary: RunSummary) -> list[str]:
-    """Return both as lines of Markdown with headings; empty without any."""
-    answers, needed = crossover_rows(summary), break_even_rows(summary)
-    lines = ["## Break-even load and acceptance length", ""] if answers else []
-    lines += [
-        f"- **{escape_markdown(row.arm)}** on "
-        + markdown_sentence(f"{row.workload}, over {row.axis}: {row.answer}; lost from first to last: {row.lost}")
-        for row in answers
-    ]
-    lines += [""] if answers else []
-    if needed:
-        lines += ["Acceptance length (emitted, pooled) that decoding needs to break even:", ""]
-        lines += [
-            f"- **{escape_markdown(row.arm)}** on "
-            + markdown_sentence(f"{row.workload} at {row.load}: needs {row.needed}, has {row.measured}:")
-            + f" measured / needed {row.margin}"
-            for row in needed
-        ]
-        lines += [""]
-    return lines
-
-
-def _break_even(each: BreakEven, cell: Cell) -> BreakEvenRow:
+def _break_even(each: BreakEven, cell: Cell) -> list[str]:
     bounds = None if cell.too_few_repeats else each.margin.interval
     margin = compared_text(cell, each.margin)
     if bounds and bounds.low <= 1 <= bounds.high:
         margin += " indistinguishable"
-    return BreakEvenRow(
-        arm=each.arm,
-        workload=each.workload,
-        load=each.load,
-        needed=compared_text(cell, each.needed),
-        measured=with_interval(each.measured),
-        margin=margin if each.valid else f"{margin} invalid",
-    )
+    lengths = [compared_text(cell, each.needed), with_interval(each.measured)]
+    return [each.arm, each.workload, each.load, *lengths, margin if each.valid else f"{margin} invalid"]

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbench_api.outcome.explanation import MixPrediction, Prediction
-from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.explanation import MixPrediction, Prediction, StepCost, StepObservation, StepSplit
 from specbench_api.outcome.summary import Cell
-from specbench_client.report.text.text_table import DASH, TextTable, compared_text, number, with_interval
+from specbench_client.report.text.text_table import (
+    TextTable,
+    compared_text,
+    figure_text,
+    number,
+    percent,
+    with_interval,
+)
 
 FACTOR_TITLES = (
     "Arm", "Workload", "Load", "Measured [95 %]", "= Predicted", "× Prefill", "× Length",
@@ -68,9 +74,61 @@ def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
 def _factors(cell: Cell, found: Prediction) -> list[str]:
     inner = (found.ideal, found.acceptance, found.step_cost)
     measured = compared_text(cell, found.measured) + ("" if cell.valid else " invalid")
-    outer = [_bare(found.predicted), _bare(found.prefill, 3), _bare(found.length, 3)]
-    return [cell.arm, cell.workload, cell.level.label, measured, *outer, *(_bare(each, 3) for each in inner)]
+    outer = [number(found.predicted.value), number(found.prefill.value, 3), number(found.length.value, 3)]
+    return [cell.arm, cell.workload, cell.level.label, measured, *outer, *(number(each.value, 3) for each in inner)]
 
 
-def _bare(figure: Figure, digits: int = 2) -> str:
-    return DASH if figure.value is None else number(figure.value, digits)
+# Tables of step costs: terms of the model with intervals, held-out error, and the parts of each cell's step.
+
+
+SPLIT_TITLES = (
+    "Arm",
+    "Workload",
+    "Load",
+    "Step ms",
+    "Target",
+    "Drafting",
+    "Verifying drafts",
+    "Prefill of others",
+    "Not explained",
+    "Draft pass / target's [95 %]",
+)
+_AT_BOUND = "at its bound: no interval"
+TERM_TITLES = ("Term", "ms [95 %]", "Definition")
+
+
+def profile_line(cost: StepCost) -> str:
+    """`linear model, held-out cells predicted within 2.1 %, R² 0.998`, or that none fits."""
+    if cost.fits:
+        r_squared = cost.r_squared.value if cost.r_squared else None
+        square = f", R² {r_squared:.3f}" if r_squared is not None else ""
+        return f"linear model, {held_out_text(cost)}{square}"
+    return "no linear model predicts held-out cells well enough"
+
+
+def terms_table(title: str, cost: StepCost) -> TextTable:
+    """Return the terms of the model; no rows where there is none."""
+    rows = [
+        [str(term), figure_text(figure, "{:.3g}".format, bare=_AT_BOUND), figure.definition.partition(";")[0]]
+        for term, figure in cost.coefficients.items()
+    ]
+    return TextTable(title, TERM_TITLES, rows, words=("Term", "Definition"))
+
+
+def split_table(cost: StepCost) -> TextTable:
+    """Return the parts of each cell's step in ms by the model; no rows where the model is not good enough."""
+    rows = [_parts(each, each.split) for each in cost.observations if each.split is not None]
+    title = f"A step's time in parts, fitted and not timed ({held_out_text(cost)})"
+    return TextTable(title, SPLIT_TITLES, rows, words=SPLIT_TITLES[:2])
+
+
+def held_out_text(cost: StepCost) -> str:
+    """`held-out cells predicted within 2.1%`; empty where there is no model."""
+    error = cost.held_out_error
+    return "" if error is None or error.value is None else f"held-out cells predicted within {error.value:.1%}"
+
+
+def _parts(observed: StepObservation, split: StepSplit) -> list[str]:
+    parts = (split.target_ms, split.draft_ms, split.verify_ms, split.prefill_ms)
+    row = [observed.arm, observed.workload, observed.load, number(observed.step_ms), *(number(each) for each in parts)]
+    return [*row, f"{split.rest_ms:+.2f}", figure_text(split.draft_to_target, percent, bare=_AT_BOUND)]

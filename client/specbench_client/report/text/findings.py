@@ -12,14 +12,14 @@ from specbench_api.plan.plan import Plan
 from specbench_client.measure_flags import with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.checks.client import CLIENT_SATURATED
-from specbench_client.trust.checks.comparison import MISSING_POINTS, UNPAIRED_REQUESTS
+from specbench_client.trust.checks.comparison import BASELINE_INVALID, MISSING_POINTS, UNPAIRED_REQUESTS
 from specbench_client.trust.checks.engine import SIMULATED
-from specbench_client.trust.registry import BASELINE_INVALID, check_remedy
+from specbench_client.trust.registry import CHECK_BY_NAME
 
 _CAUSES = (CLIENT_SATURATED.name, UNPAIRED_REQUESTS.name)
 """Checks that explain others of the same severity."""
 SHOWN = 4
-FOLLOWS = (BASELINE_INVALID,)
+FOLLOWS = (BASELINE_INVALID.name,)
 """Checks that only pass on what others found: fixing those fixes these."""
 _KEPT = "Stored points are reused. To measure again,"
 AGAIN_HERE = f"{_KEPT} repeat the same `specbench run` command with `--new`."
@@ -126,7 +126,9 @@ def _group(plan: Plan, findings: list[Finding]) -> FindingGroup:
 
 def remedy_of(plan: Plan, check: str) -> str:
     """Return what to do about findings of a check; empty for a check that this version does not have."""
-    return _with_settings(plan, check_remedy(check, imported=plan.engine.is_imported, soak=plan.soaks))
+    known = CHECK_BY_NAME.get(check)
+    remedy = known.remedy_for(imported=plan.engine.is_imported, soak=plan.soaks) if known else ""
+    return _with_settings(plan, remedy)
 
 
 def _with_settings(plan: Plan, text: str) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.outcome.breakdown import Reuse, ReuseMissing, ReuseSlice
-from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell
-from specbench_client.report.text.text_table import DASH, TextTable, compared_text, number, with_interval
+from specbench_client.report.text.text_table import DASH, TextTable, compared_text
 from specbench_client.trust.checks.answers import OUTPUT_LENGTHS_DIFFER
 
 SHARE_TITLES = ("Arm", "Workload", "Load", "Cached", "Baseline's", "Computed / baseline's [95 %]", "Net [95 %]")
@@ -62,7 +61,10 @@ def _compared(cells: Sequence[Cell]) -> list[tuple[Cell, Reuse]]:
 
 
 def _net_and_shares(cell: Cell, reuse: Reuse) -> str:
-    net = _times(cell, cell.end_to_end.speedup if cell.end_to_end else None)
+    speedup = cell.end_to_end.speedup if cell.end_to_end else None
+    if speedup and cell.too_few_repeats:  # its interval does not cover run-to-run variation
+        speedup = speedup.model_copy(update={"interval": None})
+    net = (speedup.factor if speedup else "") or DASH
     few = f"; {cell.too_few_repeats}" if cell.too_few_repeats else ""
     lengths = (
         "; its answers have other lengths, which Net contains" if OUTPUT_LENGTHS_DIFFER.name in cell.findings else ""
@@ -71,16 +73,6 @@ def _net_and_shares(cell: Cell, reuse: Reuse) -> str:
         return f"Net {net}{few}{lengths}. No prompt tokens came from a cache on either side"
     mine, theirs = (f"{each.value or 0:.0%}" for each in (reuse.hit_share, reuse.baseline_hit_share))
     return f"Net {net} ({mine} of the prompt tokens from the cache, {theirs} of the baseline's{few}{lengths})"
-
-
-def _times(cell: Cell, figure: Figure | None) -> str:
-    """Return `1.97x [1.09, 3.56]`; with too few repeats without its interval, as other comparisons."""
-    if figure is None or figure.value is None:
-        return DASH
-    if cell.too_few_repeats:
-        return f"{number(figure.value)}x"
-    value, bracket, bounds = with_interval(figure).partition(" ")
-    return f"{value}x{bracket}{bounds}"
 
 
 def _slices(title: str, name: str, rows: Sequence[Sequence[str]]) -> TextTable:

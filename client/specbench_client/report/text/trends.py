@@ -1,4 +1,4 @@
-"""Figures over the windows of a soak test, as a table and as lines of text."""
+"""Changes over time: figures over the windows of a soak test, and drift between two request logs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from specbench_api.outcome.summary import Cell, RunSummary, Trend
 from specbench_client.analysis.summary.trends import FIGURES, TrendFigure
-from specbench_client.report.text.text_table import DASH, TextTable, number
+from specbench_client.documents.drift import DriftChange, DriftReport, DriftSide
+from specbench_client.report.renderers import markdown_document
+from specbench_client.report.text.text_table import DASH, TextTable, Topic, number, with_interval
 
 TREND_TITLE = "Over time"
 _COLUMNS = ("Arm", "Figure", "First window (fitted)", "Last window (fitted)", "Time", "Change [95 %]")
@@ -68,3 +70,89 @@ def _change(figure: TrendFigure, trend: Trend) -> str:
 def _difference(figure: TrendFigure, change: float) -> str:
     """Return a change: of shares in percentage points, which no one can take for a relative change."""
     return f"{100 * change:+.1f}{_POINTS}" if figure.is_share else f"{change:+.1%}"
+
+
+# Drift between two request logs: control charts, windows, and the causes of a change.
+
+
+WINDOWS_MOST = 40
+"""Windows that are shown; the JSON document has all of them."""
+
+
+def drift_topic(report: DriftReport) -> Topic:
+    """Return control charts, windows and the causes of a change."""
+    logs, windows = ["", "requests", "left out"], ["from", "requests", "begun"]
+    lengths = ["AL [95 %]", "acc. rate [95 %]"]
+    sides = [_side("reference", report.reference), _side("current", report.current)]
+    tables = [
+        TextTable("logs", [*logs, *lengths], sides, words=logs[:1]),
+        TextTable("charts", _CHARTS, _charts(report), words=(*_CHARTS[:1], *_CHARTS[3:])),
+        TextTable("windows", [*windows, *lengths], _windows(report), words=windows),
+    ]
+    for change in report.changes:
+        heads = ["category", f"share of {change.weight}", "then → now", "mix", "drafter"]
+        tables.append(TextTable(f"change of {change.metric}", heads, _parts(change), words=heads[:1]))
+    return Topic("", tables, [_limits_text(report), *report.limits])
+
+
+def drift_markdown(report: DriftReport) -> str:
+    """Return the report as Markdown."""
+    return markdown_document(report.headline, [drift_topic(report)], simulated=False)
+
+
+_CHARTS = ("chart", "largest", "limit", "alarm at", "when")
+
+
+def _side(name: str, side: DriftSide) -> list[str]:
+    figures = [with_interval(side.acceptance_length, 3), with_interval(side.acceptance_rate, 3)]
+    return [name, f"{side.requests:,}", f"{side.left_out:,}", *figures]
+
+
+def _charts(report: DriftReport) -> list[list[str]]:
+    return [
+        [
+            each.name,
+            f"{each.statistic:.2f}",
+            f"{each.limit:.2f}",
+            f"request {each.alarm_at:,} ({each.direction})" if each.alarm_at else DASH,
+            each.alarm_time or DASH,
+        ]
+        for each in report.charts
+    ]
+
+
+def _windows(report: DriftReport) -> list[list[str]]:
+    rows = [
+        [
+            f"{each.first:,}",
+            f"{each.requests:,}",
+            each.begun or DASH,
+            with_interval(each.acceptance_length, 3),
+            with_interval(each.acceptance_rate, 3),
+        ]
+        for each in report.windows[-WINDOWS_MOST:]
+    ]
+    earlier = len(report.windows) - len(rows)
+    return [*([[f"({earlier} earlier)", "", "", "", ""]] if earlier else []), *rows]
+
+
+def _parts(change: DriftChange) -> list[list[str]]:
+    rows = [
+        [
+            each.category or "(none)",
+            f"{each.reference_share:.1%} → {each.current_share:.1%}",
+            f"{number(each.reference, 3)} → {number(each.current, 3)}",
+            f"{each.mix:+.3f}",
+            f"{each.drafter:+.3f}",
+        ]
+        for each in change.categories
+    ]
+    whole = f"{change.change.value:+.3f}"
+    return [*rows, ["all", "", whole, with_interval(change.mix, 3), with_interval(change.drafter, 3)]]
+
+
+def _limits_text(report: DriftReport) -> str:
+    return (
+        f"Limits: by simulation from the reference; {report.run_length:,.0f} requests between false alarms on average,"
+        f" a chance of {report.false_alarm:.1%} in a log as long as this one."
+    )

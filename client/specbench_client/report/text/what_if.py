@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbench_api.outcome.figure import Figure
 from specbench_client.documents.what_if import (
     DraftCharge,
     DraftPolicy,
@@ -16,7 +15,7 @@ from specbench_client.documents.what_if import (
     OverlapBin,
     OverlapFigures,
 )
-from specbench_client.report.text.text_table import DASH, SIMULATED, TextTable, number
+from specbench_client.report.text.text_table import SIMULATED, TextTable, figure_text, number, percent
 
 _CHARGES = {DraftCharge.WINNER: "the winner pays", DraftCharge.BOTH: "both pay"}
 
@@ -34,9 +33,12 @@ def oracle_lines(report: OracleReport) -> list[str]:
     lines = [SIMULATED] if report.simulated else []
     lines += [f"left out: {count:,} x {reason}" for reason, count in report.left_out.items()]
     if report.covered:
-        lines.append(f"covered by both drafters: {_share(report.covered)} of the tokens; compared: {report.covered_by}")
+        lines.append(
+            f"covered by both drafters: {percent(report.covered.value)} of the tokens; compared: {report.covered_by}"
+        )
     lines += [
-        f"{name}: {_share(censored)} of the steps had every draft accepted, and the oracle could have had more there"
+        f"{name}: {percent(censored.value)} of the steps had every draft accepted, and the oracle could have had more"
+        " there"
         for name, censored in report.censored.items()
     ]
     return [*lines, *(f"limit: {each}" for each in report.limits)]
@@ -80,18 +82,6 @@ def _rooms(report: OracleReport) -> TextTable:
         rows,
         words=("batch",),
     )
-
-
-def figure_text(figure: Figure | None) -> str:
-    """Return `2.38 [2.31, 2.45]`, without brackets where there is no interval."""
-    if figure is None or figure.value is None:
-        return DASH
-    bounds = figure.interval
-    return number(figure.value) + (f" [{number(bounds.low)}, {number(bounds.high)}]" if bounds else "")
-
-
-def _share(figure: Figure) -> str:
-    return DASH if figure.value is None else f"{figure.value:.1%}"
 
 
 _ALL = "all"
@@ -176,10 +166,10 @@ def _knobs(setting: NgramSetting) -> list[str]:
 
 
 def _figures(figures: NgramFigures, batches: Sequence[str]) -> list[str]:
-    shares = [figures.drafted_steps.value, figures.acceptance_rate.value]
+    shares = [percent(figures.drafted_steps.value), percent(figures.acceptance_rate.value)]
     return [
         figure_text(figures.acceptance_length),
         number(figures.acceptance_length_mean.value),
-        *(DASH if share is None else f"{share:.1%}" for share in shares),
+        *shares,
         *(number(figures.speedups[batch].value) for batch in batches),
     ]

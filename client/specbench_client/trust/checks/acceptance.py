@@ -381,6 +381,7 @@ ACCEPTANCE_WITHOUT_BASELINE: Check[RunEvidence] = Check(
         "Start a second server with drafting off and measure both (`specbench measure --baseline URL`), or let"
         " specbench launch both arms (`specbench run`)."
     ),
+    imported_remedy="Run the same benchmark with drafting off, and import its file with --baseline.",
     evaluate=_acceptance_without_baseline,
 )
 

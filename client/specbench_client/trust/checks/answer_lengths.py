@@ -94,6 +94,10 @@ SHORT_ANSWERS: Check[RunEvidence] = Check(
         "If your service's answers are longer, raise output.maxTokens or use your users' prompts; also read"
         " tpot_speedup."
     ),
+    imported_remedy=(
+        "If your service's answers are longer, let the benchmark request longer ones or give it your users' "
+        "prompts; also read tpot_speedup."
+    ),
     evaluate=_short_answers,
 )
 

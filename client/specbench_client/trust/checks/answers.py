@@ -66,6 +66,10 @@ IDENTICAL_ANSWERS: Check[PointEvidence] = Check(
         " most prompts."
     ),
     remedy="Read an answer (--keep-text), and look for a wrong endpoint, a broken chat template or an empty prompt.",
+    imported_remedy=(
+        "Read an answer in the benchmark's file, and look for a wrong endpoint, a broken chat template or an "
+        "empty prompt."
+    ),
     evaluate=_identical_answers,
 )
 

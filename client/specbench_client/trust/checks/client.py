@@ -360,6 +360,10 @@ CHUNKS_COALESCED: Check[PointEvidence] = Check(
         " was not, let no proxy buffer between client and engine (proxy_buffering off), and check that the engine"
         " flushes each chunk."
     ),
+    imported_remedy=(
+        "If the benchmark was late, give it more CPU, or lower the load. If it was not, let no proxy buffer "
+        "between it and the engine (proxy_buffering off), and check that the engine flushes each chunk."
+    ),
     evaluate=_chunks_coalesced,
 )
 

@@ -81,6 +81,11 @@ UNPAIRED_REQUESTS: Check[CellEvidence] = Check(
         "Request more per point, by load.requests instead of load.durationSeconds, in which the faster arm answers"
         " more; for conversations, read the speed-up as one of their first turns."
     ),
+    imported_remedy="Give the benchmark the same prompts and the same seed for both arms.",
+    soak_remedy=(
+        "Read each arm's change over time from this run, and the speed-up from a second run with load.order: "
+        "Interleaved and load.requests: in a window, a faster arm answers more and other prompts."
+    ),
     evaluate=_unpaired_requests,
 )
 
@@ -109,6 +114,11 @@ NOT_INTERLEAVED: Check[RunEvidence] = Check(
         " single repeat cannot be interleaved."
     ),
     remedy="Set load.order to Interleaved; it costs more launches.",
+    imported_remedy="Alternate the benchmark's runs: the baseline, the arm, the arm, the baseline.",
+    soak_remedy=(
+        "Read each arm's change over time from this run, and the speed-up from a second run with load.order: "
+        "Interleaved: a soak test launches each engine once."
+    ),
     evaluate=_not_interleaved,
 )
 
@@ -149,6 +159,7 @@ TOO_FEW_REPEATS: Check[RunEvidence] = Check(
         " runs, from two in 30 %, from three or more in 5 % to 7 %."
     ),
     remedy="Set load.repeats to 3 or more; use 5 for a claim.",
+    imported_remedy="Run the benchmark three times or more for each arm, five times for a claim.",
     evaluate=_too_few_repeats,
 )
 
@@ -253,6 +264,10 @@ STEPS_FASTER_THAN_BASELINE: Check[CellEvidence] = Check(
     remedy=(
         "Compare the launches' nodes, clocks, power limits, graphs and kernels (`provenance.json`), and interleave"
         " the arms."
+    ),
+    imported_remedy=(
+        "Compare the nodes, clocks, power limits, graphs and kernels of both servers, and alternate the "
+        "benchmark's runs."
     ),
     evaluate=_steps_faster_than_baseline,
 )
@@ -379,3 +394,16 @@ THROUGHPUT_CONTRADICTS_SPEEDUP: Check[CellEvidence] = Check(
     remedy="See LateStreamEnd and ConcurrencyNotReached, and find out what the streams do between two answers.",
     evaluate=_throughput_contradicts_speedup,
 )
+
+
+BASELINE_INVALID: Check[CellEvidence] = Check(
+    name="BaselineInvalid",
+    severities=(Severity.INVALID,),
+    description="The paired baseline is invalid, so the arm cannot be compared.",
+    threshold="an invalid baseline",
+    rationale="The arm's own points are valid, but a comparison needs both sides.",
+    remedy="Fix what the baseline's own findings report, then measure the arm and the baseline together.",
+    imported_remedy="Fix what the baseline's own findings report, then run the benchmark of both arms again.",
+    evaluate=lambda _: [],
+)
+"""Follows from the baseline's findings: `analysis.summary.run` reports it."""

@@ -84,6 +84,7 @@ RATE_NOT_REACHED: Check[PointEvidence] = Check(
         "Give the client more CPU (on a cluster placement.client.resources), or lower the rate; request more"
         " conversations per point (load.requests)."
     ),
+    imported_remedy="Give the benchmark more CPU and more requests, or lower the rate.",
     evaluate=_rate_not_reached,
 )
 
@@ -222,6 +223,10 @@ SINGLE_STREAM_ONLY: Check[RunEvidence] = Check(
         "Add your service's load (load.concurrency or load.rate); `specbench analyze curve RESULTS --by concurrency`"
         " shows the load at which the gain ends."
     ),
+    imported_remedy=(
+        "Run the benchmark with your service's concurrency or rate too, and import all files; `specbench "
+        "analyze curve` shows the load at which the gain ends."
+    ),
     evaluate=_single_stream_only,
 )
 
@@ -305,6 +310,10 @@ NO_STEADY_STATE: Check[PointEvidence] = Check(
         "Request more (load.requests: at least three times the highest concurrency; load.durationSeconds: many"
         " times the longest answer), or lower a rate that the engine cannot serve."
     ),
+    imported_remedy=(
+        "Give the benchmark more requests (at least three times the highest concurrency), or lower a rate "
+        "that the engine cannot serve."
+    ),
     evaluate=_no_steady_state,
 )
 
@@ -331,5 +340,8 @@ WARMUP_NOT_STEADY: Check[PointEvidence] = Check(
         " last warm-up requests were still getting faster, so were the first measured ones."
     ),
     remedy="Raise load.warmupRequests; on a noisy machine, find out what else runs on it.",
+    imported_remedy=(
+        "Let the benchmark warm the engine up before it measures; on a noisy machine, find out what else runs on it."
+    ),
     evaluate=_warmup_not_steady,
 )

@@ -176,6 +176,9 @@ IMPOSSIBLE_RECORDS: Check[PointEvidence] = Check(
         "Use the records as the client wrote them (compare the SHA-256 in the manifest). If they are unmodified,"
         " report the bug and measure again."
     ),
+    imported_remedy=(
+        "The file contradicts itself: run the benchmark again, and report its bug if its next file does too."
+    ),
     evaluate=_impossible_records,
 )
 
@@ -372,6 +375,10 @@ PROMPT_TOKENS_DIFFER: Check[CellEvidence] = Check(
     remedy=(
         "Compare the arms' chat templates (`provenance.json`), start tokens and context lengths; or let the client"
         " apply the template (chatTemplate.appliedBy: Client), so that both arms read the same token ids."
+    ),
+    imported_remedy=(
+        "Compare the arms' chat templates, start tokens and context lengths, and give the benchmark the same "
+        "prompts and the same seed for both."
     ),
     evaluate=_prompt_tokens_differ,
 )

@@ -192,6 +192,10 @@ STEP_TIME_DRIFT: Check[PointEvidence] = Check(
         "Fix the clocks, cool the machine, look for other processes on it, raise load.warmupRequests, and measure"
         " again."
     ),
+    imported_remedy=(
+        "Fix the clocks, cool the machine, look for other processes on it, let the benchmark warm the engine "
+        "up, and run it again."
+    ),
     evaluate=_step_time_drift,
 )
 

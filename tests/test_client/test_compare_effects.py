@@ -1,6 +1,10 @@
-"""The estimate of a log ratio: Welch's values, consistent bounds and p-values, and shared requests."""
+"""The effect of a change between two results: Welch's values, repeats to decide, and shared requests."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,14 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from specbench_client.analysis.compare.figures import ComparedArm, MeasuredArm, percentile, ratio, speedup
-from specbench_client.analysis.compare.log_ratio_estimate import (
+from specbench_api.outcome.gate_report import GateTestOutcome
+from specbench_api.spec.gate import GateMetric, Tolerance
+from specbench_client.analysis.compare.comparison import ComparisonRow, comparable_metric
+from specbench_client.analysis.compare.figures import (
     REPEATS_MOST,
-    LogRatioEstimate,
-    estimate_over_repeats,
+    ComparedArm,
+    FigureOnBothSides,
+    MeasuredArm,
+    over_repeats,
+    percentile,
+    ratio,
     repeats_to_decide,
-    wider_estimate,
+    speedup,
 )
+from specbench_client.analysis.compare.gate import GateTrial, gate_outcomes
+from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.metrics.decode_speed import TPOT_MS, TPOT_MS_POOLED
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Table
@@ -26,14 +38,7 @@ from specbench_testing.synthetic_records import SyntheticRun
 from specbench_testing.tables import filled
 
 LOGS = st.lists(st.floats(-1, 1), min_size=3, max_size=6)
-ESTIMATES = st.builds(
-    LogRatioEstimate,
-    value=st.floats(-1, 1),
-    below=st.floats(0.001, 1),
-    above=st.floats(0.001, 1),
-    freedom=st.floats(1, 50),
-    method=st.just(""),
-)
+BARE = Effect(0.0, 20, 3)
 
 
 @given(LOGS, LOGS)
@@ -41,60 +46,35 @@ def test_estimate_over_repeats_equals_scipys_welch_test(before: list[float], aft
     old, new = np.array(before), np.array(after)
     if old.std() < 1e-6 or new.std() < 1e-6:
         return
-    found = estimate_over_repeats(float(new.mean() - old.mean()), old, new)
+    found = over_repeats(replace(BARE, value=float(new.mean() - old.mean())), old, new)
     theirs = stats.ttest_ind(new, old, equal_var=False)
-    assert found is not None
-    assert found.freedom == pytest.approx(theirs.df)
-    assert found.p_two_sided() == pytest.approx(theirs.pvalue, rel=1e-6)
+    assert present(found.chosen).freedom == pytest.approx(theirs.df)
+    assert found.p_value == pytest.approx(theirs.pvalue, rel=1e-6)
     assert found.p_above(0.0) == pytest.approx(stats.ttest_ind(new, old, equal_var=False, alternative="greater").pvalue)
 
 
-@given(ESTIMATES, st.floats(-2, 2), st.sampled_from([0.8, 0.9, 0.95, 0.99]))
-def test_bounds_and_p_values_agree(estimate: LogRatioEstimate, limit: float, confidence: float) -> None:
-    below, above = estimate.p_below(limit), estimate.p_above(limit)
-    if min(abs(below - (1 - confidence)), abs(above - (1 - confidence))) > 1e-9:
-        assert (below < 1 - confidence) == (estimate.high(confidence) < limit)
-        assert (above < 1 - confidence) == (estimate.low(confidence) > limit)
-
-
-@given(ESTIMATES, st.floats(-2, 2))
-def test_inverse_ratio_is_mirrored(estimate: LogRatioEstimate, limit: float) -> None:
-    turned = estimate.mirrored()
-    assert turned.mirrored() == estimate
-    assert turned.p_above(-limit) == pytest.approx(estimate.p_below(limit))
-    assert turned.low(0.95) == pytest.approx(-estimate.high(0.95))
-
-
 def test_difference_without_noise_is_certain() -> None:
-    same = present(estimate_over_repeats(0.125, np.zeros(3), np.full(3, 0.125)))
+    same = over_repeats(replace(BARE, value=0.125), np.zeros(3), np.full(3, 0.125))
     assert (same.p_above(0.0), same.p_below(0.0), same.p_above(0.125)) == (0.0, 1.0, 1.0)
     assert same.low(0.95) == same.high(0.95) == 0.125
 
 
 def test_one_repeat_or_an_infinite_value_gives_no_estimate_over_repeats() -> None:
-    assert estimate_over_repeats(0.0, np.zeros(1), np.zeros(3)) is None
-    assert estimate_over_repeats(0.0, np.array([0.0, -np.inf]), np.zeros(3)) is None
-
-
-def test_wider_estimate_is_used_and_requires_prompts() -> None:
-    narrow, wide = (LogRatioEstimate(0.0, error, error, 10, "") for error in (0.1, 0.2))
-    assert wider_estimate(narrow, wide) is wide
-    assert wider_estimate(wide, narrow) is wide
-    assert wider_estimate(narrow, None) is narrow
-    assert wider_estimate(None, wide) is None
+    assert over_repeats(BARE, np.zeros(1), np.zeros(3)) == BARE
+    assert over_repeats(BARE, np.array([0.0, -np.inf]), np.zeros(3)) == BARE
 
 
 def test_repeats_to_decide_is_the_smallest_sufficient_number() -> None:
-    estimate = present(estimate_over_repeats(0.0, np.array([-0.03, 0.0, 0.03]), np.array([-0.03, 0.0, 0.03])))
+    effect = over_repeats(BARE, np.array([-0.03, 0.0, 0.03]), np.array([-0.03, 0.0, 0.03]))
     limit = float(np.log(0.95))
-    needed = present(repeats_to_decide(estimate, limit, 0.95))
+    needed = present(repeats_to_decide(effect, limit, 0.95))
 
     def reach(repeats: int) -> float:
         return float(stats.t.ppf(0.95, 2 * repeats - 2) * np.sqrt(2 * 0.03**2 / repeats))
 
     assert reach(needed) < -limit < reach(needed - 1)
-    assert repeats_to_decide(estimate, 1e-6, 0.95) is None, f"more than {REPEATS_MOST} are not advised"
-    assert repeats_to_decide(LogRatioEstimate(0.0, 0.1, 0.1, 9, ""), limit, 0.95) is None, (
+    assert repeats_to_decide(effect, 1e-6, 0.95) is None, f"more than {REPEATS_MOST} are not advised"
+    assert repeats_to_decide(BARE.with_errors(0.1, 0.1, 9, ""), limit, 0.95) is None, (
         "more prompts are needed, not more repeats"
     )
 
@@ -102,8 +82,8 @@ def test_repeats_to_decide_is_the_smallest_sufficient_number() -> None:
 def test_known_change_is_recovered() -> None:
     found = present(speedup(ComparedArm(*TwoResults(prompts=400, slower=1.1, run_noise=0.0).measured(1)), 0))
     assert found.after / found.before == pytest.approx(1 / 1.1, rel=0.005)
-    assert present(found.estimate).value == pytest.approx(np.log(found.after / found.before))
-    assert (found.repeats, found.units) == ((3, 3), 400)
+    assert found.effect.value == pytest.approx(np.log(found.after / found.before))
+    assert (found.repeats, found.effect.units) == ((3, 3), 400)
 
 
 def test_requests_that_only_one_side_answered_are_left_out() -> None:
@@ -113,7 +93,7 @@ def test_requests_that_only_one_side_answered_are_left_out() -> None:
     slow = np.array([5.0, 5, 900, 5, 5, 900])
     after = measured_of(np.array([0, 1, 7, 0, 1, 7]), repeat, {BASELINE: flat, ARM: slow})
     found = present(speedup(ComparedArm(before, after), 0))
-    assert (found.after / found.before, found.units) == (1.0, 2)
+    assert (found.after / found.before, found.effect.units) == (1.0, 2)
 
 
 def test_request_answered_less_often_on_one_side_has_equal_weight() -> None:
@@ -162,9 +142,9 @@ def test_percentile_with_few_requests_beyond_it_has_no_interval() -> None:
     short = percentile(TPOT_MS, 95)(ComparedArm(rows_of(few), rows_of(few)), 0)
     long_ = percentile(TPOT_MS, 95)(ComparedArm(rows_of(many), rows_of(many)), 0)
     assert short is not None
-    assert short.estimate is None
+    assert short.effect.chosen is None
     assert long_ is not None
-    assert long_.estimate is not None
+    assert long_.effect.chosen is not None
     assert long_.before == long_.after == pytest.approx(np.percentile(TPOT_MS.values(rows_of(many).rows), 95), rel=0.05)
 
 
@@ -183,3 +163,94 @@ def test_rows_without_the_figure_are_left_out_on_both_sides() -> None:
     before = rows_of(world)
     without_tokens = filled(table(before), tokens=np.nan)
     assert ratio(TPOT_MS_POOLED)(ComparedArm(before, MeasuredArm(without_tokens, None)), 0) is None
+
+
+# Error rates of a gate: false alarms, missed regressions, and the smallest regression that it detects reliably.
+
+
+TOLERANCE = Tolerance(metric=GateMetric.SPEEDUP)
+LIMIT = float(np.log(0.95))
+CONFIDENCE = 0.95
+
+
+def compared_speedup(two: TwoResults, seed: int) -> FigureOnBothSides:
+    return present(speedup(ComparedArm(*two.measured(seed)), seed))
+
+
+def trial(two: TwoResults, seed: int) -> GateTrial:
+    row = ComparisonRow(("ngram", "chat", "1"), comparable_metric(GateMetric.SPEEDUP), compared_speedup(two, seed))
+    return GateTrial(row, TOLERANCE, LIMIT, row.result.effect)
+
+
+def gates(two: TwoResults, cells: int, experiments: int) -> Iterator[list[GateTestOutcome]]:
+    """Yield the outcomes of all cells of each gate; cells are independent of each other."""
+    for number in range(experiments):
+        yield gate_outcomes([trial(two, number * cells + cell) for cell in range(cells)], CONFIDENCE)
+
+
+def outcome_counts(two: TwoResults, experiments: int) -> Counter[GateTestOutcome]:
+    return Counter(verdict for (verdict,) in gates(two, 1, experiments))
+
+
+@pytest.mark.draws
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "two",
+    [TwoResults(run_noise=0.05), TwoResults(run_noise=0.0, jitter=0.1, prompts=8, own=0.05)],
+    ids=["noisy", "few prompts with individual changes"],
+)
+def test_unchanged_gate_of_eight_cells_fails_at_most_once_in_twenty(two: TwoResults) -> None:
+    alarms = sum(GateTestOutcome.FAILED in verdicts for verdicts in gates(two, cells=8, experiments=40))
+    assert alarms <= 0.05 * 40
+
+
+@pytest.mark.draws
+@pytest.mark.long
+def test_eight_cells_at_the_tolerance_fail_no_more_often_than_one() -> None:
+    """This is the worst case for Holm's correction: 5 % of 60 plus two standard errors."""
+    at_the_limit = TwoResults(run_noise=0.02, slower=1 / 0.95)
+    alarms = sum(GateTestOutcome.FAILED in verdicts for verdicts in gates(at_the_limit, cells=8, experiments=60))
+    assert alarms <= 6
+
+
+@pytest.mark.draws
+@pytest.mark.long
+@pytest.mark.parametrize("two", [TwoResults(run_noise=0.02), TwoResults(run_noise=0.02, repeats=6)], ids=["3", "6"])
+def test_regression_of_exactly_the_tolerance_keeps_both_error_rates(
+    two: TwoResults,
+) -> None:
+    at_the_limit = TwoResults(**{**two.__dict__, "slower": 1 / 0.95})
+    counts = outcome_counts(at_the_limit, 200)
+    assert counts[GateTestOutcome.PASSED] <= 0.1 * 200, "wrong passes: at most 5 % plus three standard errors of 200"
+    assert counts[GateTestOutcome.FAILED] <= 0.1 * 200
+
+
+@pytest.mark.draws
+@pytest.mark.long
+@pytest.mark.parametrize(("repeats", "power"), [(3, 0.7), (5, 0.95)])
+def test_regression_of_15_percent_in_one_of_eight_cells_is_detected(repeats: int, power: float) -> None:
+    same, worse = (TwoResults(run_noise=0.01, repeats=repeats, slower=slower) for slower in (1.0, 1 / 0.85))
+    seen: Counter[GateTestOutcome] = Counter()
+    for number in range(40):
+        trials = [trial(same, 8 * number + cell) for cell in range(7)]
+        seen[gate_outcomes([*trials, trial(worse, 8 * number + 7)], CONFIDENCE)[-1]] += 1
+    assert seen[GateTestOutcome.FAILED] >= power * 40
+    assert seen[GateTestOutcome.PASSED] == 0
+
+
+@pytest.mark.draws
+def test_quiet_gate_without_a_change_passes() -> None:
+    assert outcome_counts(TwoResults(run_noise=0.005, prompts=40), 100)[GateTestOutcome.PASSED] >= 95
+
+
+@pytest.mark.draws
+def test_noise_above_the_tolerance_makes_a_gate_inconclusive() -> None:
+    counts = outcome_counts(TwoResults(run_noise=0.05), 100)
+    assert counts[GateTestOutcome.INCONCLUSIVE] >= 80
+
+
+@pytest.mark.draws
+def test_common_prompts_narrow_the_interval() -> None:
+    """Without pairing, the variation between prompts (30 %) would count as noise of the comparison."""
+    estimate = present(compared_speedup(TwoResults(run_noise=0.002), 1).effect)
+    assert estimate.high(0.975) - estimate.low(0.975) < 0.1

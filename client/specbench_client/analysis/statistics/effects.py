@@ -1,0 +1,338 @@
+"""Effects: ratios on the log scale, with their intervals, p-values and verdicts.
+
+Every comparison is one: a speed-up over the baseline, an acceptance length needed to break even, a change between two
+results, the gain of an arm. An effect has one interval, at `LEVEL`; a bound at another one-sided level is value ± t ×
+standard error, and p-values invert the same formula, so a test rejects exactly if the bound does.
+
+The interval of a product of sums, each to the power of +1 or −1, includes the variation between prompts and, from three
+repeats on, that between whole runs, see `analysis.statistics.intervals`. (Requests that run at the same time share
+steps, so prompts alone understate the noise.) A t interval over the repeats' own logs is used if it is wider.
+
+The intervals of two figures from different requests are combined by MOVER (Zou and Donner 2008, "Construction of
+confidence limits about effect measures: a general approach", Statistics in Medicine 27): the distance of each bound
+from its value is its error, and the squares of errors are added. The gains of two arms over one baseline share that
+baseline's noise, so the interval of their quotient is too wide rather than too narrow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import scipy
+
+from specbench_api.outcome.figure import Figure, FigureInterval, Verdict
+from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
+from specbench_client.analysis.statistics.bootstrap import (
+    LEVEL,
+    ChosenInterval,
+    IntervalBounds,
+    ResamplingLayout,
+    t_quantile,
+)
+from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value
+from specbench_client.analysis.statistics.intervals import (
+    ResampledFigure,
+    ratio_influence,
+    resample_sums,
+    value_and_interval,
+)
+from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
+from specbench_client.columns import Values
+
+MOVER = "MOVER on the log scale from the two intervals"
+
+
+@dataclass(frozen=True)
+class EffectDraws:
+    """What joint replicates of several effects are drawn from (`analysis.curves.crossover`)."""
+
+    samples: Values
+    """The log ratio in each resample, shape (resamples,); not finite where a resample drew nothing."""
+    repeats: Values
+    """The numbers of the repeats, shape (repeats,)."""
+    runs: Values
+    """The log ratio in each single repeat, shape (repeats,)."""
+    turns: Values | None
+    """The order of the arms in each repeat, see `ResamplingLayout.turns`."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A log ratio with its interval and its sample size."""
+
+    value: float
+    units: int
+    """Number of different prompts, or of repeats if these are the unit."""
+    repeats: int
+    """Number of repeats; of two results, the smaller one."""
+    chosen: ChosenInterval | None = None
+    """The interval on the log scale; None if there is none."""
+    draws: EffectDraws | None = None
+    """None for effects that were not computed from the requests of one run."""
+    anytime: bool = False
+    """Whether the interval is valid although the measurement stopped because of it."""
+    run_variance: float | None = None
+    """Of two results: s1² + s2² of the repeats' own logs if repeats determine the interval; None if prompts do."""
+
+    @property
+    def supports_claim(self) -> bool:
+        """Whether the interval includes the variation between runs, so that a claim is possible."""
+        return self.chosen is not None and self.repeats >= MIN_REPEATS_TO_COMPARE
+
+    @property
+    def p_value(self) -> float | None:
+        """Two-sided p-value of "the ratio is 1" that matches the interval; None if no claim is possible."""
+        if not self.supports_claim:
+            return None
+        if self.anytime and self.draws is not None:
+            return anytime_p_value(self.draws.runs, self.draws.turns)
+        return min(1.0, 2 * min(self.p_below(0.0), self.p_above(0.0)))
+
+    def with_errors(self, below: float, above: float, freedom: float, method: str) -> Effect:
+        """Return the effect with the t interval of standard errors towards smaller and larger values."""
+        critical = t_quantile(freedom)
+        bounds = IntervalBounds(self.value - critical * below, self.value + critical * above)
+        return replace(self, chosen=ChosenInterval(bounds, method, freedom))
+
+    def low(self, confidence: float) -> float:
+        """Return the one-sided lower bound; the effect must have an interval."""
+        below, _, freedom = self._errors
+        return self.value - float(scipy.special.stdtrit(freedom, confidence)) * below
+
+    def high(self, confidence: float) -> float:
+        """Return the one-sided upper bound; the effect must have an interval."""
+        _, above, freedom = self._errors
+        return self.value + float(scipy.special.stdtrit(freedom, confidence)) * above
+
+    def p_below(self, limit: float) -> float:
+        """One-sided p-value of "the true value is at the limit or above"; small if it is below."""
+        _, above, freedom = self._errors
+        return _p_value(limit - self.value, above, freedom)
+
+    def p_above(self, limit: float) -> float:
+        """One-sided p-value of "the true value is at the limit or below"; small if it is above."""
+        below, _, freedom = self._errors
+        return _p_value(self.value - limit, below, freedom)
+
+    @property
+    def distances(self) -> tuple[float, float]:
+        """Distances of the lower and the upper bound from the value; infinite without an interval."""
+        if self.chosen is None:
+            return math.inf, math.inf
+        return self.value - self.chosen.bounds.low, self.chosen.bounds.high - self.value
+
+    @property
+    def _errors(self) -> tuple[float, float, float]:
+        """Standard errors towards smaller and larger values, which differ if it is skewed, and their freedom."""
+        assert self.chosen is not None
+        below, above = self.distances
+        critical = t_quantile(self.chosen.freedom)
+        return below / critical, above / critical, self.chosen.freedom
+
+    def inverted(self) -> Effect:
+        """Return the effect of the inverse ratio, without draws."""
+        chosen = self.chosen
+        if chosen is not None:
+            chosen = replace(chosen, bounds=IntervalBounds(-chosen.bounds.high, -chosen.bounds.low))
+        return replace(self, value=-self.value, chosen=chosen, draws=None)
+
+    def interval(self, scale: float = 1.0) -> FigureInterval | None:
+        """Return the interval on the figure's own scale: scale × exp(log)."""
+        if self.chosen is None:
+            return None
+        low, high = (float(np.exp(bound)) * scale for bound in (self.chosen.bounds.low, self.chosen.bounds.high))
+        method = f"{self.chosen.method}, on the log ratio"
+        return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(self.chosen.freedom))
+
+    def figure(self, definition: str, unit: str = "ratio", scale: float = 1.0) -> Figure:
+        """Return the figure on its own scale: scale × exp(log)."""
+        return Figure(
+            value=float(np.exp(self.value)) * scale,
+            unit=unit,
+            definition=f"{definition}; geometric mean over repeats" if self.anytime else definition,
+            n=self.units,
+            interval=self.interval(scale),
+            source="both",
+        )
+
+
+def _p_value(distance: float, error: float, freedom: float) -> float:
+    if error <= 0:  # no noise at all, as in a simulation
+        return 0.0 if distance > 0 else 1.0
+    return float(scipy.special.stdtr(freedom, -distance / error))
+
+
+def verdicts(
+    effects: Sequence[Effect | None], above: Verdict = Verdict.FASTER, below: Verdict = Verdict.SLOWER
+) -> list[Verdict]:
+    """Return the verdict on each effect of one family, after Holm's correction over all of them; None: not comparable.
+
+    `above` and `below`: the words for a ratio that is significantly above and below 1.
+    """
+    significant = holm_rejections([each.p_value if each else None for each in effects], 1 - LEVEL)
+    return [
+        _verdict(each, above if each and each.value > 0 else below, significant=is_significant)
+        for each, is_significant in zip(effects, significant, strict=True)
+    ]
+
+
+def _verdict(effect: Effect | None, claim: Verdict, *, significant: bool) -> Verdict:
+    if effect is None:
+        return Verdict.NOT_COMPARABLE
+    if effect.repeats < MIN_REPEATS_TO_COMPARE:
+        return Verdict.TOO_FEW_REPEATS
+    interval = effect.interval()
+    if interval is None:
+        return Verdict.NO_INTERVAL
+    if interval.low <= 1 <= interval.high:
+        return Verdict.INDISTINGUISHABLE
+    return claim if significant else Verdict.UNCLEAR
+
+
+def holm_rejections(p_values: Sequence[float | None], alpha: float) -> list[bool]:
+    """Return which hypotheses are rejected (Holm 1979); none without a p-value.
+
+    `alpha`: bound of the probability of any false rejection among all of them.
+    """
+    ranked = sorted((value, index) for index, value in enumerate(p_values) if value is not None)
+    found = [False] * len(p_values)
+    for rank, (value, index) in enumerate(ranked):
+        if value > alpha / (len(ranked) - rank):
+            break
+        found[index] = True
+    return found
+
+
+# Products of sums over the requests of one run.
+
+
+@dataclass(frozen=True)
+class LogRatioInputs:
+    """Sums of rows by repeat and prompt, from which several log ratios are computed with common draws."""
+
+    layout: RowLayout
+    matrices: Mapping[str, Values]
+    """Sums of each part, shape (repeats, prompts), by its name."""
+    seed: int
+
+    @classmethod
+    def of(cls, names: Iterable[str], sums: CellSums, seed: int) -> LogRatioInputs:
+        """Build the inputs from the sums of the named parts, over the rows that have all of them."""
+        layout, matrices = sums.among_known()
+        return cls(layout, dict(zip(names, matrices, strict=True)), seed)
+
+    def log_ratio(self, signs: Mapping[str, int]) -> Effect | None:
+        """Return Σ sign × log(Σ part) over the parts that have a sign; None if a sum is not positive."""
+        matrices, signed = [self.matrices[name] for name in signs], list(signs.values())
+        sums = np.array([matrix.sum() for matrix in matrices])
+        if (sums <= 0).any():
+            return None
+        value = float(log_of_product(sums, signed))
+        samples = log_of_product(np.stack([self._drawn[name] for name in signs], axis=1), signed)
+        runs = log_of_product(np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1), signed)
+        figure = ResampledFigure(value, samples, _influence(matrices, signed), runs)
+        return resampled_effect(figure, self.layout, self.layout.repeat_numbers)
+
+    def ratio(self, over: str, under: str) -> ResampledFigure:
+        """Return Σ over / Σ under of two parts, with its resamples and influences."""
+        first, second = self.matrices[over], self.matrices[under]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            samples = self._drawn[over] / self._drawn[under]
+            repeats = first.sum(axis=1) / second.sum(axis=1)
+        return ResampledFigure(float(first.sum() / second.sum()), samples, ratio_influence(first, second), repeats)
+
+    @cached_property
+    def _drawn(self) -> Mapping[str, Values]:
+        """The sum of each part in every resample, shape (resamples,)."""
+        sums = resample_sums(list(self.matrices.values()), self.layout, self.seed)
+        return dict(zip(self.matrices, sums.T, strict=True))
+
+
+def resampled_effect(figure: ResampledFigure, layout: ResamplingLayout, repeats: Values | None = None) -> Effect:
+    """Return the effect of a log ratio with its resamples. `repeats`: their numbers, where not 0, 1 and so on."""
+    value, chosen = value_and_interval(figure, layout)
+    samples = value + (figure.samples - figure.value) * layout.inflation if chosen else figure.samples
+    numbers = np.arange(layout.repeats, dtype=np.float64) if repeats is None else repeats
+    draws = EffectDraws(samples, numbers, figure.repeats, layout.turns)
+    return Effect(value, layout.prompts, layout.repeats, chosen, draws, layout.anytime)
+
+
+def log_ratio(sums: CellSums, signs: Sequence[int], seed: int) -> Effect | None:
+    """Return Σ sign × log(Σ part) over the rows with all parts; None without rows, or if a sum is not positive."""
+    names = [f"{index}" for index in range(len(signs))]
+    return LogRatioInputs.of(names, sums, seed).log_ratio(dict(zip(names, signs, strict=True)))
+
+
+def _influence(matrices: Sequence[Values], signs: Sequence[int]) -> Values:
+    """Influence of each (repeat, prompt) on the log ratio: that of each part on its own logarithm, summed."""
+    moved = [sign * matrix / matrix.sum() for sign, matrix in zip(signs, matrices, strict=True)]
+    return np.asarray(np.sum(moved, axis=0), dtype=np.float64)
+
+
+def log_of_product(sums: Values, signs: Sequence[int]) -> Values:
+    """Return Σ sign × log(sum) over the last axis."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((np.log(sums) * np.array(signs)).sum(axis=-1), dtype=np.float64)
+
+
+# Effects of figures in documents.
+
+
+def figure_effect(figure: Figure | None, repeats: int) -> Effect | None:
+    """Return a figure as an effect; None if it has no positive value.
+
+    The degrees of freedom of an interval that has none are n − 1, at least 1.
+    """
+    if figure is None or figure.value is None or figure.value <= 0:
+        return None
+    value, interval, chosen = math.log(figure.value), figure.interval, None
+    if interval is not None:
+        low = math.log(interval.low) if interval.low > 0 else -math.inf
+        high = math.log(interval.high) if interval.high > 0 else -math.inf  # math.log(inf) is inf
+        freedom = figure.n - 1 if interval.freedom is None else interval.freedom
+        bounds = IntervalBounds(min(low, value), max(high, value))
+        chosen = ChosenInterval(bounds, interval.method, max(1.0, freedom))
+    return Effect(value, figure.n, repeats, chosen)
+
+
+def combined_distances(over: Effect, under: Effect) -> tuple[float, float]:
+    """Return the distances of the bounds of a quotient from its value, by MOVER."""
+    (over_below, over_above), (under_below, under_above) = over.distances, under.distances
+    return math.hypot(over_below, under_above), math.hypot(over_above, under_below)
+
+
+def figure_ratio(over: Figure, under: Figure, definition: str) -> Figure | None:
+    """Return the ratio of two figures that share no pairs; None if either has no positive value."""
+    top, bottom = figure_effect(over, 0), figure_effect(under, 0)
+    if top is None or bottom is None:
+        return None
+    value, (below, above) = top.value - bottom.value, combined_distances(top, bottom)
+    bounds = None
+    if math.isfinite(below) and math.isfinite(above):
+        bounds = FigureInterval(low=math.exp(value - below), high=math.exp(value + above), level=LEVEL, method=MOVER)
+    source = over.source if over.source == under.source else "both"
+    n = min(over.n, under.n)
+    return Figure(value=math.exp(value), unit="ratio", definition=definition, n=n, interval=bounds, source=source)
+
+
+def is_larger(better: Figure, other: Figure) -> bool:
+    """Whether one gain is significantly larger than the other, both over the same baseline."""
+    ratio = figure_ratio(better, other, "")
+    return ratio is not None and ratio.interval is not None and ratio.interval.low > 1
+
+
+def map_figure(figure: Figure, change: Callable[[float], float], unit: str, definition: str) -> Figure:
+    """Return a monotone function of a figure, applied to its value and to its bounds."""
+    if figure.value is None:
+        return Figure(unit=unit, definition=definition, n=0, source=figure.source)
+    bounds, interval = figure.interval, None
+    if bounds is not None and bounds.low > 0:  # the function may be undefined at 0 and below
+        low, high = sorted((change(bounds.low), change(bounds.high)))
+        interval = bounds.model_copy(update={"low": low, "high": high})
+    return figure.model_copy(
+        update={"value": change(figure.value), "unit": unit, "definition": definition, "interval": interval}
+    )

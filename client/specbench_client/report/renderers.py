@@ -1,0 +1,163 @@
+"""Renderers of tables and topics: for a terminal, as Markdown and as CSV; `html` has the page's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import isnan
+
+from rich.cells import cell_len
+from rich.console import JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from specbench_client.report.text.text_table import DASH, SIMULATED, TextTable, Topic
+from specbench_client.visible_text import spreadsheet_text, visible
+
+WORD_MIN = 12
+"""Characters that a column of sentences needs at least, where columns of numbers keep their lines whole."""
+_FRAME = 3
+"""Characters that a terminal's table needs for the frame of each column."""
+_LINK = re.compile(r"\][(\[:]")
+_BLOCK_START = re.compile(r"^(?:\d+(?=[.)](?:\s|$))|(?=[#>=]|[-+](?:\s|$|-)))")
+"""What could begin a heading, quotation, list, underline or rule at the start of a line."""
+_LONE = re.compile(r"(?<!\w)_|_(?!\w)")
+"""An underscore that may begin or end emphasis; one within a word does neither."""
+
+
+def fit_columns(sheet: TextTable, width: int) -> tuple[TextTable, list[str]]:
+    """Drop optional columns until every line fits; return the table that is left and the names of those columns."""
+    dropped: list[str] = []
+    for name in sheet.optional:
+        if _fits(sheet, width):
+            break
+        if name in sheet.columns:
+            at = list(sheet.columns).index(name)
+            sheet = replace(
+                sheet,
+                columns=[*sheet.columns[:at], *sheet.columns[at + 1 :]],
+                rows=[[*row[:at], *row[at + 1 :]] for row in sheet.rows],
+            )
+            dropped.append(name)
+    return sheet, dropped
+
+
+def rich_table(sheet: TextTable, width: int) -> Table:
+    """Return the table for a terminal of `width` characters.
+
+    Optional columns are dropped if it is too narrow, and named below the table. If the others still do not fit, their
+    texts are folded: nothing is cut.
+    """
+    sheet, dropped = fit_columns(sheet, width)
+    whole = _fits(sheet, width)
+    names = ", ".join(" ".join(name.split()) for name in dropped)
+    note = f"Not shown in {width} columns: {names}." if dropped else ""
+    below = "\n".join(line for line in (sheet.caption, note) if line)
+    caption = Text(below, style="table.caption") if below else None
+    title = Text(sheet.title, style="table.title") if sheet.title else None
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for name in sheet.columns:
+        numeric = name not in sheet.words
+        side: JustifyMethod = "right" if numeric else "left"
+        table.add_column(Text(name), justify=side, overflow="fold", no_wrap=whole and numeric)
+    for row, style in zip(sheet.rows, sheet.styles or [""] * len(sheet.rows), strict=True):
+        table.add_row(*(Text(cell) for cell in row), style=style)
+    return table
+
+
+def markdown_table(sheet: TextTable) -> list[str]:
+    """Return lines of Markdown, without the title; missing values are dashes."""
+    rule = "|" + "|".join("---" if name in sheet.words else "---:" for name in sheet.columns) + "|"
+    cells = [sheet.columns, *sheet.rows]
+    head, *rows = ["| " + " | ".join(escape_markdown(cell) or DASH for cell in row) + " |" for row in cells]
+    return [head, rule, *rows]
+
+
+def markdown_topics(topics: Iterable[Topic]) -> list[str]:
+    """Return lines of Markdown: each topic's title, its tables that have rows, and its sentences as a list."""
+    lines = list[str]()
+    for topic in topics:
+        tables = [table for table in topic.tables if table.rows]
+        if topic.title and (tables or topic.lines):
+            lines += [f"## {escape_markdown(topic.title)}", ""]
+        for table in tables:
+            if table.title not in ("", topic.title):
+                lines += [f"**{escape_markdown(table.title)}**", ""]
+            lines += [*markdown_table(table), ""]
+        lines += [*(f"- {markdown_sentence(line)}" for line in topic.lines), *([""] if topic.lines else [])]
+    return lines
+
+
+def markdown_document(heading: str, topics: Iterable[Topic], *, simulated: bool, answer: str = "") -> str:
+    """Return topics as Markdown with a heading and an answer; a simulated result is marked."""
+    marked = [f"> **{SIMULATED}**", ""] if simulated else []
+    lead = [f"**{markdown_sentence(answer)}**", ""] if answer else []
+    return "\n".join([f"# {markdown_sentence(heading)}", "", *marked, *lead, *markdown_topics(topics)])
+
+
+def escape_markdown(text: str) -> str:
+    """Escape Markdown in a text and return it as one line: names come from files that anybody may have written.
+
+    Brackets are escaped only where they could make a link, so that intervals stay readable in the source.
+    """
+    text = visible(text)
+    for character in "\\`*|" + ("[]" if _LINK.search(text) else ""):
+        text = text.replace(character, f"\\{character}")
+    return " ".join(_LONE.sub(r"\\_", text).replace("~~", r"\~\~").replace("<", "&lt;").split())
+
+
+def markdown_sentence(text: str) -> str:
+    """Return a sentence as one line of Markdown that cannot begin a block; text between backticks stays code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        line = escape_markdown(text)
+    else:
+        pieces = [markdown_code(part) if at % 2 else _escaped_part(part) for at, part in enumerate(parts)]
+        line = " ".join("".join(pieces).split())
+    return _BLOCK_START.sub(r"\g<0>\\", line)
+
+
+def _escaped_part(part: str) -> str:
+    """Escape a part of a line; spaces at its ends separate it from its neighbours."""
+    head, tail = part[:1].isspace() * " ", part[-1:].isspace() * " "
+    return f"{head}{escape_markdown(part)}{tail}" if part.strip() else head
+
+
+def markdown_code(text: str) -> str:
+    """Return a text as a code span on one line; backticks, which would end it, become apostrophes."""
+    return "`" + " ".join(visible(text).replace("`", "'").split()) + "`" if text.strip() else ""
+
+
+def spreadsheet(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows as CSV; no text in it is evaluated as a formula. Numbers stay numbers, missing values are empty."""
+    safe = [{spreadsheet_text(name): _spreadsheet_cell(value) for name, value in row.items()} for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in safe for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(safe)
+    return text.getvalue()
+
+
+def _spreadsheet_cell(value: object) -> object:
+    if isinstance(value, float) and isnan(value):
+        return None
+    return spreadsheet_text(value) if isinstance(value, str) else value
+
+
+def _fits(sheet: TextTable, width: int) -> bool:
+    """Whether every number fits on one line, no word must be broken and sentences have some room."""
+    lines = [sheet.columns, *sheet.rows]
+    needed = []
+    for index, name in enumerate(sheet.columns):
+        longest = max(_longest(row[index]) for row in lines)
+        word = max((cell_len(each) for row in lines for each in row[index].split()), default=0)
+        needed.append(max(min(longest, WORD_MIN), word) if name in sheet.words else longest)
+    return sum(needed) + _FRAME * len(needed) + 1 <= width
+
+
+def _longest(text: str) -> int:
+    """Characters of its longest line."""
+    return max(map(cell_len, text.split("\n")))
