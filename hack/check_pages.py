@@ -33,7 +33,7 @@ from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPh
 from specbench_api.spec.conditions import ConditionType, EngineReason, GateReason, GateWait, Phase
 from specbench_api.spec.dataset import GENERATED_SOURCES, Source
 from specbench_api.spec.parsing import parse_campaign, parse_run
-from specbench_client.analysis.decision.candidates import Prices
+from specbench_client.analysis.decision.request import Prices
 from specbench_client.cli import cli
 from specbench_client.dataset.speed_bench_texts import RESOLVERS
 from specbench_client.documents.what_if import CostModel

@@ -17,8 +17,8 @@ from specbench_api.outcome.recommendation import Objective, Recommendation, SloT
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.parsing import TEXT_BYTES_MAX, problems_in, yaml_documents
 from specbench_api.spec.slo import PERCENTILES
-from specbench_client.analysis.decision.candidates import Prices
 from specbench_client.analysis.decision.deployment import deployment_of
+from specbench_client.analysis.decision.request import Prices
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run

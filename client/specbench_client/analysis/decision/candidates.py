@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
-from pydantic import Field
-
-from specbench_api.api_model import ApiModel, in_words
+from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.figure import Figure, StatusFigure, Verdict
 from specbench_api.outcome.finding import Finding, Severity
@@ -22,7 +19,7 @@ from specbench_api.outcome.recommendation import Attainment, Candidate, Objectiv
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.decision.request import RecommendationRequest
+from specbench_client.analysis.decision.request import Prices, RecommendationRequest
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure, verdicts
 from specbench_client.analysis.statistics.percentiles import prompts_needed
 from specbench_client.metrics.decode_speed import STREAM_TPS
@@ -275,26 +272,6 @@ def _sustained_reason(beyond: CandidateCell, targets: Sequence[SloTarget]) -> st
 #     cost of 1M tokens = cost of a request x 1e6 / mean output tokens of a request
 #
 # Comparisons with the baseline are meaningful only at the same load, and where both meet the same targets.
-
-
-ANY_ARM = "*"
-
-
-Price = Annotated[float, Field(ge=1e-12, le=1e12)]
-"""A price in any currency. The lower bound rejects prices so small that costs per token would be 0."""
-
-
-class Prices(ApiModel):
-    """A price list, all in one currency."""
-
-    currency: Annotated[str, Field(min_length=1, max_length=8)] = "USD"
-    """Printed after every amount; nothing is converted."""
-    gpu_hour: dict[str, Price] = {}
-    """Price of one GPU for an hour, by the product name in provenance.json, or by `*` for any GPU."""
-    gpus: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """GPUs of one engine including its drafter's, used if neither the run's placement nor a launch has their number."""
-    machine_hour: Price | None = None
-    """Price per hour of all hardware of one engine (a node, or a CPU machine), instead of prices per GPU."""
 
 
 ANY_ARM = "*"

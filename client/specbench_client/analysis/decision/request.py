@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
+
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.recommendation import Objective, SloTarget
 from specbench_api.outcome.summary import Cell, RunSummary
@@ -12,11 +16,27 @@ from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.decision.candidates import Prices
 from specbench_client.trust.checks.answers import ANSWERS_WORSE
 
 WORTH = 1.05
 """Smallest gain worth having: a drafter costs memory and upkeep, so gains shown to be below 5 % are rejected."""
+
+
+Price = Annotated[float, Field(ge=1e-12, le=1e12)]
+"""A price in any currency. The lower bound rejects prices so small that costs per token would be 0."""
+
+
+class Prices(ApiModel):
+    """A price list, all in one currency."""
+
+    currency: Annotated[str, Field(min_length=1, max_length=8)] = "USD"
+    """Printed after every amount; nothing is converted."""
+    gpu_hour: dict[str, Price] = {}
+    """Price of one GPU for an hour, by the product name in provenance.json, or by `*` for any GPU."""
+    gpus: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """GPUs of one engine including its drafter's, used if neither the run's placement nor a launch has their number."""
+    machine_hour: Price | None = None
+    """Price per hour of all hardware of one engine (a node, or a CPU machine), instead of prices per GPU."""
 
 
 @dataclass(frozen=True)
