@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from generators.engines_page import RELATED_METHODS
 from specbench_api.launch.arguments import contradictions, flag_of
-from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.launch.launcher import DerivedMethod, LaunchSpec, Verification
+from specbench_api.launch.registry import LAUNCHERS, SINGLE_NODE_ENGINES
 from specbench_api.launch.support_matrix import DEFAULT_RELEASES, SUPPORT_MATRIX, support_of
+from specbench_api.plan.expansion import expand, lossy_arms
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind
 from specbench_testing.planned_launches import launch_of, refusal_of, refusals_of
-from specbench_testing.resources import endpoint_edits
+from specbench_testing.resources import endpoint_edits, run_of
 
 LLAMA = {
     "spec.engine.kind": "llama-cpp",
@@ -451,3 +453,280 @@ def test_what_does_not_work_with_an_adapter_is_refused(edits: dict[str, Any], ex
 def test_a_target_with_a_uri_is_refused_where_the_engine_cannot_load_it(kind: str, name: str) -> None:
     edits = {"spec.engine.kind": kind, "spec.model": {"name": "m", "uri": "s3://b/m"}, "spec.drafters": []}
     assert refusal_of(edits).startswith(f"spec.model.uri: {name} cannot load a model from a URI")
+
+
+# How each engine draws and accepts drafts above temperature 0, by its command line.
+
+DRAFTER = {"model": "acme/head"}
+MTP = {"method": "mtp", "numSpeculativeTokens": 3}
+GGUF = {"method": "draft_model", "model": "/models/draft.gguf"}
+FLY = {"speculativeConfig": {"rejection_sample_method": "fly"}}
+RELAXED = {"speculativeConfig": {"use_relaxed_acceptance_for_thinking": True, "relaxed_topk": 10}}
+SINGLE = "--speculative-accept-threshold-single"
+
+
+def edits(kind: str, drafter: dict[str, Any], **engine: Any) -> dict[str, Any]:
+    model = {"name": "m", "path": "/models/m.gguf"} if kind == "llama-cpp" else {"name": "acme/tiny"}
+    arm = {"name": "arm", **drafter}
+    return {"spec.model": model, "spec.engine": {"kind": kind, **engine}, "spec.drafters": [arm]}
+
+
+def verification(kind: str, drafter: dict[str, Any], **engine: Any) -> Verification:
+    plan = expand(run_of(edits(kind, drafter, **engine)))
+    chosen = plan.arm("arm").drafter
+    assert chosen is not None
+    return LAUNCHERS[plan.engine.kind].verification(plan.engine, chosen)
+
+
+def names(found: Verification) -> tuple[str | None, str | None]:
+    return found.drafts.name, found.acceptance.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "drafter", "drafts", "acceptance", "source"),
+    [
+        ("vllm", {"method": "eagle3", **DRAFTER}, "greedy", "rejection sampling", "default of vllm 0.33.0"),
+        ("vllm", {"method": "ngram"}, "greedy", "rejection sampling", "default of vllm 0.33.0"),
+        ("sglang", {"method": "eagle3", **DRAFTER}, "greedy", "token match", "default of sglang 0.5.23"),
+        ("sglang", {"method": "ngram"}, "greedy", "token match", "default of sglang 0.5.23"),
+        ("sglang", {"method": "dspark", **DRAFTER}, "probabilistic", "rejection sampling", "default of sglang 0.5.23"),
+        ("llama-cpp", GGUF, "greedy", "token match", "default of llama.cpp b11368 and later"),
+        (
+            "transformers", {"method": "draft_model", **DRAFTER},
+            "probabilistic", "rejection sampling", "default of transformers 5.19.0",
+        ),
+        ("transformers", {"method": "ngram"}, "greedy", "token match", "default of transformers 5.19.0"),
+        ("sglang", MTP, "greedy", "token match", "default of sglang 0.5.23, except on ROCm, where it draws chains"),
+        (
+            "vllm", {"method": "ngram", "speculativeConfig": {"draft_sample_method": "probabilistic"}},
+            "greedy", "rejection sampling", "default of vllm 0.33.0",
+        ),
+    ],
+)  # fmt: skip
+def test_defaults_name_the_release_that_they_are_from(
+    kind: str, drafter: dict[str, Any], drafts: str, acceptance: str, source: str
+) -> None:
+    assert verification(kind, drafter) == Verification(DerivedMethod(drafts, source), DerivedMethod(acceptance, source))
+
+
+@pytest.mark.parametrize(
+    ("kind", "drafter", "engine", "drafts", "acceptance", "sources"),
+    [
+        (
+            "vllm", {**MTP, "speculativeConfig": {"draft-sample-method": "probabilistic"}}, {},
+            "probabilistic", "rejection sampling", ("speculativeConfig.draft_sample_method", "default of vllm 0.33.0"),
+        ),
+        (
+            "vllm", {**MTP, "speculativeConfig": {"rejection_sample_method": "block"}}, {},
+            "greedy", "block verification", ("default of vllm 0.33.0", "speculativeConfig.rejection_sample_method"),
+        ),
+        (
+            "sglang", {**MTP, "args": ["--speculative-use-rejection-sampling"]}, {},
+            "probabilistic", "rejection sampling", ("--speculative-use-rejection-sampling",) * 2,
+        ),
+        (
+            "sglang", {"method": "eagle3", **DRAFTER}, {"args": ["--speculative-use-block"]},
+            "probabilistic", "block verification", ("--speculative-use-block-verification",) * 2,
+        ),
+        (
+            "sglang", {"method": "dspark", **DRAFTER},
+            {"env": [{"name": "SGLANG_DSPARK_USE_GREEDY_DRAFT", "value": "1"}]},
+            "greedy", "rejection sampling", ("SGLANG_DSPARK_USE_GREEDY_DRAFT", "default of sglang 0.5.23"),
+        ),
+        (
+            "llama-cpp", {**GGUF, "args": ["--spec-draft-sampling=probabilistic"]}, {},
+            "probabilistic", "rejection sampling", ("--spec-draft-sampling",) * 2,
+        ),
+        (
+            "llama-cpp", {**GGUF, "args": ["--spec_draft_sampling", "greedy"]}, {},
+            "greedy", "token match", ("--spec-draft-sampling",) * 2,
+        ),
+    ],
+)  # fmt: skip
+def test_options_are_the_source_of_what_they_set(  # noqa: PLR0917 -- the columns of the table
+    kind: str, drafter: dict[str, Any], engine: dict[str, Any], drafts: str, acceptance: str, sources: tuple[str, str]
+) -> None:
+    found = verification(kind, drafter, **engine)
+    assert names(found) == (drafts, acceptance)
+    assert (found.drafts.source, found.acceptance.source) == sources
+    assert not found.lossy
+
+
+@pytest.mark.parametrize(
+    ("kind", "drafter", "acceptance", "option"),
+    [
+        ("vllm", {**MTP, **FLY}, "FLy (lossy)", "speculativeConfig.rejection_sample_method: fly"),
+        ("vllm", {"method": "ngram", **FLY}, "FLy (lossy)", "speculativeConfig.rejection_sample_method: fly"),
+        ("sglang", {**MTP, "args": [SINGLE, "0.5"]}, "acceptance thresholds (lossy)", f"{SINGLE} 0.5"),
+        ("sglang", {"method": "ngram", "args": [f"{SINGLE}=.9"]}, "acceptance thresholds (lossy)", f"{SINGLE} .9"),
+        ("sglang", {"method": "dflash", **DRAFTER, "args": [SINGLE, "0.5"]}, None, f"{SINGLE} 0.5"),
+        (
+            "tensorrt-llm", {**MTP, **RELAXED}, "relaxed acceptance (lossy)",
+            "speculativeConfig.use_relaxed_acceptance_for_thinking: true",
+        ),
+        (
+            "tensorrt-llm", {"method": "eagle3", **DRAFTER, "speculativeConfig": {"posterior_threshold": 0.1}},
+            "typical acceptance (lossy)", "speculativeConfig.posterior_threshold: 0.1",
+        ),
+    ],
+)  # fmt: skip
+def test_lossy_options_are_allowed_and_named(
+    kind: str, drafter: dict[str, Any], acceptance: str | None, option: str
+) -> None:
+    assert verification(kind, drafter).acceptance.name == acceptance
+    assert lossy_arms(expand(run_of(edits(kind, drafter)))) == {"arm": (option,)}
+
+
+def test_threshold_for_all_arms_is_lossy_only_where_drafts_are_verified() -> None:
+    plan = expand(run_of(edits("sglang", MTP, args=["--speculative-accept-threshold-acc=0.7"])))
+    assert [arm.name for arm in plan.arms] == ["none", "arm"]
+    assert lossy_arms(plan) == {"arm": ("--speculative-accept-threshold-acc 0.7",)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "drafter"),
+    [
+        ("vllm", {**MTP, "speculativeConfig": {"rejection_sample_method": "standard"}}),
+        ("sglang", {**MTP, "args": [SINGLE, "1.0"]}),
+        ("sglang", {"method": "dspark", **DRAFTER, "args": [SINGLE, "0.5"]}),
+        ("tensorrt-llm", {**MTP, "speculativeConfig": {"use_relaxed_acceptance_for_thinking": False}}),
+        ("llama-cpp", {**GGUF, "args": ["--spec-draft-p-min", "0.9"]}),
+    ],
+)
+def test_options_that_keep_the_distribution_are_not_lossy(kind: str, drafter: dict[str, Any]) -> None:
+    assert lossy_arms(expand(run_of(edits(kind, drafter)))) == {}
+
+
+@pytest.mark.parametrize(("value", "partial"), [(True, True), (False, False), (None, False)])
+def test_adaptive_verification_leaves_drafts_out_that_vllm_counts(value: bool | None, partial: bool) -> None:
+    config = {} if value is None else {"speculativeConfig": {"enable-adaptive-verification": value}}
+    assert verification("vllm", {"method": "dspark", **DRAFTER, **config}).partial is partial
+
+
+@pytest.mark.parametrize(
+    ("kind", "drafter", "expected", "why"),
+    [
+        (
+            "vllm", {"method": "custom", "algorithm": "custom_class", "model": "my.Proposer"},
+            (None, None), "a custom class",
+        ),
+        ("sglang", {"method": "custom", "algorithm": "UNO"}, (None, None), "algorithm UNO may draw"),
+        ("sglang", {"method": "dflash", **DRAFTER}, (None, None), "a candidate selector or LiLiCorr"),
+        ("simulator", {"method": "ngram"}, (None, None), "the simulator accepts drafts at random"),
+        ("tensorrt-llm", MTP, ("greedy", "token match"), "not observed"),
+        (
+            "tensorrt-llm", {**MTP, "speculativeConfig": {"use_rejection_sampling": True}},
+            (None, "rejection sampling"), "",
+        ),
+        (
+            "llama-cpp", {"method": "ngram", "args": ["--spec-draft-sampling", "probabilistic"]},
+            ("greedy", "token match"), "",
+        ),
+    ],
+)  # fmt: skip
+def test_methods_that_do_not_follow_from_the_command_are_unknown_with_a_reason(
+    kind: str, drafter: dict[str, Any], expected: tuple[str | None, str | None], why: str
+) -> None:
+    found = verification(kind, drafter)
+    assert names(found) == expected
+    assert why in found.drafts.source
+
+
+# Engines on several nodes: one command line for all of them, and unsupported engines.
+
+MANY = {"spec.placement": {"gpus": 8, "nodes": 2}}
+MULTI_NODE_ENGINES = [kind for kind in EngineKind if kind not in SINGLE_NODE_ENGINES]
+
+
+def launch(kind: str, nodes: int) -> LaunchSpec:
+    engine = {"kind": kind, "tensorParallelSize": 8 * nodes}
+    return launch_of({"spec.engine": engine, "spec.placement": {"gpus": 8, "nodes": nodes}}, "ngram")
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "further"),
+    [
+        (
+            "vllm",
+            {"--nnodes": "2", "--node-rank": "$(LWS_WORKER_INDEX)", "--master-addr": "$(LWS_LEADER_ADDRESS)"},
+            ("--headless",),
+        ),
+        (
+            "sglang",
+            {
+                "--nnodes": "2",
+                "--node-rank": "$(LWS_WORKER_INDEX)",
+                "--dist-init-addr": "$(LWS_LEADER_ADDRESS):20000",
+            },
+            (),
+        ),
+    ],
+)
+def test_each_node_has_the_same_arguments(kind: str, flags: dict[str, str], further: tuple[str, ...]) -> None:
+    found = launch(kind, 2)
+    assert found.worker_args == (*found.args, *further)
+    assert {name: found.args[found.args.index(name) + 1] for name in flags} == flags
+    assert "--headless" not in found.args
+
+
+def test_simulator_workers_follow_the_leader() -> None:
+    assert launch("simulator", 2).worker_args == ("simulate", "--follow", "http://$(LWS_LEADER_ADDRESS):8000")
+
+
+@pytest.mark.parametrize("kind", MULTI_NODE_ENGINES)
+def test_a_single_node_launch_has_no_multi_node_arguments(kind: EngineKind) -> None:
+    found = launch(str(kind), 1)
+    assert found.worker_args is None
+    assert not [argument for argument in found.args if "LWS" in argument or "nnodes" in argument]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SINGLE_NODE_ENGINES if kind is not EngineKind.EXTERNAL])
+def test_a_single_node_engine_is_rejected_with_the_reason(kind: EngineKind) -> None:
+    problem = refusal_of({**MANY, "spec.engine": {"kind": str(kind)}})
+    assert problem.startswith("spec.placement.nodes: ")
+    assert "is only supported on one node: " in problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        ("vllm", ["--nnodes=3"]),
+        ("vllm", ["-n", "2"]),
+        ("vllm", ["--headless"]),
+        ("sglang", ["--node-rank", "1"]),
+        ("sglang", ["--nccl-init-addr=x:1"]),
+        ("simulator", ["--follow=http://x:1"]),
+    ],
+)
+def test_rejects_multi_node_flags_in_engine_args(kind: str, args: list[str]) -> None:
+    assert "spec.engine.args[0]: " in str(refusals_of({**MANY, "spec.engine": {"kind": kind, "args": args}}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "args", "expected"),
+    [
+        ("vllm", 1, [], "1 processes (tensorParallelSize × --pipeline-parallel-size × --data-parallel-size"),
+        ("vllm", 3, [], "3 processes (tensorParallelSize"),
+        ("vllm", 1, ["--prefill_context_parallel_size=3"], "3 processes"),
+        ("sglang", 1, [], "1 processes (tensorParallelSize × --pp-size)"),
+        ("sglang", 3, [], "3 processes"),
+    ],
+)
+def test_processes_that_cannot_be_divided_among_the_nodes_are_rejected(
+    kind: str, size: int, args: list[str], expected: str
+) -> None:
+    edits = {**MANY, "spec.engine": {"kind": kind, "tensorParallelSize": size, "args": args}}
+    assert refusal_of(edits).startswith(f"spec.placement.nodes: {expected}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "args"),
+    [
+        ("vllm", 16, []),
+        ("vllm", 3, ["-pp", "2"]),
+        ("vllm", 1, ["--data-parallel-size=2"]),
+        ("sglang", 3, ["--pipeline-parallel-size", "2"]),
+    ],
+)
+def test_processes_that_can_be_divided_may_span_the_gpus_of_all_nodes(kind: str, size: int, args: list[str]) -> None:
+    assert launch_of({**MANY, "spec.engine": {"kind": kind, "tensorParallelSize": size, "args": args}}).worker_args

@@ -126,15 +126,6 @@ def test_the_hours_of_a_round_are_estimated_once_a_launch_was_measured(hours: fl
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED) == (FALSE, reason)
 
 
-def test_a_run_that_held_no_gpus_does_not_count_for_the_estimate() -> None:
-    """All its points are those of adopted results."""
-    world = with_budget(100)
-    world.settle()
-    world.finish(world.planned[0])
-    world.settle()
-    assert world.status.gpu_hours_estimated is None
-
-
 def test_an_exhausted_budget_suspends_active_runs_and_creates_no_more() -> None:
     world = with_budget(6, **{"spec.parallelism": 3})
     active = world.planned[:3]

@@ -810,19 +810,6 @@ def test_an_active_engine_continues_without_s3_and_is_released_after_its_client(
     assert world.states()[0] is GroupState.DONE
 
 
-def test_the_report_waits_for_s3(world: ClusterWorld) -> None:
-    world.settle()
-    world.measure(0)
-    world.serve(1)
-    world.finish_client(1)
-    world.reconcile()
-    world.trouble = AWAY
-    world.settle()
-    assert world.report not in world.jobs
-    assert world.status.phase is Phase.ANALYZING
-    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "S3Away")
-
-
 @pytest.mark.parametrize("plan_json", ["{}", "not json", "another run's"])
 def test_an_invalid_stored_plan_is_replaced(world: ClusterWorld, plan_json: str) -> None:
     world.settle()

@@ -216,18 +216,6 @@ class OperatorSite:
 
         return eventually(there, f"{name} is not {phase}", within_s)
 
-    def wait_for_condition(
-        self, name: str, kind: str, *expected: str, text: str = "", within_s: float = PATIENCE_S
-    ) -> str:
-        """Wait until a condition has this status (and reason, if given) and return its message."""
-
-        def there() -> list[str]:
-            rows = [row for row in self.status(name).get("conditions", []) if row["type"] == kind]
-            matching = [row for row in rows if (row["status"], row["reason"])[: len(expected)] == expected]
-            return [row["message"] for row in matching if text in row["message"]]
-
-        return eventually(there, f"{name} does not report {kind}={expected} {text}", within_s)[0]
-
     def reasons(self, kind: str = "SpecBenchRun") -> set[str]:
         """Reasons of the Events about runs, or about another kind."""
         query = {"fieldSelector": f"involvedObject.kind={kind}"}
