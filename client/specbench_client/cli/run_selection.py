@@ -62,12 +62,13 @@ def _when(run: Run) -> str:
     if created:
         return datetime.fromtimestamp(created / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     summary = run.intact_summary()
+    if summary is not None:
+        return f"{summary.created[:19]}Z"
     try:
         launches = [LaunchRecord.from_json(run.store.get(key) or b"") for key in run.store.keys("launches/")]
     except ValidationError:
-        launches = []
-    times = [each.queried_at for each in launches] if summary is None else [summary.created]
-    return f"{max(times)[:19]}Z" if times else ""
+        return ""
+    return f"{max(each.queried_at for each in launches)[:19]}Z" if launches else ""
 
 
 def _engine_answered(run: Run) -> bool:
