@@ -33,9 +33,9 @@ from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPh
 from specbench_api.spec.conditions import ConditionType, EngineReason, GateReason, GateWait, Phase
 from specbench_api.spec.dataset import GENERATED_SOURCES, Source
 from specbench_api.spec.parsing import parse_campaign, parse_run
-from specbench_client.analysis.decision.costs import Prices
 from specbench_client.cli import cli
 from specbench_client.dataset.speed_bench_texts import RESOLVERS
+from specbench_client.documents.prices import Prices
 from specbench_client.documents.what_if import CostModel
 from specbench_client.store.store import StoreErrorReason
 from specbench_client.trust.registry import REMEDIES

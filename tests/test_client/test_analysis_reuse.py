@@ -7,8 +7,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.breakdown import Reuse, ReuseMissing
 from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.reuse import Reuse, ReuseMissing
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.report.html import render_html

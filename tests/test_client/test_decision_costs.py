@@ -14,9 +14,9 @@ from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Candidate, Objective, Recommendation, RecommendationAnswer, SloTarget
 from specbench_api.outcome.summary import ArmEnvironment, RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.decision.costs import Prices
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
+from specbench_client.documents.prices import Prices
 from specbench_testing.decision_summaries import TOKENS, Given, plan_of, summary_of
 from specbench_testing.present import present
 

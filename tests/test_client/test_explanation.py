@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.explanation import Coefficient, Prediction
+from specbench_api.outcome.prediction import Prediction
+from specbench_api.outcome.step_cost import Coefficient
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup

@@ -15,17 +15,8 @@ from pathlib import Path
 import pytest
 
 from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
-from specbench_api.outcome.provenance import (
-    GPUS,
-    SUMMARY,
-    TOPOLOGY,
-    Fact,
-    FactName,
-    HostFacts,
-    cuda_fact,
-    gpu_facts,
-    links_fact,
-)
+from specbench_api.outcome.nvidia_smi import GPUS, SUMMARY, TOPOLOGY, cuda_fact, gpu_facts, links_fact
+from specbench_api.outcome.provenance import Fact, FactName, HostFacts
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import EngineProcess, local_command, planned_command
 from specbench_client.local.executor import CommandFailed, observe_machine

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.explanation import Coefficient, StepCost, StepObservation
+from specbench_api.outcome.step_cost import Coefficient, StepCost, StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.load import Level

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.explanation import StepCost, StepObservation, StepSplit
+from specbench_api.outcome.step_cost import StepCost, StepObservation, StepSplit
 from specbench_client.analysis.stepcost.model import fit_step_cost, with_splits
 from specbench_client.report.text.step_costs import SPLIT_TITLES, split_table
 from specbench_testing.present import present

@@ -18,12 +18,12 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.bounded_yaml import TEXT_BYTES_MAX, yaml_documents
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.percentiles import PERCENTILES
-from specbench_client.analysis.decision.costs import Prices
 from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
+from specbench_client.documents.prices import Prices
 
 if TYPE_CHECKING:
     from specbench_client.analysis.decision.request import RecommendationRequest

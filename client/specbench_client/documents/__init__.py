@@ -1,1 +1,1 @@
-"""Document models that only the client uses: curves, drift, what-if reports."""
+"""Document models that only the client uses: curves, drift, what-if reports, prices."""

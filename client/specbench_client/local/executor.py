@@ -23,19 +23,8 @@ from pydantic import JsonValue
 
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.outcome.provenance import (
-    ENDPOINT_WHEREABOUTS,
-    GPUS,
-    OF_GPUS,
-    SUMMARY,
-    TOPOLOGY,
-    Fact,
-    FactName,
-    HostFacts,
-    cuda_fact,
-    gpu_facts,
-    links_fact,
-)
+from specbench_api.outcome.nvidia_smi import GPUS, OF_GPUS, SUMMARY, TOPOLOGY, cuda_fact, gpu_facts, links_fact
+from specbench_api.outcome.provenance import ENDPOINT_WHEREABOUTS, Fact, FactName, HostFacts
 from specbench_api.plan.expansion import launch_order, planned_launches
 from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason

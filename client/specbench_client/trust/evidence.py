@@ -14,11 +14,11 @@ from functools import cached_property
 
 import numpy as np
 
-from specbench_api.outcome.breakdown import Reuse
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.lossless import JudgedAnswers
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import LaunchRecord
+from specbench_api.outcome.reuse import Reuse
 from specbench_api.outcome.summary import ArmEnvironment, ClientHealth, CounterDeltas, PointSummary, Trend
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level

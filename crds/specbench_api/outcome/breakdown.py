@@ -2,13 +2,10 @@
 
 A breakdown shows where a drafter works well and where it does not. Slices of steps assign every decode step by its own
 position, so one answer is in several slices; slices of requests contain whole answers. Two slices of one cell are not
-paired: they contain different prompts, which may explain their difference. Reuse of the prompt cache is broken down by
-turn and depth, and compared with the same requests of the paired baseline.
+paired: they contain different prompts, which may explain their difference.
 """
 
 from __future__ import annotations
-
-from enum import StrEnum
 
 from pydantic import Field
 
@@ -92,44 +89,3 @@ class Breakdown(ApiModel):
     """Fraction of the requests with known steps whose step positions are known, too; None if no steps are known."""
     missing: dict[str, str] = {}
     """Name of an empty dimension → why it is empty."""
-
-
-class ReuseSlice(ApiModel):
-    """Reuse over the pairs of one turn, or of one depth."""
-
-    label: str
-    """The turn, counted from 1, or the range of tokens."""
-    pairs: int
-    """Number of pairs."""
-    hit_share: float
-    """Cached tokens over prompt tokens of the arm."""
-    baseline_hit_share: float
-    """The same of the baseline."""
-    computed_ratio: Figure
-    """Computed prompt tokens of the arm, divided by the baseline's."""
-
-
-class ReuseMissing(StrEnum):
-    """Why reuse of the prompt cache is not compared with the baseline's."""
-
-    NOT_REPORTED = "CachedTokensNotReported"
-    """Neither side reports cached tokens for requests that both answered."""
-    ARM_NOT_REPORTED = "ArmReportsNoCachedTokens"
-    """Only the baseline reports them."""
-    BASELINE_NOT_REPORTED = "BaselineReportsNoCachedTokens"
-    """Only the arm reports them."""
-
-
-class Reuse(ApiModel):
-    """Prompt tokens that came from the prompt cache."""
-
-    hit_share: Figure
-    """Cached tokens over prompt tokens of the arm."""
-    baseline_hit_share: Figure
-    """Cached tokens over prompt tokens of the baseline, for the same requests."""
-    computed_ratio: Figure
-    """Computed (not cached) prompt tokens of the arm, divided by the baseline's."""
-    by_turn: list[ReuseSlice] = []
-    """By turn of the conversation."""
-    by_depth: list[ReuseSlice] = []
-    """By depth of the shared prefix: the larger number of cached tokens of both sides of a pair."""

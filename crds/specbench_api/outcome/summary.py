@@ -9,15 +9,17 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.breakdown import Breakdown, Reuse, ReuseMissing
+from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.crossover import Crossovers
-from specbench_api.outcome.explanation import Prediction, StepCost
 from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Finding
 from specbench_api.outcome.lossless import JudgedAnswers, Losslessness
+from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Recommendation
+from specbench_api.outcome.reuse import Reuse, ReuseMissing
+from specbench_api.outcome.step_cost import StepCost
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from copy import deepcopy
 from shlex import join
 
-from specbench_api.outcome.provenance import GPUS, SUMMARY, TOPOLOGY
+from specbench_api.outcome.nvidia_smi import GPUS, SUMMARY, TOPOLOGY
 from specbench_operator.render.shared_fields import Manifest
 
 PROBE_CONTAINER = "probe"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specbench_api.outcome.breakdown import Reuse, ReuseMissing, ReuseSlice
 from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.reuse import Reuse, ReuseMissing, ReuseSlice
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
 from specbench_client.analysis.statistics.bootstrap import LEVEL

@@ -12,7 +12,7 @@ from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.decision.costs import Prices
+from specbench_client.documents.prices import Prices
 from specbench_client.trust.checks.answers import ANSWERS_WORSE
 
 WORTH = 1.05

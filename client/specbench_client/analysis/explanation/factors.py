@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.explanation import Prediction
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.prediction import Prediction
 from specbench_client.analysis.estimates.speedups import sum_pairs
 from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs

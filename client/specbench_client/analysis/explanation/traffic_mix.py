@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specbench_api.outcome.explanation import MixCategory, MixPrediction
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.prediction import MixCategory, MixPrediction
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import StoredResult

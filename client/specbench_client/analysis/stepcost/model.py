@@ -18,8 +18,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from specbench_api.outcome.explanation import Coefficient, StepCost, StepObservation, StepSplit
 from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.step_cost import Coefficient, StepCost, StepObservation, StepSplit
 from specbench_api.plan.plan import Arm
 from specbench_client.analysis.statistics.bootstrap import t_quantile
 from specbench_client.analysis.statistics.intervals import symmetric_interval

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.explanation import StepObservation
+from specbench_api.outcome.step_cost import StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from specbench_api.outcome.breakdown import Reuse, ReuseMissing
 from specbench_api.outcome.crossover import BreakEven
-from specbench_api.outcome.explanation import StepObservation
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.reuse import Reuse, ReuseMissing
+from specbench_api.outcome.step_cost import StepObservation
 from specbench_api.outcome.summary import ArrivalPattern, Cell, Claims, PointSummary, SpeedupConclusion
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME

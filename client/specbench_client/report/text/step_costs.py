@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specbench_api.outcome.explanation import StepCost, StepObservation, StepSplit
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.step_cost import StepCost, StepObservation, StepSplit
 from specbench_client.report.text.text_table import DASH, TextTable, number
 
 SPLIT_TITLES = (

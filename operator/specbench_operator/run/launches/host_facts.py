@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from specbench_api.outcome.provenance import Fact, FactName, HostFacts, cuda_fact, gpu_facts, links_fact
+from specbench_api.outcome.nvidia_smi import cuda_fact, gpu_facts, links_fact
+from specbench_api.outcome.provenance import Fact, FactName, HostFacts
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.host_facts_container import OF_CUDA, OF_GPUS, OF_LINKS, OF_TORCH, parse_probe_message
 from specbench_operator.state.objects import Node, Pod, UnreadableNode
