@@ -176,12 +176,14 @@ _VALUES = "|".join([*PromptCache, *ArrivalProcess])
 _FIELD = re.compile(
     r"(?<![\w./-])(?:(?:spec\.)?(?:workloads\[0\]\.)?"
     rf"(?P<field>{'|'.join(map(re.escape, sorted(_NAMES, key=len, reverse=True)))})(?!\w)(?::(?= (?:{_VALUES})\b))?"
-    r"|spec\.(?=(?:engine|load|model|workloads)\b))"
+    r"|spec\.load(?:\.arrival)?: |spec\.(?=(?:engine|load|model|workloads)\b))"
 )
 
 
 def with_flag_names(text: str) -> str:
-    """Return a text with every field replaced by the flag that sets it; `spec.load` without one becomes `load`.
+    """Return a text with every field replaced by the flag that sets it.
+
+    The path of a problem with several flags (`spec.load: `) is left out; elsewhere `spec.load` becomes `load`.
 
     No colon remains before the value of an enum: `promptCache: Disabled` becomes `--prompt-cache Disabled`.
     """

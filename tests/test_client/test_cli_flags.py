@@ -249,6 +249,7 @@ def test_every_flag_sets_its_field_and_names_it_in_messages(flag: SpecFlag) -> N
     [
         ("metadata.name", "--name"),
         ("spec.workloads[0].answers.expected: is wrong", "--answers expected: is wrong"),
+        ("spec.load.arrival: load.arrival.uri needs it", "--trace needs it"),
         ("set promptCache: Disabled", "set --prompt-cache Disabled"),
         ("with load.arrival.process Trace", "with --arrival Trace"),
         ("answers and load", "answers and load"),
