@@ -221,7 +221,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "--seed": ("3", 3),
     "--ignore-eos": ("", True),
     "--no-stream": ("", False),
-    "--prompt-cache": ("disabled", "Disabled"),
+    "--prompt-cache": ("as-served", "AsServed"),
     "--tokenizer": ("folder", "folder"),
     "--extra-body": ('{"top_k": 20}', {"top_k": 20}),
     "--answers": ('{"jsonSchema": {}}', {"jsonSchema": {}}),

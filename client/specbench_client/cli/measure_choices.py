@@ -97,7 +97,7 @@ def warn_of_repeated_prompts(plan: Plan) -> None:
         echo(
             f"warning: the dataset has {prompts} prompts, but {needed} are needed to send none twice. A server with a"
             " prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts, or"
-            " --prompt-cache Disabled",
+            " --prompt-cache disabled",
             err=True,
         )
 

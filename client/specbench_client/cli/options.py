@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -203,6 +204,14 @@ def field_options(flags: Sequence[SpecFlag]) -> Callable[[Command], Command]:
     return add
 
 
+class FieldChoice(click.Choice[str]):
+    """The values of a field, as flags and as specs write them: `as-served` and `AsServed`."""
+
+    def normalize_choice(self, choice: str, ctx: click.Context | None) -> str:
+        """Return the spelling that is shown and compared."""
+        return re.sub("(?<=[a-z])(?=[A-Z])", "-", choice).lower()
+
+
 def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
     schemas = field_schemas(flag.path)
     kinds, values = {schema.get("type") for schema in schemas}, next((s["enum"] for s in schemas if "enum" in s), None)
@@ -211,8 +220,7 @@ def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
         text += f"  [default: {default}]"
     settings: dict[str, Any] = {"help": text, "metavar": flag.metavar, "required": flag.required}
     if values:
-        # click would show the values in small letters
-        settings |= {"type": click.Choice(values, case_sensitive=False), "metavar": f"[{'|'.join(values)}]"}
+        settings |= {"type": FieldChoice(values)}
     elif "boolean" in kinds:
         settings |= {"is_flag": True}
     elif kinds & {"integer", "number"}:
