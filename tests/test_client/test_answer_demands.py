@@ -14,7 +14,6 @@ import pytest
 
 from specbench_api.outcome.record import AnswerFlaw, Record
 from specbench_api.spec.answers import AnswerMatch, Answers
-from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Workload
 from specbench_client.chat import ChatMessage
@@ -23,6 +22,7 @@ from specbench_client.errors import BadInput
 from specbench_client.load.answer_flaws import LOOP_TOKENS, flaw_of, unmet_demand
 from specbench_client.simulator import (
     SimulatedEngine,
+    SimulatedMethod,
     SimulatorConfig,
     SimulatorServer,
     TruthFile,
@@ -185,7 +185,7 @@ def test_answers_are_compared_with_the_expected_one() -> None:
 
 # The real simulator, over HTTP, in each of its dialects.
 
-NGRAM = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(Method.NGRAM, 6))
+NGRAM = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.NGRAM, 6))
 QUESTIONS = [
     Prompt(f"q{number}", None, row("q", f"A has {number} eggs and sells 3. How many?").turns, expected=f"{number + 3}")
     for number in range(20)

@@ -16,7 +16,6 @@ from uuid import uuid4
 import pytest
 
 from specbench_api.outcome.record import AcceptanceSource, Record
-from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
@@ -24,6 +23,7 @@ from specbench_client.dialects.dialect import EngineIdentity
 from specbench_client.simulator import (
     FAULTS,
     SimulatedEngine,
+    SimulatedMethod,
     SimulatedStepCost,
     SimulatorConfig,
     SimulatorServer,
@@ -43,8 +43,8 @@ from specbench_testing.simulator_client import accepted_response, serve_dialect
 
 VLLM, SGLANG, TENSORRT_LLM = SIMULATED_DIALECTS
 ALL = pytest.mark.parametrize("name", SIMULATED_DIALECTS)
-EAGLE = make_drafter(Method.EAGLE3, 3)
-NGRAM = make_drafter(Method.NGRAM, 4)
+EAGLE = make_drafter(SimulatedMethod.EAGLE3, 3)
+NGRAM = make_drafter(SimulatedMethod.NGRAM, 4)
 FAST = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 ROWS = [*(row(f"p{number}", f"Tell me about {number}") for number in range(10)), row("talk", "one", "two", "three")]
 TOKENS = Prompt("ids", None, ((ChatMessage("user", "", (5, 6, 7)),),))

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from specbench_api.spec.drafter import Method
 from specbench_client.simulator import (
     AcceptanceProbabilities,
     PromptCategories,
+    SimulatedMethod,
     SimulatorConfig,
     TruthFile,
     make_drafter,
@@ -47,7 +47,7 @@ SPECULATION = (
 )
 USAGE_CHUNK = f"id object created model choices {VLLM_USAGE} system_fingerprint metrics{{{TIMING} {SPECULATION}}}"
 
-EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(Method.EAGLE3, 3))
+EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
 VLLM_STREAM = {**HELLO, "stream": True, "stream_options": {"include_usage": True}}
@@ -173,7 +173,7 @@ async def test_truth_file_contains_what_was_delivered(tmp_path: Path) -> None:
     known = PromptCategories({"Say hello": "greeting"})
     config = SimulatorConfig(
         time_scale=0,
-        drafter=make_drafter(Method.NGRAM, 4),
+        drafter=make_drafter(SimulatedMethod.NGRAM, 4),
         acceptance=AcceptanceProbabilities({"default": (0.0,), "greeting": (1.0,)}),
     )
     bodies = [
@@ -306,7 +306,7 @@ async def test_running_usage_does_not_require_final_usage() -> None:
 
 
 async def test_correct_drafts_are_counted_before_truncation_and_proposed_by_formula() -> None:
-    config = SimulatorConfig(time_scale=0, drafter=make_drafter(Method.SUFFIX, 8, 1.0))
+    config = SimulatorConfig(time_scale=0, drafter=make_drafter(SimulatedMethod.SUFFIX, 8, 1.0))
     async with serve_dialect("sglang", config) as client:
         chunks = await accepted_response(client, {**PROMPT, **STREAM_WITH_DETAILS}, COMPLETION)
     details = details_of(chunks)
