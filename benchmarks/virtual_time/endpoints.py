@@ -13,7 +13,7 @@ from specbench_api.outcome.figure import Figure, Verdict
 from specbench_api.outcome.summary import REPEATS_TO_DECIDE, Cell
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Arm, EngineGroup, Plan
-from specbench_api.spec.drafter import BASELINE_NAME, Method
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.parsing import parse_run
 from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, paired_speedup
 from specbench_client.analysis.statistics.effects import verdicts
@@ -25,6 +25,7 @@ from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns
 from specbench_client.simulator import (
     AcceptanceProbabilities,
     SimulatedDrafter,
+    SimulatedMethod,
     SimulatedStepCost,
     make_drafter,
 )
@@ -75,8 +76,8 @@ class EndpointPair(World):
     def drafter_of(self, arm: Arm) -> SimulatedDrafter:
         """Return the drafter of the endpoint, which the plan does not contain."""
         if arm.name == BASELINE_NAME or self.drafted_acceptance is None:
-            return make_drafter(Method.NONE, 0)
-        return make_drafter(Method.EAGLE3, self.drafts)
+            return make_drafter(SimulatedMethod.NONE, 0)
+        return make_drafter(SimulatedMethod.EAGLE3, self.drafts)
 
     def acceptance_of(self, running: SimulatedDrafter) -> AcceptanceProbabilities:
         """Return the same probabilities for every seed: the server is given, and the prompts are drawn."""

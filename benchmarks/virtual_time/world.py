@@ -14,7 +14,6 @@ import numpy as np
 
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Arm, Plan
-from specbench_api.spec.drafter import Method
 from specbench_api.spec.parsing import parse_run
 from specbench_client.simulator import (
     AcceptanceProbabilities,
@@ -26,7 +25,7 @@ from specbench_client.simulator import (
     make_drafter,
 )
 from specbench_client.simulator.generated_text import VOCABULARY, expected_number
-from specbench_client.simulator.speculation import DRAFTER_PROFILES
+from specbench_client.simulator.speculation import DRAFTER_PROFILES, SimulatedMethod
 from specbench_client.workload.prompts import load_workload
 from specbench_client.workload.row_parsing import Prompt
 from virtual_time.noise import Drift, Machine, Noise
@@ -125,8 +124,8 @@ class World:
     def drafter_of(self, arm: Arm) -> SimulatedDrafter:
         """Return the drafter of the arm's engine."""
         if arm.drafter is None:
-            return make_drafter(Method.NONE, 0)
-        return make_drafter(Method(arm.drafter.method), arm.drafter.num_speculative_tokens)
+            return make_drafter(SimulatedMethod.NONE, 0)
+        return make_drafter(SimulatedMethod(arm.drafter.method), arm.drafter.num_speculative_tokens)
 
     def rng(self, *purpose: object) -> np.random.Generator:
         """An independent random generator for each purpose."""
@@ -186,6 +185,10 @@ class World:
 
 def _needs(method: str) -> dict[str, Any]:
     """The fields that the API requires for a method besides its draft length."""
-    if method == Method.NGRAM:
+    if method == SimulatedMethod.NGRAM:
         return {"promptLookupMax": 4}
-    return {"model": "acme/drafter"} if method in (Method.EAGLE3, Method.DRAFT_MODEL, Method.EAGLE) else {}
+    return (
+        {"model": "acme/drafter"}
+        if method in (SimulatedMethod.EAGLE3, SimulatedMethod.DRAFT_MODEL, SimulatedMethod.EAGLE)
+        else {}
+    )

@@ -14,17 +14,15 @@ import pytest
 
 from specbench_api.outcome.record import AnswerFlaw, Record
 from specbench_api.spec.answers import AnswerMatch, Answers
-from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
-from specbench_client.dialects.registry import dialect_of
 from specbench_client.errors import BadInput
 from specbench_client.load.answer_flaws import LOOP_TOKENS, flaw_of, unmet_demand
-from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.simulator import (
     SimulatedEngine,
+    SimulatedMethod,
     SimulatorConfig,
     SimulatorServer,
     TruthFile,
@@ -187,7 +185,7 @@ def test_answers_are_compared_with_the_expected_one() -> None:
 
 # The real simulator, over HTTP, in each of its dialects.
 
-NGRAM = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(Method.NGRAM, 6))
+NGRAM = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.NGRAM, 6))
 QUESTIONS = [
     Prompt(f"q{number}", None, row("q", f"A has {number} eggs and sells 3. How many?").turns, expected=f"{number + 3}")
     for number in range(20)
@@ -201,16 +199,13 @@ async def measured(
     """The records of a load, and the faults of each answer as the simulator reports them."""
     config, truth = replace(NGRAM, faults=parse_faults(faults), prefix_cache_tokens=cache), folder / "truth.jsonl"
     app = SimulatorServer(SimulatedEngine(config), choose_dialect(str(name), config), TruthFile(truth)).application()
-    engine = Engine(kind=EngineKind.SIMULATOR, dialect=name)
     async with ClosingTestServer(app, shutdown_timeout=0.1) as server, KernelTransport(idle_timeout_s=60) as transport:
         changed: dict[str, Any] = {
-            "engine": engine, "drafting": True, "output": Output(max_tokens=tokens, stream=stream),
+            "engine": Engine(kind=EngineKind.SIMULATOR, dialect=name), "drafting": True,
+            "output": Output(max_tokens=tokens, stream=stream),
             "answers": Answers.model_validate(answers), **extra,
         }  # fmt: skip
-        client: HttpTurnClient = replace(
-            context(transport, str(server.make_url("")), **changed), dialect=dialect_of(engine)
-        )
-        driver = LoopDriver(client, answers=changed["answers"])
+        driver = LoopDriver(context(transport, str(server.make_url("")), **changed), answers=changed["answers"])
         await driver.closed(list(rows), 2)
     lines = map(json.loads, truth.read_text().splitlines())
     return driver.records, {line["request_id"]: line["text_faults"] for line in lines}

@@ -25,7 +25,6 @@ import pytest
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.chat_template import AppliedBy, ChatTemplate
-from specbench_api.spec.drafter import Method
 from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.cli import exit_code
@@ -34,7 +33,7 @@ from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.faults import parse_faults
 from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import SimulatorServer, choose_dialect
-from specbench_client.simulator.speculation import make_drafter
+from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.closing_servers import ClosingTestServer
@@ -43,7 +42,7 @@ from specbench_testing.synthetic_records import measured_rows
 pytestmark = pytest.mark.process
 
 SPECBENCH = str(Path(sys.executable).with_name("specbench"))
-CONFIG = SimulatorConfig(drafter=make_drafter(Method.EAGLE3, 3), time_scale=0.2, output_mean_tokens=24)
+CONFIG = SimulatorConfig(drafter=make_drafter(SimulatedMethod.EAGLE3, 3), time_scale=0.2, output_mean_tokens=24)
 
 
 def command_of(cwd: Path, *arguments: str, program: Sequence[str] = (SPECBENCH,)) -> list[str]:
@@ -257,7 +256,7 @@ def test_tokenizer_option_sends_client_rendered_token_ids(tmp_path: Path) -> Non
     assert sorted(records(tmp_path).input_tokens) == sorted(map(len, ids))
 
 
-BASELINE = replace(CONFIG, drafter=make_drafter(Method.NONE, 0))
+BASELINE = replace(CONFIG, drafter=make_drafter(SimulatedMethod.NONE, 0))
 
 
 @contextmanager

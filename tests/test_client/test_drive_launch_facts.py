@@ -10,12 +10,11 @@ from specbench_api.outcome.layout import launch_key, manifest_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.provenance import FACTS, Fact, FactName, HostFacts, LaunchRecord
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.drafter import Method
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.simulator.speculation import make_drafter
+from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.store.folder import FolderStore
 from specbench_testing.simulated_groups import plan_of, simulator, write_prompts
 
@@ -60,7 +59,7 @@ async def drive(tmp_path: Path, plan: Plan, store: FolderStore, group: int = 0, 
     drafter = plan.arm(plan.groups[group].arm).drafter
     config = SimulatorConfig(
         time_scale=0,
-        drafter=make_drafter(Method.NGRAM, 3) if drafter else make_drafter(Method.NONE, 0),
+        drafter=make_drafter(SimulatedMethod.NGRAM, 3) if drafter else make_drafter(SimulatedMethod.NONE, 0),
     )
     options = DriveOptions(attempt=f"{group}-a", place=place or HostFacts())
     async with simulator(tmp_path / f"truth-{group}", config, plan.engine.dialect or "vllm") as engine:

@@ -7,22 +7,20 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import DialectName
 from specbench_client.dialects.recognition import EndpointPages, base_models, engine_url, recognize
 from specbench_client.drive.endpoint_detection import SIGNATURES, DetectedEndpoint, detect_endpoint
 from specbench_client.errors import BadInput, EngineFailed
-from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.server import SimulatorServer, choose_dialect
-from specbench_client.simulator.speculation import make_drafter
+from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter
 from specbench_testing.closing_servers import ClosingTestServer, accepting
 from specbench_testing.ports import free_port
+from specbench_testing.simulated_groups import simulator
 
 Pages = Mapping[str, Any]
 
@@ -196,12 +194,10 @@ def test_other_pages_identify_no_engine(pages: EndpointPages) -> None:
     assert recognize(pages, SIGNATURES) == {}
 
 
-async def test_engine_that_drafts_without_reporting_it_is_flagged_with_the_flag_to_set() -> None:
-    drafter = make_drafter(Method.NGRAM, 4)
-    config = SimulatorConfig(drafter=drafter, time_scale=0.01, spec_detail="none")
-    app = SimulatorServer(SimulatedEngine(config), choose_dialect("vllm", config)).application()
-    async with ClosingTestServer(app) as server:
-        (warning,) = (await detect(str(server.make_url("")))).warnings
+async def test_engine_that_drafts_without_reporting_it_is_flagged_with_the_flag_to_set(tmp_path: Path) -> None:
+    config = SimulatorConfig(drafter=make_drafter(SimulatedMethod.NGRAM, 4), time_scale=0.01, spec_detail="none")
+    async with simulator(tmp_path / "truth.jsonl", config) as engine:
+        (warning,) = (await detect(engine.url)).warnings
     assert warning.endswith("start vLLM with --per-request-spec-decode-metrics detailed")
 
 

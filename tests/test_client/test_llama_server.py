@@ -203,10 +203,6 @@ async def streamed(session: aiohttp.ClientSession, **more: Any) -> list[dict[str
     return [json.loads(event) for event in data[:-1]]
 
 
-def text_of(chunks: list[dict[str, Any]]) -> str:
-    return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
-
-
 @pytest.mark.engine
 def test_every_flag_sets_a_field_of_the_wheel() -> None:
     library = pytest.importorskip("xllamacpp")
@@ -224,25 +220,6 @@ def test_every_flag_sets_a_field_of_the_wheel() -> None:
         llama_server.configure(params, llama_server.parse_flags(argv), library)
     llama_server.configure(params, llama_server.parse_flags(["-c", "0"]), library)
     assert (params.n_ctx, params.n_parallel, params.kv_unified) == (0, 4, True)
-
-
-@pytest.mark.engine
-async def test_drafters_draft_and_do_not_change_the_text(demo_models: dict[str, str]) -> None:
-    lookup = ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "8"]
-    drafter = ["--spec-type", "draft-simple", "-md", demo_models["drafter"], "--spec-draft-n-max", "3"]
-    texts, drafted = [], []
-    for arm in ([], lookup, drafter):
-        async with serving("-m", demo_models["target"], "--alias", "smol", *arm) as (_, session):
-            chunks = await streamed(session, timings_per_token=True)
-            async with session.get("/slots") as slots:
-                assert {slot["speculative"] for slot in await slots.json()} == {bool(arm)}
-        texts.append(text_of(chunks))
-        drafted.append((chunks[-1]["timings"].get("draft_n", 0), chunks[-1]["timings"].get("draft_n_accepted", 0)))
-        assert chunks[-1]["model"] == "smol"
-        assert chunks[-1]["usage"]["completion_tokens"] == chunks[-1]["timings"]["predicted_n"]
-    assert texts[0] == texts[1] == texts[2] != ""
-    assert drafted[0] == (0, 0)
-    assert all(0 < accepted <= proposed for proposed, accepted in drafted[1:])
 
 
 @pytest.mark.engine

@@ -15,16 +15,12 @@ import pytest
 
 from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
-from specbench_api.outcome.record import Record
-from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
-from specbench_client.dialects.dialect import counter_difference
 from specbench_client.drive.engine_connection import first_completion
-from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
@@ -38,7 +34,7 @@ from specbench_testing.engine_witness import (
     steps_reaching,
     witnessed_command,
 )
-from specbench_testing.load_loops import LoopDriver
+from specbench_testing.load_loops import DrivenEngine
 from specbench_testing.long_cases import long_after
 from specbench_testing.real_engine_run import RealRun, launches_by_arm, run_here
 
@@ -60,27 +56,6 @@ CUSTOM = {
 """N-gram types that only llama.cpp has, with settings suitable for short answers."""
 
 
-@dataclass
-class Site:
-    """A running engine with a request context and a control client."""
-
-    context: HttpTurnClient
-    control: ControlClient
-
-    async def drive(self, concurrency: int) -> tuple[list[Record], CounterDeltas]:
-        """Send all rows; return the records and the difference of the engine's counters."""
-        dialect, driver = self.context.dialect, LoopDriver(self.context)
-        before = dialect.counters(await self.control.text(dialect.metrics_path))
-        await driver.closed(ROWS, concurrency)
-        after = dialect.counters(await self.control.text(dialect.metrics_path))
-        return driver.records, counter_difference(before, after)
-
-    async def speculating(self) -> bool | None:
-        dialect = self.context.dialect
-        path = dialect.state_path or ""
-        return dialect.speculating((await self.control.documents([path]))[path], "")
-
-
 def arms(drafter: str) -> dict[str, Drafter | None]:
     return {
         "none": None,
@@ -95,7 +70,7 @@ def custom(name: str, args: list[str]) -> Drafter:
 
 
 @asynccontextmanager
-async def serving(demo_models: dict[str, str], arm: str, folder: Path) -> AsyncIterator[Site]:
+async def serving(demo_models: dict[str, str], arm: str, folder: Path) -> AsyncIterator[DrivenEngine]:
     engine = Engine(kind=EngineKind.LLAMA_CPP, args=["--threads", "1", "--ctx-size", "4096"])
     drafter = arms(demo_models["drafter"])[arm]
     launch = LlamaCppLauncher().launch(
@@ -109,7 +84,7 @@ async def serving(demo_models: dict[str, str], arm: str, folder: Path) -> AsyncI
         await control.wait_healthy(launch.health_path, deadline_s=240)
         changed = {"model": "smol", "drafting": drafter is not None, "output": Output(max_tokens=48)}
         turn_context = context(transport, process.url, EngineKind.LLAMA_CPP, **changed)
-        yield Site(turn_context, control)
+        yield DrivenEngine(turn_context, control)
 
 
 @pytest.mark.parametrize("arm", ["none", "ngram", "draft"])
@@ -117,7 +92,7 @@ async def test_records_match_the_engines_counters(arm: str, demo_models: dict[st
     async with serving(demo_models, arm, tmp_path) as site:
         assert await site.speculating() is (arm != "none")
         await first_completion(site.context, [ChatMessage("user", "hi")])
-        records, counted = await site.drive(concurrency=2)
+        records, counted = await site.counted_drive(ROWS, 2)
     assert [record.error for record in records if record.error] == []
     assert len(records) == len(ROWS) + 1
     for record in records:
@@ -140,15 +115,13 @@ async def test_records_match_the_engines_counters(arm: str, demo_models: dict[st
     assert sum(record.draft_steps or 0 for record in by_step) <= counted.draft_steps
 
 
-@pytest.mark.parametrize("arm", long_after(1, CUSTOM))
-async def test_llama_cpp_ngram_types_draft_and_do_not_change_the_text(
-    arm: str, demo_models: dict[str, str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("arm", long_after(3, ["ngram", "draft", *CUSTOM]))
+async def test_drafters_draft_and_do_not_change_the_text(arm: str, demo_models: dict[str, str], tmp_path: Path) -> None:
     texts = []
     for each in ("none", arm):
         async with serving(demo_models, each, tmp_path) as site:
             assert await site.speculating() is (each != "none")
-            records, counted = await site.drive(concurrency=1)
+            records, counted = await site.counted_drive(ROWS, 1)
         assert [record.error for record in records if record.error] == []
         texts.append([(record.prompt_id, record.turn, record.output_sha256) for record in records])
     assert texts[0] == texts[1]

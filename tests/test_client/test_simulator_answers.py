@@ -14,9 +14,9 @@ from aiohttp.test_utils import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.spec.drafter import Method
 from specbench_client.simulator import (
     SimulatedEngine,
+    SimulatedMethod,
     SimulatorConfig,
     SimulatorServer,
     choose_dialect,
@@ -44,7 +44,7 @@ from specbench_testing.simulator_client import (
 )
 
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
-DRAFTING = replace(BASELINE, drafter=make_drafter(Method.EAGLE3, 3))
+DRAFTING = replace(BASELINE, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
 DIALECTS = pytest.mark.parametrize("name", ["vllm", "sglang", "tensorrt-llm"])
 SCHEMA: dict[str, Any] = {
     "$defs": {"tree": {"properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}}}},

@@ -18,8 +18,9 @@ from click.testing import CliRunner
 
 from specbench_api.launch import simulator as launch
 from specbench_api.launch.simulator import ALIASES, OPTIONS
+from specbench_api.spec.drafter import Method
 from specbench_client.cli.simulate import simulate
-from specbench_client.simulator import FAULTS, ConfigError, follow_leader
+from specbench_client.simulator import FAULTS, ConfigError, SimulatedMethod, follow_leader
 from specbench_testing.ports import free_port
 
 pytestmark = pytest.mark.process
@@ -149,3 +150,7 @@ def test_follower_waits_joins_and_ends_with_its_leader() -> None:
 def test_invalid_leader_address_is_rejected_with_an_example(address: str) -> None:
     with pytest.raises(ConfigError, match=r"give one such as http://127\.0\.0\.1:8000"):
         follow_leader(address, lambda _line: None)
+
+
+def test_simulated_methods_are_exactly_the_methods_of_the_api() -> None:
+    assert {str(method) for method in SimulatedMethod} == {str(method) for method in Method}

@@ -6,9 +6,9 @@ What the wire format omits is missing in the records, never wrong. Every fault h
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,16 +16,14 @@ from uuid import uuid4
 import pytest
 
 from specbench_api.outcome.record import AcceptanceSource, Record
-from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
-from specbench_client.dialects.dialect import EngineCounters, EngineIdentity, counter_difference
-from specbench_client.dialects.registry import dialect_of
-from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.dialects.dialect import EngineIdentity
 from specbench_client.simulator import (
     FAULTS,
     SimulatedEngine,
+    SimulatedMethod,
     SimulatedStepCost,
     SimulatorConfig,
     SimulatorServer,
@@ -40,13 +38,13 @@ from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import context, row
-from specbench_testing.load_loops import LoopDriver
+from specbench_testing.load_loops import DrivenEngine
 from specbench_testing.simulator_client import accepted_response, serve_dialect
 
 VLLM, SGLANG, TENSORRT_LLM = SIMULATED_DIALECTS
 ALL = pytest.mark.parametrize("name", SIMULATED_DIALECTS)
-EAGLE = make_drafter(Method.EAGLE3, 3)
-NGRAM = make_drafter(Method.NGRAM, 4)
+EAGLE = make_drafter(SimulatedMethod.EAGLE3, 3)
+NGRAM = make_drafter(SimulatedMethod.NGRAM, 4)
 FAST = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 ROWS = [*(row(f"p{number}", f"Tell me about {number}") for number in range(10)), row("talk", "one", "two", "three")]
 TOKENS = Prompt("ids", None, ((ChatMessage("user", "", (5, 6, 7)),),))
@@ -62,26 +60,16 @@ class Clock:
 
 
 @dataclass
-class Site:
-    """A running simulator with a request context, a control client, its truth file and its recorded exit codes."""
+class Site(DrivenEngine):
+    """A running simulator with its truth file and its recorded exit codes."""
 
-    context: HttpTurnClient
-    control: ControlClient
     truth_file: Path
-    exits: list[int] = field(default_factory=list)
+    exits: list[int]
 
     @property
     def truth(self) -> dict[str, Any]:
         lines = [json.loads(line) for line in self.truth_file.read_text().splitlines()]
         return {line["request_id"]: line for line in lines}
-
-    async def drive(self, rows: Sequence[Prompt] = ROWS, concurrency: int = 3) -> list[Record]:
-        driver = LoopDriver(self.context)
-        await driver.closed(list(rows), concurrency)
-        return driver.records
-
-    async def counters(self) -> EngineCounters:
-        return self.context.dialect.counters(await self.control.text(self.context.dialect.metrics_path))
 
 
 @asynccontextmanager
@@ -102,15 +90,13 @@ async def simulated(
         KernelTransport(idle_timeout_s=request_config.pop("idle_timeout_s", 120)) as transport,
         ControlClient(str(server.make_url(""))) as control,
     ):
-        engine_spec = Engine(kind=EngineKind.SIMULATOR, dialect=name)
         changed = {
-            "engine": engine_spec,
+            "engine": Engine(kind=EngineKind.SIMULATOR, dialect=name),
             "output": Output(max_tokens=48),
             "drafting": config.drafter.speculates,
             **request_config,
         }
-        turn_context = replace(context(transport, str(server.make_url("")), **changed), dialect=dialect_of(engine_spec))
-        yield Site(turn_context, control, truth, exits)
+        yield Site(context(transport, str(server.make_url("")), **changed), control, truth, exits)
 
 
 def drafted_steps(truth: dict[str, Any]) -> list[int]:
@@ -124,7 +110,7 @@ async def test_records_match_the_engine_as_far_as_the_wire_format_allows(
     name: DialectName, drafting: Any, tmp_path: Path
 ) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=drafting)) as site:
-        records = await site.drive()
+        records = await site.drive(ROWS)
         truth = site.truth
     assert len(records) == len(ROWS) + 2
     for record in records:
@@ -164,7 +150,7 @@ async def test_baseline_emits_one_token_per_step_and_the_same_text(name: Dialect
     texts = []
     for config in (FAST, replace(FAST, drafter=EAGLE)):
         async with simulated(tmp_path, name, config) as site:
-            records = await site.drive()
+            records = await site.drive(ROWS)
         texts.append({record.request_id: record.output_sha256 for record in records})
         if not config.drafter.speculates:
             assert all(record.steps == (record.output_tokens or 0) - 1 for record in records)
@@ -176,13 +162,10 @@ async def test_baseline_emits_one_token_per_step_and_the_same_text(name: Dialect
 async def test_health_identity_and_counters_match_the_engine(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE)) as site:
         dialect = site.context.dialect
-        before = await site.counters()
         assert await site.control.healthy(dialect.health_path)
-        records = await site.drive()
-        counted = counter_difference(before, await site.counters())
+        records, counted = await site.counted_drive(ROWS)
         identity = dialect.identity(await site.control.documents(dialect.identity_paths))
-        state = (await site.control.documents([dialect.state_path]))[dialect.state_path] if dialect.state_path else None
-        speculating = dialect.speculating(state, await site.control.text(dialect.metrics_path))
+        speculating = await site.speculating()
     tokens = sum(record.output_tokens or 0 for record in records)
     prompt_tokens = sum(record.input_tokens or 0 for record in records)
     drafts = sum(record.draft_steps or 0 for record in records)
@@ -224,7 +207,7 @@ async def test_each_wire_fault_has_its_error_class(
 
 async def test_times_in_a_record_follow_their_causes(tmp_path: Path) -> None:
     async with simulated(tmp_path, VLLM, replace(FAST, drafter=EAGLE)) as site:
-        records = await site.drive()
+        records = await site.drive(ROWS)
         truth = site.truth
     for record in records:
         assert record.chunk_ns
@@ -287,7 +270,7 @@ async def test_server_side_limit_temperature_and_drafter_memory_show_in_the_reco
 @ALL
 async def test_merged_chunks_keep_token_counts_and_steps_correct(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "merge-chunks=4") as site:
-        records = await site.drive()
+        records = await site.drive(ROWS)
         truth = site.truth
     for record in records:
         real = truth[record.request_id]
@@ -300,7 +283,7 @@ async def test_merged_chunks_keep_token_counts_and_steps_correct(name: DialectNa
 @ALL
 async def test_drafter_that_never_drafts_has_no_accepted_tokens(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "never-draft") as site:
-        records = await site.drive()
+        records = await site.drive(ROWS)
         counted = await site.counters()
     assert {record.accepted_tokens for record in records} == {0}
     assert all(record.steps == (record.output_tokens or 0) - 1 for record in records)
@@ -345,7 +328,7 @@ async def test_acceptance_decays_in_twelve_hours_of_engine_time(
     hour_long_steps = SimulatedStepCost(base_ms=3.6e6)
     config = replace(CACHING if caches else FAST, drafter=EAGLE, cost=hour_long_steps)
     async with simulated(tmp_path, name, config, fault) as site:
-        records = await site.drive(concurrency=1)
+        records = await site.drive(ROWS, 1)
     first, *_, last = [record.accepted_tokens or 0 for record in records]
     assert first > 0
     assert (last == 0) is decays
@@ -450,9 +433,8 @@ async def test_counter_reset_is_detected_as_a_restart(name: DialectName, tmp_pat
     """TensorRT-LLM is left out because it exposes no counters."""
     async with simulated(tmp_path, name, FAST, "restart-counters=2") as site:
         await site.drive(ROWS[:1])
-        before = await site.counters()
-        await site.drive(ROWS[1:2])
-        assert counter_difference(before, await site.counters()).restarted
+        _, counted = await site.counted_drive(ROWS[1:2])
+    assert counted.restarted
 
 
 def test_every_fault_is_tested_in_every_dialect() -> None:

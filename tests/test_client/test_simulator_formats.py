@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from specbench_api.spec.drafter import Method
 from specbench_client.simulator import (
     AcceptanceProbabilities,
     PromptCategories,
+    SimulatedMethod,
     SimulatorConfig,
     TruthFile,
     make_drafter,
@@ -47,7 +47,7 @@ SPECULATION = (
 )
 USAGE_CHUNK = f"id object created model choices {VLLM_USAGE} system_fingerprint metrics{{{TIMING} {SPECULATION}}}"
 
-EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(Method.EAGLE3, 3))
+EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
 VLLM_STREAM = {**HELLO, "stream": True, "stream_options": {"include_usage": True}}
@@ -173,7 +173,7 @@ async def test_truth_file_contains_what_was_delivered(tmp_path: Path) -> None:
     known = PromptCategories({"Say hello": "greeting"})
     config = SimulatorConfig(
         time_scale=0,
-        drafter=make_drafter(Method.NGRAM, 4),
+        drafter=make_drafter(SimulatedMethod.NGRAM, 4),
         acceptance=AcceptanceProbabilities({"default": (0.0,), "greeting": (1.0,)}),
     )
     bodies = [
@@ -306,7 +306,7 @@ async def test_running_usage_does_not_require_final_usage() -> None:
 
 
 async def test_correct_drafts_are_counted_before_truncation_and_proposed_by_formula() -> None:
-    config = SimulatorConfig(time_scale=0, drafter=make_drafter(Method.SUFFIX, 8, 1.0))
+    config = SimulatorConfig(time_scale=0, drafter=make_drafter(SimulatedMethod.SUFFIX, 8, 1.0))
     async with serve_dialect("sglang", config) as client:
         chunks = await accepted_response(client, {**PROMPT, **STREAM_WITH_DETAILS}, COMPLETION)
     details = details_of(chunks)
@@ -377,32 +377,6 @@ async def test_flush_is_rejected_while_a_request_is_running() -> None:
             async with client.get("/flush_cache") as response:
                 assert response.status == 400
             running.close()
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status", "kind", "word"),
-    [
-        (CHAT, {"model": "simulated"}, 400, "Bad Request", "messages"),
-        (CHAT, {**HELLO, "max_tokens": 40_000}, 400, "BadRequestError", "maximum context length"),
-        (
-            CHAT,
-            {**HELLO, **STREAM_WITH_DETAILS, "return_token_ids": True},
-            400,
-            "BadRequestError",
-            "not supported with streaming",
-        ),
-        (COMPLETION, "no object", 400, "Bad Request", "body"),
-    ],
-)
-async def test_bad_requests_get_sglangs_error_object(path: str, body: Any, status: int, kind: str, word: str) -> None:
-    async with serve_dialect("sglang", BASELINE) as client:
-        async with client.post(path, json=body) as response:
-            error = await response.json()
-        async with client.post("/v2/nothing", json={}) as response:
-            assert (response.status, await response.json()) == (404, {"detail": "Not Found"})
-    assert key_structure(error) == "object message type param code"
-    assert (error["object"], error["type"], error["code"]) == ("error", kind, status)
-    assert word in error["message"]
 
 
 async def test_any_model_name_and_unknown_fields_are_accepted() -> None:
@@ -495,31 +469,41 @@ async def test_given_stream_options_enable_both_usage_options_by_default(
     assert (chunks[-1]["choices"] == []) is last
 
 
+TRT, BAD = "tensorrt-llm", "BadRequestError"
+
+
 @pytest.mark.parametrize(
-    ("path", "body", "word"),
+    ("name", "path", "body", "kind", "word"),
     [
-        (CHAT, {**HELLO, "return_token_ids": True}, "('body', 'return_token_ids')"),
-        (CHAT, {**HELLO, "return_spec_tokens_details": True}, "Extra inputs are not permitted"),
-        (COMPLETION, {**PROMPT, "cache_salt": "s"}, "('body', 'cache_salt')"),
-        (COMPLETION, {**PROMPT, "messages": []}, "('body', 'messages')"),
-        (COMPLETION, {**PROMPT, "stream_options": {}}, "Stream options can only be defined"),
-        (CHAT, {"messages": HELLO["messages"]}, "('body', 'model')"),
-        (CHAT, {"model": "simulated"}, "messages"),
-        (CHAT, {**HELLO, "max_tokens": 40_000}, "maximum context length"),
+        ("sglang", CHAT, {"model": "simulated"}, "Bad Request", "messages"),
+        ("sglang", CHAT, {**HELLO, "max_tokens": 40_000}, BAD, "maximum context length"),
+        ("sglang", CHAT, {**HELLO, **STREAM_WITH_DETAILS, "return_token_ids": True}, BAD, "not supported with stream"),
+        ("sglang", COMPLETION, "no object", "Bad Request", "body"),
+        (TRT, CHAT, {**HELLO, "return_token_ids": True}, BAD, "('body', 'return_token_ids')"),
+        (TRT, CHAT, {**HELLO, "return_spec_tokens_details": True}, BAD, "Extra inputs are not permitted"),
+        (TRT, COMPLETION, {**PROMPT, "cache_salt": "s"}, BAD, "('body', 'cache_salt')"),
+        (TRT, COMPLETION, {**PROMPT, "messages": []}, BAD, "('body', 'messages')"),
+        (TRT, COMPLETION, {**PROMPT, "stream_options": {}}, BAD, "Stream options can only be defined"),
+        (TRT, CHAT, {"messages": HELLO["messages"]}, BAD, "('body', 'model')"),
+        (TRT, CHAT, {"model": "simulated"}, BAD, "messages"),
+        (TRT, CHAT, {**HELLO, "max_tokens": 40_000}, BAD, "maximum context length"),
     ],
 )
-async def test_unknown_field_is_rejected(path: str, body: dict[str, Any], word: str) -> None:
-    async with serve_dialect("tensorrt-llm", EAGLE) as client:
-        status, error = await post_request(client, body, path)
+async def test_bad_requests_get_an_error_object_and_unknown_paths_a_detail(
+    name: str, path: str, body: Any, kind: str, word: str
+) -> None:
+    async with serve_dialect(name, EAGLE) as client:
+        async with client.post(path, json=body) as response:
+            error = await response.json()
+        assert await post_request(client, {}, "/v2/nothing") == (404, {"detail": "Not Found"})
     assert key_structure(error) == "object message type param code"
-    assert (status, error["object"], error["type"], error["code"]) == (400, "error", "BadRequestError", 400)
+    assert (response.status, error["object"], error["type"], error["code"]) == (400, "error", kind, 400)
     assert word in error["message"]
 
 
-async def test_chat_accepts_cache_salt_and_an_unknown_path_returns_a_detail() -> None:
+async def test_chat_of_tensorrt_llm_accepts_cache_salt() -> None:
     async with serve_dialect("tensorrt-llm", EAGLE) as client:
         assert (await post_request(client, {**HELLO, "cache_salt": "s"}))[0] == 200
-        assert await post_request(client, {}, "/v2/nothing") == (404, {"detail": "Not Found"})
 
 
 async def test_iteration_statistics_are_returned_once() -> None:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.spec.drafter import Method
 from specbench_client.simulator import (
     ConfigError,
     Faults,
@@ -28,11 +27,11 @@ from specbench_client.simulator import (
 from specbench_client.simulator.batch import ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import StepLoad
 from specbench_client.simulator.generated_text import VOCABULARY, TextRequest, generate_text, render, split_tokens
-from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome, count_accepted
+from specbench_client.simulator.speculation import DraftVerifyProcess, SimulatedMethod, StepOutcome, count_accepted
 
 DRAFTERS = st.builds(
     SimulatedDrafter,
-    method=st.just(Method.NGRAM),
+    method=st.just(SimulatedMethod.NGRAM),
     num_speculative_tokens=st.integers(1, 8),
     match_probability=st.floats(0, 1),
     variable_length=st.booleans(),
@@ -60,7 +59,7 @@ def test_every_output_token_comes_from_the_prefill_or_a_step(
 
 
 def test_accepted_drafts_are_counted_before_truncation() -> None:
-    steps = all_steps(7, make_drafter(Method.MTP, 4), 1.0, seed=0)
+    steps = all_steps(7, make_drafter(SimulatedMethod.MTP, 4), 1.0, seed=0)
     assert [(step.tokens, step.accepted) for step in steps] == [(1, 0), (5, 4), (1, 4)]
 
 
@@ -76,18 +75,18 @@ def test_acceptance_by_position_matches_the_configuration() -> None:
 
 
 def test_lookup_drafter_has_steps_without_drafts() -> None:
-    steps = all_steps(20_000, make_drafter(Method.NGRAM, 4, 0.3), 0.5, seed=3)[1:]
+    steps = all_steps(20_000, make_drafter(SimulatedMethod.NGRAM, 4, 0.3), 0.5, seed=3)[1:]
     share = sum(step.drafted > 0 for step in steps) / len(steps)
     assert abs(share - 0.3) < 4 * math.sqrt(0.21 / len(steps))
 
 
 def test_suffix_drafts_vary_in_length() -> None:
-    drafted = {step.drafted for step in all_steps(2_000, make_drafter(Method.SUFFIX, 4), 0.5, seed=3)[1:]}
+    drafted = {step.drafted for step in all_steps(2_000, make_drafter(SimulatedMethod.SUFFIX, 4), 0.5, seed=3)[1:]}
     assert drafted == {0, 1, 2, 3, 4}
 
 
 def sequence(tokens: int = 50, prompt: int = 10, depth: int = 0) -> ScheduledRequest:
-    how = make_drafter(Method.MTP, depth) if depth else SimulatedDrafter()
+    how = make_drafter(SimulatedMethod.MTP, depth) if depth else SimulatedDrafter()
     return ScheduledRequest(prompt, prompt, DraftVerifyProcess(tokens, how, (0.5,) * depth, Random(0)))
 
 
@@ -249,10 +248,10 @@ def test_batch_serves_every_request_to_its_end(streams: int, depth: int) -> None
 
 
 IMPOSSIBLE: dict[str, Callable[[], object]] = {
-    "n-gram without drafts": partial(make_drafter, Method.NGRAM, 0),
-    "drafts without a drafter": partial(make_drafter, Method.NONE, 2),
-    "too many drafts": partial(make_drafter, Method.MTP, 65),
-    "probability above 1": partial(make_drafter, Method.NGRAM, 2, 1.5),
+    "n-gram without drafts": partial(make_drafter, SimulatedMethod.NGRAM, 0),
+    "drafts without a drafter": partial(make_drafter, SimulatedMethod.NONE, 2),
+    "too many drafts": partial(make_drafter, SimulatedMethod.MTP, 65),
+    "probability above 1": partial(make_drafter, SimulatedMethod.NGRAM, 2, 1.5),
     **{
         text: partial(parse_faults, (text,))
         for text in ("nonsense", "truncate=2", "miscount=x", "never-ready=3", "stall=-1")

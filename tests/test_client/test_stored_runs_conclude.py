@@ -15,12 +15,11 @@ import pytest
 from specbench_api.outcome.layout import launch_key, manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_api.spec.drafter import Method
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions, SystemClock
 from specbench_client.errors import NotDurable
 from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.simulator.speculation import make_drafter
+from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.write_results import conclude
@@ -42,7 +41,9 @@ async def drive(
     store = FolderStore(results)
     for group in groups:
         drafter = plan.arm(group.arm).drafter
-        drafting = make_drafter(Method(drafter.method) if drafter else Method.NONE, 3 if drafter else 0)
+        drafting = make_drafter(
+            SimulatedMethod(drafter.method) if drafter else SimulatedMethod.NONE, 3 if drafter else 0
+        )
         length = (longest or {}).get(group.arm, 32768)
         config = SimulatorConfig(time_scale=0, drafter=drafting, max_model_len=length)
         async with simulator(results.parent / f"truth-{group.index}.jsonl", config) as engine:

@@ -228,18 +228,19 @@ async def test_wait_healthy_returns_when_the_engine_becomes_healthy() -> None:
     assert len(server.requests) == 4
 
 
-async def test_wait_healthy_fails_with_the_engines_last_message() -> None:
-    async with serve_scripts(STARTING) as (url, _), ControlClient(url) as control:
-        with pytest.raises(EngineFailed, match="Loading model") as caught:
-            await control.wait_healthy("/health", deadline_s=0)
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (STARTING, "Loading model$"),
+        ([response(404, b"not here")], "it answers, but has no /ready: try another"),
+    ],
+    ids=["starting", "missing"],
+)
+async def test_wait_healthy_fails_with_the_engines_last_message(script: Script, message: str) -> None:
+    async with serve_scripts(script) as (url, _), ControlClient(url) as control:
+        with pytest.raises(EngineFailed, match=message) as caught:
+            await control.wait_healthy("/ready", deadline_s=0, if_absent="try another")
     assert caught.value.reason == "NeverReady"
-
-
-async def test_missing_health_page_is_distinguished_from_a_starting_engine() -> None:
-    async with serve_scripts([response(404, b"not here")], STARTING) as (url, _), ControlClient(url) as control:
-        for message in ("it answers, but has no /ready: try another", "Loading model$"):
-            with pytest.raises(EngineFailed, match=message):
-                await control.wait_healthy("/ready", deadline_s=0, if_absent="try another")
 
 
 async def test_closed_port_is_reported_with_the_next_step() -> None:
@@ -252,13 +253,10 @@ async def test_closed_port_is_reported_with_the_next_step() -> None:
 async def test_healthy_returns_true_or_false() -> None:
     async with serve_scripts(OK, STARTING, [ScriptAction.RESET]) as (url, _), ControlClient(url) as control:
         assert [await control.healthy("/health") for _ in range(3)] == [True, False, False]
-    async with ControlClient(unused_url()) as control:
-        assert not await control.healthy("/health")
-
-
-async def test_hanging_engine_is_not_healthy() -> None:
-    async with serve_scripts([ScriptAction.STALL]) as (url, _), ControlClient(url, timeout_s=0.05) as control:
-        assert not await control.healthy("/health")
+    async with serve_scripts([ScriptAction.STALL]) as (url, _):
+        for endpoint in (unused_url(), url):
+            async with ControlClient(endpoint, timeout_s=0.05) as control:
+                assert not await control.healthy("/health")
 
 
 async def test_missing_page_raises_with_its_path_and_message() -> None:

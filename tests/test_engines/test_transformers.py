@@ -20,7 +20,6 @@ from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind, EnvVar
 from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.engine_facts import pages_of, read_facts
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.errors import EngineFailed
@@ -28,7 +27,7 @@ from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_testing.conversation_turns import context, row
-from specbench_testing.load_loops import LoopDriver
+from specbench_testing.load_loops import DrivenEngine
 from specbench_testing.real_engine_run import run_here
 from specbench_testing.transcripts import record_transcript
 
@@ -80,13 +79,11 @@ async def drive(url: str, arm: str, output: Output, sampling: Sampling) -> tuple
     """Send all rows; return their records and the differences of the engine's counters."""
     async with KernelTransport() as transport, ControlClient(url) as control:
         changed = {"model": "tiny", "drafting": arm != "none", "output": output, "sampling": sampling}
-        driver = LoopDriver(context(transport, url, EngineKind.TRANSFORMERS, **changed))
-        before = DIALECT.counters(await control.text(DIALECT.metrics_path))
-        await driver.closed(ROWS, 1)
-        page = await control.text(DIALECT.metrics_path)
-    assert DIALECT.speculating(None, page) is (arm != "none")
-    assert [record.error for record in driver.records if record.error] == []
-    return driver.records, counter_difference(before, DIALECT.counters(page))
+        engine = DrivenEngine(context(transport, url, EngineKind.TRANSFORMERS, **changed), control)
+        records, counted = await engine.counted_drive(ROWS, 1)
+        assert await engine.speculating() is (arm != "none")
+    assert [record.error for record in records if record.error] == []
+    return records, counted
 
 
 DRAFTERS = {"none": (0, None), "ngram": (0, None), "noisy": (460_032, 320), "medusa": (295_680, None)}

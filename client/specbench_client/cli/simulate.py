@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from specbench_api.spec.drafter import Method
 from specbench_client.cli.streams import echo
 from specbench_client.simulator import (
     DRAFTER_PROFILES,
     ConfigError,
+    SimulatedMethod,
     SimulatedStepCost,
     SimulatorConfig,
     choose_dialect,
@@ -99,7 +99,7 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
     "--drafter",
     default="none",
     show_default=True,
-    type=click.Choice([one.value for one in Method]),
+    type=click.Choice([one.value for one in SimulatedMethod]),
     help="How drafts are generated.",
 )
 @click.option(
@@ -113,8 +113,8 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
     "--match-probability",
     type=click.FloatRange(0, 1),
     help="Probability that a step has drafts.  [default: "
-    f"ngram {DRAFTER_PROFILES[Method.NGRAM].match_probability}, "
-    f"suffix {DRAFTER_PROFILES[Method.SUFFIX].match_probability}, others 1]",
+    f"ngram {DRAFTER_PROFILES[SimulatedMethod.NGRAM].match_probability}, "
+    f"suffix {DRAFTER_PROFILES[SimulatedMethod.SUFFIX].match_probability}, others 1]",
 )
 @click.option(
     "--acceptance",
@@ -183,7 +183,7 @@ def simulate(**options: Any) -> None:
 
 def simulator_config(options: Mapping[str, Any]) -> SimulatorConfig:
     """Return the engine that the options describe. Raises ConfigError."""
-    method = Method(options["drafter"])
+    method = SimulatedMethod(options["drafter"])
     costs = {field.name: options[field.name] for field in dataclasses.fields(SimulatedStepCost)}
     if options["per_draft_ms"] is None:
         costs["per_draft_ms"] = DRAFTER_PROFILES[method].per_draft_ms
@@ -203,10 +203,10 @@ def simulator_config(options: Mapping[str, Any]) -> SimulatorConfig:
     )
 
 
-def _depth(method: Method, given: int | None) -> int:
+def _depth(method: SimulatedMethod, given: int | None) -> int:
     if given is not None:
         return given
-    return 0 if method is Method.NONE else DEFAULT_DEPTH
+    return 0 if method is SimulatedMethod.NONE else DEFAULT_DEPTH
 
 
 def _banner(config: SimulatorConfig, address: str) -> str:

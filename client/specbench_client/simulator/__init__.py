@@ -27,6 +27,7 @@ from specbench_client.simulator.speculation import (
     DRAFTER_PROFILES,
     AcceptanceProbabilities,
     SimulatedDrafter,
+    SimulatedMethod,
     make_drafter,
     parse_acceptance,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "PromptCategories",
     "SimulatedDrafter",
     "SimulatedEngine",
+    "SimulatedMethod",
     "SimulatedStepCost",
     "SimulatorConfig",
     "SimulatorError",

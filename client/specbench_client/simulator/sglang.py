@@ -22,7 +22,6 @@ from typing import Any
 
 from aiohttp import web
 
-from specbench_api.spec.drafter import Method
 from specbench_client.openai_server_formats import (
     DONE,
     Histogram,
@@ -56,7 +55,7 @@ from specbench_client.simulator.requests import (
     parse_json_body,
     validate_body,
 )
-from specbench_client.simulator.speculation import StepOutcome
+from specbench_client.simulator.speculation import SimulatedMethod, StepOutcome
 
 # The Prometheus page has SGLang's names and labels for the figures that the simulator has. Verifications are counted
 # (if there are any), draft tokens are not. The gauges of speculation are averages over the last complete window of 40
@@ -293,10 +292,10 @@ class SglangCompletionFormat(SglangResponseFormat):
 
 
 ALGORITHMS = {
-    Method.EAGLE: "EAGLE",
-    Method.EAGLE3: "EAGLE3",
-    Method.MTP: "NEXTN",
-    Method.DRAFT_MODEL: "STANDALONE",
+    SimulatedMethod.EAGLE: "EAGLE",
+    SimulatedMethod.EAGLE3: "EAGLE3",
+    SimulatedMethod.MTP: "NEXTN",
+    SimulatedMethod.DRAFT_MODEL: "STANDALONE",
 }
 """Algorithm names; for other methods, the method's name in upper case."""
 FLUSHED = (
@@ -384,8 +383,8 @@ class SglangServerDialect(ServerDialect):
         )
 
 
-def _algorithm(method: Method) -> str | None:
-    return None if method is Method.NONE else ALGORITHMS.get(method, method.upper())
+def _algorithm(method: SimulatedMethod) -> str | None:
+    return None if method is SimulatedMethod.NONE else ALGORITHMS.get(method, method.upper())
 
 
 def _generating(engine: SimulatedEngine) -> web.Response:

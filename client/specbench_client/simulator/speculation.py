@@ -22,13 +22,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from random import Random
 
-from specbench_api.spec.drafter import Method
 from specbench_client.simulator.errors import ConfigError
 
 # vLLM's own bound is lower for most methods. This one only catches typing errors.
 MAX_DRAFT_TOKENS = 64
+
+
+class SimulatedMethod(StrEnum):
+    """Methods of proposing draft tokens."""
+
+    NONE = "none"
+    NGRAM = "ngram"
+    SUFFIX = "suffix"
+    DRAFT_MODEL = "draft_model"
+    EAGLE = "eagle"
+    EAGLE3 = "eagle3"
+    MTP = "mtp"
+    MEDUSA = "medusa"
+    LOOKAHEAD = "lookahead"
+    PARD = "pard"
+    DFLASH = "dflash"
+    DSPARK = "dspark"
+    CUSTOM = "custom"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +58,20 @@ class DrafterProfile:
     variable_length: bool = False
 
 
-DRAFTER_PROFILES: dict[Method, DrafterProfile] = {
-    Method.NONE: DrafterProfile(0.0, 0.0),
-    Method.NGRAM: DrafterProfile(0.6, 0.02),
-    Method.SUFFIX: DrafterProfile(0.8, 0.05, variable_length=True),
-    Method.DRAFT_MODEL: DrafterProfile(1.0, 0.8),
-    Method.EAGLE: DrafterProfile(1.0, 0.3),
-    Method.EAGLE3: DrafterProfile(1.0, 0.3),
-    Method.MTP: DrafterProfile(1.0, 0.25),
-    Method.MEDUSA: DrafterProfile(1.0, 0.1),
-    Method.LOOKAHEAD: DrafterProfile(0.7, 0.1),
-    Method.PARD: DrafterProfile(1.0, 0.2),
-    Method.DFLASH: DrafterProfile(1.0, 0.1),
-    Method.DSPARK: DrafterProfile(1.0, 0.15),
-    Method.CUSTOM: DrafterProfile(1.0, 0.3),
+DRAFTER_PROFILES: dict[SimulatedMethod, DrafterProfile] = {
+    SimulatedMethod.NONE: DrafterProfile(0.0, 0.0),
+    SimulatedMethod.NGRAM: DrafterProfile(0.6, 0.02),
+    SimulatedMethod.SUFFIX: DrafterProfile(0.8, 0.05, variable_length=True),
+    SimulatedMethod.DRAFT_MODEL: DrafterProfile(1.0, 0.8),
+    SimulatedMethod.EAGLE: DrafterProfile(1.0, 0.3),
+    SimulatedMethod.EAGLE3: DrafterProfile(1.0, 0.3),
+    SimulatedMethod.MTP: DrafterProfile(1.0, 0.25),
+    SimulatedMethod.MEDUSA: DrafterProfile(1.0, 0.1),
+    SimulatedMethod.LOOKAHEAD: DrafterProfile(0.7, 0.1),
+    SimulatedMethod.PARD: DrafterProfile(1.0, 0.2),
+    SimulatedMethod.DFLASH: DrafterProfile(1.0, 0.1),
+    SimulatedMethod.DSPARK: DrafterProfile(1.0, 0.15),
+    SimulatedMethod.CUSTOM: DrafterProfile(1.0, 0.3),
 }
 
 
@@ -65,7 +83,7 @@ class SimulatedDrafter:
     does not count such a step as speculative. ``variable_length``: proposes 1..k tokens instead of always k.
     """
 
-    method: Method = Method.NONE
+    method: SimulatedMethod = SimulatedMethod.NONE
     num_speculative_tokens: int = 0
     match_probability: float = 0.0
     variable_length: bool = False
@@ -73,9 +91,9 @@ class SimulatedDrafter:
     def __post_init__(self) -> None:
         if not 0.0 <= self.match_probability <= 1.0:
             raise ConfigError(f"match probability is {self.match_probability}: give a value between 0 and 1")
-        if self.method is Method.NONE and self.num_speculative_tokens:
+        if self.method is SimulatedMethod.NONE and self.num_speculative_tokens:
             raise ConfigError("the drafter 'none' proposes nothing: omit the number of speculative tokens")
-        if self.method is not Method.NONE and not 1 <= self.num_speculative_tokens <= MAX_DRAFT_TOKENS:
+        if self.method is not SimulatedMethod.NONE and not 1 <= self.num_speculative_tokens <= MAX_DRAFT_TOKENS:
             raise ConfigError(
                 f"drafter {self.method} with {self.num_speculative_tokens} speculative tokens: "
                 f"give 1 to {MAX_DRAFT_TOKENS}"
@@ -84,11 +102,11 @@ class SimulatedDrafter:
     @property
     def speculates(self) -> bool:
         """Whether speculation is configured, even if no step ever has draft tokens."""
-        return self.method is not Method.NONE
+        return self.method is not SimulatedMethod.NONE
 
 
 def make_drafter(
-    method: Method, num_speculative_tokens: int, match_probability: float | None = None
+    method: SimulatedMethod, num_speculative_tokens: int, match_probability: float | None = None
 ) -> SimulatedDrafter:
     """Return a drafter with its method's defaults, except for the given match probability."""
     profile = DRAFTER_PROFILES[method]

@@ -46,7 +46,7 @@ def context(
     **changed: Any,
 ) -> HttpTurnClient:
     """A client whose clock starts at 0; `changed` are fields of its request_config."""
-    request_config = RequestConfig(
+    defaults = RequestConfig(
         endpoint=endpoint,
         engine=external_engine(url=endpoint) if kind is EngineKind.EXTERNAL else Engine(kind=kind),
         model="simulated",
@@ -57,7 +57,8 @@ def context(
         drafting=True,
         request_prefix="p",
     )
-    return HttpTurnClient(transport, dialect_of(request_config.engine), replace(request_config, **changed))
+    request_config = replace(defaults, **changed)
+    return HttpTurnClient(transport, dialect_of(request_config.engine), request_config)
 
 
 def turn(*messages: ChatMessage, number: int = 0) -> Turn:

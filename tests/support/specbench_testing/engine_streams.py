@@ -59,11 +59,8 @@ def vllm(
     `detail` is `--per-request-spec-decode-metrics`; None: neither the flag nor a drafter.
     """
     chunks = [_chunk({"role": "assistant", "content": ""}, usage=_usage(decoded, 0) if continuous else None)]
-    sizes, so_far = decoded.sizes, 0
-    for start in range(0, len(sizes), merge):
-        size = sum(sizes[start : start + merge])
-        so_far += size
-        finish = "length" if start + merge >= len(sizes) else None
+    for so_far, size, _ in _gathered(decoded, merge):
+        finish = "length" if so_far == decoded.output_tokens else None
         usage = _usage(decoded, so_far) if continuous else None
         chunks.append(_chunk({"content": WORD * size}, finish, usage=usage))
     metrics: dict[str, Any] = {"time_to_first_token_ms": 1.5}

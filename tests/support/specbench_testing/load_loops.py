@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 
 from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.answers import Answers
+from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.load.answer_judge import AnswerJudge
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
@@ -26,8 +28,10 @@ from specbench_client.load.open_loop import OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.parsing_queue import ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
-from specbench_client.load.turn_client import TurnClient
+from specbench_client.load.turn_client import HttpTurnClient, TurnClient
+from specbench_client.transport.control_client import ControlClient
 from specbench_client.workload.chat_template.template import AppliedTemplate
+from specbench_client.workload.row_parsing import Prompt
 
 
 def shared(workers: int = 1) -> SharedState:
@@ -120,3 +124,34 @@ class LoopDriver:
             [recorder.log], begin_ns, open_loop_bounds(self.worker_table, begin_ns + offsets_ns[-1])
         )
         return self.timeline
+
+
+@dataclass
+class DrivenEngine:
+    """A running engine: a client that sends it conversations, and another one that reads its pages."""
+
+    context: HttpTurnClient
+    control: ControlClient
+
+    async def drive(self, rows: Sequence[Prompt], concurrency: int = 3) -> list[Record]:
+        """The records of a closed loop over these rows."""
+        driver = LoopDriver(self.context)
+        await driver.closed(rows, concurrency)
+        return driver.records
+
+    async def counted_drive(self, rows: Sequence[Prompt], concurrency: int = 3) -> tuple[list[Record], CounterDeltas]:
+        """The same with the difference of the engine's counters."""
+        before = await self.counters()
+        records = await self.drive(rows, concurrency)
+        return records, counter_difference(before, await self.counters())
+
+    async def counters(self) -> EngineCounters:
+        """The engine's counters now."""
+        return self.context.dialect.counters(await self.control.text(self.context.dialect.metrics_path))
+
+    async def speculating(self) -> bool | None:
+        """Whether the engine reports a drafter."""
+        dialect = self.context.dialect
+        path = dialect.state_path or ""
+        state = (await self.control.documents([path]))[path] if path else None
+        return dialect.speculating(state, await self.control.text(dialect.metrics_path))

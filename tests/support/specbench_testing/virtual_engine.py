@@ -13,10 +13,9 @@ import pandas as pd
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.plan.plan import Point
-from specbench_api.spec.drafter import Method
 from specbench_client.simulator.batch import ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import SimulatedStepCost
-from specbench_client.simulator.speculation import DraftVerifyProcess, SimulatedDrafter
+from specbench_client.simulator.speculation import DraftVerifyProcess, SimulatedDrafter, SimulatedMethod
 from specbench_testing.synthetic_records import SyntheticRun, frame_of
 
 NS_PER_MS = 1_000_000
@@ -46,7 +45,7 @@ class _Loop:
     repeat: int
 
     def __post_init__(self) -> None:
-        method = Method.EAGLE3 if self.draft_tokens else Method.NONE
+        method = SimulatedMethod.EAGLE3 if self.draft_tokens else SimulatedMethod.NONE
         self.drafter = SimulatedDrafter(method, self.draft_tokens, 1.0 if self.draft_tokens else 0.0)
         self.batch = ContinuousBatch(4096, self.engine.cost, lambda _: 1.0)
         self.now_ms, self.sent = 0.0, 0
