@@ -70,7 +70,7 @@ def test_markdown_shows_costs_with_flags_overriding_the_price_file(
     assert out.startswith("# For cost: ")
     assert "## Evidence (cost, EUR a million output tokens)" in out
     assert "| Cost/1M | Saved |" in out
-    assert "- Prices: 0.5 EUR an hour for all that one engine runs on" in out
+    assert "- prices: 0.5 EUR an hour for all that one engine runs on" in out
 
 
 @pytest.mark.parametrize(
