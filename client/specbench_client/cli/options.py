@@ -207,9 +207,9 @@ def field_options(flags: Sequence[SpecFlag]) -> Callable[[Command], Command]:
 class FieldChoice(click.Choice[str]):
     """The values of a field, as flags and as specs write them: `as-served` and `AsServed`."""
 
-    def normalize_choice(self, choice: str, ctx: click.Context | None) -> str:  # noqa: ARG002 -- an override
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:  # noqa: ARG002 -- an override
         """Return the spelling that is shown and compared."""
-        return re.sub("(?<=[a-z])(?=[A-Z])", "-", choice).lower()
+        return re.sub("(?<=[a-z])(?=[A-Z])", "-", str(choice)).lower()
 
 
 def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
