@@ -149,7 +149,7 @@ def test_a_preempted_run_reports_it_stores_no_result_and_is_measured_once_later(
     nightly, nightly_stored = begin("nightly", quota.placement(LOW), {"spec.engine.args": LONG})
     nightly.wait_for_phase("Running")
     eventually(lambda: nightly.living("client"), "no client pod is active")
-    eventually(nightly_stored.unnamed, "no partial results exist before the preemption")
+    eventually(nightly_stored.under_way, "no request has ended before the preemption")
     engine_jobs = uids(nightly, "jobs")
     engine_pods = uids(nightly, "pods")
 
@@ -161,8 +161,6 @@ def test_a_preempted_run_reports_it_stores_no_result_and_is_measured_once_later(
     assert (row["state"], row["attempt"], row["preemptions"], row["measured"]) == ("Queued", 1, 1, 0)
     eventually(lambda: nightly.living() == [], "a queued run still has pods")
     assert nightly_stored.manifests() == {}
-    partial = nightly_stored.unnamed()
-    assert partial, "partial results are not kept"
     assert uids(nightly, "jobs") == engine_jobs, "the queued Jobs were recreated"
     held = nightly.status()["gpuSecondsHeld"]
 
@@ -173,7 +171,6 @@ def test_a_preempted_run_reports_it_stores_no_result_and_is_measured_once_later(
     assert release_stored.violations() == []
     nightly.ends(within_s=400)
     assert nightly_stored.violations() == [], "a point is missing, incomplete or duplicated"
-    assert nightly_stored.unnamed() >= partial
     status = nightly.status()
     assert status["gpuSecondsHeld"] > held
     assert [row.get("preemptions", 0) for row in status["groups"]] == [1, 0]

@@ -75,10 +75,12 @@ class StoredRun:
         """Hashes of the planned points."""
         return [point["hash"] for group in self.json("plan.json")["groups"] for point in group["points"]]
 
-    def unnamed(self) -> set[str]:
-        """Records without a manifest: of attempts that did not finish."""
-        named = {row["key"] for key in self.manifests() for row in self.json(key)["files"]}
-        return set(self.versions(".parquet")) - named
+    def under_way(self) -> tuple[str, str] | None:
+        """The attempt and the point that a client is measuring, once a request has ended; None if there is none."""
+        progress = self.json("progress.json") if self.versions("progress.json") else {"phase": "starting"}
+        if progress["phase"] != "measuring" or not progress["requestsDone"]:
+            return None
+        return progress["attempt"], progress["point"]
 
     def violations(self, points: list[str] | None = None) -> list[str]:
         """Violations of the rule that every planned point is measured once and completely."""
