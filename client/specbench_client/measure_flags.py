@@ -73,7 +73,7 @@ FLAGS = (
     SpecFlag(
         "--burstiness",
         "load.arrival.burstiness",
-        "With --arrival gamma: shape of the gaps; below 1 is burstier than Poisson.",
+        "With --arrival Gamma: shape of the gaps; below 1 is burstier than Poisson.",
     ),
     SpecFlag(
         "--max-in-flight",
@@ -84,7 +84,7 @@ FLAGS = (
     SpecFlag(
         "--trace",
         "load.arrival.uri",
-        "With --arrival trace: JSONL or CSV with a column `timestamp` (s; in Mooncake's: ms); repeated if needed.",
+        "With --arrival Trace: JSONL or CSV with a column `timestamp` (s; in Mooncake's: ms); repeated if needed.",
         "FILE",
     ),
     SpecFlag(
@@ -131,9 +131,9 @@ FLAGS = (
     SpecFlag(
         "--prompt-cache",
         "promptCache",
-        "as-served: servers may reuse earlier prompts, as for your users. disabled: they must not, which compares"
+        "AsServed: servers may reuse earlier prompts, as for your users. Disabled: they must not, which compares"
         " drafting alone; each request disables llama.cpp's cache, other servers must run without a prefix cache."
-        "  [default: as-served]",
+        "  [default: AsServed]",
     ),
     SpecFlag(
         "--tokenizer",

@@ -209,12 +209,7 @@ class FieldChoice(click.Choice[str]):
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:  # noqa: ARG002 -- an override
         """Return the spelling that is shown and compared."""
-        return flag_spelling(choice)
-
-
-def flag_spelling(value: object) -> str:
-    """Return a value of a field as flags write it."""
-    return re.sub("(?<=[a-z])(?=[A-Z])", "-", str(value)).lower()
+        return re.sub("(?<=[a-z])(?=[A-Z])", "-", str(choice)).lower()
 
 
 def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
@@ -222,7 +217,7 @@ def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
     kinds, values = {schema.get("type") for schema in schemas}, next((s["enum"] for s in schemas if "enum" in s), None)
     default, text = schemas[0].get("default"), flag.help
     if default is not None and not kinds & {"boolean", "object"} and "[default: " not in text:
-        text += f"  [default: {flag_spelling(default)}]"
+        text += f"  [default: {default}]"
     settings: dict[str, Any] = {"help": text, "metavar": flag.metavar, "required": flag.required}
     if values:
         settings |= {"type": FieldChoice(values)}
