@@ -91,9 +91,10 @@ def serving(truth: Path, tls: ssl.SSLContext | None = None, config: SimulatorCon
         loop.close()
 
 
-def records(cwd: Path, arm: str = "*") -> pd.DataFrame:
+def records(cwd: Path, arm: str | None = None) -> pd.DataFrame:
+    """Return the measured rows of an arm, or of all."""
     records = pd.concat(pd.read_parquet(file) for file in cwd.rglob("points/*/records/*.parquet"))
-    return measured_rows(records[records["arm"] == arm])
+    return measured_rows(records if arm is None else records[records["arm"] == arm])
 
 
 def assert_equals_truth(measured: pd.DataFrame, truth_file: Path) -> None:

@@ -208,7 +208,7 @@ class FieldChoice(click.Choice[str]):
     """The values of a field, as flags and as specs write them: `as-served` and `AsServed`."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:  # noqa: ARG002 -- an override
-        """Return the spelling that is shown and compared."""
+        """Return the spelling in which values are compared."""
         return re.sub("(?<=[a-z])(?=[A-Z])", "-", str(choice)).lower()
 
 
@@ -220,7 +220,7 @@ def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
         text += f"  [default: {default}]"
     settings: dict[str, Any] = {"help": text, "metavar": flag.metavar, "required": flag.required}
     if values:
-        settings |= {"type": FieldChoice(values)}
+        settings |= {"type": FieldChoice(values), "metavar": f"[{'|'.join(values)}]"}
     elif "boolean" in kinds:
         settings |= {"is_flag": True}
     elif kinds & {"integer", "number"}:
