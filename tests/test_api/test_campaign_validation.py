@@ -205,7 +205,7 @@ WARMUPS = {"path": "load.warmupRequests", "values": list(range(1, 65))}
 def test_a_round_that_would_need_gigabytes_of_memory_is_refused(
     edits: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every run is within its own limits, and the campaign itself is small. Two limits are far lower here, for speed."""
+    """Every run is within its own limits, and the campaign is small. Two limits are far lower here, for speed."""
     monkeypatch.setattr(expansion, "ROUND_VALUES_MAX", 20_000)
     monkeypatch.setattr(expansion, "ROUND_TEXT_MAX", 500_000)
     small = {"spec.axes": [WARMUPS], "spec.template.spec.drafters": [], **edits}
