@@ -174,6 +174,8 @@ def _words(option: click.Option, value: Any) -> Iterator[str]:
     """Yield a value as words of a command line."""
     flag = option.opts[0]
     if option.is_flag:
+        if not isinstance(value, bool):
+            raise BadInput(f"{flag}: {value!r} is not a choice: give True or False", "Usage")
         yield from [flag] if value else []
         return
     several = option.multiple and isinstance(value, Sequence) and not isinstance(value, str)
@@ -181,11 +183,15 @@ def _words(option: click.Option, value: Any) -> Iterator[str]:
         yield f"{flag}={json.dumps(each) if isinstance(each, Mapping) else each}"
 
 
+_COMMAND_LINE_ONLY = ("output", "latest", "emit", "workload")
+"""Options about what is printed; `workload` belongs to `--emit`."""
+
+
 def _parameters(command: click.Command) -> dict[str, click.Option]:
     """Return the options of a command by the names of parameters, without those that only a command line needs."""
     options = {each.opts[0]: each for each in command.params if isinstance(each, click.Option)}
     named = {flag.removeprefix("--").replace("-", "_"): option for flag, option in options.items()}
-    return {name: option for name, option in named.items() if name not in ("output", "latest")}
+    return {name: option for name, option in named.items() if name not in _COMMAND_LINE_ONLY}
 
 
 def _with_options(function: Callable[..., Any], command: click.Command) -> None:

@@ -156,6 +156,8 @@ def test_decide_has_the_options_of_the_command(run: specbench.Run) -> None:
         specbench.decide(run, objective="fast")
     with pytest.raises(specbench.BadInput, match="output: `specbench decide` has no such option: it has can_train, "):
         specbench.decide(run, output="json")
+    with pytest.raises(specbench.BadInput, match="emit: `specbench decide` has no such option"):
+        specbench.decide(run, emit=True)
 
 
 def test_compare_returns_ratios_with_intervals(run: specbench.Run, results: Path) -> None:
@@ -174,6 +176,7 @@ def test_compare_returns_ratios_with_intervals(run: specbench.Run, results: Path
         ({}, r"no load: give concurrency N \(closed loop\), rate R"),
         ({"concurrency": [1, 8], "burst": 1}, "burst: `specbench measure` has no such option"),
         ({"concurrency": 1, "extra_body": [1]}, r"extra_body: '\[1\]' is not a JSON object"),
+        ({"concurrency": 1, "no_stream": "no"}, "no_stream: 'no' is not a choice: give True or False"),
     ],
 )
 def test_wrong_parameters_of_measure_are_named_as_given(wrong: dict[str, object], message: str) -> None:
@@ -185,7 +188,8 @@ def test_wrong_parameters_of_measure_are_named_as_given(wrong: dict[str, object]
     ("function", "command"), [(specbench.measure, measure_command), (specbench.decide, decide_command)]
 )
 def test_parameters_are_the_options_of_the_command(function: Callable[..., object], command: click.Command) -> None:
-    flags = {each.opts[0] for each in command.params if isinstance(each, click.Option)} - {"--output", "--latest"}
+    flags = {each.opts[0] for each in command.params if isinstance(each, click.Option)}
+    flags -= {"--output", "--latest", "--emit", "--workload"}
     named = {f"--{name.replace('_', '-')}" for name in inspect.signature(function).parameters}
     assert named - {"--run"} == flags
 

@@ -77,10 +77,11 @@ def with_requests(wanted: Measurement, headers: Mapping[str, str]) -> Measuremen
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     conversation_s = request_s * prompts.turns / len(prompts.rows)
     requests = requests_per_repeat(plan, conversation_s)
-    minutes = max(_repeats_s(plan, requests, conversation_s) / 60, 1)
+    repeats = min(plan.load.repeats, REPEATS_TO_DECIDE)
+    minutes = max(repeats * _repeat_s(plan, requests, conversation_s) / 60, 1)
     echo(
         f"a request takes about {request_s:.2g} s, so each repeat has {requests} requests for each server (--requests"
-        f" changes this); {REPEATS_TO_DECIDE} repeats take about {minutes:.0f} min",
+        f" changes this); {repeats} repeats take about {minutes:.0f} min",
         err=True,
     )
     return wanted.with_options(requests=requests)
@@ -106,13 +107,13 @@ START_S = 1.0
 """Seconds for the first completion of a server and the start of the client's processes."""
 
 
-def _repeats_s(plan: Plan, requests: int, request_s: float) -> float:
-    """Return roughly how long the fewest repeats take, if requests take as long under load as alone."""
+def _repeat_s(plan: Plan, requests: int, request_s: float) -> float:
+    """Return roughly how long a repeat takes, if requests take as long under load as alone."""
     levels = [
         requests * request_s / level.concurrency if level.concurrency else requests / (level.rate or 1.0)
         for level in plan.load.levels
     ]
-    return REPEATS_TO_DECIDE * len(plan.arms) * (sum(levels) + START_S)
+    return len(plan.arms) * (sum(levels) + START_S)
 
 
 def with_swept_loads(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:

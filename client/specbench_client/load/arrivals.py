@@ -245,9 +245,7 @@ def load_trace(uri: str, base_dir: Path, fetch: Callable[[str], bytes] | None = 
     try:
         data = path.read_bytes()
     except OSError as error:
-        remedy = (
-            "relative paths start at the spec's folder, or at the working directory (in a pod: in the client's image)"
-        )
+        remedy = "relative paths start at the spec's folder (in a pod: in the client's image)"
         raise BadInput(f"{path}: {error.strerror}: {remedy}") from error
     return read_trace(data, str(path))
 
