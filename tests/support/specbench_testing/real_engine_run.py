@@ -283,6 +283,6 @@ def _compare_judged_with_answers(
 
 
 def _point(path: Path) -> Point:
-    files = sorted(path.parents[2].glob(f"records/*/*/{path.parent.name}-*.parquet"))
+    files = sorted((path.parent / "records").glob("*.parquet"))
     records = pd.concat(pd.read_parquet(file) for file in files)
     return Point(PointSummary.model_validate_json(path.read_text()), records[records.phase != "warmup"])
