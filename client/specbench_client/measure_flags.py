@@ -162,6 +162,7 @@ FLAGS = (
 _NAMES = {flag.field: flag.name for flag in FLAGS} | {
     "metadata.name": "--name",
     "engine.endpoints": "--endpoint",
+    "load.arrival": "--arrival, --burstiness, --max-in-flight and --trace",
     "load.clients": "--workers",
     "load.arrival.seed": "--seed",
     "systemPrompt": "--system-prompt-tokens",
@@ -174,16 +175,16 @@ _NAMES = {flag.field: flag.name for flag in FLAGS} | {
 }
 _VALUES = "|".join([*PromptCache, *ArrivalProcess])
 _FIELD = re.compile(
-    r"(?<![\w./-])(?:(?:spec\.)?(?:workloads\[0\]\.)?"
+    r"(?<![\w./-])(?:spec(?:\.load(?:\.arrival)?)?: |(?:spec\.)?(?:workloads\[0\]\.)?"
     rf"(?P<field>{'|'.join(map(re.escape, sorted(_NAMES, key=len, reverse=True)))})(?!\w)(?::(?= (?:{_VALUES})\b))?"
-    r"|spec\.load(?:\.arrival)?: |spec\.(?=(?:engine|load|model|workloads)\b))"
+    r"|spec\.(?=(?:engine|load|model|workloads)\b))"
 )
 
 
 def with_flag_names(text: str) -> str:
     """Return a text with every field replaced by the flag that sets it.
 
-    The path of a problem with several flags (`spec.load: `) is left out; elsewhere `spec.load` becomes `load`.
+    The path of a problem with several flags (`spec: `, `spec.load: `) is left out; elsewhere `spec.load` is `load`.
 
     No colon remains before the value of an enum: `promptCache: Disabled` becomes `--prompt-cache Disabled`.
     """

@@ -12,7 +12,15 @@ from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule
 from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.patterns import LabelValue
-from specbench_api.spec.run import DRAFTERS_OF_ENDPOINTS, NAME, NOTHING_TO_MEASURE, SPLIT_TOO_FAR, Metadata, RunSpec
+from specbench_api.spec.run import (
+    DRAFTERS_OF_ENDPOINTS,
+    NAME,
+    NOTHING_TO_MEASURE,
+    SPLIT_TOO_FAR,
+    TARGETS_WITHOUT_STREAMS,
+    Metadata,
+    RunSpec,
+)
 
 CAMPAIGN_NAME_MAX = 28
 """Maximum length of a campaign's name: run names append `-HASH8` and, from round 2 on, `-NN`, within 40 characters."""
@@ -42,7 +50,7 @@ class FailurePolicy(StrEnum):
 class TemplateSpec(RunSpec):
     """A complete, valid spec of a SpecBenchRun. It may be changed: runs whose spec differs get new names."""
 
-    rules: ClassVar = (NOTHING_TO_MEASURE, DRAFTERS_OF_ENDPOINTS, SPLIT_TOO_FAR)
+    rules: ClassVar = (NOTHING_TO_MEASURE, DRAFTERS_OF_ENDPOINTS, SPLIT_TOO_FAR, TARGETS_WITHOUT_STREAMS)
 
 
 class TemplateMetadata(ApiModel):

@@ -140,10 +140,14 @@ class Load(RuledModel):
 
     rules: ClassVar = (
         ValidationRule(
-            "has(self.concurrency) ? !has(self.rate) && !has(self.arrival)"
+            "has(self.concurrency) ? !has(self.rate)"
             " : has(self.rate) || (has(self.arrival) && self.arrival.process == 'Trace')",
-            "set exactly one of load.concurrency (closed loop) and load.rate (open loop, which alone has arrivals; with"
-            " load.arrival.process Trace the rate may be omitted, and the trace runs at its own speed)",
+            "set exactly one of load.concurrency (closed loop) and load.rate (open loop; with load.arrival.process"
+            " Trace it may be omitted, and the trace runs at its own speed)",
+        ),
+        ValidationRule(
+            "!has(self.concurrency) || !has(self.arrival)",
+            "only an open loop has load.arrival: set load.rate instead of load.concurrency, or remove it",
         ),
         ValidationRule(
             "!has(self.requests) || !has(self.durationSeconds)",
@@ -248,7 +252,8 @@ class Load(RuledModel):
         slowest, fastest = min(self.rate or [math.inf]), max(self.rate or [0.0])
         duration_s = self.duration_seconds
         return (
-            not (self.rate or self.arrival) if closed else bool(self.rate or trace),
+            not self.rate if closed else bool(self.rate or trace),
+            not closed or self.arrival is None,
             self.requests is None or self.duration_seconds is None,
             closed or self.slots is not None,
             self.slots is None or max(self.concurrency or [0]) <= self.slots,

@@ -50,6 +50,12 @@ SPLIT_TOO_FAR = ValidationRule(
     " model is split over",
 )
 
+TARGETS_WITHOUT_STREAMS = ValidationRule(
+    "!has(self.slo) || !(has(self.slo.ttftMs) || has(self.slo.tpotMs)) || self.workloads.all(w, w.output.stream)",
+    "slo.ttftMs and slo.tpotMs cannot be measured without streaming (output.stream): remove these targets, or let"
+    " answers be streamed",
+)
+
 
 def default_cache_policy(engine: Engine) -> PromptCache:
     """Return the policy of a run that declares none: specbench cannot switch off the cache of a running endpoint."""
@@ -64,6 +70,7 @@ class RunSpec(ApiModel):
         NOTHING_CHANGES,
         DRAFTERS_OF_ENDPOINTS,
         SPLIT_TOO_FAR,
+        TARGETS_WITHOUT_STREAMS,
     )
 
     model: Target
@@ -120,6 +127,9 @@ class RunSpec(ApiModel):
             raise ValueError(DRAFTERS_OF_ENDPOINTS.message)
         if 0 < self.placement.engine_devices < self.engine.tensor_parallel_size:
             raise ValueError(SPLIT_TOO_FAR.message)
+        streams = all(workload.output.stream for workload in self.workloads)
+        if self.slo is not None and not streams and (self.slo.ttft_ms or self.slo.tpot_ms):
+            raise ValueError(TARGETS_WITHOUT_STREAMS.message)
         return self
 
 

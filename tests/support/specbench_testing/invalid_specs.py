@@ -302,13 +302,19 @@ INVALID_SPECS = (
         "arrivals in a closed loop",
         {"spec.load.arrival": {"process": "Poisson"}},
         "spec.load",
-        "exactly one of load.concurrency",
+        "only an open loop has load.arrival",
     ),
     InvalidSpecCase(
         "arrivals without a rate",
         {"spec.load": {"arrival": {"process": "Poisson"}, "slots": 8}},
         "spec.load",
         "exactly one of load.concurrency",
+    ),
+    InvalidSpecCase(
+        "a latency target that needs streams",
+        {"spec.slo": {"ttftMs": 200}, "spec.workloads[0].output": {"stream": False}},
+        "spec",
+        "slo.ttftMs and slo.tpotMs cannot be measured without streaming",
     ),
     InvalidSpecCase(
         "an open loop without slots", {"spec.load": {"rate": [2]}}, "spec.load", "load.rate needs load.slots"
