@@ -5,21 +5,30 @@ Engines and clients are simulated; `specbench_testing.simulated_site` describes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import secrets
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any
+from random import Random
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
 
 from peers.kwok.stages import OUT_OF_MEMORY
 from specbench_api import API_VERSION
 from specbench_cluster import Cluster as Ground
+from specbench_operator.app import LEASE_LOST
 from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.kwok_nodes import placement
-from specbench_testing.operator_kills import OperatorKills, drawn_seed
 from specbench_testing.operator_process import eventually
 from specbench_testing.retries import retry_until_available
 from specbench_testing.simulated_site import SimulatedSite, all_end, simulated_site
@@ -92,7 +101,7 @@ def matrix(site: SimulatedSite, sides: Sides, failing: int = 2, **spec: Any) -> 
 
 def test_256_runs_complete_while_operator_api_server_and_s3_are_killed_fifty_times(site: SimulatedSite) -> None:
     """The campaign is suspended early and resumed meanwhile."""
-    killing = OperatorKills(site.operator, 50, drawn_seed(), (0.5, 24.0), site.ground)
+    killing = ComponentKills(site, 50, drawn_seed())
     sides, failing = (8, 8, 4), 4
     total = prod(sides) - sides[-1] + failing
     with killing:
@@ -104,9 +113,9 @@ def test_256_runs_complete_while_operator_api_server_and_s3_are_killed_fifty_tim
         campaign.suspend(suspended=False)
         eventually(lambda: len(campaign.runs()) == total, f"runs are missing: {campaign.status()}", WITHIN_S)
         ended = all_end(campaign.runs(), WITHIN_S)
-        assert killing.done, f"the campaign ended after {len(killing.at)} kills"
+        assert killing.done, f"the campaign ended after {len(killing.victims)} kills"
         eventually(lambda: campaign.condition_status("Ready") == "True", f"it does not end: {campaign.status()}")
-    print(f"killed: {dict(killing.victims)}")  # noqa: T201
+    print(f"killed: {Counter(killing.victims)}")  # noqa: T201
     assert cut_off, "no run was active when the campaign was suspended"
     assert site.violations(cut_off) == []
     eventually(lambda: site.left() == [] and site.gpus() == 0, f"objects are left: {site.left()}")
@@ -134,3 +143,93 @@ def test_a_campaign_stops_when_its_budget_is_exhausted(site: SimulatedSite) -> N
     assert campaign.condition_status("Ready") == "False"
     assert len(campaign.runs()) < campaign.counted("total")
     assert site.violations(cut_off={run.uid for run in campaign.runs()}) == []
+
+
+# Kills at random times.
+
+LIVES_S = (0.5, 24.0)
+"""The time before each kill: a start takes about two seconds, so some kills hit the start."""
+AWAY_S = (0.0, 2.0)
+"""The time between a kill and the next start."""
+
+
+def drawn_seed() -> str:
+    """SPECBENCH_CHAOS_SEED, or a random seed. It is printed: pytest shows it when the test fails."""
+    seed = os.environ.get("SPECBENCH_CHAOS_SEED") or secrets.token_hex(4)
+    print(f"SPECBENCH_CHAOS_SEED={seed}")  # noqa: T201
+    return seed
+
+
+class ComponentKills:
+    """Kills the operator, the API server or the S3 server `times` times in the background of a `with` block.
+
+    After the block the operator runs; kills that remain are dropped. An operator that ends because it could not renew
+    its Lease meanwhile is started again, as the kubelet does.
+    """
+
+    def __init__(self, site: SimulatedSite, times: int, seed: str) -> None:
+        self.victims: list[str] = []
+        self._operator, self._ground, self._times = site.operator, site.ground, times
+        self._chance = Random(seed)
+        self._over = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._guarded, name="kills of the operator", daemon=True)
+
+    @property
+    def done(self) -> bool:
+        """Whether all kills are done. Raises the error of a failed kill."""
+        if self._failure:
+            raise self._failure
+        return len(self.victims) == self._times
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive(), "the kills do not end"
+        if error is None:
+            eventually(self._operator.healthy, "the operator does not become healthy again")
+            if self._failure:
+                raise self._failure
+
+    def _guarded(self) -> None:
+        try:
+            self._kill_repeatedly()
+        except BaseException as error:  # noqa: BLE001 -- handed over to the test's thread
+            self._failure = error
+
+    def _kill_repeatedly(self) -> None:
+        components: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "operator": (partial(self._operator.end, signal.SIGKILL), self._operator.launch)
+        }
+        for name in ("kube-apiserver", "versitygw"):
+            components[name] = (partial(self._ground.kill, name), partial(self._ground.start, name))
+        for _ in range(self._times):
+            if self._wait(self._chance.uniform(*LIVES_S)):
+                return
+            victim = self._chance.choice(list(components))
+            kill, start = components[victim]
+            kill()
+            self.victims.append(victim)
+            self._over.wait(self._chance.uniform(*AWAY_S))
+            start()
+        while not self._wait(1.0):
+            """The API server may have been away for too long, shortly before the last kill."""
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait, and return whether the block is over; restart an operator that lost its Lease meanwhile."""
+        due = time.monotonic() + seconds
+        while not self._over.wait(max(min(due - time.monotonic(), 0.2), 0.0)):
+            ended = self._operator.ended
+            if ended == LEASE_LOST:
+                self._operator.launch()
+            else:
+                assert ended is None, f"the operator ended by itself: {self._operator.log.read_text()[-4000:]}"
+            if time.monotonic() >= due:
+                return False
+        return True

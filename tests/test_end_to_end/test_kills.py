@@ -1,31 +1,27 @@
 """A run survives kills: it completes, measures nothing twice and leaves no objects behind.
 
-`make test` kills each component once in one run; `make test-long` ten times at random times, and prints the seed.
-SPECBENCH_CHAOS_SEED repeats the same times.
+Kills at random times are those of a campaign (`test_campaign`), kills at every write are crash points.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-from random import Random
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from specbench_testing.cluster import ApiError
 from specbench_testing.cluster_run import ClusterRun
-from specbench_testing.component_kills import KINDS, STAGES, KillMoment, kill, stage_of
 from specbench_testing.installed_product import SLOW, InstalledProduct
 from specbench_testing.operator_process import eventually
+from specbench_testing.retries import retry_until_available
 from specbench_testing.run_watcher import RunWatcher
 from specbench_testing.s3_results import StoredRun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(1800)]
 
-ROUNDS = 10
-DRAWS = 3
-"""How often a kill is repeated with another time because the run had already ended."""
-SEED = os.environ.get("SPECBENCH_CHAOS_SEED") or secrets.token_hex(4)
+S3_AWAY_S = 5.0
 
 
 def test_a_run_survives_a_kill_of_each_component(product: InstalledProduct) -> None:
@@ -42,35 +38,9 @@ def test_a_run_survives_a_kill_of_each_component(product: InstalledProduct) -> N
             eventually(lambda points=points: measuring(points), f"point {points} is not measured", 300)  # type: ignore[misc]
             earlier = stored.under_way()
             for kind in kinds:
-                assert kill(kind, product, run, Random(kind))
+                KILLS[kind](product, run)
         status = end_of_killed(run, stored, watcher)
     assert [row["attempt"] for row in status["groups"]] == [0, 1], "only the engine was killed"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("number", range(ROUNDS))
-def test_a_run_survives_a_kill_at_a_random_time_of(product: InstalledProduct, kind: str, number: int) -> None:
-    chance = Random(f"{SEED} {kind} {number}")
-    print(f"SPECBENCH_CHAOS_SEED={SEED}")  # noqa: T201 - pytest shows it when it fails
-    for _ in range(DRAWS):
-        if run_with_kill(product, kind, KillMoment.drawn(kind, chance), chance):
-            return
-    pytest.fail(f"each of {DRAWS} runs ended before the kill")
-
-
-def run_with_kill(product: InstalledProduct, kind: str, moment: KillMoment, chance: Random) -> bool:
-    """One run with one kill: returns whether it was killed before its end."""
-    run, stored = product.begin(f"kill-{kind}", {"spec.engine.args": SLOW})
-    with RunWatcher(run, stored) as watcher:
-        moment.wait(run)
-        stage = [*STAGES, "over", "not begun"][stage_of(run)]
-        killed = kill(kind, product, run, chance)
-        print(f"{run.name}: killed {killed} at stage: {stage}")  # noqa: T201
-        status = end_of_killed(run, stored, watcher)
-    lost = sum(row["attempt"] for row in status["groups"])
-    assert lost <= (kind == "engine"), f"launches were lost: {status['groups']}"
-    return killed is not None
 
 
 def end_of_killed(run: ClusterRun, stored: StoredRun, watcher: RunWatcher) -> dict[str, Any]:
@@ -83,3 +53,55 @@ def end_of_killed(run: ClusterRun, stored: StoredRun, watcher: RunWatcher) -> di
     assert all(row["state"] == "Done" for row in status["groups"])
     assert len(watcher.launches) == sum(row["attempt"] + 1 for row in status["groups"]), watcher.launches
     return status
+
+
+# Kills of one component.
+
+
+def kill_operator(installed: InstalledProduct, _run: ClusterRun) -> None:
+    for pod in installed.operators():
+        delete_pod(installed, installed.product.system, pod["metadata"]["name"])
+
+
+def kill_client(installed: InstalledProduct, run: ClusterRun) -> None:
+    kill_pod(installed, run, "client")
+
+
+def kill_engine(installed: InstalledProduct, run: ClusterRun) -> None:
+    kill_pod(installed, run, "engine")
+
+
+def kill_s3(installed: InstalledProduct, _run: ClusterRun) -> None:
+    installed.ground.kill("versitygw")
+    due = time.monotonic() + S3_AWAY_S
+    eventually(lambda: time.monotonic() >= due, "the clock stands still")
+    installed.ground.start("versitygw")
+
+
+def kill_api_server(installed: InstalledProduct, _run: ClusterRun) -> None:
+    installed.ground.kill("kube-apiserver")
+    installed.ground.start("kube-apiserver")
+
+
+def kill_pod(installed: InstalledProduct, run: ClusterRun, role: str) -> None:
+    """Delete the living pod, or the next one that starts."""
+    name, *_ = eventually(lambda: run.living(role), f"{run.name} has no {role} pod", 120)
+    delete_pod(installed, run.namespace, name)
+
+
+def delete_pod(installed: InstalledProduct, namespace: str, name: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    try:
+        retry_until_available(lambda: installed.cluster.call("DELETE", path, {"gracePeriodSeconds": 0}))
+    except ApiError as refused:
+        if refused.status != 404:  # the pod ended at the same time
+            raise
+
+
+KILLS: dict[str, Callable[[InstalledProduct, ClusterRun], None]] = {
+    "operator": kill_operator,
+    "client": kill_client,
+    "engine": kill_engine,
+    "s3": kill_s3,
+    "api-server": kill_api_server,
+}

@@ -85,14 +85,6 @@ def test_active_and_queued_runs_never_exceed_parallelism(parallelism: int) -> No
     assert world.status.counts.active == 0
 
 
-def test_an_unchanged_campaign_causes_no_status_write(world: CampaignWorld) -> None:
-    world.settle()
-    version = world.resource["metadata"]["resourceVersion"]
-    world.pass_time(3600)
-    world.reconcile()
-    assert world.resource["metadata"]["resourceVersion"] == version
-
-
 def test_a_campaign_being_deleted_creates_nothing_and_keeps_its_status(world: CampaignWorld) -> None:
     world.settle()
     (name,), status_before = world.runs, world.status
@@ -441,13 +433,6 @@ META = {
 
 def raw(**parts: object) -> Raw:
     return {"metadata": {**META, **parts.pop("metadata", {})}, **parts}  # type: ignore[dict-item]
-
-
-def test_a_new_run_has_no_state() -> None:
-    seen = parse_observed_run(raw(spec={}))
-    assert seen.ref == ObjectRef("SpecBenchRun", "nightly-abcdefgh", "u")
-    assert [seen.over, seen.ended, seen.queued, seen.suspended, seen.deleting] == [False] * 5
-    assert (seen.number, seen.speedup, seen.gpu_seconds) == (None, None, 0)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import pytest
 
 from specbench_operator.campaign.campaign_view import CampaignView
 from specbench_operator.run import run_view
-from specbench_testing.campaign_model import CampaignModel
-from specbench_testing.explored_models import MODELS
+from specbench_testing.campaign_model import MODELS, CampaignModel
 from specbench_testing.model_checker import Exploration, Model, explore, replay
 from specbench_testing.run_model import RunModel
 

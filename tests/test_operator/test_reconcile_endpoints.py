@@ -131,29 +131,6 @@ def test_a_suspended_run_stops_its_client_and_continues_with_a_new_launch(world:
     assert (world.group(0).attempt, world.group(0).suspensions) == (1, 1)
 
 
-def test_a_launch_that_status_does_not_contain_is_stopped_and_kept(world: ClusterWorld) -> None:
-    world.reconcile_without_status_write()
-    world.suspend()
-    verdict = world.jobs[world.client()].verdict
-    assert verdict is not None
-    assert verdict.reason == "Suspended"
-    world.suspend(suspend=False)
-    assert world.client(0, 1) in world.jobs
-
-
-def test_a_lost_status_is_rebuilt_from_the_clients_jobs(world: ClusterWorld) -> None:
-    start_client(world)
-    world.suspend()
-    world.run["spec"]["suspend"] = False
-    start_client(world, 0, 1)
-    before = world.status
-    world.lose_status()
-    world.settle()
-    assert (world.group(0).attempt, world.group(0).suspensions) == (1, 1)
-    assert world.status.phase is before.phase
-    assert world.status.start_time is not None
-
-
 def test_a_client_that_exceeds_its_deadline_ends_its_group(world: ClusterWorld) -> None:
     start_client(world)
     world.crash(world.client(), 130)

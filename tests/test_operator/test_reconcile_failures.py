@@ -110,7 +110,8 @@ def test_a_client_that_lost_its_engine_gets_another_if_the_engine_reports_no_fai
     world.serve()
     lose_engine(world)
     world.reconcile()
-    world.settle(after_s=10)
+    assert world.reconcile(after_s=9).stop == ()
+    world.settle(after_s=1)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     verdict = world.jobs[world.engine(0, 0)].verdict
     assert verdict is not None
@@ -258,13 +259,23 @@ LOST = (int(Exit.BUG), CLIENT_LOST)
     [
         ((ended(0, *LOST), ended(1, Exit.ENGINE_FAILED, "EngineLost", 5), ended(2, *LOST)), "EngineLost"),
         ((ended(0, *LOST), ended(1, Exit.INTERRUPTED, "Interrupted")), "Interrupted"),
+        ((ended(0, Exit.INTERRUPTED, "Interrupted"), ended(1, Exit.BAD_INPUT, "BadInput", 5)), "BadInput"),
         ((ended(0, *LOST), ended(1, 0, "Measured")), CLIENT_LOST),
         ((ended(0, *LOST), pod(1, terminated=ContainerTerminated(137, "OOMKilled"))), "ClientFailed"),
         ((ended(0, *LOST), ended(1, Exit.BAD_INPUT, "BadInput", disrupted="evicted")), CLIENT_LOST),
         ((ended(0, *LOST, 0), ended(0, Exit.RESULTS_NOT_STORED, "Away", 60), ended(1, *LOST, 0)), CLIENT_LOST),
         ((pod(0), pod(1)), None),
     ],
-    ids=["its-cause", "interrupted", "one-succeeded", "killed", "disrupted", "an-earlier-try", "running"],
+    ids=[
+        "its-cause",
+        "interrupted",
+        "interrupted-by-it",
+        "one-succeeded",
+        "killed",
+        "disrupted",
+        "an-earlier-try",
+        "running",
+    ],
 )
 def test_job_fails_with_the_reason_of_the_client_that_failed_first(pods: tuple[Pod, ...], expected: str | None) -> None:
     for given in (pods, pods[::-1]):
@@ -460,6 +471,15 @@ def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None
     assert world.group(2).reason == "OOMKilled"
     assert world.group(2).message.startswith("not launched, because group 1 of this arm failed")
     assert len(world.launched) == 3
+
+
+def test_an_arm_whose_client_failed_is_launched_in_later_repeats() -> None:
+    world = launched(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
+    world.serve()
+    world.crash(world.client(), 1)
+    world.settle()
+    world.measure(1)
+    assert world.launched[-1] == world.engine(2)
 
 
 # Lost engines are launched again, up to a limit.

@@ -271,10 +271,6 @@ async def test_a_reconciliation_that_has_begun_is_finished_before_the_operator_e
     assert ended.is_set()
 
 
-def test_a_deleted_run_needs_no_work(harness: ReconcilerHarness) -> None:
-    assert harness.reconcile(KEY._replace(name="gone")) == ReconcileResult()
-
-
 def test_an_engine_whose_client_is_refused_releases_its_gpus_after_the_deadline(harness: ReconcilerHarness) -> None:
     world = harness.cluster.world
     world.settle()
@@ -313,26 +309,10 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(harn
     assert world.jobs == {}
 
 
-async def test_a_conflict_is_not_an_error_and_is_retried_soon(harness: ReconcilerHarness) -> None:
-    harness.cluster.refuse_status = raising(Changed("Conflict", "the object has been modified"))
-    harness.queue.add(KEY)
-    await harness.work()
-    assert harness.reconciles("Conflict") == 1
-    harness.cluster.refuse_status = lambda: None
-    await harness.work()
-    assert len(harness.cluster.written) == 1
-
-
-async def test_a_conflict_while_applying_writes_no_status(harness: ReconcilerHarness) -> None:
-    harness.cluster.refuse = raising(Changed("Conflict", "the object has been modified"))
-    harness.queue.add(KEY)
-    await harness.work()
-    assert harness.cluster.written == []
-
-
 @pytest.mark.parametrize(
     ("error", "result"),
     [
+        (Changed("Conflict", "the object has been modified"), "Conflict"),
         (Retry("Forbidden", "no"), "Retry"),
         (NotFound("Missing", "no"), "Retry"),
         (Stop("BadRequest", "no"), "Stop"),
@@ -344,6 +324,7 @@ async def test_every_error_is_counted_and_retried(harness: ReconcilerHarness, er
     harness.queue.add(KEY)
     await harness.work()
     assert harness.reconciles(result) == 1
+    assert bool(harness.cluster.written) is (result in ("Retry", "Stop"))
     harness.cluster.refuse = lambda: None
     await harness.work()
     assert harness.cluster.world.launched == ["demo-g0-0"]

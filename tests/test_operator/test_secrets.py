@@ -148,23 +148,22 @@ def test_a_run_starts_when_its_secrets_are_labelled() -> None:
     assert cluster.launched
 
 
-@pytest.mark.parametrize("uses", [None, {}], ids=["unchecked", "empty"])
-def test_a_check_that_was_left_out_allows_nothing(uses: dict[str, str] | None) -> None:
-    cluster = world(uses)
+@pytest.mark.parametrize(
+    ("edits", "settings", "uses", "starts"),
+    [
+        (NAMES, OPT_IN, None, False),
+        (NAMES, OPT_IN, {}, False),
+        (NAMES, SETTINGS, None, True),
+        ({}, OPT_IN, {}, True),
+    ],
+    ids=["unchecked", "no label", "without opt-in", "no Secret"],
+)
+def test_a_run_with_secrets_needs_labels_only_with_opt_in(
+    edits: dict[str, Any], settings: OperatorSettings, uses: dict[str, str] | None, *, starts: bool
+) -> None:
+    cluster = ClusterWorld(run=operator_run(edits), settings=settings, secret_uses=uses)
     cluster.reconcile()
-    assert cluster.status.problem == "NotAllowed"
-
-
-def test_without_opt_in_no_label_is_needed() -> None:
-    cluster = ClusterWorld(run=operator_run(NAMES))
-    cluster.reconcile()
-    assert cluster.launched
-
-
-def test_a_run_without_secrets_needs_no_label() -> None:
-    cluster = ClusterWorld(run=operator_run(), settings=OPT_IN, secret_uses={})
-    cluster.reconcile()
-    assert cluster.launched
+    assert (bool(cluster.launched), cluster.status.problem) == (starts, "" if starts else "NotAllowed")
 
 
 def test_nothing_is_launched_while_the_operator_may_not_read_secrets() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,8 +25,9 @@ from specbench_operator.state.campaign import (
 from specbench_operator.state.timestamps import format_timestamp
 from specbench_testing.campaign_world import conditions
 from specbench_testing.campaigns import campaign
-from specbench_testing.model_checker import Step
+from specbench_testing.model_checker import Model, Step
 from specbench_testing.operator_builders import NOON
+from specbench_testing.run_model import RunModel
 
 CAMPAIGN_UID = "7d0f6bd8-3333-4c4b-9d53-000000000003"
 PARALLELISM = 2
@@ -327,3 +328,14 @@ def status_text(status: CampaignStatus) -> str:
 def status_of(text: str) -> CampaignStatus:
     """The status whose text this is."""
     return CampaignStatus.model_validate(json.loads(text))
+
+
+MODELS: Mapping[str, Callable[[], Model[Any]]] = {
+    "RunModel()": RunModel,
+    "RunModel(queued=True)": lambda: RunModel(queued=True),
+    "RunModel(external=True)": lambda: RunModel(external=True),
+    "RunModel(stale=True)": lambda: RunModel(stale=True),
+    "CampaignModel()": CampaignModel,
+    "CampaignModel(stop=True)": lambda: CampaignModel(stop=True),
+}
+"""What `make test` and `make test-model` explore, by the expression that creates each model."""

@@ -1,5 +1,7 @@
 """An HTTP proxy that acts at one write: it kills the writer, answers with an error, never answers, or hides the write.
 
+It can also be partitioned from the writer, and records the writes that it forwards.
+
 It forwards requests one at a time, to a server that is reached by HTTP or TLS. `Host` is forwarded unchanged, because
 signatures of S3 include it. Long answers, such as watches, are forwarded as they arrive.
 
@@ -8,6 +10,7 @@ Writes are described by the caller (`WriteKey`), so that a write can be recognis
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import socket
@@ -23,6 +26,11 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+import yaml
+
+from specbench_testing.cluster import Cluster
 
 _READS = ("GET", "HEAD")
 _HOP = {"connection", "keep-alive", "transfer-encoding", "expect", "proxy-connection"}
@@ -117,18 +125,34 @@ class Upstream:
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
 
 
+def api_upstream(cluster: Cluster) -> Upstream:
+    """The API server of a cluster."""
+    given = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
+    authority = base64.b64decode(given["certificate-authority-data"]).decode()
+    url = urlsplit(given["server"])
+    return Upstream(str(url.hostname), int(url.port or 443), ssl.create_default_context(cadata=authority))
+
+
 @dataclass
 class Writer:
     """Who writes, and to which kind of server."""
 
-    describe: Callable[[Request], Described | None]
+    describe: Callable[[Request], Described | None] = lambda _: None
     """Describes a write; None for one that is not counted."""
-    refusal: Callable[[int], tuple[bytes, str]]
+    refusal: Callable[[int], tuple[bytes, str]] = lambda _: (b"", "text/plain")
     """Body and content type of the server's answer with this status."""
     kill: Callable[[], object] = lambda: None
     """Kills the writer, and returns when it has ended."""
     subject_of: Callable[[str], str] = lambda _: ""
     """The subject that the path of a read is about; empty for none."""
+
+
+class ForwardedWrite(NamedTuple):
+    """A write that reached the server. `at`: when it was forwarded (time.monotonic)."""
+
+    at: float
+    method: str
+    path: str
 
 
 class _Server(ThreadingHTTPServer):
@@ -146,6 +170,11 @@ class FaultProxy:
         """`unanswered_s`: after this time, it closes a connection that gets no answer; None: the writer closes it."""
         self.upstream, self.writer, self.unanswered_s = upstream, writer, unanswered_s
         self._subjects: dict[str, SubjectWrites] = {}
+        self.forwarded: list[ForwardedWrite] = []
+        self.flowing = threading.Event()
+        self.flowing.set()
+        self._refusing = False
+        self._clients: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), partial(_Handler, self))
 
@@ -159,6 +188,34 @@ class FaultProxy:
         with self._lock:
             return self._subjects.setdefault(subject, SubjectWrites(fault))
 
+    def cut(self) -> None:
+        """Close all connections and refuse new ones."""
+        with self._lock:
+            self._refusing = True
+            for client in self._clients:
+                _shut_down(client)
+
+    def hold(self) -> None:
+        """Forward nothing more, in either direction, and keep all connections and what was sent."""
+        self.flowing.clear()
+
+    def heal(self) -> None:
+        """Accept connections again, and deliver what was held, also from connections that the writer has given up."""
+        self._refusing = False
+        self.flowing.set()
+
+    def connected(self, client: socket.socket) -> None:
+        """Note a connection of the writer, which is closed at once while connections are refused."""
+        with self._lock:
+            self._clients.add(client)
+            if self._refusing:
+                _shut_down(client)
+
+    def disconnected(self, client: socket.socket) -> None:
+        """Forget a connection that has ended."""
+        with self._lock:
+            self._clients.discard(client)
+
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
         return self
@@ -166,6 +223,7 @@ class FaultProxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.flowing.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -213,6 +271,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._server: http.client.HTTPConnection | None = None
         super().__init__(*args)
 
+    def setup(self) -> None:
+        super().setup()
+        self._proxy.connected(self.connection)
+
     def handle_one_request(self) -> None:
         """Forward one request."""
         with suppress(OSError, http.client.HTTPException, ValueError):
@@ -221,6 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def finish(self) -> None:
+        self._proxy.disconnected(self.connection)
         with suppress(OSError):
             super().finish()
         if self._server is not None:
@@ -231,6 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         request = Request(self.command, self.path, dict(self.headers.items()), self._body())
+        self._proxy.flowing.wait()
         if request.method in _READS:
             self._read(request)
             return
@@ -303,6 +367,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self, request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
         """Send a request to the server; a kept connection that it has closed is replaced."""
+        if request.method not in _READS:
+            self._proxy.forwarded.append(ForwardedWrite(time.monotonic(), request.method, request.path))
         fresh = self._server is None
         connection = self._server = self._server or self._proxy.upstream.connect(60)
         try:
@@ -316,6 +382,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._forward(request)
 
     def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        self._proxy.flowing.wait()
         self.send_response_only(status)
         for name, value in headers:
             if name.lower() not in _HOP and not (name.lower() == "content-length" and self.command != "HEAD"):
@@ -342,6 +409,7 @@ class _Handler(BaseHTTPRequestHandler):
             while line := response.readline():
                 while (wait_s := self._proxy.hidden(line) - time.monotonic()) > 0:
                     time.sleep(min(wait_s, 0.05))
+                self._proxy.flowing.wait()
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
                 self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")
@@ -353,8 +421,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _close_with_client(self, connection: http.client.HTTPConnection) -> None:
         self._await_close()
         if connection.sock is not None:
-            with suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
+            _shut_down(connection.sock)
 
     def _await_close(self) -> None:
         """Wait until the writer closes the connection."""
@@ -365,5 +432,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _drop(self) -> None:
         self.close_connection = True
-        with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
+        _shut_down(self.connection)
+
+
+def _shut_down(connection: socket.socket) -> None:
+    """Wake the thread that uses a socket, and end its connection."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

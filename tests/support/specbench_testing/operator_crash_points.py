@@ -8,11 +8,9 @@ version of the operator adds is a new case.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import signal
-import ssl
 import threading
 import time
 from collections import Counter
@@ -25,8 +23,6 @@ from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import yaml
-
 from peers.kwok.stages import OUT_OF_MEMORY
 from specbench_testing.cluster import Cluster
 from specbench_testing.cluster_run import ClusterRun
@@ -38,9 +34,9 @@ from specbench_testing.fault_proxy import (
     FaultProxy,
     Request,
     SubjectWrites,
-    Upstream,
     WriteKey,
     Writer,
+    api_upstream,
 )
 from specbench_testing.kwok_nodes import KwokNodes, placement
 from specbench_testing.operator_process import eventually
@@ -117,14 +113,6 @@ def refusal(status: int) -> tuple[bytes, str]:
     if status == 409:  # of a quota that another request has used, not of the object
         body["reason"] = "Conflict"
     return json.dumps(body).encode(), "application/json"
-
-
-def api_upstream(cluster: Cluster) -> Upstream:
-    """The API server of a cluster."""
-    given = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
-    authority = base64.b64decode(given["certificate-authority-data"]).decode()
-    url = urlsplit(given["server"])
-    return Upstream(str(url.hostname), int(url.port or 443), ssl.create_default_context(cadata=authority))
 
 
 @dataclass(frozen=True)

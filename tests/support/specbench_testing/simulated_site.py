@@ -2,8 +2,7 @@
 
     with simulated_site(cluster, tmp_path) as site:
         run = site.create("one", {"spec.engine.args": ["--fault=oom"]})     # or any object with site.spec() in it
-        with OperatorKills(site.operator, 5, drawn_seed()):
-            run.ends("Failed")
+        run.ends("Failed")
         assert site.violations() == []
 
 Real are: API server, scheduler, controllers, the operator and its permissions, the store with every object, and the
