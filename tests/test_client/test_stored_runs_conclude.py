@@ -30,7 +30,7 @@ from specbench_testing.synthetic_records import SyntheticRun
 
 pytestmark = pytest.mark.runs
 
-DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json", "overview.json")
+DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json", "status.json")
 CLOCK = SystemClock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 

@@ -7,7 +7,7 @@ import pytest
 from specbench_api.outcome.figure import LATENCIES, StatusFigure
 from specbench_api.spec.slo import PERCENTILES, PERCENTS, Slo
 from specbench_api.spec.status import Percentiles
-from specbench_operator.run.run_status import arms_of
+from specbench_client.stored_runs.status_document import status_document
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -34,5 +34,5 @@ def test_status_has_a_field_for_every_percentile() -> None:
 def test_only_the_column_of_the_other_loop_type_is_empty_for_a_drafting_arm(
     world: SyntheticRun, column_of_the_other_loop: str
 ) -> None:
-    row = next(row for row in arms_of(run_of_world(world)) if row.arm != "none")
+    row = next(row for row in status_document(run_of_world(world), world.plan).arms if row.arm != "none")
     assert [name for name, value in row if value is None or value == ""] == [column_of_the_other_loop]

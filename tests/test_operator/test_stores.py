@@ -182,9 +182,9 @@ def test_a_store_that_the_admin_does_not_allow_gets_no_request(fence: Fence, rea
 MEMORY_MAX_MIB = 256
 LARGE = (
     "giant listing",
-    "giant summary",
+    "giant status",
     "gzip bomb",
-    "millions of values",
+    "many values",
     "XML entities",
     "long chunk size",
     "pages of long keys",
@@ -216,8 +216,8 @@ def test_a_look_takes_little_memory(name: str) -> None:
     assert int(taken) < MEMORY_MAX_MIB, f"{taken} MiB"
 
 
-def test_a_large_document_waits_until_another_is_read() -> None:
-    """A namespace whose looks always hold large documents must not refuse those of the others."""
+def test_a_large_answer_waits_until_another_is_read() -> None:
+    """A namespace whose looks always hold large answers must not refuse those of the others."""
     held = [Look(UNREACHED_S) for _ in range(LARGE_AT_A_TIME)]
     for look in held:
         look.hold_large()

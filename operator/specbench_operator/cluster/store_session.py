@@ -108,9 +108,7 @@ class Look:
         """Reserve memory for a large body until the end of the look. Waits for it until the deadline."""
         if not self._holds_large:
             if not _LARGE.acquire(timeout=self.left_s()):
-                message = (
-                    f"{LARGE_AT_A_TIME} large documents are being read already; the operator retries automatically"
-                )
+                message = f"{LARGE_AT_A_TIME} large answers are being read already; the operator retries automatically"
                 raise self.failed(StoreFailure("S3Slow", message, refused=False))
             self._holds_large = True
 

@@ -40,6 +40,8 @@ from specbench_client.analysis.statistics.effects import Effect, holm_rejections
 
 NAMED = 3
 """Maximum number of cells listed in the message; the table has all of them."""
+MESSAGE_MAX = 1024
+"""Maximum length of the message, which becomes part of the run's status."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, 
         gate=gate,
         passed=reason is GateReason.PASSED or inconclusive_passes,
         reason=reason,
-        message=message,
+        message=message[:MESSAGE_MAX],
+        baseline=before.side.uri,
         before=before.side,
         after=after.side,
         differences=found.differences,
