@@ -21,11 +21,12 @@ from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
-from specbench_api.spec.slo import Slo
-from specbench_api.spec.status import ArmResult
+from specbench_api.spec.slo import PERCENTILES, PERCENTS, Slo
+from specbench_api.spec.status import ArmResult, Percentiles
 from specbench_client.stored_runs.status_document import RECOMMENDATION_BYTES, status_document
 from specbench_operator.cluster.results import STATUS_MAX_BYTES
 from specbench_testing.operator_builders import figure, operator_run, summary_of
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 PLAN = expand(parse_run(operator_run()))
 SUMMARY = summary_of(PLAN, 2)
@@ -154,6 +155,29 @@ def test_end_to_end_speedup_and_goodput_have_columns() -> None:
     assert (row["goodput"], row["sloAttainment"]) == (7.25, 0.925)
     bare = rows_of(with_cells(cell(None)))[0]
     assert (bare.e2e_speedup, bare.goodput, bare.slo_attainment) == (None, None, None)
+
+
+def test_status_has_a_field_for_every_percentile() -> None:
+    assert tuple(Percentiles.model_fields) == PERCENTILES == tuple(f"p{percent}" for percent in PERCENTS)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("world", "column_of_the_other_loop"),
+    [
+        (SyntheticRun(slo=Slo(ttft_ms=10_000)), "rate"),
+        (SyntheticRun(slo=Slo(ttft_ms=10_000), rate=(2,)), "concurrency"),
+    ],
+)
+def test_only_the_column_of_the_other_loop_type_is_empty_for_a_drafting_arm(
+    world: SyntheticRun, column_of_the_other_loop: str
+) -> None:
+    document = status_document(run_of_world(world), world.plan)
+    row = next(row for row in document.arms if row.arm != "none")
+    assert [name for name, value in row if value is None or value == ""] == [column_of_the_other_loop]
+    for latency in (row.ttft_ms, row.tpot_ms, row.e2e_ms):
+        assert latency is not None
+        assert None not in latency.model_dump().values()
 
 
 def test_the_recommendation_is_truncated_to_the_byte_limit() -> None:
