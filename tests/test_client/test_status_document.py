@@ -6,9 +6,6 @@ import json
 
 import pytest
 
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.recommendation import Objective, Recommendation
 from specbench_api.outcome.status_document import (
     ARM_AT_FAULT,
     ARMS_BYTES,
@@ -16,13 +13,16 @@ from specbench_api.outcome.status_document import (
     clip,
     stored_bytes,
 )
-from specbench_api.outcome.summary import Cell, EndToEnd, Goodput, RunSummary, best_speedup_text
 from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.slo import PERCENTILES, PERCENTS, Slo
 from specbench_api.spec.status import ArmResult, Percentiles
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.recommendation import Objective, Recommendation
+from specbench_client.documents.summary import Cell, EndToEnd, Goodput, RunSummary, best_speedup_text
 from specbench_client.stored_runs.status_document import RECOMMENDATION_BYTES, status_document
 from specbench_operator.cluster.results import STATUS_MAX_BYTES
 from specbench_testing.operator_builders import figure, operator_run, summary_of

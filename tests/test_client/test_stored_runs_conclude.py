@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from specbench_api.outcome.layout import launch_key, manifest_key, run_root
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions, SystemClock
 from specbench_client.errors import NotDurable

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION
-from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionType, GateReason, Phase
+from specbench_api.spec.gate import GATE_VARIABLE, GateRequest
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.run import NamespaceRun

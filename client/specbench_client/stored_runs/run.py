@@ -13,12 +13,12 @@ from pydantic import ValidationError
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.layout import PLAN, STATUS, SUMMARY, launch_key
-from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.status_document import StatusDocument
-from specbench_api.outcome.summary import PointSummary, RunSummary
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.documents.manifest import Manifest
+from specbench_client.documents.summary import PointSummary, RunSummary
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
 from specbench_client.report.text.findings import measuring_command, points_are

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from specbench_api.outcome.figure import Figure, StatusFigure
-from specbench_api.outcome.finding import Finding, Severity, faults_by_arm
 from specbench_api.outcome.status_document import (
     ARM_AT_FAULT,
     ARMS_BYTES,
@@ -15,11 +13,13 @@ from specbench_api.outcome.status_document import (
     clip,
     stored_bytes,
 )
-from specbench_api.outcome.summary import Cell, RunSummary, best_speedup_text
 from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import PERCENTILES
 from specbench_api.spec.status import ArmResult, Interval, Percentiles
+from specbench_client.documents.figure import Figure, StatusFigure
+from specbench_client.documents.finding import Finding, Severity, faults_by_arm
+from specbench_client.documents.summary import Cell, RunSummary, best_speedup_text
 
 RECOMMENDATION_BYTES = 1024
 FINDINGS_MAX = 32

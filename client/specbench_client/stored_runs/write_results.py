@@ -20,13 +20,13 @@ from typing import Any
 import specbench_client
 from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.layout import PROVENANCE, REPORT, STATUS, SUMMARY
-from specbench_api.outcome.manifest import Manifest, PointProvenance
-from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import FactName, LaunchRecord
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.summary.run import decided_after, ends_a_round, evaluate_cells, summarise_run
+from specbench_client.documents.manifest import Manifest, PointProvenance
+from specbench_client.documents.prompt_coverage import PromptCoverage
+from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
 from specbench_client.report.html import render_html

@@ -16,11 +16,10 @@ from functools import cached_property
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION
 from specbench_api.errors import InvalidSpec, NotAllowed
-from specbench_api.outcome.gate_report import GateRequest
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionType, GateWait, Phase
-from specbench_api.spec.gate import BaselineRef, Gate
+from specbench_api.spec.gate import BaselineRef, Gate, GateRequest
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.secrets import GATE_USES
 from specbench_api.spec.status import Condition, GateStatus, RunStatus

@@ -15,7 +15,6 @@ from typing import Any
 
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.status_document import StatusDocument
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import (
@@ -33,6 +32,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.status import Condition, GateStatus, GroupStatus, RunStatus
+from specbench_client.documents.summary import RunSummary
 from specbench_client.stored_runs.status_document import status_document
 from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LWS_KIND
 from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD, parse_engine_nodes, parse_prior_launches

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from specbench_api.outcome.comparison import ComparedResult
-from specbench_api.outcome.gate_report import GateReport
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.status import GateStatus
+from specbench_client.documents.comparison import ComparedResult
+from specbench_client.documents.gate_report import GateReport
 
 EARLIER = "s3://results/runs/default/main/0001"
 GATE: dict[str, Any] = {"baselineRef": {"run": "main"}}

@@ -6,28 +6,10 @@ from enum import StrEnum
 from typing import Literal
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.comparison import ComparedFigure, ComparedResult, ComparisonGap, Difference
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.status import GateStatus
-
-GATE_VARIABLE = "SPECBENCH_GATE"
-"""Environment variable of a gate Job with its GateRequest."""
-
-
-class GateRequest(ApiModel):
-    """A gate with its resolved baseline: what the operator passes to the gate Job."""
-
-    gate_digest: str
-    """Digest of the gate, which identifies its report."""
-    gate: Gate
-    """The gate."""
-    baseline: str
-    """Root folder of the earlier result."""
-
-    def to_line(self) -> str:
-        """Return the request as one line of JSON for a pod's environment, where Kubernetes expands `$(NAME)`."""
-        return self.model_dump_json(by_alias=True, exclude_none=True).replace("$", "\\u0024")
+from specbench_client.documents.comparison import ComparedFigure, ComparedResult, ComparisonGap, Difference
 
 
 class GateTestOutcome(StrEnum):

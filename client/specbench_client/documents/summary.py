@@ -8,18 +8,18 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.breakdown import Breakdown, Reuse, ReuseMissing
-from specbench_api.outcome.crossover import Crossovers
-from specbench_api.outcome.explanation import Prediction, StepCost
-from specbench_api.outcome.figure import Figure, Verdict
-from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Finding
-from specbench_api.outcome.lossless import JudgedAnswers, Losslessness
-from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import NONE_FASTER
+from specbench_client.documents.breakdown import Breakdown, Reuse, ReuseMissing
+from specbench_client.documents.crossover import Crossovers
+from specbench_client.documents.explanation import Prediction, StepCost
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.finding import ANSWERS_WORSE_CHECK, Finding
+from specbench_client.documents.lossless import JudgedAnswers, Losslessness
+from specbench_client.documents.prompt_coverage import PromptCoverage
+from specbench_client.documents.recommendation import Recommendation
 
 
 class Claims(ApiModel):
