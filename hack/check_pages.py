@@ -26,7 +26,6 @@ from jsonschema import Draft7Validator
 from specbench_api.api_model import in_words
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.recommendation import RecommendationAnswer
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPhase
@@ -36,6 +35,7 @@ from specbench_api.spec.parsing import parse_campaign, parse_run
 from specbench_client.analysis.decision.request import Prices
 from specbench_client.cli import cli
 from specbench_client.dataset.speed_bench_texts import RESOLVERS
+from specbench_client.documents.recommendation import RecommendationAnswer
 from specbench_client.documents.what_if import CostModel
 from specbench_client.store.store import StoreErrorReason
 from specbench_client.trust.registry import CHECK_BY_NAME

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from known_truth.experiment import Experiment
-from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.estimates.figures import SampleRows, percentile_figures, ratio_figures
 from specbench_client.analysis.estimates.speedups import SPEEDUP, SPEEDUPS, TPOT_SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.explanation.traffic_mix import project_mix
+from specbench_client.documents.figure import Figure
 from specbench_client.metrics import acceptance, decode_speed
 from specbench_client.metrics.decode_speed import TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure, Verdict
-from specbench_api.outcome.summary import REPEATS_TO_DECIDE, Cell
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Arm, EngineGroup, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -18,6 +16,8 @@ from specbench_api.spec.parsing import parse_run
 from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, paired_speedup
 from specbench_client.analysis.statistics.effects import verdicts
 from specbench_client.analysis.summary.run import evaluate_cells, is_settled
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.summary import REPEATS_TO_DECIDE, Cell
 from specbench_client.drive.endpoint_probes import LEAST
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.rows import Table, join_tables

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench_api.outcome.summary import Cell, RunSummary, Trend
+from specbench_client.documents.summary import Cell, RunSummary, Trend
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.simulator import Fault, SimulatedStepCost
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS

@@ -17,12 +17,12 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 
 from specbench_api.outcome.layout import PLAN, records_key
-from specbench_api.outcome.manifest import PointProvenance, StoredFile
-from specbench_api.outcome.record import Record
-from specbench_api.outcome.summary import ClientHealth
 from specbench_api.plan.plan import Plan, Point
 from specbench_client import __version__
 from specbench_client.analysis.summary.point import summarise_rows
+from specbench_client.documents.manifest import PointProvenance, StoredFile
+from specbench_client.documents.record import Record
+from specbench_client.documents.summary import ClientHealth
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from specbench_api.outcome.provenance import HostFacts, LaunchRecord, merge_facts
-from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
 from specbench_client.dialects.registry import dialect_of
+from specbench_client.documents.record import Record, RecordPhase
+from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health

@@ -15,14 +15,14 @@ from typing import Any
 import click
 import pandas as pd
 
-from specbench_api.outcome.comparison import Comparison
-from specbench_api.outcome.recommendation import Recommendation
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.cli import decide as decide_command
 from specbench_client.cli import measure as measure_command
 from specbench_client.cli.compare import compare_cells
 from specbench_client.cli.run_execution import execute_run
 from specbench_client.cli.run_selection import select_run
+from specbench_client.documents.comparison import Comparison
+from specbench_client.documents.recommendation import Recommendation
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import with_flag_names
 from specbench_client.report.text.comparison import comparison_markdown

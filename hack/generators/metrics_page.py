@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, MIN_WINDOWS
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown import breakdown, reuse
 from specbench_client.analysis.estimates import speedups
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.summary.trends import FIGURES, RELATIVE_CHANGE, SHARE_CHANGE
+from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, MIN_WINDOWS
 from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
 from specbench_client.metrics.acceptance import (
     accepted_exactly,

@@ -10,8 +10,8 @@ from generators.docstrings import documented
 from generators.structural_schema import described_fields
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome import layout
-from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
-from specbench_api.outcome.record import AcceptanceSource, AnswerFlaw, Record, RecordPhase
+from specbench_client.documents.manifest import Manifest, PointProvenance, StoredFile
+from specbench_client.documents.record import AcceptanceSource, AnswerFlaw, Record, RecordPhase
 from specbench_client.store.records import FILE_SCHEMA, RECORD_SCHEMA
 from specbench_client.transport.exchange import ErrorClass, TimestampSource
 

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.plan.canonical import POINT_SCHEMA, canonical_json, canonical_point, digest
+from specbench_api.plan.canonical import (
+    POINT_SCHEMA,
+    canonical_json,
+    canonical_point,
+    differing_fields,
+    digest,
+    plan_digest,
+)
 from specbench_api.plan.expansion import arms_of, expand
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Level
 from specbench_testing.resources import MISSING, run_of
 
@@ -177,6 +185,25 @@ def test_names_deadlines_and_locations_do_not_change_the_hash(edits: dict[str, A
 )
 def test_measured_fields_change_the_hash_of_every_point(edits: dict[str, Any]) -> None:
     assert not set(hashes(edits)) & set(hashes({}))
+
+
+@pytest.mark.parametrize(
+    ("edits", "same"),
+    [
+        ({}, True),
+        ({"spec.placement.queueName": "bench"}, True),
+        ({"spec.placement.pinNode": "Require", "spec.model.tokenSecretRef": {"name": "hub", "key": "token"}}, True),
+        ({"spec.engine.tensorParallelSize": 1}, True),
+        ({"spec.load.requests": 17}, False),
+        ({"spec.drafters[0].name": "renamed"}, False),
+        ({"spec.placement.runtimeClassName": "gvisor"}, False),
+        ({"metadata.name": "other"}, False),
+    ],
+)
+def test_the_digest_of_a_plan_is_that_of_what_it_measures(edits: dict[str, Any], same: bool) -> None:
+    plan, other = (expand(run_of({**FULL, **each})) for each in ({}, edits))
+    assert (plan_digest(plan) == plan_digest(other)) == (not differing_fields(plan, other)) == same
+    assert plan_digest(Plan.from_json(other.to_json())) == plan_digest(other)
 
 
 @pytest.mark.parametrize("field", ["numSpeculativeTokens", "promptLookupMin", "promptLookupMax"])

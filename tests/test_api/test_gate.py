@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.gate_report import GateRequest
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.expansion import expand
-from specbench_api.spec.gate import Gate
+from specbench_api.spec.gate import Gate, GateRequest
 from specbench_testing.resources import run_of
 
 BARE: dict[str, Any] = {"baselineRef": {"run": "main"}}

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.status_document import ARMS_BYTES, StatusDocument
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.store_endpoints import (
@@ -27,6 +27,7 @@ from specbench_api.spec.store_endpoints import (
     refused_endpoint,
     store_access,
 )
+from specbench_client.stored_runs.status_document import status_document
 from specbench_testing.operator_builders import operator_run, summary_of
 
 
@@ -151,34 +152,35 @@ def test_the_rows_of_the_fence_decide_about_a_store(rows: list[Row], endpoint: s
     assert store_access(rows, endpoint, "results") == access
 
 
-SUMMARY = json.loads(summary_of(expand(parse_run(operator_run())), 2).to_json())
+PLAN = expand(parse_run(operator_run()))
+STATUS = json.loads(status_document(summary_of(PLAN, 2), PLAN).to_json())
 COUNT = 50_000
 
 
 @pytest.mark.parametrize(
     "document",
     [
-        {**SUMMARY, "findings": [1] * COUNT},
-        {**SUMMARY, "cells": [{}] * COUNT},
+        {**STATUS, "arms": [1] * COUNT},
+        {**STATUS, "arms": [{}] * COUNT},
         {f"k{number}": 1 for number in range(COUNT)},
         [[]] * COUNT,
-        {**SUMMARY, "cells": [{**SUMMARY["cells"][0], "figures": {f"k{number}": {} for number in range(COUNT)}}]},
+        {**STATUS, "arms": [{**STATUS["arms"][0], "findings": ["x" * 65] * COUNT}]},
     ],
-    ids=["numbers", "objects", "unknown keys", "lists", "figures"],
+    ids=["numbers", "objects", "unknown keys", "lists", "findings"],
 )
 def test_a_document_with_many_errors_is_refused_with_little_memory(document: Any) -> None:
     data = json.dumps(document).encode()
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r".") as caught:
-            RunSummary.from_untrusted_json(data)
+            StatusDocument.from_untrusted_json(data)
         assert len(str(caught.value)) < 1_000
         assert tracemalloc.get_traced_memory()[1] < 40 * len(data) + 10_000_000
     finally:
         tracemalloc.stop()
 
 
-DOCUMENT = json.dumps(SUMMARY)
+DOCUMENT = json.dumps(STATUS)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +193,38 @@ DOCUMENT = json.dumps(SUMMARY)
     ids=lambda data: repr(data[-20:]),
 )  # fmt: skip
 def test_a_deep_invalid_or_long_document_is_refused(data: bytes) -> None:
-    assert RunSummary.from_untrusted_json(DOCUMENT.encode()) == RunSummary.from_json(DOCUMENT)
+    assert StatusDocument.from_untrusted_json(DOCUMENT.encode()) == StatusDocument.from_json(DOCUMENT)
     with pytest.raises(ValueError, match=r"."):
-        RunSummary.from_untrusted_json(data)
+        StatusDocument.from_untrusted_json(data)
+
+
+ROW = STATUS["arms"][1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schemaVersion": "specbench.io/status/v0"},
+        *({name: None} for name in ("uid", "planSha256", "created", "pointsMeasured", "pointsInvalid", "trustReason")),
+        *({name: 7} for name in ("uid", "best", "recommendation", "headline", "trust", "trustReason", "arms")),
+        *({name: "x" * 5000} for name in ("uid", "best", "recommendation", "headline", "created", "trustMessage")),
+        *({name: value} for name in ("pointsMeasured", "pointsInvalid", "armsOmitted") for value in (-1, 2**53, 0.5)),
+        {"uid": "../of-another"},
+        {"planSha256": "0" * 63},
+        {"trust": "Certain"},
+        *({"trustReason": reason} for reason in ("", "two words", "1st", "a" * 129)),
+        *({"arms": [{**ROW, "requests": count}]} for count in (-1, 10**30, "many", None)),
+        {"arms": [{**ROW, "arm": "a" * 33}]},
+        {"arms": [{**ROW, "findings": ["x"] * 33}]},
+        {"arms": [{**ROW, "speedup": 1.5}]},
+        {"arms": [{**ROW, "speedup": {"value": 1.5}}]},
+        {"arms": [ROW] * (ARMS_BYTES // len(json.dumps(ROW)) + 100)},
+        {"arms": [{**ROW, "workload": "<" * 32, "findings": ["<" * 64] * 32}] * 6},
+        {"arms": [{}]},
+    ],
+    ids=lambda changes: next(f"{name}: {str(value)[:30]}" for name, value in changes.items()),
+)
+def test_a_status_document_with_a_wrong_value_is_refused(changes: dict[str, Any]) -> None:
+    """It becomes part of a status, which the API server stores and every watcher of runs receives."""
+    with pytest.raises(ValueError, match=r"."):
+        StatusDocument.from_untrusted_json(json.dumps({**STATUS, **changes}).encode())

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specbench_api.outcome.figure import Verdict
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import RunSummary
+from specbench_client.documents.figure import Verdict
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import RunSummary
 from specbench_testing.long_cases import long_after
 from virtual_time.corrupted_worlds import CORRUPTED_WORLDS
 from virtual_time.endpoints import ABAB, ABBA, PAIRS, STEADY, MeasuredRepeats, Outcome, measured_repeats

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specbench_api.outcome.summary import ClientHealth
 from specbench_client.analysis.estimates.figures import SampleRows, figures_of
 from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.documents.summary import ClientHealth
 from specbench_client.metrics.tidy_frame import steady_rows, tidy
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, frame_of, point_of, record

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.breakdown import Reuse, ReuseMissing
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Point
+from specbench_client.documents.breakdown import Reuse, ReuseMissing
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.html import render_html
 from specbench_client.report.text.reuse import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
 from specbench_client.report.text.run_report import markdown

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.summary.run import summarise_run
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.text.text_table import with_interval
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import CREATED, Corruptions, SyntheticRun, point_of, run_of_world

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.summary import ArmEnvironment
 from specbench_api.spec.model import Adapter, Target
 from specbench_client.analysis.summary.run import SHOWN_FACTS, arm_environments
+from specbench_client.documents.summary import ArmEnvironment
 from specbench_client.report.html import render_html
 from specbench_client.report.text.applicability import (
     APPLICABILITY_COLUMNS,

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.summary import Cell
 from specbench_client.analysis.estimates.speedups import (
     E2E_SPEEDUP,
     SPEEDUP,
@@ -17,6 +16,7 @@ from specbench_client.analysis.estimates.speedups import (
     figures_by_name,
     paired_speedup,
 )
+from specbench_client.documents.summary import Cell
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_testing.present import present
 from specbench_testing.speedup_experiment import TOKENS, pairs_of

@@ -8,9 +8,15 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from specbench_api.outcome.figure import Figure, FigureInterval, Verdict
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.summary import (
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.load import Level
+from specbench_client.analysis.estimates.speedups import SPEEDUP
+from specbench_client.analysis.statistics.effects import Effect, figure_effect
+from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
+from specbench_client.analysis.summary.headline import HeadlineFacts, conclusions, headline_of
+from specbench_client.documents.figure import Figure, FigureInterval, Verdict
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.summary import (
     ArrivalPattern,
     Cell,
     Claims,
@@ -18,12 +24,6 @@ from specbench_api.outcome.summary import (
     RunSummary,
     best_speedup_text,
 )
-from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.load import Level
-from specbench_client.analysis.estimates.speedups import SPEEDUP
-from specbench_client.analysis.statistics.effects import Effect, figure_effect
-from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
-from specbench_client.analysis.summary.headline import HeadlineFacts, conclusions, headline_of
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.record import AnswerFlaw, Record
 from specbench_api.spec.answers import AnswerMatch, Answers
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
+from specbench_client.documents.record import AnswerFlaw, Record
 from specbench_client.errors import BadInput
 from specbench_client.load.answer_flaws import LOOP_TOKENS, flaw_of, unmet_demand
 from specbench_client.simulator import (

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.record import Record
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
+from specbench_client.documents.record import Record
 from specbench_client.load import answer_judge, judging_process
 from specbench_client.load.answer_judge import MAX_OVERRUNS, AnswerJudge, JudgeLost
 from specbench_client.load.judging_process import JudgeStart

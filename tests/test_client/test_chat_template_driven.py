@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from specbench_api.outcome.layout import manifest_key
-from specbench_api.outcome.manifest import Manifest
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
 from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.manifest import Manifest
 from specbench_client.drive.engine_connection import common_template
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions

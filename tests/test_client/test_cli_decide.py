@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.recommendation import Objective, Recommendation
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
+from specbench_client.documents.recommendation import Objective, Recommendation
 from specbench_client.store.folder import FolderStore
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world

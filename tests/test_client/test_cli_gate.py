@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from specbench_api.outcome.gate_report import GATE_VARIABLE, GateReport, GateRequest
 from specbench_api.outcome.layout import GATE, SUMMARY, run_root
 from specbench_api.outcome.termination import Exit
-from specbench_api.spec.gate import BaselineRef, Gate
+from specbench_api.spec.gate import GATE_VARIABLE, BaselineRef, Gate, GateRequest
 from specbench_client.cli import exit_code
+from specbench_client.documents.gate_report import GateReport
 from specbench_client.job.commands import run_program
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude

@@ -22,12 +22,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.chat_template import AppliedBy, ChatTemplate
 from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.cli import exit_code
+from specbench_client.documents.summary import RunSummary
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.faults import parse_faults

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from specbench_api.campaign.expansion import expand_campaign
-from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code, validate
+from specbench_client.documents.summary import MIN_WINDOWS
 from specbench_testing.agent_traces import otlp, span, user
 from specbench_testing.campaigns import campaign
 from specbench_testing.chat_templates import tokenizer_folder

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.record import RecordPhase
-from specbench_api.outcome.summary import ClientHealth
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.summary.trends import acceptance_trend
 from specbench_client.cli.progress import LiveProgress
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.record import RecordPhase
+from specbench_client.documents.summary import ClientHealth
 from specbench_client.drive.progress import STORING, ProgressTracker
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_testing.synthetic_records import SyntheticRun, record

@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.summary import RunSummary
 from specbench_client.local.local_runs import exclusive_run
 from specbench_client.report.text.findings import continue_run, group_findings, measure_again, next_step
 from specbench_client.store.folder import FolderStore

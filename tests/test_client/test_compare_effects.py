@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from specbench_api.outcome.gate_report import GateTestOutcome
 from specbench_api.spec.gate import GateMetric, Tolerance
 from specbench_client.analysis.compare.comparison import ComparisonRow, comparable_metric
 from specbench_client.analysis.compare.figures import (
@@ -28,6 +27,7 @@ from specbench_client.analysis.compare.figures import (
 )
 from specbench_client.analysis.compare.gate import GateTrial, gate_outcomes
 from specbench_client.analysis.statistics.effects import Effect
+from specbench_client.documents.gate_report import GateTestOutcome
 from specbench_client.metrics.decode_speed import TPOT_MS, TPOT_MS_POOLED
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Table

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.comparison import ComparisonGapReason
-from specbench_api.outcome.figure import Verdict
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTestOutcome
-from specbench_api.outcome.summary import Cell
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.engine import PromptCache
-from specbench_api.spec.gate import Gate
+from specbench_api.spec.gate import Gate, GateRequest
 from specbench_api.spec.load import Level, Load
 from specbench_client.analysis.compare.comparison import OF_SUMMARIES, comparison
 from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
+from specbench_client.documents.comparison import ComparisonGapReason
+from specbench_client.documents.figure import Verdict
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.gate_report import GateReport, GateTestOutcome
+from specbench_client.documents.summary import Cell
 from specbench_client.report.text.comparison import headline as gate_headline
 from specbench_client.stored_runs.run import Run
 from specbench_testing.corrupted_records import replace_columns, without_counters

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.crossover import Crossover, CrossoverKind
 from specbench_client.analysis.curves.axes import CONCURRENCY, CurveAxis
 from specbench_client.analysis.curves.crossover import (
     find_crossover,
@@ -21,6 +20,7 @@ from specbench_client.analysis.curves.crossover import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect
+from specbench_client.documents.crossover import Crossover, CrossoverKind
 from specbench_testing.present import present
 from specbench_testing.speedup_experiment import SpeedupExperiment
 

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.crossover import BreakEven, CrossoverKind, Crossovers
-from specbench_api.outcome.figure import FigureInterval, Verdict
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves
+from specbench_client.documents.crossover import BreakEven, CrossoverKind, Crossovers
 from specbench_client.documents.curves import Curves
+from specbench_client.documents.figure import FigureInterval, Verdict
+from specbench_client.documents.summary import RunSummary
 from specbench_client.report.text.curves import (
     break_even_table,
     crossover_lines,

@@ -12,12 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.figure import Verdict
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.recommendation import Attainment, Objective, Recommendation, RecommendationAnswer, SloTarget
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.analysis.statistics.bootstrap import t_bounds
+from specbench_client.documents.figure import Verdict
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.recommendation import (
+    Attainment,
+    Objective,
+    Recommendation,
+    RecommendationAnswer,
+    SloTarget,
+)
 from specbench_testing.decision_summaries import Given, plan_of, summary_of
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_api.outcome.recommendation import Recommendation, RecommendationAnswer
-from specbench_api.outcome.summary import ArmEnvironment
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import Method
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, ruled_out
+from specbench_client.documents.recommendation import Recommendation, RecommendationAnswer
+from specbench_client.documents.summary import ArmEnvironment
 from specbench_testing.decision_summaries import Given, plan_of, summary_of
 
 ARMS: list[dict[str, Any]] = [

@@ -11,11 +11,17 @@ from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_api.outcome.recommendation import Candidate, Objective, Recommendation, RecommendationAnswer, SloTarget
-from specbench_api.outcome.summary import ArmEnvironment, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import Prices, RecommendationRequest
+from specbench_client.documents.recommendation import (
+    Candidate,
+    Objective,
+    Recommendation,
+    RecommendationAnswer,
+    SloTarget,
+)
+from specbench_client.documents.summary import ArmEnvironment, RunSummary
 from specbench_testing.decision_summaries import TOKENS, Given, plan_of, summary_of
 from specbench_testing.present import present
 

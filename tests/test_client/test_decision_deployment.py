@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from specbench_api.outcome.layout import PLAN, SUMMARY, run_root
-from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
@@ -23,6 +22,7 @@ from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.cli import exit_code
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.errors import BadInput, EvidenceInsufficient
 from specbench_client.local import llama_server
 from specbench_client.report.text.decision import CHECKS, USES, deployment_text

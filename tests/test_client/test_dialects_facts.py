@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from specbench_api.outcome.provenance import FACTS, Fact, FactName, FactSource, HostFacts, merge_facts
-from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Dialect, EngineCounters, counter_difference
 from specbench_client.dialects.engine_facts import FactReading, info_labels, is_metrics_page, pages_of, read_facts
 from specbench_client.dialects.prometheus import labels_by_series, totals_by_series
 from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, SIMULATED_DIALECTS_BY_NAME
+from specbench_client.documents.summary import CounterDeltas
 
 EVERY = {
     id(one): one for one in (*DIALECTS.values(), *DIALECTS_BY_NAME.values(), *SIMULATED_DIALECTS_BY_NAME.values())

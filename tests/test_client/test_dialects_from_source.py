@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
@@ -19,6 +18,7 @@ from specbench_client.dialects.dialect import CompletionRequest
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.sglang import SglangDialect
 from specbench_client.dialects.tensorrt_llm import TensorrtLlmDialect
+from specbench_client.documents.record import AcceptanceSource
 from specbench_client.simulator.requests import OpenAIRoute
 from specbench_client.simulator.tensorrt_llm import KNOWN
 from specbench_client.sliced_tasks import run_to_completion

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.figure import Verdict
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.termination import Exit
 from specbench_client.analysis.curves.draft_lengths import NO_BATCH, NO_SETTING, NOTHING_PAYS, best_draft_lengths
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.cli import exit_code
 from specbench_client.documents.curves import DraftLengthTable
+from specbench_client.documents.figure import Verdict
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.report.text.curves import draft_lengths_table, schedule_lines
 from specbench_client.store.folder import FolderStore

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.layout import ended_key, manifest_key
-from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import PointSummary
 from specbench_client.drive import group
 from specbench_client.drive.group import GroupResult, drive_group
 from specbench_client.drive.load_planning import load_arrival_plan

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from specbench_api.outcome.layout import PLAN, ended_key, manifest_key, summary_key
-from specbench_api.outcome.manifest import Manifest
-from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan
+from specbench_client.documents.manifest import Manifest
+from specbench_client.documents.summary import PointSummary
 from specbench_client.drive import group, point
 from specbench_client.drive.group import GroupResult, drive_group
 from specbench_client.drive.options import DriveOptions

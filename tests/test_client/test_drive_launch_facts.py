@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from specbench_api.outcome.layout import launch_key, manifest_key
-from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.provenance import FACTS, Fact, FactName, HostFacts, LaunchRecord
 from specbench_api.plan.plan import Plan
+from specbench_client.documents.manifest import Manifest
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress

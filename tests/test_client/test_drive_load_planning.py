@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.layout import manifest_key, schedule_key, summary_key
-from specbench_api.outcome.manifest import Manifest
-from specbench_api.outcome.record import Record
-from specbench_api.outcome.summary import ClientHealth, PointSummary
 from specbench_api.plan.plan import Plan
+from specbench_client.documents.manifest import Manifest
+from specbench_client.documents.record import Record
+from specbench_client.documents.summary import ClientHealth, PointSummary
 from specbench_client.drive import group as driving
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.load_planning import FailureBudget, FailureCounter

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from specbench_api.outcome.layout import PLAN as PLAN_KEY
-from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
+from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.drive.resume import claim_store, reject_changed_inputs
 from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore

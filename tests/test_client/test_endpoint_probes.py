@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from specbench_api.outcome.record import Record
 from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code
+from specbench_client.documents.record import Record
 from specbench_client.drive.endpoint_probes import ProbedLoad, find_levels, probed_load
 from specbench_testing.synthetic_records import record
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.explanation import Coefficient, Prediction
-from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.columns import TextCodes
+from specbench_client.documents.explanation import Coefficient, Prediction
+from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.pairing import STEPS, JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy

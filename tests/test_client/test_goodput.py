@@ -13,12 +13,12 @@ import pytest
 from pydantic import ValidationError
 
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.figures import goodput_of
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
+from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.goodput import good_requests, judged_rows, meets_slo
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy

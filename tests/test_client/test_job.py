@@ -11,13 +11,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from specbench_api.outcome.gate_report import GateRequest
 from specbench_api.outcome.layout import GATE, manifest_key, run_root
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.gate import Gate
+from specbench_api.spec.gate import Gate, GateRequest
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
+from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import DriveOptions
 from specbench_client.job import commands, termination
 from specbench_client.job.commands import run_program

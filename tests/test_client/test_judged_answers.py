@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.lossless import JudgedAnswers
-from specbench_api.outcome.recommendation import RecommendationAnswer
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.lossless.losslessness import judged_answers
 from specbench_client.analysis.statistics.effects import holm_rejections
 from specbench_client.columns import TextCodes, Values
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.lossless import JudgedAnswers
+from specbench_client.documents.recommendation import RecommendationAnswer
+from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.pairing import JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import flags, tidy

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.manifest import StoredFile
 from specbench_api.plan.expansion import expand
+from specbench_client.documents.manifest import StoredFile
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.errors import BadInput, ClientError, EngineFailed, NotDurable
 from specbench_client.load.client_link import ClientClock, ClientLink, ClientLost, ClockOffset

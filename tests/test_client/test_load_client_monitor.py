@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from specbench_api.outcome.record import Record
-from specbench_api.outcome.summary import ClientHealth
+from specbench_client.documents.record import Record
+from specbench_client.documents.summary import ClientHealth
 from specbench_client.load.client_monitor import (
     SAMPLE_INTERVAL_S,
     EventLoopMonitor,

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from specbench_api.outcome.record import RecordPhase
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.record import RecordPhase
 from specbench_client.load import closed_loop
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_testing.conversation_turns import row

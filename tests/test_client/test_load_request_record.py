@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.record import Record
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.record import Record
 from specbench_client.load.conversations import request_seed
 from specbench_client.load.request_record import skipped_after
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, ReceivedBytes

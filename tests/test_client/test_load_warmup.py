@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.record import Record
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.record import Record
 from specbench_client.load.warmup import (
     STEP_TIME_TOLERANCE,
     WarmupBounds,

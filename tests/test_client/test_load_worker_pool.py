@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.spec.answers import Answers
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
+from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import BadInput
 from specbench_client.load.load_shares import WorkerLoad, closed_loop_load, open_loop_load
 from specbench_client.load.request import RequestConfig

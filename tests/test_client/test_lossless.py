@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.lossless import ComparedBy, Losslessness, LosslessVerdict
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.lossless.losslessness import judge_greedy
 from specbench_client.analysis.lossless.sampled import length_test, opening_test
 from specbench_client.columns import TextCodes
+from specbench_client.documents.lossless import ComparedBy, Losslessness, LosslessVerdict
+from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.divergence import Divergence, divergence
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import text_digests

@@ -13,15 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.figure import Figure, Verdict
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import (
-    REPEATS_TO_DECIDE,
-    Cell,
-    ClientHealth,
-    PointSummary,
-    RunSummary,
-)
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_api.spec.engine import PromptCache
@@ -32,6 +23,15 @@ from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predic
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
 from specbench_client.analysis.what_if.prompt_overlap import OVERLAP_MEASURES, AnswerOverlaps, with_arm_speedups
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import (
+    REPEATS_TO_DECIDE,
+    Cell,
+    ClientHealth,
+    PointSummary,
+    RunSummary,
+)
 from specbench_client.documents.what_if import OverlapBin
 from specbench_client.drive.endpoint_probes import LEAST, requests_per_repeat
 from specbench_client.drive.prompts import prompts_of_point

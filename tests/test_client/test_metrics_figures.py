@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.record import Record
 from specbench_client.columns import RaggedColumn
+from specbench_client.documents.record import Record
 from specbench_client.metrics import acceptance, decode_speed, latency
 from specbench_client.metrics.acceptance import (
     acceptance_by_position,

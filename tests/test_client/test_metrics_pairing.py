@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specbench_api.outcome.record import Record
+from specbench_client.documents.record import Record
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, pair_requests, pass_numbers
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, tidy

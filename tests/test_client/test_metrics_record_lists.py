@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.summary import ClientHealth
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import summarise_run
+from specbench_client.documents.summary import ClientHealth
 from specbench_client.metrics.steady_window import steady_window, window_tokens
 from specbench_client.metrics.tidy_frame import numbers, tally, tidy
 from specbench_testing.synthetic_records import CREATED, NS_PER_MS, SyntheticRun, frame_of, record

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specbench_api.outcome.record import Record
+from specbench_client.documents.record import Record
 from specbench_client.metrics.tidy_frame import known_sum, numbers, sent_rows, steady_rows, tally, tidy
 from specbench_testing.synthetic_records import frame_of, record
 from specbench_testing.tables import assert_same_table

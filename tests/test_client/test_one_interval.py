@@ -12,7 +12,6 @@ import pytest
 
 from known_truth.coverage import paired
 from known_truth.experiment import CATEGORIES, Experiment
-from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, PlacedSteps, StepPlaces, breakdown_by_place
 from specbench_client.analysis.estimates.figures import SampleRows, ratio_figures
 from specbench_client.analysis.estimates.speedups import SPEEDUP, TPOT_SPEEDUP, paired_speedup
@@ -27,6 +26,7 @@ from specbench_client.analysis.explanation.traffic_mix import (
 )
 from specbench_client.analysis.statistics.row_layout import layout_of
 from specbench_client.columns import TextCodes
+from specbench_client.documents.figure import Figure
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import numbers

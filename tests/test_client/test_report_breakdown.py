@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
+from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import markdown_document
 from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics
 from specbench_testing.present import present

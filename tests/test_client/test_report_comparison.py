@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from specbench_api.outcome.comparison import (
+from specbench_api.spec.conditions import GateReason
+from specbench_client.documents.comparison import (
     ComparedFigure,
     Comparison,
     ComparisonGap,
     ComparisonGapReason,
     Difference,
 )
-from specbench_api.outcome.figure import Figure, FigureInterval, Verdict
-from specbench_api.outcome.gate_report import GateReport, GateTest, GateTestOutcome
-from specbench_api.spec.conditions import GateReason
+from specbench_client.documents.figure import Figure, FigureInterval, Verdict
+from specbench_client.documents.gate_report import GateReport, GateTest, GateTestOutcome
 from specbench_client.report.renderers import fit_columns, rich_table
 from specbench_client.report.text.comparison import (
     LENGTH_MAX,

@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 import pytest
 from markupsafe import escape
 
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.load import Load
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.summary import RunSummary
 from specbench_client.report.html import breakable, coded, load_text, render_html
 from specbench_client.report.plots.figures import SPEEDUP, draw_figures
 from specbench_testing.resources import external_engine

@@ -18,7 +18,7 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
-from specbench_api.outcome.summary import RunSummary
+from specbench_client.documents.summary import RunSummary
 from specbench_client.report.html import render_html
 from specbench_testing.summary_variants import invalid, many_cells, with_long_recommendation, without_baseline
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world

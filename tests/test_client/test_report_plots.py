@@ -17,12 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.container import ErrorbarContainer
 
-from specbench_api.outcome.crossover import ArmCrossover, Crossover, CrossoverInterval, CrossoverKind
-from specbench_api.outcome.figure import Figure, FigureInterval, StatusFigure
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_api.outcome.summary import ArmEnvironment, Cell, RunSummary, Trend
 from specbench_api.spec.load import Level
+from specbench_client.documents.crossover import ArmCrossover, Crossover, CrossoverInterval, CrossoverKind
 from specbench_client.documents.drift import DriftCause, DriftChart, DriftReport, DriftSide, DriftWindow
+from specbench_client.documents.figure import Figure, FigureInterval, StatusFigure
+from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary, Trend
 from specbench_client.report.html import render_html
 from specbench_client.report.plots import figures
 from specbench_client.report.plots.figures import FIGURES, draw_figures, drift_windows

@@ -16,8 +16,8 @@ from generators.docstrings import documented
 from generators.metrics_page import render_metrics_page
 from generators.records_page import DUCKDB, READING, athena_table
 from specbench_api.outcome.layout import records_key, run_root
-from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
 from specbench_api.plan.plan import Plan
+from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase
 from specbench_client.metrics.catalog import PERCENTILE_FIGURES, RATIOS
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore

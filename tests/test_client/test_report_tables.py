@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from specbench_api.outcome.figure import FigureInterval, Verdict
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.engine import EngineKind
+from specbench_client.documents.figure import FigureInterval, Verdict
+from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import rich_table
 from specbench_client.report.text.cells import cells_table, csv, speedup_text, terminal_columns
 from specbench_client.report.text.run_report import markdown

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from specbench_api.outcome.figure import Figure
+from specbench_client.documents.figure import Figure
 from specbench_client.report.renderers import escape_markdown, fit_columns, markdown_table, markdown_topics, rich_table
 from specbench_client.report.text.text_table import TextTable, Topic, with_interval
 

@@ -21,13 +21,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.record import Record
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName, EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.registry import DIALECTS
+from specbench_client.documents.record import Record
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.research.__main__ import serve

@@ -15,11 +15,11 @@ from uuid import uuid4
 
 import pytest
 
-from specbench_api.outcome.record import AcceptanceSource, Record
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import EngineIdentity
+from specbench_client.documents.record import AcceptanceSource, Record
 from specbench_client.simulator import (
     FAULTS,
     SimulatedEngine,

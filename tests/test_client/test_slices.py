@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specbench_api.outcome.breakdown import BreakdownSlice
 from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.breakdown.breakdown import BY_LITERATURE, BY_QUARTILE, breakdown_of_cell
+from specbench_client.documents.breakdown import BreakdownSlice
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import numbers, tidy
 from specbench_client.simulator.speculation import count_accepted

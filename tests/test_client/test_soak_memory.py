@@ -12,7 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pytest
 
-from specbench_api.outcome.record import Record
+from specbench_client.documents.record import Record
 from specbench_client.drive import group
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions, SystemClock

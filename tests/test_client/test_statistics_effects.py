@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from specbench_api.outcome.figure import Verdict
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.statistics.bootstrap import ChosenInterval, IntervalBounds, draw_and_sum, t_bounds
 from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value
@@ -32,6 +31,7 @@ from specbench_client.analysis.statistics.effects import (
 from specbench_client.analysis.statistics.intervals import ratio_influence
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.columns import Values
+from specbench_client.documents.figure import Verdict
 from specbench_testing.decision_summaries import figure
 from specbench_testing.present import present
 from specbench_testing.result_pairs import TwoResults

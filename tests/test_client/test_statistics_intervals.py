@@ -10,7 +10,6 @@ from scipy import stats
 
 from known_truth.coverage import Coverage, truths
 from known_truth.experiment import Experiment
-from specbench_api.outcome.figure import FigureInterval
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import (
     ChosenInterval,
@@ -37,6 +36,7 @@ from specbench_client.analysis.statistics.intervals import (
     value_and_interval,
 )
 from specbench_client.columns import Values
+from specbench_client.documents.figure import FigureInterval
 from specbench_testing.present import present
 
 PROMPTS = 40

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.explanation import Coefficient, StepCost, StepObservation, StepSplit
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.load import Level
@@ -23,6 +22,7 @@ from specbench_client.analysis.stepcost.model import (
     step_costs,
     with_splits,
 )
+from specbench_client.documents.explanation import Coefficient, StepCost, StepObservation, StepSplit
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.explanation import SPLIT_TITLES, split_table
 from specbench_client.simulator.config import SimulatedStepCost as TrueCost

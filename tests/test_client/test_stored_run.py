@@ -27,7 +27,7 @@ from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
 WORLD = SyntheticRun(prompts=4, repeats=1)
-DERIVED = ("provenance.json", "results.csv", "report.html", "summary.json", "overview.json")
+DERIVED = ("provenance.json", "results.csv", "report.html", "summary.json", "status.json")
 """The files of an analysis, in the order of writing."""
 PLAN = WORLD.plan.model_copy(update={"namespace": "local"})
 LOCAL_UID, CLUSTER_UID = "0190a000-0000-7000-8000-000000000000", "3f2c0000-0000-4000-8000-000000000000"
@@ -198,7 +198,7 @@ def test_an_earlier_analysis_does_not_complete_a_run_that_was_continued(tmp_path
 
 
 def test_a_run_with_a_stop_rule_that_lacks_points_is_not_finished(tmp_path: Path) -> None:
-    """An engine failed: the overview, which lists no missing point, is no proof that the rule ended the run."""
+    """An engine failed: status.json, which lists no missing point, is no proof that the rule ended the run."""
     plan, _ = concluded_run(tmp_path, points=1, stop="WhenDecided")
     run = find_local_run(FolderStore(tmp_path), plan)
     assert (run.is_finished, run.is_complete) == (False, False)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from specbench_api.outcome.layout import launch_key, manifest_key, run_root
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions, SystemClock
 from specbench_client.errors import NotDurable
@@ -30,7 +30,7 @@ from specbench_testing.synthetic_records import SyntheticRun
 
 pytestmark = pytest.mark.runs
 
-DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json", "overview.json")
+DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json", "status.json")
 CLOCK = SystemClock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary, RequestCounts, RunSummary
 from specbench_api.plan.plan import EngineGroup
 from specbench_client.analysis.summary.trends import (
     FAILURES,
@@ -20,6 +18,8 @@ from specbench_client.analysis.summary.trends import (
     trends_of,
     windows_after_decay,
 )
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RequestCounts, RunSummary
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.metrics.rows import Rows

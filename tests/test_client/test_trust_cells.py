@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.plan.plan import Point
+from specbench_client.documents.finding import Finding, Severity
 from specbench_testing.corrupted_records import close_gaps, combine
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
 

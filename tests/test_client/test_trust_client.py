@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import ClientHealth
 from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import ClientHealth
 from specbench_testing.corrupted_records import (
     OPEN,
     WORLD,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import Cell, ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import Cell, ClientHealth, CounterDeltas
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.trust.checks.acceptance import STEP_TOKEN_MISMATCH
 from specbench_client.trust.evidence import PointEvidence

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Severity
 from specbench_api.plan.plan import Point
+from specbench_client.documents.finding import Severity
 from specbench_testing.corrupted_records import OPEN, WORLD, check_names, findings_of, replace_columns, replace_watch
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.record import RecordPhase
-from specbench_api.outcome.summary import ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import Engine
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.record import RecordPhase
+from specbench_client.documents.summary import ClientHealth, CounterDeltas
 from specbench_testing.corrupted_records import (
     TALKS,
     WITHOUT_COUNTERS,

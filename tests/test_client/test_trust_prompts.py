@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_api.plan.plan import Point
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.prompt_coverage import CategoryCoverage, PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.report.text.applicability import coverage_table, dataset_text

@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.plan.plan import Arm, Point
 from specbench_api.spec.engine import Endpoint
+from specbench_client.documents.finding import Severity
 from specbench_client.trust import checks
 from specbench_client.trust.check import Check, CheckResult
 from specbench_client.trust.checks import engine

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.finding import Severity
 from specbench_api.plan.plan import Point
+from specbench_client.documents.finding import Severity
 from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_testing.present import present

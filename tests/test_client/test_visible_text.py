@@ -14,11 +14,11 @@ import pytest
 from rich.text import Text
 
 from specbench_api.outcome.layout import PLAN, SUMMARY
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.cli import exit_code, streams
 from specbench_client.cli.output import ProgressConsole, ResultConsole
 from specbench_client.cli.streams import echo, echo_json
+from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import markdown_code, markdown_sentence, markdown_topics, spreadsheet
 from specbench_client.report.text.text_table import TextTable, Topic
 from specbench_client.visible_text import spreadsheet_text, visible

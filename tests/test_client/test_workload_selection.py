@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.prompt_coverage import MemberCoverage
 from specbench_api.spec.dataset import Dataset, Member, Source
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.prompt_coverage import MemberCoverage
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompt_lengths import EncodingMissing, measure_lengths

@@ -40,7 +40,7 @@ WRITES_OF_A_MEASUREMENT = {
 }
 CLIENT_WRITES = WRITES_OF_A_MEASUREMENT | {
     "put points/POINT/schedule-ATTEMPT.parquet",
-    *(f"put {name}" for name in ("provenance.json", "results.csv", "report.html", "summary.json", "overview.json")),
+    *(f"put {name}" for name in ("provenance.json", "results.csv", "report.html", "summary.json", "status.json")),
     "put gate.json",
 }
 KILLED_AFTER = (FaultKind.KILL_AFTER,)

@@ -10,11 +10,11 @@ import pytest
 from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.transformers import PROGRAM
-from specbench_api.outcome.record import Record
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.engine import Engine, EngineKind, EnvVar
 from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output
+from specbench_client.documents.record import Record
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.chat_template.loading import load_template

@@ -14,14 +14,14 @@ import pytest
 
 from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.transformers import PROGRAM, TransformersLauncher
-from specbench_api.outcome.record import AcceptanceSource, Record
-from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind, EnvVar
 from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.dialects.engine_facts import pages_of, read_facts
 from specbench_client.dialects.registry import DIALECTS
+from specbench_client.documents.record import AcceptanceSource, Record
+from specbench_client.documents.summary import CounterDeltas
 from specbench_client.errors import EngineFailed
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.control_client import ControlClient

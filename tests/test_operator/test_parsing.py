@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION, LABEL_CAMPAIGN
-from specbench_api.outcome.gate_report import GateReport
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.status import GateStatus
 from specbench_operator.cluster.parsing import (
     leader_worker_set_owners,
     parse_child_object,
@@ -49,7 +49,7 @@ from specbench_operator.state.objects import (
 from specbench_operator.state.run import REMEMBERED_BYTES_MAX, NamespaceRun, StoredResults, StoreFailure, parsed_run
 from specbench_testing.cluster_world import AWAY, ClusterWorld
 from specbench_testing.fake_backends import FakeBackends
-from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
+from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_status
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 from specbench_testing.resources import edit
 
@@ -442,7 +442,7 @@ class Gated(FakeBackends):
     def __init__(self, gate: dict[str, Any] | None, /, **status: Any) -> None:
         super().__init__(operator_run({"spec.gate": gate} if gate else None))
         self.run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z", **status}
-        self.report = gate_report(gate=gate) if gate else None
+        self.report = gate_status(gate=gate) if gate else None
         self.requests: list[object] = []
         annotations = {ANNOTATION_COMBINATION: "c"}
         meta = {"name": "main", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}
@@ -462,7 +462,7 @@ class Gated(FakeBackends):
         assert last_launch, "no status records where the last engine ran"
         return StoredResults()
 
-    def read_gate(self, _run: object) -> GateReport | None:
+    def read_gate(self, _run: object) -> GateStatus | None:
         self.requests.append("gate.json")
         return self.report
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.recommendation import Objective, Recommendation
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.recommendation import Objective, Recommendation
 from specbench_operator.run.run_status import GPU_SECONDS_PERIOD_S
 from specbench_operator.state.objects import ChildKey, ContainerTerminated
 from specbench_operator.state.run import WARNING

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION
-from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionType, GateReason, Phase
+from specbench_api.spec.gate import GATE_VARIABLE, GateRequest
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.run import NamespaceRun
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finished, launched
-from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
+from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_status
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 
 GATED = ConditionType.GATE_PASSED
@@ -44,7 +44,7 @@ def gate_jobs(world: ClusterWorld) -> list[str]:
 
 def evaluate(world: ClusterWorld, reason: GateReason = GateReason.PASSED) -> None:
     """The gate's Job writes gate.json and completes."""
-    world.gate = gate_report(reason, world.run["spec"]["gate"])
+    world.gate = gate_status(reason, world.run["spec"]["gate"])
     name = job_of(world)
     world.jobs[name] = replace(world.jobs[name], complete=True)
     world.settle()
@@ -129,7 +129,7 @@ def test_a_gate_result_of_adopted_results_that_were_extended_is_not_reused() -> 
     run = operator_run({"spec.gate": GATE, "spec.results.adopt": OLDER_UID})
     older = operator_run()
     older["metadata"]["uid"] = OLDER_UID
-    world = ClusterWorld(run, earlier=(MAIN,), gate=gate_report(GateReason.PASSED, GATE))
+    world = ClusterWorld(run, earlier=(MAIN,), gate=gate_status(GateReason.PASSED, GATE))
     world.plan_there = expand(parse_run(older)).to_json()
     finished(world)
     world.settle()

@@ -88,10 +88,10 @@ def report_ended(**how: Any) -> ClusterWorld:
     return world
 
 
-def report_without_summary() -> ClusterWorld:
+def report_without_results() -> ClusterWorld:
     world = measured()
     world.finish_report()
-    world.summary = None
+    world.results = None
     return world
 
 
@@ -106,7 +106,7 @@ NO_OWNER = (
 NEXT = "the next engine is launched when the last one has released its GPUs"
 LAST = "the last engine has not released its GPUs yet"
 REPORT_FAILED = "the report failed: the client ended with exit code 1: Error: bug"
-NO_SUMMARY = "the report Job succeeded, but summary.json is missing in S3"
+NO_RESULTS = "the report Job succeeded, but status.json is missing in S3"
 REPORT_REMEDY = "; all measurements are kept; delete Job demo-report to make the report again"
 FIVE = ", Job older-1, Job older-2, Job older-3, Job older-4"
 PHASES: dict[str, tuple[Situation, Phase, str, str]] = {
@@ -133,7 +133,7 @@ PHASES: dict[str, tuple[Situation, Phase, str, str]] = {
         "ClientFailed",
         f"{REPORT_FAILED}{REPORT_REMEDY}",
     ),
-    "no summary": (report_without_summary, Phase.FAILED, "ResultsMissing", f"{NO_SUMMARY}{REPORT_REMEDY}"),
+    "no results": (report_without_results, Phase.FAILED, "ResultsMissing", f"{NO_RESULTS}{REPORT_REMEDY}"),
     "finished": (lambda: finished(ClusterWorld()), Phase.SUCCEEDED, "Finished", "ngram is 1.83 times as fast"),
 }
 

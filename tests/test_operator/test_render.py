@@ -20,7 +20,6 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
 from specbench_api.launch.launcher import CONFIG_FOLDER
-from specbench_api.outcome.gate_report import GateRequest
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts
 from specbench_api.plan.expansion import expand
@@ -28,7 +27,7 @@ from specbench_api.plan.names import ROLE_ENGINE, client_name, clients_policy_na
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.template_validation import DO_NOT_DISRUPT, ENGINE_VARIABLES, ENGINE_VOLUMES, HUB_TOKEN
 from specbench_api.plan.validation import PLAN_BYTES_MAX, PREFERRED
-from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, Tolerance
+from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, GateRequest, Tolerance
 from specbench_api.spec.load import CLIENTS_MAX
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun

@@ -15,13 +15,13 @@ from botocore.config import Config
 
 from specbench_api.outcome.layout import PLAN, ended_key, manifest_key, run_root
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
-from specbench_api.outcome.summary import best_speedup_text, overview_of
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
+from specbench_client.stored_runs.status_document import status_document
 from specbench_operator.cluster.api import Forbidden
 from specbench_operator.cluster.results import (
-    SUMMARY_MAX_BYTES,
+    STATUS_MAX_BYTES,
     ResultsReader,
     last_launch_numbers,
     last_stored_launch,
@@ -29,10 +29,9 @@ from specbench_operator.cluster.results import (
 from specbench_operator.cluster.s3 import Listing
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.errors import Retry
-from specbench_operator.run.run_status import arms_of, recommendation_of
 from specbench_operator.state.run import StoredResults, StoreFailure
-from specbench_testing.gate_reports import gate_report
-from specbench_testing.operator_builders import UID, figure, operator_run, summary_of
+from specbench_testing.gate_reports import gate_report, gate_status
+from specbench_testing.operator_builders import UID, operator_run, summary_of
 from specbench_testing.s3 import S3Server
 
 PREFIX = "team/a"
@@ -121,7 +120,7 @@ def test_an_adopting_run_reads_results_and_plan_below_the_adopted_uid(harness: R
     assert harness.results.read(again) == StoredResults(frozenset({"aaaa"}), plan_json="what was planned")
     assert harness.read().plan_json is None, "a run without adoption reads no plan"
     harness.put("gate.json", gate_report().to_json())
-    assert harness.results.read_gate(again) == gate_report(), "the gate's Job writes next to the results"
+    assert harness.results.read_gate(again) == gate_status(), "the gate's Job writes next to the results"
 
 
 def test_latest_finds_the_newest_results_of_a_run_name_or_reports_the_failure(harness: ResultsHarness) -> None:
@@ -152,20 +151,27 @@ def test_a_run_does_not_see_other_runs_or_prefixes(harness: ResultsHarness) -> N
     assert harness.read(prefix="") == StoredResults()
 
 
-def test_the_summary_is_read_again_when_it_changes(harness: ResultsHarness) -> None:
+def test_status_json_is_read_at_every_look(harness: ResultsHarness) -> None:
     plan = expand(harness.run())
-    harness.put("summary.json", summary_of(plan, 1).to_json())
-    first = harness.read().summary
-    assert first is not None
-    assert first.points_measured == 1
-    harness.put("summary.json", summary_of(plan, 2).to_json())
-    assert harness.read().summary == summary_of(plan, 2)
+    for points in (1, 2):
+        stored = status_document(summary_of(plan, points), plan)
+        harness.put("status.json", stored.to_json())
+        assert harness.read().results == stored
 
 
-def test_a_summary_of_another_version_is_a_permanent_failure(harness: ResultsHarness) -> None:
-    harness.put("summary.json", '{"schemaVersion": "specbench.io/run-summary/v9"}')
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ('{"schemaVersion": "specbench.io/status/v9"}', "StatusUnreadable"),
+        (" " * (STATUS_MAX_BYTES + 1), "AnswerTooLarge"),
+    ],
+)
+def test_a_status_document_that_does_not_fit_is_a_permanent_failure(
+    harness: ResultsHarness, data: str, reason: str
+) -> None:
+    harness.put("status.json", data)
     read_failure = harness.read_failure()
-    assert (read_failure.reason, read_failure.refused) == ("SummaryUnreadable", True)
+    assert (read_failure.reason, read_failure.refused) == (reason, True)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +279,7 @@ def test_the_time_of_the_last_progress_is_the_stores_modification_time(harness: 
 def test_an_unreadable_gate_report_is_none(harness: ResultsHarness) -> None:
     assert harness.results.read_gate(harness.run()) is None
     harness.put("gate.json", gate_report().to_json())
-    assert harness.results.read_gate(harness.run()) == gate_report()
+    assert harness.results.read_gate(harness.run()) == gate_status()
     harness.put("gate.json", "{}")
     assert harness.results.read_gate(harness.run()) is None
     read_failure = harness.results.read_gate(harness.run(bucket="nowhere-at-all"))
@@ -344,39 +350,3 @@ def test_without_a_secret_the_operators_own_credentials_are_used(
         monkeypatch.delenv(name)
     fresh = replace(harness)
     assert fresh.read_failure(credentialsSecretRef=None).reason == "CredentialsMissing"
-
-
-def test_a_run_of_many_cells_has_an_overview_that_the_operator_reads(harness: ResultsHarness) -> None:
-    """1,024 cells are allowed. With figures of eleven categories, each has up to 160 KB in summary.json."""
-    stored = summary_of(expand(harness.run()), 1)
-    filling = figure(1.0).model_copy(update={"definition": "x" * 300})
-    large = {f"category-{number}": {f"figure_{each}": filling for each in range(50)} for number in range(11)}
-    cells = [
-        cell.model_copy(update={"by_category": large, "figures": {**cell.figures, **large["category-0"]}})
-        for cell in stored.cells
-    ]
-    summary = stored.model_copy(update={"cells": [*cells, *cells] * 256})
-    overview = overview_of(summary)
-    assert len(summary.cells) == 1024
-    assert len(cells[0].to_json()) > SUMMARY_MAX_BYTES / 1024 * 10
-    assert len(overview.to_json()) < SUMMARY_MAX_BYTES
-    for text in (arms_of, best_speedup_text, recommendation_of):
-        assert text(overview) == text(summary)
-    harness.put("summary.json", " " * (SUMMARY_MAX_BYTES + 1))
-    assert harness.read_failure().reason == "AnswerTooLarge"
-    harness.put("overview.json", overview.to_json())
-    assert harness.read().summary == overview
-
-
-def test_the_cache_of_summaries_is_bounded(harness: ResultsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A summary takes ten times its size in S3, and hostile runs may be many."""
-    monkeypatch.setattr("specbench_operator.cluster.results.SUMMARIES_CACHED_MAX", 1)
-    stored = summary_of(expand(harness.run()), 1)
-    for prefix in (PREFIX, "team/b"):
-        root = f"{prefix}/{run_root('default', 'demo', UID)}"
-        harness.client.put_object(
-            Bucket=harness.server.access.bucket, Key=f"{root}/summary.json", Body=stored.to_json().encode()
-        )
-    for prefix in (PREFIX, "team/b", PREFIX):
-        assert harness.read(prefix=prefix).summary == stored
-        assert sum(cached.summary[1] is not None for cached in harness.results._caches.values()) == 1

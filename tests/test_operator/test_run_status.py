@@ -1,9 +1,10 @@
-"""The status of a run, which stays below 100 kB: rows of results, PROBLEM, Validated, Complete and Failed."""
+"""The status of a run, which stays below 100 kB: PROBLEM, Validated, Complete and Failed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,150 +12,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.launch.launcher import is_pinned
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.recommendation import Objective, Recommendation
-from specbench_api.outcome.summary import Cell, EndToEnd, Goodput, RunSummary, best_speedup_text
+from specbench_api.outcome.status_document import ARMS_BYTES, stored_bytes
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX, POINTS_MAX
+from specbench_api.plan.validation import GROUPS_MAX, POINTS_MAX
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
-from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
+from specbench_client.stored_runs.status_document import status_document
 from specbench_operator.cluster.writer import _event_manifest
 from specbench_operator.errors import Retry, Stop
 from specbench_operator.render.client_jobs import results_uri
 from specbench_operator.run import run_status
 from specbench_operator.run.decide import status_after_error
 from specbench_operator.run.launches.group import ENGINE_FAULTS
-from specbench_operator.run.run_status import (
-    ROWS_MAX,
-    SENTENCE_BYTES,
-    SHORT_REASON,
-    STATUS_BYTES_MAX,
-    arms_of,
-    clip,
-    fit_to_size,
-    json_size,
-    recommendation_of,
-)
+from specbench_operator.run.run_status import SHORT_REASON, STATUS_BYTES_MAX, fit_to_size, json_size
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finish_other_arm, finished, launched
 from specbench_testing.operator_builders import OLDER_UID, figure, operator_run, summary_of
 from specbench_testing.resources import edit
 from specbench_testing.run_phases import RUNS
-
-SUMMARY = summary_of(expand(parse_run(operator_run())), 2)
-
-
-def with_cells(*cells: Cell) -> RunSummary:
-    return SUMMARY.model_copy(update={"cells": list(cells)})
-
-
-def cell(speedup: Figure | None, **changes: object) -> Cell:
-    return SUMMARY.cells[1].model_copy(update={"speedup": speedup, **changes})
-
-
-def test_a_missing_figure_stays_missing() -> None:
-    row = arms_of(with_cells(cell(None)))[0]
-    assert (row.speedup, row.speedup_text, row.e2e_ms, row.acceptance_rate) == (None, "", None, None)
-    assert arms_of(with_cells(cell(figure(None))))[0].speedup is None
-    assert arms_of(with_cells(cell(figure(1.5))))[0].speedup is None, "a speed-up without an interval is not shown"
-
-
-@pytest.mark.parametrize(
-    ("speedup", "valid", "text"),
-    [
-        (figure(1.834, 1.76, 1.9), True, "1.83 [1.76, 1.90]"),
-        (figure(1.1, 0.9, 1.3), True, "indistinguishable"),
-        (figure(0.5, 0.4, 0.6), True, "0.50 [0.40, 0.60]"),
-        (figure(1.834, 1.76, 1.9), False, "1.83 [1.76, 1.90] invalid"),
-    ],
-)
-def test_a_speedup_is_shown_with_its_interval(speedup: Figure, valid: bool, text: str) -> None:
-    assert arms_of(with_cells(cell(speedup, valid=valid)))[0].speedup_text == text
-
-
-@pytest.mark.parametrize(
-    ("repeats", "valid", "text"),
-    [
-        (1, True, "1.83 (1 repeat: too few to tell)"),
-        (2, True, "1.83 (2 repeats: too few to tell)"),
-        (2, False, "1.83 (2 repeats: too few to tell) invalid"),
-        (3, True, "1.83 [1.76, 1.90]"),
-    ],
-)
-def test_a_speedup_from_too_few_repeats_has_no_interval(repeats: int, valid: bool, text: str) -> None:
-    with_repeats = cell(
-        figure(1.834, 1.76, 1.9), tpot_speedup=figure(2.0, 1.9, 2.1), compared_repeats=repeats, valid=valid
-    )
-    row = arms_of(with_cells(with_repeats))[0]
-    assert row.speedup_text == text
-    assert (row.speedup is None) == (row.tpot_speedup is None) == (repeats < 3)
-    assert bool(best_speedup_text(with_cells(with_repeats))) == (repeats >= 3)
-
-
-def test_best_is_none_faster_and_names_the_largest_loss() -> None:
-    unclear, slower = cell(figure(1.1, 0.9, 1.3)), cell(figure(0.7, 0.6, 0.8))
-    slowest = cell(figure(0.5, 0.4, 0.6), level=Level(concurrency=8))
-    assert best_speedup_text(with_cells(unclear, slower, slowest)) == "none faster; ngram 0.50x at concurrency 8"
-    assert best_speedup_text(with_cells(unclear)) == "none faster"
-
-
-def test_best_is_the_largest_valid_speedup_above_1() -> None:
-    good = cell(figure(1.4, 1.2, 1.6), level=Level(concurrency=8))
-    broken = cell(figure(9.0, 8.0, 10.0), valid=False)
-    unclear = cell(figure(3.0, 0.5, 9.0))
-    slower = cell(figure(0.7, 0.6, 0.8))
-    assert best_speedup_text(with_cells(broken, unclear, slower, good, cell(None))) == "ngram 1.40x at concurrency 8"
-    assert best_speedup_text(with_cells(broken, cell(None))) == ""
-    other = cell(figure(1.2, 1.1, 1.3), workload="code")
-    rated = cell(figure(1.4, 1.2, 1.6), level=Level(rate=2.5))
-    assert best_speedup_text(with_cells(rated)) == "ngram 1.40x at 2.5/s"
-    assert best_speedup_text(with_cells(good, other)) == "ngram 1.40x at concurrency 8 chat"
-
-
-@pytest.mark.parametrize(
-    ("level", "load"),
-    [(Level(concurrency=8), "8"), (Level(rate=2.5), "2.5/s"), (Level(), "trace")],
-)
-def test_a_row_contains_its_load_as_a_number_and_as_text(level: Level, load: str) -> None:
-    row = arms_of(with_cells(cell(None, level=level)))[0]
-    assert (row.load, row.concurrency, row.rate) == (load, level.concurrency, level.rate)
-
-
-def test_status_has_at_most_the_maximum_number_of_rows() -> None:
-    assert len(arms_of(with_cells(*[cell(None)] * (ROWS_MAX + 5)))) == ROWS_MAX
-
-
-def test_end_to_end_speedup_and_goodput_have_columns() -> None:
-    end_to_end = EndToEnd(
-        speedup=figure(1.41, 1.3, 1.5), median_speedup=figure(9.0), requests_per_hour=figure(9.0),
-        baseline_requests_per_hour=figure(9.0), cost_saved=figure(9.0),
-    )  # fmt: skip
-    goodput = Goodput(slo=Slo(ttft_ms=200), rate=figure(7.25), slo_attainment=figure(0.925), by_target={})
-    row = arms_of(with_cells(cell(None, end_to_end=end_to_end, goodput=goodput)))[0].to_dict()
-    assert row["e2eSpeedup"] == {"value": 1.41, "low": 1.3, "high": 1.5}
-    assert (row["goodput"], row["sloAttainment"]) == (7.25, 0.925)
-    bare = arms_of(with_cells(cell(None)))[0]
-    assert (bare.e2e_speedup, bare.goodput, bare.slo_attainment) == (None, None, None)
-
-
-def test_the_recommendation_is_truncated_to_the_byte_limit() -> None:
-    recommendation = Recommendation(
-        objective=Objective.THROUGHPUT, worth=1.0, simulated=True, trustworthy=True,
-        sentence="use ngram ü" + "x" * 2000, choices=[], candidates=[], limits=[],
-    )  # fmt: skip
-    sentence = recommendation_of(SUMMARY.model_copy(update={"recommendation": recommendation}))
-    assert sentence.startswith("use ngram ü")
-    assert len(sentence.encode()) <= SENTENCE_BYTES
-    assert not recommendation_of(SUMMARY), "the summary has no recommendation"
-
 
 # The print column PROBLEM.
 
@@ -400,13 +282,19 @@ def row(arm: int, level: int, text: str) -> ArmResult:
     )  # fmt: skip
 
 
-def status_of(states: list[GroupState], arms: int, levels: int, text: str, *, ended: bool) -> RunStatus:
+def rows(text: str) -> list[ArmResult]:
+    """As many rows as status.json may have."""
+    one = row(0, 1, text)
+    return [one] * ((ARMS_BYTES - 2) // (stored_bytes(one.to_dict()) + 1))
+
+
+def status_of(states: list[GroupState], text: str, *, ended: bool) -> RunStatus:
     return RunStatus(
         phase=Phase.SUCCEEDED,
         conditions=[condition(kind, text[:4096]) for kind in ConditionType],
         completion_time=NOON if ended else None,
         groups=[group(index, state, text) for index, state in enumerate(states)],
-        arms=[row(arm, level, text) for arm in range(arms) for level in range(1, levels + 1)],
+        arms=rows(text) if ended else [],
         best="b" * 128,
         problem="p" * 128,
         engine_nodes=[LONGEST_NODE] * 16,
@@ -422,17 +310,17 @@ states = st.lists(st.sampled_from(list(GroupState)), max_size=GROUPS_MAX) | st.s
 
 @pytest.mark.draws
 @settings(max_examples=20, deadline=None)
-@given(states=states, arms=st.integers(0, 17), levels=st.integers(0, CELLS_MAX // 17), text=texts, ended=st.booleans())
+@given(states=states, text=texts, ended=st.booleans())
 def test_fit_to_size_keeps_any_status_below_the_limit_and_is_idempotent(
-    states: list[GroupState], arms: int, levels: int, text: str, ended: bool
+    states: list[GroupState], text: str, ended: bool
 ) -> None:
-    whole = status_of(states, arms, levels, text, ended=ended)
+    whole = status_of(states, text, ended=ended)
     small = fit_to_size(whole)
     assert json_size(small) <= STATUS_BYTES_MAX
     assert len(json.dumps(small.to_dict(), separators=(",", ":")).encode()) < LIMIT
     assert fit_to_size(small) == small
     assert RunStatus.model_validate(small.to_dict()) == small
-    assert len(small.arms) + small.arms_omitted == len(whole.arms)
+    assert small.arms == whole.arms
     assert len(small.groups) + small.groups_omitted == len(whole.groups)
     if not ended:
         known = [(row.index, row.state, row.attempt, row.suspensions, row.ends_run) for row in small.groups]
@@ -457,7 +345,7 @@ def test_a_shortened_status_is_written_no_more_often_than_a_full_one(monkeypatch
 
 
 def test_a_status_that_fits_is_unchanged() -> None:
-    small = status_of([GroupState.DONE, GroupState.FAILED], 2, 3, "what was seen", ended=True)
+    small = status_of([GroupState.DONE, GroupState.FAILED], "what was seen", ended=True)
     assert fit_to_size(small) is small
 
 
@@ -469,22 +357,13 @@ def test_a_reason_that_decides_about_a_relaunch_is_never_shortened() -> None:
         )
         for index in range(GROUPS_MAX)
     ]
-    whole = status_of([], 0, 0, "<" * 4096, ended=False).model_copy(update={"groups": failed})
+    whole = status_of([], "<" * 4096, ended=False).model_copy(update={"groups": failed})
     assert [row.reason for row in fit_to_size(whole).groups] == [row.reason for row in failed]
 
 
-def test_the_kept_rows_are_the_first_loads_of_every_arm() -> None:
-    small = fit_to_size(status_of([], 3, 300, "", ended=True))
-    levels = [[row.concurrency for row in small.arms if row.arm.startswith(f"{arm}-")] for arm in range(3)]
-    assert small.arms_omitted > 0
-    for kept in levels:
-        assert kept == list(range(1, len(kept) + 1))
-        assert abs(len(kept) - len(levels[0])) <= 1
-
-
 def test_long_messages_of_failed_groups_are_shortened_in_favour_of_the_results() -> None:
-    small = fit_to_size(status_of([GroupState.FAILED] * 60, 17, 12, "x" * 4096, ended=True))
-    assert json_size(small) - json_size(small.model_copy(update={"arms": []})) > 55_000
+    small = fit_to_size(status_of([GroupState.FAILED] * 60, "x" * 4096, ended=True))
+    assert len(small.groups) == 60
     assert all(row.reason for row in small.groups)
 
 
@@ -504,18 +383,11 @@ def test_decided_and_error_statuses_are_below_the_limit() -> None:
     world.settle()
     assert world.status.arms_omitted > 0
     assert json_size(world.status) <= STATUS_BYTES_MAX
-    world.run["status"] = status_of([GroupState.WAITING] * GROUPS_MAX, 0, 0, "x" * 4096, ended=False).to_dict()
+    world.run["status"] = status_of([GroupState.WAITING] * GROUPS_MAX, "x" * 4096, ended=False).to_dict()
     assert (
         json_size(status_after_error(world.run, world.status, Retry("Forbidden", "quota"), world.now))
         <= STATUS_BYTES_MAX
     )
-
-
-@pytest.mark.parametrize("letter", ["x", "<", "ü", "𝄞", "\0", '"'])
-def test_a_text_is_clipped_by_its_encoded_size(letter: str) -> None:
-    text = clip(letter * 500, 128)
-    assert 0 < len(json.dumps(text)) - 2 <= 128
-    assert clip("short", 128) == "short"
 
 
 LONG = 2**16
@@ -576,15 +448,19 @@ def adopting_world(older_plan: Plan, stored: ClusterWorld | None = None) -> Clus
     world = ClusterWorld(run)
     world.plan_there = older_plan.to_json()
     if stored:
-        world.measured, world.summary = set(stored.measured), stored.summary
+        world.measured, world.results = set(stored.measured), stored.results
     return world
+
+
+def older_run() -> dict[str, Any]:
+    run = operator_run()
+    run["metadata"]["uid"] = OLDER_UID
+    return run
 
 
 @pytest.fixture
 def plan() -> Plan:
-    run = operator_run()
-    run["metadata"]["uid"] = OLDER_UID
-    return expand(parse_run(run))
+    return expand(parse_run(older_run()))
 
 
 def test_an_adopting_run_stores_its_results_at_the_old_location(plan: Plan) -> None:
@@ -610,7 +486,7 @@ def test_an_adopting_run_launches_only_the_missing_groups(plan: Plan) -> None:
 
 
 def test_adopting_a_finished_run_restores_its_status_and_launches_nothing(plan: Plan) -> None:
-    before = ClusterWorld(operator_run())
+    before = ClusterWorld(older_run())
     finished(before)
     world = adopting_world(plan, before)
     world.settle()
@@ -629,7 +505,7 @@ def test_adopting_a_finished_run_restores_its_status_and_launches_nothing(plan: 
 
 def test_a_point_that_is_measured_again_gets_a_new_report(plan: Plan) -> None:
     """As the message about a damaged point advises, it was removed. The stored summary still counts all points."""
-    before = ClusterWorld(operator_run())
+    before = ClusterWorld(older_run())
     finished(before)
     world = adopting_world(plan, before)
     world.measured = {point.hash for point in plan.groups[0].points}
@@ -758,7 +634,7 @@ def test_groups_already_measured_in_s3_are_not_launched(world: ClusterWorld) -> 
 
 def test_a_run_without_status_and_children_is_rebuilt_from_s3(world: ClusterWorld) -> None:
     finished(world)
-    fresh = ClusterWorld(measured=world.measured, summary=world.summary)
+    fresh = ClusterWorld(measured=world.measured, results=world.results)
     fresh.settle()
     assert fresh.launched == []
     assert fresh.report not in fresh.jobs
@@ -766,12 +642,41 @@ def test_a_run_without_status_and_children_is_rebuilt_from_s3(world: ClusterWorl
     assert fresh.status.arms == world.status.arms
 
 
-def test_a_summary_older_than_the_measurements_is_recreated(world: ClusterWorld) -> None:
+def test_results_older_than_the_measurements_are_recreated(world: ClusterWorld) -> None:
     world.measured = {point.hash for point in world.plan.points}
-    world.summary = summary_of(world.plan, 1)
+    world.results = status_document(summary_of(world.plan, 1), world.plan)
     world.settle()
     assert world.report in world.jobs
     assert world.status.phase is Phase.ANALYZING
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "another run": ({"uid": OLDER_UID}, "is of another run"),
+    "another plan": ({"plan_sha256": "0" * 64}, "is of another plan"),
+    "too many points": ({"points_measured": 1000}, "counts points that the plan does not have"),
+    "more invalid points than points": ({"points_invalid": 3}, "counts points that the plan does not have"),
+}
+"""What is changed in status.json, and why it is refused."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_results_of_something_else_are_refused_and_made_again(world: ClusterWorld, name: str) -> None:
+    """Whoever may write to the bucket may have written them."""
+    changes, why = REFUSED[name]
+    right = status_document(summary_of(world.plan, 2), world.plan)
+    world.measured = {point.hash for point in world.plan.points}
+    world.results = right.model_copy(update=changes)
+    world.settle()
+    assert (world.status.phase, world.report in world.jobs) == (Phase.ANALYZING, True)
+    world.jobs[world.report] = replace(world.jobs[world.report], complete=True)
+    world.settle()
+    assert (world.status.phase, world.status.arms, world.status.points.invalid) == (Phase.FAILED, [], 0)
+    assert world.status_and_reason(ConditionType.STALLED) == ("True", "ResultsMissing")
+    assert f"status.json in S3 {why}" in world.condition(ConditionType.STALLED).message
+    assert world.status_and_reason(ConditionType.TRUSTWORTHY)[0] == "Unknown"
+    world.results = right
+    world.settle()
+    assert world.status.phase is Phase.SUCCEEDED
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from specbench_api.fence.model import Fence, StoreRule
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.results import ResultsReader
-from specbench_operator.cluster.store_session import LARGE_AT_A_TIME, Look, StoreError
 from specbench_operator.state.run import StoredResults, StoreFailure
 from specbench_testing.hostile_stores import BEHAVIOURS, HostileStore, head, hostile_store, page
 from specbench_testing.operator_builders import operator_run
@@ -182,9 +181,9 @@ def test_a_store_that_the_admin_does_not_allow_gets_no_request(fence: Fence, rea
 MEMORY_MAX_MIB = 256
 LARGE = (
     "giant listing",
-    "giant summary",
+    "giant status",
     "gzip bomb",
-    "millions of values",
+    "many values",
     "XML entities",
     "long chunk size",
     "pages of long keys",
@@ -214,24 +213,6 @@ def test_a_look_takes_little_memory(name: str) -> None:
     reason, taken = done.stdout.split()
     assert reason == BEHAVIOURS[name][1]
     assert int(taken) < MEMORY_MAX_MIB, f"{taken} MiB"
-
-
-def test_a_large_document_waits_until_another_is_read() -> None:
-    """A namespace whose looks always hold large documents must not refuse those of the others."""
-    held = [Look(UNREACHED_S) for _ in range(LARGE_AT_A_TIME)]
-    for look in held:
-        look.hold_large()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = Look(UNREACHED_S)
-        done = pool.submit(waiting.hold_large)
-        assert not done.done()
-        held.pop().close()
-        done.result(UNREACHED_S)
-    with pytest.raises(StoreError) as caught:
-        Look(0.01).hold_large()
-    assert (caught.value.failure.reason, caught.value.failure.refused) == ("S3Slow", False)
-    for look in (*held, waiting):
-        look.close()
 
 
 def test_opening_a_bucket_delays_no_other_look(monkeypatch: pytest.MonkeyPatch) -> None:

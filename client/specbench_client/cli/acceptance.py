@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specbench_api.outcome.breakdown import Breakdown
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
 from specbench_client.cli.output import PLOT, ResultConsole, print_output, write_plot
 from specbench_client.cli.run_selection import select_run
+from specbench_client.documents.breakdown import Breakdown
+from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
 from specbench_client.report.renderers import markdown_document
 from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics

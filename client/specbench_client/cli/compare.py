@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from specbench_api.outcome.comparison import Comparison
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import print_output
 from specbench_client.cli.run_selection import select_run
+from specbench_client.documents.comparison import Comparison
 from specbench_client.errors import BadInput
 from specbench_client.stored_runs.run import Run
 

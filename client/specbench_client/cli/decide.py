@@ -13,8 +13,6 @@ from pydantic import ValidationError
 
 from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
-from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.parsing import TEXT_BYTES_MAX, problems_in, yaml_documents
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.decision.deployment import deployment_of
@@ -23,6 +21,8 @@ from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, Fini
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
+from specbench_client.documents.recommendation import Objective, Recommendation, SloTarget
+from specbench_client.documents.summary import RunSummary
 
 if TYPE_CHECKING:
     from specbench_client.analysis.decision.request import RecommendationRequest

@@ -10,15 +10,15 @@ import click
 from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.outcome.gate_report import GateReport, GateRequest
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.gate import BaselineRef, Gate, GateMetric
+from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, GateRequest
 from specbench_api.spec.parsing import problems_in
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, field_options, read_spec_file, with_fields
 from specbench_client.cli.output import ResultConsole, print_output, write_output_file
 from specbench_client.cli.run_selection import select_run
+from specbench_client.documents.gate_report import GateReport
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import SpecFlag
 

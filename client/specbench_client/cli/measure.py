@@ -17,7 +17,6 @@ import click
 
 from specbench_api import API_VERSION
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.summary import REPEATS_TO_DECIDE
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.chat_template import AppliedBy
@@ -38,6 +37,7 @@ from specbench_client.cli.options import (
     with_fields,
 )
 from specbench_client.dialects.recognition import engine_url, server_address
+from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
 from specbench_client.load.load_shares import (

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from specbench_api.outcome.summary import REPEATS_TO_DECIDE
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName, PromptCache
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import Measurement
 from specbench_client.cli.streams import echo
+from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.drive.endpoint_detection import detect_endpoint
 from specbench_client.drive.endpoint_probes import (
     SIZES,

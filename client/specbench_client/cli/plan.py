@@ -14,7 +14,6 @@ import click
 from specbench_api.campaign.expansion import PlannedRun, expand_campaign
 from specbench_api.campaign.matrix import name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER
-from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.estimate import PlanEstimate, estimate
@@ -44,6 +43,7 @@ from specbench_client.cli.validate import (
     plan_warnings,
     print_warnings,
 )
+from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.drive.prompts import default_slots_problem
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import planned_command

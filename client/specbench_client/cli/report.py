@@ -9,9 +9,7 @@ from pathlib import Path
 
 import click
 
-from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.layout import REPORT
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.slo import PERCENTILES as PERCENTILE_NAMES
@@ -20,6 +18,8 @@ from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
 from specbench_client.cli.streams import echo, echo_document, echo_json
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import measuring_process
 from specbench_client.report.text.answers import answers_lines, answers_table

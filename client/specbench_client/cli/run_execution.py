@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench_api.campaign.expansion import PlannedRun
-from specbench_api.outcome.finding import doubting_checks, faults_by_arm, list_faults
 from specbench_api.outcome.layout import REPORT
-from specbench_api.outcome.summary import RunSummary, best_speedup_text
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
@@ -31,6 +29,8 @@ from specbench_client.cli.progress import LiveProgress
 from specbench_client.cli.report import print_run_summary
 from specbench_client.cli.run_selection import run_arguments, shown_path
 from specbench_client.cli.streams import echo, echo_json
+from specbench_client.documents.finding import doubting_checks, faults_by_arm, list_faults
+from specbench_client.documents.summary import RunSummary, best_speedup_text
 from specbench_client.drive.options import ClientOptions, SystemClock
 from specbench_client.errors import BadInput, EngineFailed, Interrupted, NotDurable
 from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from specbench_api.outcome.summary import Cell
 from specbench_api.spec.dataset import Dataset
 from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves
@@ -19,6 +18,7 @@ from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, output_o
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
+from specbench_client.documents.summary import Cell
 from specbench_client.errors import BadInput
 from specbench_client.report.text.curves import (
     curve_notes,

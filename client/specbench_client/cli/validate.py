@@ -17,7 +17,6 @@ from specbench_api.campaign.expansion import CampaignPlan, campaign_refusals, ex
 from specbench_api.errors import NotAllowed, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
-from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
@@ -26,6 +25,7 @@ from specbench_api.spec.parsing import problems_in, read_yaml
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.streams import echo, echo_json
+from specbench_client.documents.summary import MIN_WINDOWS
 from specbench_client.drive.context_length import slots_too_small
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import missing_prerequisites, refused_variables

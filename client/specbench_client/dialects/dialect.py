@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Answers, Output, Sampling
 from specbench_client.chat import ChatMessage
@@ -30,6 +29,7 @@ from specbench_client.dialects.openai_stream import (
     text_in,
 )
 from specbench_client.dialects.recognition import EngineSignature
+from specbench_client.documents.summary import CounterDeltas
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.sse import SseEvent
 

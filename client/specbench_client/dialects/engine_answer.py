@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from specbench_api.errors import SpecbenchError
-from specbench_api.outcome.record import AcceptanceSource
+from specbench_client.documents.record import AcceptanceSource
 from specbench_client.transport.exchange import ErrorClass
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.record import AcceptanceSource
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineCounters, EngineIdentity, shared_fields
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS, FactReading, as_count, of_object, read_facts
@@ -29,6 +28,7 @@ from specbench_client.dialects.openai_stream import (
 )
 from specbench_client.dialects.prometheus import counter_value, totals_by_series
 from specbench_client.dialects.recognition import EngineSignature
+from specbench_client.documents.record import AcceptanceSource
 from specbench_client.transport.exchange import ErrorClass
 
 PROPS_PAGE = "/props"

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from specbench_api.outcome.record import AcceptanceSource
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS
+from specbench_client.documents.record import AcceptanceSource
 from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
 from specbench_client.transport.engine_json import LARGE_JSON_BYTES, parse_engine_json
 from specbench_client.transport.error_messages import (

@@ -28,7 +28,6 @@ import orjson
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.record import AcceptanceSource
 from specbench_client.dialects.dialect import CountedStreamDialect, EngineCounters, EngineIdentity
 from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
 from specbench_client.dialects.engine_facts import (
@@ -50,6 +49,7 @@ from specbench_client.dialects.openai_stream import (
 )
 from specbench_client.dialects.prometheus import counter_value, fraction_value, totals_by_series
 from specbench_client.dialects.recognition import EndpointPages, EngineSignature
+from specbench_client.documents.record import AcceptanceSource
 
 # `/server_info` contains the effective arguments and the memory of the first rank. From the source of 0.5.23 and of the
 # releases around it; if a name changed between them, both are read.

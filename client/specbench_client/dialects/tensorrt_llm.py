@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.record import AcceptanceSource
 from specbench_client.dialects.dialect import CompletionRequest, CountedStreamDialect, EngineCounters
 from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
 from specbench_client.dialects.engine_facts import VERSION_FACT, FactReading
@@ -32,6 +31,7 @@ from specbench_client.dialects.openai_stream import (
     steps_by_chunk,
 )
 from specbench_client.dialects.recognition import EngineSignature
+from specbench_client.documents.record import AcceptanceSource
 
 TENSORRT_LLM_FACTS: tuple[FactReading, ...] = (
     VERSION_FACT,

@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import CountedStreamDialect, EngineCounters
 from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
@@ -36,6 +35,7 @@ from specbench_client.dialects.openai_stream import (
 )
 from specbench_client.dialects.prometheus import counter_value, fraction_value, label_values, totals_by_series
 from specbench_client.dialects.recognition import EndpointPages, EngineSignature
+from specbench_client.documents.record import AcceptanceSource
 
 # `cache_config_info` is from a recording of 0.32.0. Arguments, number formats and kernels are on `/server_info`, which
 # exists only in development mode, together with routes that nobody should be able to reach. Engines are not started in

@@ -1,1 +1,1 @@
-"""Document models that only the client uses: curves, drift, what-if reports."""
+"""Documents that only the client writes and reads: records, summaries, manifests, comparisons. Versioned."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.crossover import Crossover
-from specbench_api.outcome.figure import Figure, Verdict
+from specbench_client.documents.crossover import Crossover
+from specbench_client.documents.figure import Figure, Verdict
 
 
 class CurvePoint(ApiModel):

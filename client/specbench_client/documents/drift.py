@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.figure import Figure
+from specbench_client.documents.figure import Figure
 
 
 class DriftCause(StrEnum):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.figure import Figure
+from specbench_client.documents.figure import Figure
 
 # A linear model of an engine's step time, measured on one machine for one model: seconds of a step = target(tokens in
 # the cache, tokens in the batch) + drafting + overhead. The model bounds the gain of a step; it does not predict a

@@ -17,7 +17,6 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
 from specbench_client.chat import ChatMessage
@@ -34,6 +33,7 @@ from specbench_client.dialects.recognition import (
     recognize,
 )
 from specbench_client.dialects.registry import DIALECTS_BY_NAME
+from specbench_client.documents.record import AcceptanceSource
 from specbench_client.drive.engine_connection import first_completion, one_off_client, shown_models
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.transport.control_client import (

@@ -19,10 +19,10 @@ from itertools import count
 
 import numpy as np
 
-from specbench_api.outcome.record import Record
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.slo import Slo
+from specbench_client.documents.record import Record
 from specbench_client.drive.engine_connection import one_off_client, served_model, take_first_turn
 from specbench_client.errors import EngineFailed
 from specbench_client.load.arrivals import NS_PER_S

@@ -18,7 +18,6 @@ from typing import Any
 from specbench_api.launch.launcher import DerivedMethod
 from specbench_api.launch.registry import LAUNCHERS, NOT_STARTED, cache_reset_route
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
-from specbench_api.outcome.record import RecordPhase
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.conditions import EngineReason
@@ -30,6 +29,7 @@ from specbench_client.dialects.engine_facts import info_labels, is_metrics_page,
 from specbench_client.dialects.openai_stream import all_models
 from specbench_client.dialects.recognition import MODELS_PAGE
 from specbench_client.dialects.registry import dialect_of
+from specbench_client.documents.record import RecordPhase
 from specbench_client.errors import EngineFailed
 from specbench_client.known_secrets import fact_without_secrets
 from specbench_client.load.conversation_runner import unsent_turn

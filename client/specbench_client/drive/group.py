@@ -23,12 +23,12 @@ from dataclasses import dataclass, replace
 
 import specbench_client
 from specbench_api.outcome.layout import ended_key, launch_key
-from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_client.analysis.summary.trends import acceptance_trend, has_decayed, reduced_to_acceptance
 from specbench_client.dialects.registry import dialect_of
+from specbench_client.documents.manifest import Manifest, PointProvenance
+from specbench_client.documents.summary import PointSummary
 from specbench_client.drive.engine_connection import (
     EngineConnection,
     check_first_completion,

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specbench_api.outcome.record import Record
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.load import Arrival, Load
+from specbench_client.documents.record import Record
 from specbench_client.errors import EngineFailed
 from specbench_client.load.arrivals import (
     FillerArrivals,

@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from specbench_api.outcome.manifest import PointProvenance, StoredFile
-from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary
 from specbench_api.plan.plan import Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.point import summarise_rows
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
+from specbench_client.documents.manifest import PointProvenance, StoredFile
+from specbench_client.documents.record import Record, RecordPhase
+from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary
 from specbench_client.drive.engine_connection import EngineConnection
 from specbench_client.drive.load_planning import FailureCounter, LoadPlanner
 from specbench_client.drive.options import DriveOptions

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 
 from pydantic.alias_generators import to_camel
 
-from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.outcome.summary import Trend
 from specbench_api.plan.plan import EngineGroup, Point
+from specbench_client.documents.record import Record, RecordPhase
+from specbench_client.documents.summary import Trend
 from specbench_client.load.conversations import is_filler
 
 PROGRESS = "progress.json"

@@ -12,9 +12,9 @@ from collections.abc import Container, Mapping, Sequence
 from pydantic import ValidationError
 
 from specbench_api.outcome.layout import PLAN
-from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
+from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.workload.prompts import Prompts

@@ -25,11 +25,11 @@ from pydantic import ValidationError
 
 from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_api.spec.gate import GATE_VARIABLE, GateRequest
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.spec.answers import Answers, ExpectedAnswer, schema_validator
 from specbench_client.dialects.engine_answer import EngineAnswer, ToolCall
+from specbench_client.documents.record import AnswerFlaw
 from specbench_client.workload.expected_answers import extract_answer
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from specbench_api.outcome.record import AnswerFlaw, Record
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer
+from specbench_client.documents.record import AnswerFlaw, Record
 from specbench_client.errors import ClientError
 from specbench_client.load.judging_process import LIMIT_SIGNAL, JudgeStart, encode_answer
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Self
 
-from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.outcome.summary import ClientHealth
+from specbench_client.documents.record import Record, RecordPhase
+from specbench_client.documents.summary import ClientHealth
 from specbench_client.load.in_flight import LoadTimeline
 from specbench_client.load.worker_messages import WorkerDone
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specbench_api.outcome.manifest import StoredFile
+from specbench_client.documents.manifest import StoredFile
 from specbench_client.load.client_link import ClockOffset
 from specbench_client.load.client_monitor import RecordTally, WarmupResult
 from specbench_client.load.in_flight import LoadTimestamps

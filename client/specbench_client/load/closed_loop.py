@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 
-from specbench_api.outcome.record import RecordPhase
+from specbench_client.documents.record import RecordPhase
 from specbench_client.load.conversation_runner import (
     REFUSED_PAUSE_NS,
     ConversationRunner,

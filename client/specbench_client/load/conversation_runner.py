@@ -22,9 +22,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer
+from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import Conversation, PromptLike, conversation_at, think_time_ns
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.parsing_queue import ParsingQueue

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from specbench_api.outcome.record import RecordPhase
+from specbench_client.documents.record import RecordPhase
 from specbench_client.load.phases import PhaseTracker, SteadyBounds
 
 NS_PER_S = 1e9

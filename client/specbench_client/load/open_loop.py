@@ -24,7 +24,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
-from specbench_api.outcome.record import RecordPhase
+from specbench_client.documents.record import RecordPhase
 from specbench_client.load.conversation_runner import (
     ConversationRunner,
     PreparedConversation,

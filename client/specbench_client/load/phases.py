@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from specbench_api.outcome.record import RecordPhase
+from specbench_client.documents.record import RecordPhase
 from specbench_client.load.shared_state import WorkerColumn, WorkerTable
 
 SCHEDULE_NOTICE_NS = 100_000_000

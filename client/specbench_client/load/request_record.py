@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
-from specbench_api.outcome.record import AnswerFlaw, Record
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_document
+from specbench_client.documents.record import AnswerFlaw, Record
 from specbench_client.load.answer_flaws import flaw_of, unmet_demand
 from specbench_client.load.request import RequestConfig, Turn, request_id, split_reply
 from specbench_client.sliced_tasks import CooperativeTask

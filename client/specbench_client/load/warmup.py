@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from operator import sub
 from statistics import median
 
-from specbench_api.outcome.record import Record
+from specbench_client.documents.record import Record
 from specbench_client.workload.row_parsing import Prompt
 
 STEP_TIME_TOLERANCE = 0.05

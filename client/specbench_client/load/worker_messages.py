@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Protocol, Self
 
-from specbench_api.outcome.record import Record, RecordPhase
+from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import PromptLike
 from specbench_client.load.in_flight import LoadTimestamps
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare

@@ -24,7 +24,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess, SpawnC
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
-from specbench_api.outcome.record import Record, RecordPhase
+from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import BadInput, ClientError
 from specbench_client.load.conversations import PromptLike
 from specbench_client.load.in_flight import LoadTimeline

@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from specbench_api.outcome.record import RecordPhase
 from specbench_api.spec.slo import Slo
 from specbench_client.columns import Values
+from specbench_client.documents.record import RecordPhase
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Columns, T, TidyRows, has_text

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.columns import Array, Mask, RaggedEntries, TextCodes, Values, fill
+from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.record_lists import (
     POINT_ONLY_COLUMNS,

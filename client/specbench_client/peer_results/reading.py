@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.load import Level
+from specbench_client.documents.summary import CounterDeltas
 from specbench_client.errors import BadInput
 
 

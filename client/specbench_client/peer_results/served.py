@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from specbench_api.outcome.summary import CounterDeltas
+from specbench_client.documents.summary import CounterDeltas
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import (
     FROM_COUNTERS,

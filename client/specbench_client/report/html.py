@@ -14,11 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.outcome.finding import list_faults
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Arrival, ArrivalProcess, Load
+from specbench_client.documents.finding import list_faults
+from specbench_client.documents.summary import RunSummary
 from specbench_client.report.plots.figures import SPEEDUP, draw_figures
 from specbench_client.report.plots.style import DARK, GREY_DARK, GREY_LIGHT, LIGHT, Drawing, svg
 from specbench_client.report.text.applicability import dataset_text

@@ -27,9 +27,9 @@ from specbench_api.outcome.layout import (
     schedule_key,
     summary_key,
 )
-from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
-from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Point
+from specbench_client.documents.manifest import Manifest, PointProvenance, StoredFile
+from specbench_client.documents.summary import PointSummary
 from specbench_client.errors import NotDurable
 from specbench_client.store.records import (
     RecordArrays,

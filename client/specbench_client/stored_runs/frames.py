@@ -15,12 +15,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from specbench_api.outcome.finding import Finding
-from specbench_api.outcome.manifest import Manifest
-from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.outcome.summary import PointSummary, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.documents.finding import Finding
+from specbench_client.documents.manifest import Manifest
+from specbench_client.documents.record import Record, RecordPhase
+from specbench_client.documents.summary import PointSummary, RunSummary
 from specbench_client.metrics.catalog import MEASURES
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.cells import cell_row

@@ -11,9 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from specbench_api.outcome.manifest import PointProvenance
-from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
-from specbench_api.outcome.summary import ClientHealth
 from specbench_api.plan.canonical import digest
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.dataset import Dataset, Source
@@ -25,6 +22,9 @@ from specbench_api.spec.placement import Placement
 from specbench_api.spec.workload import Output, Sampling, Workload
 from specbench_client.analysis.summary.point import summarise_rows
 from specbench_client.dialects.engine_answer import RequestAcceptance
+from specbench_client.documents.manifest import PointProvenance
+from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase
+from specbench_client.documents.summary import ClientHealth
 from specbench_client.errors import BadInput
 from specbench_client.load.phases import SteadyBounds
 from specbench_client.metrics.tidy_frame import COLUMNS, tidy

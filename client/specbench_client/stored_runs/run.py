@@ -12,12 +12,13 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.layout import OVERVIEW, PLAN, SUMMARY, launch_key
-from specbench_api.outcome.manifest import Manifest
+from specbench_api.outcome.layout import PLAN, STATUS, SUMMARY, launch_key
 from specbench_api.outcome.provenance import LaunchRecord
-from specbench_api.outcome.summary import PointSummary, RunSummary
+from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.documents.manifest import Manifest
+from specbench_client.documents.summary import PointSummary, RunSummary
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
 from specbench_client.report.text.findings import measuring_command, points_are
@@ -258,14 +259,15 @@ class Run(StoredResult):
     def _is_concluded(self) -> bool:
         """Whether results are stored that lack no point. A run with a stop rule may lack none before its last repeat.
 
-        The overview is written last, after the report, but does not list missing points. One that is older than the
-        summary is of an earlier analysis: the last one did not end.
+        status.json is written last, but does not list missing points. One that is older than the summary is of an
+        earlier analysis: the last one did not end.
         """
         try:
-            summary, overview = (RunSummary.from_json(self.store.get(key) or b"") for key in (SUMMARY, OVERVIEW))
+            summary = RunSummary.from_json(self.store.get(SUMMARY) or b"")
+            status = StatusDocument.from_json(self.store.get(STATUS) or b"")
         except ValidationError:  # the analysis has not ended, or a file is damaged: both are written again
             return False
-        return overview.created == summary.created and not summary.missing
+        return status.created == summary.created and not summary.missing
 
     def _document(self, key: str, kind: type[Document], remedy: str) -> Document:
         try:

@@ -1,6 +1,6 @@
-"""Writes the results of a run from everything stored: summary.json, report.html, results.csv and provenance.json.
+"""Writes the results of a run from everything stored: provenance, table, report, summary.json and status.json.
 
-All four are derived, so they may be replaced. Nothing is written before every file that a manifest lists was read and
+All five are derived, so they may be replaced. Nothing is written before every file that a manifest lists was read and
 verified, because results from damaged records would look like any others. The summary names points without a
 manifest, and the other points are summarised without them.
 
@@ -19,14 +19,14 @@ from typing import Any
 
 import specbench_client
 from specbench_api.launch.launcher import is_pinned
-from specbench_api.outcome.layout import OVERVIEW, PROVENANCE, REPORT, SUMMARY
-from specbench_api.outcome.manifest import Manifest, PointProvenance
-from specbench_api.outcome.prompt_coverage import PromptCoverage
+from specbench_api.outcome.layout import PROVENANCE, REPORT, STATUS, SUMMARY
 from specbench_api.outcome.provenance import FactName, LaunchRecord
-from specbench_api.outcome.summary import RunSummary, overview_of
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.summary.run import decided_after, ends_a_round, evaluate_cells, summarise_run
+from specbench_client.documents.manifest import Manifest, PointProvenance
+from specbench_client.documents.prompt_coverage import PromptCoverage
+from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
 from specbench_client.report.html import render_html
@@ -34,6 +34,7 @@ from specbench_client.report.text.cells import csv
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.run import Run
+from specbench_client.stored_runs.status_document import status_document
 from specbench_client.trust.checks.engine import ARM_ENVIRONMENTS_DIFFER
 
 TABLE = "results.csv"
@@ -93,7 +94,7 @@ def _stored_failures(run: Run) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class _Report:
-    """`files`: in the order of writing; summary and overview are last, because they mark the run as concluded."""
+    """`files`: in the order of writing; summary and status are last, because they mark the run as concluded."""
 
     summary: RunSummary
     measured: int
@@ -131,7 +132,7 @@ def _build_report(
         TABLE: csv(summary),
         REPORT: render_html(plan, summary),
         SUMMARY: summary.to_json(),
-        OVERVIEW: overview_of(summary).to_json(),
+        STATUS: status_document(summary, plan).to_json(),
     }
     return _Report(summary, len(run.manifests), files)
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.record import AcceptanceSource
-from specbench_api.outcome.summary import CounterDeltas
 from specbench_client.columns import Mask, TextCodes, Values
+from specbench_client.documents.record import AcceptanceSource
+from specbench_client.documents.summary import CounterDeltas
 from specbench_client.metrics.rows import Columns, Table, has_text
 from specbench_client.metrics.tidy_frame import flags, numbers
 from specbench_client.trust.evidence import PointEvidence

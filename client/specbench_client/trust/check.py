@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from specbench_api.outcome.finding import Finding, Severity
 from specbench_client.columns import Mask
+from specbench_client.documents.finding import Finding, Severity
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ from functools import cached_property
 
 import numpy as np
 
-from specbench_api.outcome.breakdown import Reuse
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.lossless import JudgedAnswers
-from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import LaunchRecord
-from specbench_api.outcome.summary import ArmEnvironment, ClientHealth, CounterDeltas, PointSummary, Trend
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level
 from specbench_api.spec.workload import Workload
 from specbench_client.columns import Values
+from specbench_client.documents.breakdown import Reuse
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.lossless import JudgedAnswers
+from specbench_client.documents.prompt_coverage import PromptCoverage
+from specbench_client.documents.summary import ArmEnvironment, ClientHealth, CounterDeltas, PointSummary, Trend
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table, TidyRows

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from specbench_api.outcome.prompt_coverage import CategoryCoverage, MemberCoverage, PromptCoverage, RequestLogStats
 from specbench_api.spec.dataset import Dataset, Member, Selection
+from specbench_client.documents.prompt_coverage import CategoryCoverage, MemberCoverage, PromptCoverage, RequestLogStats
 from specbench_client.workload.random_text_detection import word_order
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.row_validation import RowFault

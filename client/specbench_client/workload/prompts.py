@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.answers import Answers, ExpectedAnswer
 from specbench_api.spec.dataset import Dataset, Selection, Sessions, Source
 from specbench_api.spec.workload import WAIT_SECONDS_MAX, SystemPrompt, Workload
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.errors import BadInput
 from specbench_client.workload.coverage import CoverageAccount, coverage_of, mix_coverage, recorded_parameters
 from specbench_client.workload.locations import Fetch, rows_of_selection

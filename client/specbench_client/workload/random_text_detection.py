@@ -20,7 +20,7 @@ from collections.abc import Hashable, Sequence
 from itertools import chain, pairwise
 from statistics import fmean
 
-from specbench_api.outcome.prompt_coverage import WordOrderTest
+from specbench_client.documents.prompt_coverage import WordOrderTest
 from specbench_client.workload.row_parsing import Prompt
 
 Words = list[Hashable]

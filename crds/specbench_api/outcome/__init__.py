@@ -1,1 +1,1 @@
-"""Result documents: records, summaries, manifests and findings, and the keys under which they are stored. Versioned."""
+"""What client and operator exchange besides the plan: keys of stored files, launch records, status.json, exit codes."""

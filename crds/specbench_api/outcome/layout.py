@@ -4,7 +4,7 @@ runs/NAMESPACE/NAME/UID/
   plan.json                                             the plan: arms, launches, points with their hashes
   progress.json                                         progress of the current launch, while it is running
   summary.json report.html results.csv                  the results: for programs, for people, for spreadsheets
-  overview.json                                         the part of the summary that becomes the run's status
+  status.json                                           the results for the resource's status, and for which plan
   gate.json                                             whether the run passed its gate, and the evidence
   provenance.json                                       observed versions, fingerprints of the prompts, launches
   clients/GROUP.json                                    several clients: the address of client 0, while it runs
@@ -26,8 +26,8 @@ from pydantic import Field
 PLAN = "plan.json"
 PROVENANCE = "provenance.json"
 SUMMARY = "summary.json"
-OVERVIEW = "overview.json"
-"""The part of the summary that the operator reads. Written after the summary."""
+STATUS = "status.json"
+"""What the operator reads of the results. Written after the summary."""
 REPORT = "report.html"
 GATE = "gate.json"
 MANIFEST = "manifest.json"

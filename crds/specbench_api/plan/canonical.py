@@ -167,3 +167,13 @@ def differing_fields(one: Plan, other: Plan) -> list[str]:
 def _measured(plan: Plan) -> dict[str, Any]:
     fields = {field.alias or name: getattr(plan, name) for name, field in Plan.model_fields.items()}
     return {**fields, "placement": hardware_of(plan.placement)}
+
+
+def plan_digest(plan: Plan) -> str:
+    """Return the SHA-256 of what a plan measures, in hex: that of the plans between which no field differs.
+
+    Fields with default values are omitted, so that adding a field in a later version does not change the digest of a
+    plan that a run began with.
+    """
+    fields = plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return digest({**fields, "placement": hardware_of(plan.placement)})

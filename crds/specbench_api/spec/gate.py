@@ -127,3 +127,22 @@ class Gate(ApiModel):
     def effective_tolerances(self) -> list[Tolerance]:
         """The tolerances, or the default ones if none are listed."""
         return self.tolerances or [Tolerance(metric=GateMetric.SPEEDUP), Tolerance(metric=GateMetric.TPOT)]
+
+
+GATE_VARIABLE = "SPECBENCH_GATE"
+"""Environment variable of a gate Job with its GateRequest."""
+
+
+class GateRequest(ApiModel):
+    """A gate with its resolved baseline: what the operator passes to the gate Job."""
+
+    gate_digest: str
+    """Digest of the gate, which identifies its report."""
+    gate: Gate
+    """The gate."""
+    baseline: str
+    """Root folder of the earlier result."""
+
+    def to_line(self) -> str:
+        """Return the request as one line of JSON for a pod's environment, where Kubernetes expands `$(NAME)`."""
+        return self.model_dump_json(by_alias=True, exclude_none=True).replace("$", "\\u0024")

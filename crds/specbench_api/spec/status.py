@@ -15,6 +15,10 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupS
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"}, max_length=64)]
 Text = Annotated[str, Field(max_length=1024)]
+Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
+"""A number of things, within the range that every reader of JSON keeps exact."""
+NONE_FASTER = "none faster"
+"""`best` of results without an arm that is faster."""
 
 
 class Condition(ApiModel):
@@ -121,7 +125,7 @@ class ArmResult(ApiModel):
     """Name of the workload."""
     load: Annotated[str, Field(max_length=32)] = ""
     """Label of the load level: `8`, `2.5/s`, `trace`."""
-    concurrency: int | None = None
+    concurrency: Count | None = None
     """Closed loop: number of concurrent streams."""
     rate: float | None = None
     """Open loop: conversations per second."""
@@ -160,16 +164,32 @@ class ArmResult(ApiModel):
     """Requests per second that met every target of spec.slo. Missing without spec.slo."""
     slo_attainment: float | None = None
     """Fraction of the requests in the steady state that met every target; a failed request met none."""
-    requests: int = 0
+    requests: Count = 0
     """Measured requests (turns), over all repeats."""
-    failed_requests: int = 0
+    failed_requests: Count = 0
     """Number of those requests that failed."""
-    output_tokens: int = 0
+    output_tokens: Count = 0
     """Output tokens, as counted by the engine."""
     valid: bool = True
     """False if a check invalidated the comparison."""
     findings: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] = []
     """Names of the checks that reported a finding."""
+
+
+class MeasuredResults(ApiModel):
+    """The part of a run's status that its client computes."""
+
+    arms: Annotated[list[ArmResult], Field(max_length=1024)] = []
+    """Results, one row per arm, workload and load, rounded to six digits."""
+    arms_omitted: Count = 0
+    """Number of rows that were removed to limit the size of status: those of the highest loads of each arm and
+    workload. summary.json has all rows."""
+    best: Annotated[str, Field(max_length=128)] = ""
+    """The largest speed-up that is distinguishable from 1, for print columns; `none faster` if there is none."""
+    recommendation: Text = ""
+    """Which arm to use up to which load, in one sentence. Its evidence and limits are in summary.json."""
+    trust: Annotated[str, Field(max_length=32)] = ""
+    """Trustworthy or Untrustworthy; empty while unknown."""
 
 
 class ResultsStatus(ApiModel):
@@ -198,7 +218,7 @@ class GateStatus(ApiModel):
     """Root folder of the earlier results."""
 
 
-class RunStatus(ApiModel):
+class RunStatus(MeasuredResults):
     """The observed state of a run."""
 
     observed_generation: int = -1
@@ -226,17 +246,6 @@ class RunStatus(ApiModel):
     """Engine groups, in the order of the plan."""
     groups_omitted: int = 0
     """Number of finished groups that were removed from `groups` at the end of the run to limit the size of status."""
-    arms: Annotated[list[ArmResult], Field(max_length=1024)] = []
-    """Results, one row per arm, workload and load, rounded to six digits."""
-    arms_omitted: int = 0
-    """Number of rows that were removed to limit the size of status: those of the highest loads of each arm and
-    workload. summary.json has all rows."""
-    best: Annotated[str, Field(max_length=128)] = ""
-    """The largest speed-up that is distinguishable from 1, for print columns; `none faster` if there is none."""
-    recommendation: Text = ""
-    """Which arm to use up to which load, in one sentence. Its evidence and limits are in summary.json."""
-    trust: Annotated[str, Field(max_length=32)] = ""
-    """Trustworthy or Untrustworthy; empty while unknown."""
     problem: Annotated[str, Field(max_length=128)] = ""
     """What is wrong, for print columns: reasons, each with its arm if it concerns one arm; empty if nothing is."""
     results: ResultsStatus | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from specbench_api.outcome.summary import NONE_FASTER
 from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.spec.campaign import RUNS_MAX
 from specbench_api.spec.campaign_status import (
@@ -17,6 +16,7 @@ from specbench_api.spec.campaign_status import (
     CampaignStatus,
     RunCounts,
 )
+from specbench_api.spec.status import NONE_FASTER
 from specbench_operator.campaign.campaign_view import (
     GATE_PASSED,
     CampaignView,

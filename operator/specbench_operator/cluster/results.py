@@ -1,4 +1,4 @@
-"""Reads a run's results in S3: which points have a manifest, the summary, and whether an engine has answered.
+"""Reads a run's results in S3: which points have a manifest, status.json, and whether an engine has answered.
 
 A point's manifest is written last and never changes, so a manifest that was found once is cached. Only points that were
 begun and had no manifest yet are requested, so reading a run of a thousand points takes a handful of requests.
@@ -14,22 +14,22 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.fence.model import Fence
-from specbench_api.outcome.gate_report import GateReport
-from specbench_api.outcome.layout import ENDED, GATE, LAUNCHES, OVERVIEW, PLAN, SUMMARY, manifest_key, run_root
+from specbench_api.outcome.layout import ENDED, GATE, LAUNCHES, PLAN, STATUS, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
-from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import POINTS_MAX
 from specbench_api.spec.results import LATEST, S3, UID
 from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.status import GateStatus
 from specbench_api.spec.store_endpoints import AddressRule, StoreAccess, store_access
 from specbench_operator.cluster.s3 import Bucket
 from specbench_operator.cluster.secrets import SecretReader
@@ -39,8 +39,7 @@ from specbench_operator.state.run import StoredLaunch, StoredResults, StoreFailu
 KIB, MIB = 1024, 1024 * 1024
 PLAN_MAX_BYTES = MIB
 """Maximum size of plan.json. The operator's own plan is in a ConfigMap, which has the same limit."""
-SUMMARY_MAX_BYTES = 16 * MIB
-"""Maximum size of overview.json, or of summary.json where there is no overview."""
+STATUS_MAX_BYTES = 256 * KIB
 GATE_MAX_BYTES = MIB
 LAUNCH_MAX_BYTES = 256 * KIB
 PROGRESS_MAX_BYTES = 64 * KIB
@@ -158,10 +157,6 @@ NOT_ANSWERING = ("", "starting")
 """Phases of progress.json before the engine's first completion."""
 CACHED_MAX = 256
 """Maximum number of runs, and of S3 clients, that are cached in memory. A client takes about 0.5 MB."""
-SUMMARY_CACHED_MAX_BYTES = 256 * KIB
-"""Maximum size of a summary.json that is cached in memory."""
-SUMMARIES_CACHED_MAX = 32
-"""Maximum number of summaries that are cached in memory. One can take ten times its size in S3."""
 
 
 def access_of(s3: S3, fence: Fence | None) -> StoreAccess:
@@ -185,18 +180,6 @@ def check_access(s3: S3, access: StoreAccess) -> None:
         raise StoreError(StoreFailure("CredentialsMissing", message, refused=True))
 
 
-@dataclass
-class _RunCache:
-    """Cached results of one run. No lock is needed, because one run is never reconciled by two threads at a time."""
-
-    measured: set[str] = field(default_factory=set)
-    summary: tuple[str, RunSummary | None] = ("", None)
-
-
-_PARSING = threading.Lock()
-"""One summary is parsed at a time, because a large one takes some hundred MB."""
-
-
 class ResultsReader:
     """Reads results. Safe for use from several threads, one a run."""
 
@@ -209,7 +192,8 @@ class ResultsReader:
         self._fence = fence
         self._lock = threading.Lock()
         self._buckets: OrderedDict[object, Bucket] = OrderedDict()
-        self._caches: OrderedDict[str, _RunCache] = OrderedDict()
+        self._measured: OrderedDict[str, set[str]] = OrderedDict()
+        """By run: the points that had a manifest. One run is never reconciled by two threads at a time."""
 
     def read(self, run: SpecBenchRun, *, last_launch: bool = False) -> StoredResults | StoreFailure:
         """Read the results of a run; with `last_launch`, also the record of its last launch.
@@ -221,8 +205,8 @@ class ResultsReader:
         try:
             with look_at_store(self._deadline_s):
                 bucket = self._bucket_of(run)
-                cache = self._cache(f"{s3.endpoint} {s3.bucket} {root}")
-                stored = _read_results(bucket, root, cache, last_launch=last_launch)
+                known = self._known_points(f"{s3.endpoint} {s3.bucket} {root}")
+                stored = _read_results(bucket, root, known, last_launch=last_launch)
                 return replace(stored, plan_json=_plan_json(bucket, root)) if run.spec.results.adopt else stored
         except StoreError as error:
             return error.failure
@@ -240,8 +224,8 @@ class ResultsReader:
         except InvalidSpec:
             return None  # `run` rejects the run with the reason
 
-    def read_gate(self, run: SpecBenchRun) -> GateReport | StoreFailure | None:
-        """gate.json of a run; None if there is none that this version can read.
+    def read_gate(self, run: SpecBenchRun) -> GateStatus | StoreFailure | None:
+        """The result in gate.json of a run; None if there is none that this version can read.
 
         Raises Retry for errors of the API server.
         """
@@ -251,7 +235,7 @@ class ResultsReader:
         except StoreError as error:
             return error.failure
         try:
-            return None if data is None else GateReport.from_untrusted_json(data)
+            return None if data is None else GateStatus.from_untrusted_json(data)
         except ValueError:
             return None  # gate.json is derived from results, so it is made again
 
@@ -277,15 +261,13 @@ class ResultsReader:
                 self._buckets.popitem(last=False)
         return bucket
 
-    def _cache(self, root: str) -> _RunCache:
+    def _known_points(self, root: str) -> set[str]:
         with self._lock:
-            cache = self._caches.setdefault(root, _RunCache())
-            self._caches.move_to_end(root)
-            while len(self._caches) > CACHED_MAX:
-                self._caches.popitem(last=False)
-            for older in list(self._caches.values())[:-SUMMARIES_CACHED_MAX]:
-                older.summary = ("", None)
-            return cache
+            points = self._measured.setdefault(root, set())
+            self._measured.move_to_end(root)
+            while len(self._measured) > CACHED_MAX:
+                self._measured.popitem(last=False)
+            return points
 
 
 def _root(run: SpecBenchRun, uid: str) -> str:
@@ -293,32 +275,22 @@ def _root(run: SpecBenchRun, uid: str) -> str:
     return run.spec.results.s3.key(run_root(run.metadata.namespace, run.metadata.name, uid))
 
 
-def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: bool) -> StoredResults:
+def _read_results(bucket: Bucket, root: str, measured: set[str], *, last_launch: bool) -> StoredResults:
     top = bucket.listing(f"{root}/")
     begun = _begun_points(bucket.listing(f"{root}/points/").prefixes)
-    cache.measured &= begun  # results may have been deleted
-    for point in sorted(begun - cache.measured):
+    measured &= begun  # results may have been deleted
+    for point in sorted(begun - measured):
         if bucket.has(f"{root}/{manifest_key(point)}"):
-            cache.measured.add(point)
-    # Clients before the overview wrote only the summary, and one that is written now has no overview yet.
-    name = OVERVIEW if f"{root}/{OVERVIEW}" in top.keys else SUMMARY
-    etag = top.keys.get(f"{root}/{name}")
-    summary = cache.summary[1]
-    if etag is None:
-        summary = None
-    elif etag != cache.summary[0] or not etag:
-        data = bucket.get(f"{root}/{name}", SUMMARY_MAX_BYTES)
-        summary = _summary(data)
-        cache.summary = (etag, summary) if len(data or b"") <= SUMMARY_CACHED_MAX_BYTES else ("", None)
-    answering = None
+            measured.add(point)
+    status, answering = f"{root}/{STATUS}", None
     if f"{root}/{PROGRESS}" in top.keys:
         answering = _answering(bucket.get(f"{root}/{PROGRESS}", PROGRESS_MAX_BYTES))
     launches = f"{root}/{LAUNCHES}/"
     records = bucket.listing(launches).modified if launches in top.prefixes else {}
     ended = f"{root}/{ENDED}/"
     return StoredResults(
-        measured=frozenset(cache.measured),
-        summary=summary,
+        measured=frozenset(measured),
+        results=_results(bucket.get(status, STATUS_MAX_BYTES)) if status in top.keys else None,
         answering=answering,
         answered_at=top.modified.get(f"{root}/{PROGRESS}") if answering else None,
         last_launch=last_stored_launch(bucket, records) if last_launch else None,
@@ -345,18 +317,15 @@ def _plan_json(bucket: Bucket, root: str) -> str | None:
     return None if data is None else data.decode(errors="replace")
 
 
-def _summary(data: bytes | None) -> RunSummary | None:
-    if data is None:
-        return None
+def _results(data: bytes | None) -> StatusDocument | None:
     try:
-        with _PARSING:
-            return RunSummary.from_untrusted_json(data)
+        return None if data is None else StatusDocument.from_untrusted_json(data)
     except ValueError as error:
         message = (
-            "summary.json cannot be read because another version of specbench wrote it:"
-            f" use that version, or delete the file to have it made again: {error}"
+            "status.json cannot be read because another version of specbench, or another program, wrote it:"
+            f" delete the file to have it made again: {error}"
         )
-        raise StoreError(StoreFailure("SummaryUnreadable", message[:1024], refused=True)) from error
+        raise StoreError(StoreFailure("StatusUnreadable", message[:1024], refused=True)) from error
 
 
 def _answering(data: bytes | None) -> tuple[int, int] | None:

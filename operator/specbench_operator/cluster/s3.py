@@ -45,8 +45,8 @@ _BUSY = frozenset({"SlowDown", "Throttling", "RequestTimeout", "TooManyRequests"
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
-PAGE_MAX_BYTES = 4 * 1024 * 1024
-"""Maximum size of one page of a listing. A page has at most 1,000 keys of at most 1,024 bytes, which are escaped."""
+PAGE_MAX_BYTES = 2 * 1024 * 1024
+"""Maximum size of one page of a listing. A page has at most 1,000 keys of at most 1,024 bytes, and 350 for the rest."""
 PAGE_MAX_TAGS = 32 * 1024
 """Maximum number of XML tags of one page: 1,000 rows with every element of S3 have 28,000."""
 LISTING_MAX_BYTES = 16 * 1024 * 1024

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import io
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,11 +43,6 @@ ERROR_MAX_BYTES = 64 * 1024
 _FRAMING_MAX_BYTES = 256 * 1024
 """Bytes that an answer may have besides its head and body: chunk sizes, trailers and what is read ahead."""
 _PIECE_BYTES = 64 * 1024
-LARGE_BYTES = 1024 * 1024
-"""Size from which a body counts as large."""
-LARGE_AT_A_TIME = 4
-"""How many looks may hold a large body at a time, because together they must fit into the operator's memory."""
-_LARGE = threading.BoundedSemaphore(LARGE_AT_A_TIME)
 
 
 class StoreError(Exception):
@@ -75,7 +69,6 @@ class Look:
         self._clock = clock
         self._ends = clock() + deadline_s
         self._allowed_bytes = 0
-        self._holds_large = False
 
     def left_s(self) -> float:
         """How much time is left, in seconds. Raises StoreError at the deadline."""
@@ -104,22 +97,6 @@ class Look:
         )
         return self.failed(StoreFailure("AnswerTooLarge", message, refused=True))
 
-    def hold_large(self) -> None:
-        """Reserve memory for a large body until the end of the look. Waits for it until the deadline."""
-        if not self._holds_large:
-            if not _LARGE.acquire(timeout=self.left_s()):
-                message = (
-                    f"{LARGE_AT_A_TIME} large documents are being read already; the operator retries automatically"
-                )
-                raise self.failed(StoreFailure("S3Slow", message, refused=False))
-            self._holds_large = True
-
-    def close(self) -> None:
-        """End the look."""
-        if self._holds_large:
-            _LARGE.release()
-            self._holds_large = False
-
     def failed(self, failure: StoreFailure) -> StoreError:
         """Record the failure that ends the look; the first one is kept."""
         self.failure = self.failure or failure
@@ -138,7 +115,6 @@ def look_at_store(deadline_s: float) -> Iterator[Look]:
         yield look
     finally:
         _LOOK.reset(token)
-        look.close()
 
 
 def current_look() -> Look:
@@ -302,8 +278,6 @@ class StoreSession(URLLib3Session):
             data += piece
             if len(data) > limit:
                 raise look.too_large(limit)
-            if len(data) > LARGE_BYTES:
-                look.hold_large()
         if answer.raw.length_remaining:
             raise ConnectionClosedError(endpoint_url=answer.url)
         if look.body_max_tags is not None and data.count(b"<") > look.body_max_tags:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.outcome.termination import Exit
@@ -36,6 +35,7 @@ from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.plan.validation import PREFERRED, too_long
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import FILE_ROOTS_VARIABLE, IMAGE_DATA_FOLDER, PVC_FOLDER, Dataset
+from specbench_api.spec.gate import GATE_VARIABLE, GateRequest
 from specbench_api.spec.model import Target
 from specbench_api.spec.patterns import leads_out
 from specbench_api.spec.placement import ClientPlacement

@@ -16,11 +16,10 @@ from functools import cached_property
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION
 from specbench_api.errors import InvalidSpec, NotAllowed
-from specbench_api.outcome.gate_report import GateReport, GateRequest
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionType, GateWait, Phase
-from specbench_api.spec.gate import BaselineRef, Gate
+from specbench_api.spec.gate import BaselineRef, Gate, GateRequest
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.secrets import GATE_USES
 from specbench_api.spec.status import Condition, GateStatus, RunStatus
@@ -125,7 +124,6 @@ GATE_RETRY_S = 30.0
 """Wait before S3 is read again, in seconds. There is no event when S3 becomes reachable."""
 BASELINE_RETRY_MAX_S = 900.0
 """Longest wait for a baseline, in seconds. The end of another run is an event; this is for events that were missed."""
-GATE_MESSAGE_MAX = 1024
 
 
 @dataclass(frozen=True)
@@ -158,10 +156,10 @@ class GateCase:
             return _failed_run(self.digest)
         if self.status.gate is not None and self.status.gate.gate_digest == self.digest:
             return self.status.gate
-        report = self.observed.gate
-        if not isinstance(report, GateReport) or report.gate_digest != self.digest:
+        stored = self.observed.gate
+        if not isinstance(stored, GateStatus) or stored.gate_digest != self.digest:
             return None
-        return _evaluated(report) if self._is_current else None
+        return stored if self._is_current else None
 
     @property
     def _is_current(self) -> bool:
@@ -266,16 +264,6 @@ def _failed_run(digest: str) -> GateStatus:
         passed=False,
         reason=GateWait.RUN_FAILED,
         message="the run failed, so there are no results to compare",
-    )
-
-
-def _evaluated(report: GateReport) -> GateStatus:
-    return GateStatus(
-        gate_digest=report.gate_digest,
-        passed=report.passed,
-        reason=report.reason,
-        message=report.message[:GATE_MESSAGE_MAX],
-        baseline=report.before.uri,
     )
 
 

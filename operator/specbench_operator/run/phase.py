@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from specbench_api.launch.launcher import is_pinned
-from specbench_api.outcome.finding import Finding, Severity, faults_by_arm
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.conditions import (
     ConditionStatus,
     ConditionType,
@@ -135,11 +133,11 @@ def _analyzing(run_view: RunView) -> RunState:
     if run_view.stored is None:
         failure = run_view.store_failure or _NOT_READ
         return RunState(Phase.ANALYZING, failure.reason, failure.message)
-    report, summary = run_view.children.report, run_view.stored.summary
-    return _with_report_job(run_view, report, summary) if report else _without_report_job(run_view, summary)
+    report = run_view.children.report
+    return _with_report_job(run_view, report) if report else _without_report_job(run_view)
 
 
-def _with_report_job(run_view: RunView, report: Job, summary: RunSummary | None) -> RunState:
+def _with_report_job(run_view: RunView, report: Job) -> RunState:
     """The state while a report Job exists. No engine holds GPUs by now, so the Job may wait and may be repeated."""
     pods = run_view.children.pods_of(report)
     ended = judge_ended_client(report, pods, run_view.settings, run_view.now)
@@ -148,10 +146,10 @@ def _with_report_job(run_view: RunView, report: Job, summary: RunSummary | None)
         return RunState(Phase.ANALYZING, "Analyzing", message)
     if ended.stage is LaunchStage.FAILED:
         return _report_failed(report, ended.reason, join_sentences(("the report failed", ended.message)))
-    if summary is None:
-        message = "the report Job succeeded, but summary.json is missing in S3"
+    if run_view.results is None:
+        message = f"the report Job succeeded, but {run_view.results_refused}"
         return _report_failed(report, ClientReason.RESULTS_MISSING, message)
-    return RunState(Phase.SUCCEEDED, "Finished", summary.headline)
+    return RunState(Phase.SUCCEEDED, "Finished", run_view.results.headline)
 
 
 def _report_failed(report: Job, reason: str, message: str) -> RunState:
@@ -159,13 +157,14 @@ def _report_failed(report: Job, reason: str, message: str) -> RunState:
     return RunState(Phase.FAILED, reason, f"{message}; {remedy}", retryable=True)
 
 
-def _without_report_job(run_view: RunView, summary: RunSummary | None) -> RunState:
+def _without_report_job(run_view: RunView) -> RunState:
     """The state without a report Job. Only adopted results to which this run adds nothing need no new report.
 
-    The number of points in an older summary is no proof: a point may have been removed and measured again.
+    The number of points in older results is no proof: a point may have been removed and measured again.
     """
-    if summary and summary.points_measured == run_view.measured and not run_view.has_launched:
-        return RunState(Phase.SUCCEEDED, "Finished", summary.headline)
+    results = run_view.results
+    if results and results.points_measured == run_view.measured and not run_view.has_launched:
+        return RunState(Phase.SUCCEEDED, "Finished", results.headline)
     return RunState(Phase.ANALYZING, "Analyzing", "the report is being made", report_due=True)
 
 
@@ -306,26 +305,12 @@ def _is_measured(view: GroupView) -> bool:
     return view.state is GroupState.DONE
 
 
-ARM_AT_FAULT = "ArmAtFault"
-"""Reason of a trustworthy run with findings of severity Fault."""
-
-
 def _trustworthy(run_view: RunView, state: RunState) -> ConditionValue:
-    summary = run_view.stored.summary if run_view.stored else None
-    if state.phase is not Phase.SUCCEEDED or summary is None:
+    results = run_view.results
+    if state.phase is not Phase.SUCCEEDED or results is None:
         return unknown(UNFINISHED)
-    if summary.trustworthy:
-        return yes(ARM_AT_FAULT if faults_by_arm(summary.findings) else "Trustworthy", summary.headline)
-    worst = worst_finding(summary.findings)
-    reason = worst.check if worst else "Untrustworthy"
-    return no(reason, join_sentences((summary.headline, worst.message if worst else "")))
-
-
-def worst_finding(findings: list[Finding]) -> Finding | None:
-    """The first finding of the highest severity that makes a run untrustworthy; None if there is none."""
-    order = list(Severity)
-    serious = [finding for finding in findings if finding.severity.is_doubt]
-    return min(serious, key=lambda finding: order.index(finding.severity), default=None)
+    value = yes if results.trust == "Trustworthy" else no
+    return value(results.trust_reason, results.trust_message)
 
 
 def _group_message(view: GroupView) -> str:

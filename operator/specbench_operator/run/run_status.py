@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.layout import REPORT, SUMMARY
-from specbench_api.outcome.summary import Cell, RunSummary, best_speedup_text
+from specbench_api.outcome.status_document import ARM_AT_FAULT, clip, stored_bytes
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
-from specbench_api.spec.slo import PERCENTILES
 from specbench_api.spec.status import (
-    ArmResult,
     Condition,
     GroupStatus,
-    Interval,
-    Percentiles,
+    MeasuredResults,
     PointCounts,
     ResultsStatus,
     RunStatus,
@@ -28,94 +21,12 @@ from specbench_api.spec.status import (
 from specbench_operator.render.client_jobs import results_uri
 from specbench_operator.run.launches.group import GroupView
 from specbench_operator.run.launches.launch_state import SUSPENDED
-from specbench_operator.run.phase import ARM_AT_FAULT, TERMINAL_PHASES, RunState, conditions_of, problem_of
+from specbench_operator.run.phase import TERMINAL_PHASES, RunState, conditions_of, problem_of
 from specbench_operator.run.run_view import RunView
 from specbench_operator.state.conditions import find_condition, flip_of, flipped_to, join_sentences
 from specbench_operator.state.objects import Pod
 from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
 from specbench_operator.state.timestamps import format_timestamp, parse_timestamp, truncate_to_second
-
-ROWS_MAX = 1024
-FINDINGS_MAX = 32
-SENTENCE_BYTES = 1024
-INDISTINGUISHABLE = "indistinguishable"
-
-
-def arms_of(summary: RunSummary) -> list[ArmResult]:
-    """One row per arm, workload and load, up to ROWS_MAX. A figure that is missing in the summary stays missing."""
-    return [_arm_row(cell) for cell in summary.cells[:ROWS_MAX]]
-
-
-def recommendation_of(summary: RunSummary) -> str:
-    """The summary's recommendation in one sentence; empty if it has none."""
-    return clip(summary.recommendation.sentence, SENTENCE_BYTES) if summary.recommendation else ""
-
-
-def _arm_row(cell: Cell) -> ArmResult:
-    return ArmResult(
-        arm=cell.arm,
-        workload=cell.workload,
-        load=cell.level.label,
-        concurrency=cell.level.concurrency,
-        rate=cell.level.rate,
-        speedup=_interval(cell, cell.speedup),
-        speedup_text=_speedup_text(cell),
-        tpot_speedup=_interval(cell, cell.tpot_speedup),
-        e2e_speedup=_interval(cell, cell.end_to_end.speedup if cell.end_to_end else None),
-        acceptance_length=_value(cell, StatusFigure.ACCEPTANCE_LENGTH),
-        acceptance_length_verified=_value(cell, StatusFigure.ACCEPTANCE_LENGTH_VERIFIED),
-        acceptance_rate=_value(cell, StatusFigure.ACCEPTANCE_RATE),
-        ttft_ms=_percentiles(cell, StatusFigure.TTFT_MS),
-        tpot_ms=_percentiles(cell, StatusFigure.TPOT_MS),
-        e2e_ms=_percentiles(cell, StatusFigure.E2E_MS),
-        user_tps=_value(cell, StatusFigure.USER_TPS),
-        output_tps=_value(cell, StatusFigure.OUTPUT_TPS),
-        goodput=_number(cell.goodput.rate if cell.goodput else None),
-        slo_attainment=_number(cell.goodput.slo_attainment if cell.goodput else None),
-        requests=cell.counts.requests,
-        failed_requests=cell.counts.failed_requests,
-        output_tokens=cell.counts.output_tokens or 0,
-        valid=cell.valid,
-        findings=[name[:64] for name in dict.fromkeys(cell.findings)][:FINDINGS_MAX],
-    )
-
-
-def _value(cell: Cell, name: str) -> float | None:
-    return _number(cell.figures.get(name))
-
-
-def _number(figure: Figure | None) -> float | None:
-    return rounded(figure.value) if figure and figure.value is not None else None
-
-
-def rounded(value: float) -> float:
-    """The value with six significant digits. No measurement is more precise, and a status has up to a thousand rows."""
-    return float(f"{value:.6g}")
-
-
-def _percentiles(cell: Cell, name: str) -> Percentiles | None:
-    values = {which: _value(cell, f"{name}_{which}") for which in PERCENTILES}
-    return None if all(value is None for value in values.values()) else Percentiles(**values)
-
-
-def _interval(cell: Cell, figure: Figure | None) -> Interval | None:
-    """The figure with its interval; None with too few repeats, because it then lacks the noise between launches."""
-    if figure is None or figure.value is None or figure.interval is None or cell.too_few_repeats:
-        return None
-    return Interval(value=rounded(figure.value), low=rounded(figure.interval.low), high=rounded(figure.interval.high))
-
-
-def _speedup_text(cell: Cell) -> str:
-    interval, few = _interval(cell, cell.speedup), cell.too_few_repeats
-    if few and cell.speedup and cell.speedup.value is not None:
-        text = f"{cell.speedup.value:.2f} ({few})"
-    elif interval is None:
-        return ""
-    else:
-        contains_one = interval.low <= 1 <= interval.high
-        text = INDISTINGUISHABLE if contains_one else f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
-    return text if cell.valid else f"{text} invalid"
-
 
 GPU_SECONDS_PERIOD_S = 60
 """Minimum time between two writes of status that change nothing but the GPU-seconds, in seconds.
@@ -162,16 +73,8 @@ def _held_seconds(pod: Pod, since: datetime | None, until: datetime) -> float:
 def build_run_status(run_view: RunView, state: RunState) -> RunStatus:
     """The complete status of a run."""
     ended = state.phase in TERMINAL_PHASES and not state.retryable and not run_view.holds_gpus
-    summary = run_view.stored.summary if run_view.stored and state.phase is Phase.SUCCEEDED else None
-    counts = _counts(run_view, summary.points_invalid if summary else 0)
-    results: dict[str, Any] = {}
-    if summary:
-        results = {
-            "arms": arms_of(summary),
-            "best": best_speedup_text(summary),
-            "recommendation": recommendation_of(summary),
-            "trust": "Trustworthy" if summary.trustworthy else "Untrustworthy",
-        }
+    results = run_view.results if state.phase is Phase.SUCCEEDED else None
+    counts = _counts(run_view, results.points_invalid if results else 0)
     conditions = conditions_of(run_view, state)
     status = RunStatus(
         observed_generation=run_view.run.metadata.generation,
@@ -185,7 +88,7 @@ def build_run_status(run_view: RunView, state: RunState) -> RunStatus:
         groups=[_group_row(run_view, view) for view in run_view.groups],
         problem=problem_of(run_view, state, conditions),
         results=_results(run_view, state),
-        **results,
+        **{name: getattr(results, name) for name in MeasuredResults.model_fields if results},
     )
     return with_gpu_seconds(status, run_view)
 
@@ -348,51 +251,29 @@ def gate_events(before: RunStatus, after: RunStatus) -> tuple[KubernetesEvent, .
 # The size of a status is limited to less than 100 kB, even with 1,000 points or 512 launches.
 #
 # etcd rejects objects of more than 1.5 MB, and long before that every write is expensive for every watcher of runs.
-# What is also stored elsewhere is shortened first: messages are cut at the end, rows of finished groups repeat the
-# counts, and summary.json contains all rows of the results. Nothing that a decision needs is removed: while a run is in
+# What is also stored elsewhere is shortened: messages are cut at the end, and rows of finished groups repeat the
+# counts. Rows of results are limited by status.json. Nothing that a decision needs is removed: while a run is in
 # progress, every group keeps its row with its state, launch number and reason.
 
 STATUS_BYTES_MAX = 96_000
 """Maximum size of the status; the rest of the object and its managed fields are not included."""
-ARMS_BYTES = 60_000
-"""The part of it that is reserved for rows of results: about ninety rows."""
 SHORT_MESSAGE = 128
 SHORT_REASON = 20
 """At least as long as any reason that decides whether an arm is launched again (`group.ENGINE_FAULTS`)."""
-_ESCAPED = re.compile("[<>&]")
-_ESCAPE_MORE = 5
-"""Additional bytes of each of these characters, which the API server stores as \\u003c and so on."""
 
 
 def fit_to_size(status: RunStatus) -> RunStatus:
     """The status, shortened only as far as necessary. A status that fits is returned unchanged."""
-    if json_size(status) <= STATUS_BYTES_MAX:
-        return status
-    rest = status.model_copy(update={"arms": []})
-    room = STATUS_BYTES_MAX - min(json_size(status) - json_size(rest), ARMS_BYTES)
     for shorten in _SHORTENINGS:
-        if json_size(rest) <= room:
+        if json_size(status) <= STATUS_BYTES_MAX:
             break
-        rest = shorten(rest)
-    return _drop_arms(rest.model_copy(update={"arms": status.arms}))
+        status = shorten(status)
+    return status
 
 
 def json_size(status: RunStatus) -> int:
-    """An upper bound of the bytes that the API server stores: characters beyond ASCII are counted as escaped."""
-    return _bytes_of(status.to_dict())
-
-
-def _bytes_of(data: object) -> int:
-    text = json.dumps(data, separators=(",", ":"))
-    return len(text) + _ESCAPE_MORE * len(_ESCAPED.findall(text))
-
-
-def clip(text: str, most: int) -> str:
-    """The longest beginning of a text whose JSON string has at most this many bytes."""
-    text = text[:most]
-    while _bytes_of(text) > most + 2:  # without the two quotes
-        text = text[: len(text) - max((_bytes_of(text) - most) // 12, 1)]
-    return text
+    """An upper bound of the bytes that the API server stores."""
+    return stored_bytes(status.to_dict())
 
 
 def _short_group_messages(status: RunStatus) -> RunStatus:
@@ -422,32 +303,15 @@ def _conditions_within(most: int) -> Callable[[RunStatus], RunStatus]:
     return shorten
 
 
-def _drop_arms(status: RunStatus) -> RunStatus:
-    """Keep as many rows of results as fit, in their order.
-
-    Rows are chosen for each arm and workload in turn, from the lowest load upwards, so that the rows that a row is
-    compared with are kept too.
-    """
-    room = STATUS_BYTES_MAX - json_size(status.model_copy(update={"arms": [], "arms_omitted": len(status.arms)}))
-    kept = set[int]()
-    for index in _round_robin(status.arms):
-        room -= _bytes_of(status.arms[index].to_dict()) + 1
-        if room < 0:
-            break
-        kept.add(index)
-    rows = [row for index, row in enumerate(status.arms) if index in kept]
-    omitted = status.arms_omitted + len(status.arms) - len(rows)
-    return status.model_copy(update={"arms": rows, "arms_omitted": omitted})
+def _without_groups(status: RunStatus) -> RunStatus:
+    """Only for a run that has ended. Its problem and conditions have the reasons of failed groups."""
+    if status.completion_time is None:
+        return status
+    return status.model_copy(update={"groups": [], "groups_omitted": status.groups_omitted + len(status.groups)})
 
 
-def _round_robin(rows: Sequence[ArmResult]) -> list[int]:
-    """Indices of the rows: the first rows of all pairs of arm and workload, then the second rows, and so on."""
-    counts = Counter[tuple[str, str]]()
-    turns = []
-    for index, row in enumerate(rows):
-        turns.append((counts[row.arm, row.workload], index))
-        counts[row.arm, row.workload] += 1
-    return [index for _, index in sorted(turns)]
+def _without_arms(status: RunStatus) -> RunStatus:
+    return status.model_copy(update={"arms": [], "arms_omitted": status.arms_omitted + len(status.arms)})
 
 
 _SHORTENINGS: tuple[Callable[[RunStatus], RunStatus], ...] = (
@@ -456,5 +320,7 @@ _SHORTENINGS: tuple[Callable[[RunStatus], RunStatus], ...] = (
     _conditions_within(2048),
     _reasons_of_groups_alone,
     _conditions_within(256),
+    _without_groups,
+    _without_arms,
 )
-"""How everything except the results is shortened, in this order, each step only if those before it were not enough."""
+"""How a status is shortened, in this order, each step only if those before it were not enough."""

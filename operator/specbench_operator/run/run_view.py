@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
 
 from specbench_api.errors import Problem
 from specbench_api.fence.model import Limits
+from specbench_api.outcome.status_document import StatusDocument
+from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
@@ -119,6 +122,19 @@ def secret_problems(
     return unusable_secrets(spec, observed.secret_uses or {}, only)
 
 
+def _results_refused(results: StatusDocument | None, plan: Plan) -> str:
+    """Why status.json does not contain the results of this plan; empty if it does."""
+    if results is None:
+        return "status.json is missing in S3"
+    if results.uid != plan.uid:
+        return "status.json in S3 is of another run"
+    if results.plan_sha256 != plan_digest(plan):
+        return "status.json in S3 is of another plan"
+    if not results.points_invalid <= results.points_measured <= len(plan.points):
+        return "status.json in S3 counts points that the plan does not have"
+    return ""
+
+
 _GRACE_REASONS = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
 
 
@@ -175,6 +191,16 @@ class RunView:
     def measured(self) -> int:
         """Number of points that have a manifest."""
         return sum(view.measured for view in self.groups)
+
+    @cached_property
+    def results_refused(self) -> str:
+        """Why there are no results for status; empty if there are."""
+        return _results_refused(self.stored.results if self.stored else None, self.plan)
+
+    @property
+    def results(self) -> StatusDocument | None:
+        """The results for status, if S3 has them for this run and plan."""
+        return self.stored.results if self.stored and not self.results_refused else None
 
     @property
     def launching(self) -> int | None:

@@ -10,11 +10,10 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from specbench_api.outcome.gate_report import GateReport
-from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import Metadata, SpecBenchRun
-from specbench_api.spec.status import RunStatus
+from specbench_api.spec.status import GateStatus, RunStatus
 from specbench_operator.state.objects import (
     ChildObject,
     Job,
@@ -43,7 +42,8 @@ class StoredResults:
 
     measured: frozenset[str] = frozenset()
     """Hashes of the points that have a manifest."""
-    summary: RunSummary | None = None
+    results: StatusDocument | None = None
+    """status.json, which may be of another plan."""
     answering: tuple[int, int] | None = None
     """Group and attempt whose engine has answered a completion, according to its client's progress.json."""
     answered_at: datetime | None = None
@@ -107,7 +107,7 @@ class RunObservation:
     """Nodes of the engines whose client is about to be created, because the client stores facts about them."""
     stored: StoredResults | StoreFailure | None = None
     """None if S3 was not read because nothing depends on it."""
-    gate: GateReport | StoreFailure | None = None
+    gate: GateStatus | StoreFailure | None = None
     """gate.json of a finished run whose gate is not in status yet; None if there is none or it was not read."""
     earlier: tuple[NamespaceRun, ...] = ()
     """Runs that may be the baseline of that gate."""

@@ -25,11 +25,10 @@ import boto3
 import pandas as pd
 from botocore.config import Config
 
-from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
 from specbench_api.outcome.layout import GATE, SUMMARY, run_root
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.gate import Gate
+from specbench_api.spec.gate import GATE_VARIABLE, Gate, GateRequest
 from specbench_client.store.points import PointStore
 from specbench_client.store.s3 import S3Store
 from specbench_client.store.store import Store

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from specbench_api.outcome.gate_report import GateReport
 from specbench_api.outcome.layout import PLAN
-from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import (
@@ -32,7 +31,9 @@ from specbench_api.plan.names import (
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_api.spec.parsing import parse_run
-from specbench_api.spec.status import Condition, GroupStatus, RunStatus
+from specbench_api.spec.status import Condition, GateStatus, GroupStatus, RunStatus
+from specbench_client.documents.summary import RunSummary
+from specbench_client.stored_runs.status_document import status_document
 from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LWS_KIND
 from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD, parse_engine_nodes, parse_prior_launches
 from specbench_operator.run.decide import decide_run
@@ -60,7 +61,7 @@ from specbench_operator.state.run import (
     StoredResults,
     StoreFailure,
 )
-from specbench_testing.operator_builders import NOON, OLDER_UID, SETTINGS, UID, operator_run, summary_of
+from specbench_testing.operator_builders import NOON, OLDER_UID, SETTINGS, operator_run, summary_of
 
 AWAY = StoreFailure("S3Away", "http://s3:9000 cannot be reached", refused=False)
 
@@ -80,7 +81,7 @@ class ClusterWorld:
     plan_json: str | None = None
     nodes: list[Node | UnreadableNode] = field(default_factory=list)
     measured: set[str] = field(default_factory=set)
-    summary: RunSummary | None = None
+    results: StatusDocument | None = None
     answering: tuple[int, int] | None = None
     answered_at: datetime | None = None
     """None: always the current time."""
@@ -91,7 +92,7 @@ class ClusterWorld:
     """By group that the stop rule ended: its number of points."""
     plan_there: str | None = None
     trouble: StoreFailure | None = None
-    gate: GateReport | None = None
+    gate: GateStatus | None = None
     earlier: tuple[NamespaceRun, ...] = ()
     secret_uses: dict[str, str] | StoreFailure | None = None
     """By Secret: its label. Of use only with `secrets_opt_in` in the settings."""
@@ -131,7 +132,7 @@ class ClusterWorld:
     def observed(self) -> RunObservation:
         """Return what the operator observes."""
         stored = StoredResults(
-            frozenset(self.measured), self.summary, self.answering, self.answered_at or self.now, self.plan_there,
+            frozenset(self.measured), self.results, self.answering, self.answered_at or self.now, self.plan_there,
             self.last_launch, self.launches_there, self.ended_there,
         )  # fmt: skip
         return RunObservation(
@@ -279,8 +280,8 @@ class ClusterWorld:
         self.settle()
 
     def finish_report(self, summary: RunSummary | None = None) -> None:
-        """Store the summary and complete the report Job."""
-        self.summary = summary or summary_of(self.plan, len(self.measured))
+        """Store the results and complete the report Job."""
+        self.results = status_document(summary or summary_of(self.plan, len(self.measured)), self.plan)
         self.jobs[self.report] = replace(self.jobs[self.report], complete=True)
 
     def lose_job(self, name: str) -> None:
@@ -336,7 +337,7 @@ class ClusterWorld:
             return
         job = self.jobs.pop(ref.name)
         assert job.ref == ref, "the deletion is for another Job of this name"
-        assert job.owner == UID, "the deleted Job belongs to this run"
+        assert job.owner == self.run["metadata"]["uid"], "the deleted Job belongs to this run"
         self.objects = {key: child for key, child in self.objects.items() if child.owner != ref.uid}
         self._delete_pods(job)
 

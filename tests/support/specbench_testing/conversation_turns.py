@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.registry import dialect_of
+from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.request import RequestConfig, Turn
 from specbench_client.load.request_record import TurnResult
 from specbench_client.load.turn_client import HttpTurnClient

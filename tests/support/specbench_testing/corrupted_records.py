@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.record import RecordPhase
-from specbench_api.outcome.summary import ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.engine import DialectName
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.record import RecordPhase
+from specbench_client.documents.summary import ClientHealth, CounterDeltas
 from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import TURNAROUND_NS, Corruptions, SyntheticRun, point_of
 

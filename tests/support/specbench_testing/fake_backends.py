@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from specbench_api.outcome.gate_report import GateReport
 from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.status import GateStatus
 from specbench_operator.cluster.api import RUN
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
@@ -34,7 +34,7 @@ class FakeBackends:
     def read(self, run: SpecBenchRun, /, *, last_launch: bool) -> StoredResults:
         return StoredResults()
 
-    def read_gate(self, run: SpecBenchRun, /) -> GateReport | None:
+    def read_gate(self, run: SpecBenchRun, /) -> GateStatus | None:
         return None
 
     def latest(self, run: SpecBenchRun, /) -> str | StoreFailure | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from specbench_api.outcome.comparison import ComparedResult
-from specbench_api.outcome.gate_report import GateReport
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate
+from specbench_api.spec.status import GateStatus
+from specbench_client.documents.comparison import ComparedResult
+from specbench_client.documents.gate_report import GateReport
 
 EARLIER = "s3://results/runs/default/main/0001"
 GATE: dict[str, Any] = {"baselineRef": {"run": "main"}}
@@ -29,9 +30,15 @@ def gate_report(reason: GateReason = GateReason.PASSED, gate: dict[str, Any] | N
         passed=reason is GateReason.PASSED,
         reason=reason,
         message="3 of 3 tests are fine",
+        baseline=EARLIER,
         before=side("main", EARLIER),
         after=side("demo", "s3://results/runs/default/demo/0002"),
     )
+
+
+def gate_status(reason: GateReason = GateReason.PASSED, gate: dict[str, Any] | None = None) -> GateStatus:
+    """What the operator reads of it."""
+    return GateStatus.from_untrusted_json(gate_report(reason, gate).to_json().encode())
 
 
 def side(name: str, uri: str) -> ComparedResult:

@@ -102,7 +102,7 @@ def _many_folders(target: str, send: Send, _stopped: threading.Event) -> None:
 
 def _large_error(target: str, send: Send, _stopped: threading.Event) -> None:
     if lists(target):
-        send(listing_of("summary.json")(target))
+        send(listing_of("status.json")(target))
     else:
         body = b"<a>" + b"<a/>" * 2_000_000 + b"</a>"
         send(head(500, f"Content-Length: {len(body)}") + body)
@@ -113,9 +113,9 @@ def _giant_listing(_target: str, send: Send, _stopped: threading.Event) -> None:
     _giant(send)
 
 
-def _giant_summary(target: str, send: Send, _stopped: threading.Event) -> None:
+def _giant_status(target: str, send: Send, _stopped: threading.Event) -> None:
     if lists(target):
-        send(listing_of("summary.json")(target))
+        send(listing_of("status.json")(target))
     else:
         send(head(200, "Transfer-Encoding: chunked") + f"{GIANT_BYTES:x}\r\n".encode())
         _giant(send)
@@ -149,10 +149,10 @@ def _xml(body: bytes) -> Behaviour:
     return _sends(head(200, f"Content-Length: {len(body)}") + body)
 
 
-def _summary(body: bytes, *lines: str) -> Behaviour:
+def _status(body: bytes, *lines: str) -> Behaviour:
     def answer(target: str, send: Send, _stopped: threading.Event) -> None:
         if lists(target):
-            send(listing_of("summary.json")(target))
+            send(listing_of("status.json")(target))
         else:
             send(head(200, f"Content-Length: {len(body)}", *lines) + body)
 
@@ -178,7 +178,7 @@ BEHAVIOURS: dict[str, tuple[Behaviour, str]] = {
     "many folders": (_many_folders, "AnswerTooLarge"),
     "large error": (_large_error, "AnswerTooLarge"),
     "giant listing": (_giant_listing, "AnswerTooLarge"),
-    "giant summary": (_giant_summary, "AnswerTooLarge"),
+    "giant status": (_giant_status, "AnswerTooLarge"),
     "redirects to a metadata address": (_sends(_REDIRECT), "RedirectRefused"),
     "redirects to nowhere": (_sends(head(307, "Content-Length: 0")), "RedirectRefused"),
     "names another region": (_sends(head(400, "Content-Length: 0", "x-amz-bucket-region: elsewhere")), "StoreRefused"),
@@ -192,9 +192,9 @@ BEHAVIOURS: dict[str, tuple[Behaviour, str]] = {
     "row without a key": (_xml(b"<ListBucketResult><Contents/></ListBucketResult>"), "StoreRefused"),
     "impossible time": (_xml(_IMPOSSIBLE_TIME), "StoreRefused"),
     "truncated": (_sends(head(200, "Content-Length: 500") + b"<ListBucketResult>"), "S3Away"),
-    "deep JSON": (_summary(b"[" * 1_000_000), "SummaryUnreadable"),
-    "millions of values": (_summary(b'{"cells": [' + b"{}," * 2_000_000 + b"{}]}"), "SummaryUnreadable"),
-    "gzip bomb": (_summary(gzip.compress(b" " * 64 * 1024 * 1024), "Content-Encoding: gzip"), "SummaryUnreadable"),
+    "deep JSON": (_status(b"[" * 200_000), "StatusUnreadable"),
+    "many values": (_status(b'{"arms": [' + b"{}," * 80_000 + b"{}]}"), "StatusUnreadable"),
+    "gzip bomb": (_status(gzip.compress(b" " * 64 * 1024 * 1024), "Content-Encoding: gzip"), "StatusUnreadable"),
 }  # fmt: skip
 """What a store does → how, and the reason that is reported. Empty: any reason, or none."""
 

@@ -9,10 +9,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 
-from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
+from specbench_client.documents.record import Record, RecordPhase
+from specbench_client.documents.summary import CounterDeltas
 from specbench_client.load.answer_judge import AnswerJudge
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (

@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 
 from specbench_api.outcome.layout import PLAN, run_root
-from specbench_api.outcome.manifest import PointProvenance
-from specbench_api.outcome.record import Record
-from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
+from specbench_client.documents.manifest import PointProvenance
+from specbench_client.documents.record import Record
+from specbench_client.documents.summary import PointSummary
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_testing.synthetic_records import SyntheticRun, point_of

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specbench_api.fence.model import Fence, Patterns, StoreRule
-from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.finding import Finding
-from specbench_api.outcome.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Level
+from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.finding import Finding
+from specbench_client.documents.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ContainerWaiting
 from specbench_testing.resources import resource

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from specbench_api.outcome.summary import CounterDeltas, PointSummary
+from specbench_client.documents.summary import CounterDeltas, PointSummary
 from specbench_testing.engine_witness import Exchange, WitnessedLaunch, hit_shares_by_depth, witnessed_launches
 from specbench_testing.shared_files import shared_file
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from specbench_api.outcome.gate_report import GateRequest
 from specbench_api.outcome.provenance import HostFacts
 from specbench_api.plan.expansion import expand
-from specbench_api.spec.gate import BaselineRef, Gate
+from specbench_api.spec.gate import BaselineRef, Gate, GateRequest
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.client_jobs import client_job, gate_job, report_job
 from specbench_operator.render.shared_fields import Manifest

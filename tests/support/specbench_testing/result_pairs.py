@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_client.analysis.compare.figures import MeasuredArm
 from specbench_client.columns import arrays_in_memory
+from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.rows import Table
 from specbench_client.store.folder import FolderStore

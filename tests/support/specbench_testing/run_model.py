@@ -15,12 +15,14 @@ from itertools import combinations
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
 from specbench_api.spec.conditions import GroupState, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
+from specbench_client.stored_runs.status_document import status_document
 from specbench_operator.errors import Retry
 from specbench_operator.run import decide, gate, run_view
 from specbench_operator.state.run import RunDecision, RunObservation, StoredResults
@@ -208,6 +210,7 @@ class ModelOperator:
         self._outcomes: dict[Any, Outcome] = {}
         self._after_error = lru_cache(maxsize=100_000)(self._status_after_error)
         self._parsed = lru_cache(self._parse)
+        self._results = lru_cache(self._status_document)
         self._raw_run = lru_cache(maxsize=100_000)(self._resource)
 
     def steps(self, world: RunWorld) -> Iterator[RunStep]:
@@ -259,7 +262,7 @@ class ModelOperator:
         has_plan = any(child.role == ROLE_PLAN and child.owner == run.uid for child in objects)
         results = StoredResults(
             frozenset(point for point, there in zip(self._hashes, stored.measured, strict=True) if there),
-            None if stored.summary is None else summary_of(self._plan, stored.summary),
+            None if stored.summary is None else self._results(run.uid, stored.summary),
             launches={group: launch for group, launch in enumerate(stored.launches) if launch >= 0},
         )
         finished = "completionTime" in resource["status"]
@@ -274,6 +277,9 @@ class ModelOperator:
         with self._without_repeated_parsing(run):
             decision = decide.decide_run(observed, self._settings, NOON)
         return self._writes_of(decision, run)
+
+    def _status_document(self, uid: str, points: int) -> StatusDocument:
+        return status_document(summary_of(self._plans[uid], points), self._plans[uid])
 
     @contextmanager
     def _without_repeated_parsing(self, run: ModelRun) -> Iterator[None]:

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from specbench_api.outcome.finding import Finding, Severity
+from specbench_client.documents.finding import Finding, Severity
 from specbench_operator.errors import OperatorError, Retry, Stop
 from specbench_operator.run.decide import status_after_error
 from specbench_testing.cluster_world import AWAY, ClusterWorld, launched

@@ -36,9 +36,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from specbench_api.outcome.layout import PLAN, launch_key, run_root
-from specbench_api.outcome.manifest import PointProvenance
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts, LaunchRecord, merge_facts
-from specbench_api.outcome.record import Record
 from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.names import (
     LABEL_ATTEMPT,
@@ -53,6 +51,8 @@ from specbench_api.plan.names import (
 from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.documents.manifest import PointProvenance
+from specbench_client.documents.record import Record
 from specbench_client.drive.progress import PROGRESS, ProgressTracker
 from specbench_client.drive.resume import claim_store
 from specbench_client.errors import EngineFailed, Interrupted

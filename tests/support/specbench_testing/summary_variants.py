@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.summary import Cell, RunSummary
 
 
 def many_cells(

@@ -18,11 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench_api.outcome.finding import Finding
-from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import LaunchRecord
-from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.slo import Slo
@@ -30,6 +26,10 @@ from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import arm_environments, evaluate_cells, summarise_cells
+from specbench_client.documents.finding import Finding
+from specbench_client.documents.prompt_coverage import PromptCoverage
+from specbench_client.documents.record import Record, RecordPhase
+from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.load.conversations import is_filler
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.load import SINGLE_STREAM_ONLY

@@ -11,8 +11,8 @@ from random import Random
 
 import pandas as pd
 
-from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.plan.plan import Point
+from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.simulator.batch import ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import SimulatedStepCost
 from specbench_client.simulator.speculation import DraftVerifyProcess, SimulatedDrafter, SimulatedMethod

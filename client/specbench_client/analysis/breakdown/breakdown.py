@@ -10,8 +10,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_api.outcome.breakdown import Breakdown, BreakdownSlice, LengthClass, RequestDistribution
-from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.estimates.figures import SampleRows, clipped_interval, ratio_figures
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
@@ -22,6 +20,8 @@ from specbench_client.analysis.statistics.intervals import (
 from specbench_client.analysis.statistics.percentiles import percentiles_of
 from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.breakdown import Breakdown, BreakdownSlice, LengthClass, RequestDistribution
+from specbench_client.documents.figure import Figure
 from specbench_client.metrics import acceptance, decode_speed
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.latency import TTFT_MS

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specbench_api.outcome.breakdown import Reuse, ReuseMissing, ReuseSlice
-from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.effects import LogRatioInputs
 from specbench_client.analysis.statistics.intervals import value_and_interval
 from specbench_client.columns import Values
+from specbench_client.documents.breakdown import Reuse, ReuseMissing, ReuseSlice
+from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers

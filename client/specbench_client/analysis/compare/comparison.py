@@ -6,15 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specbench_api.outcome.comparison import (
-    ComparedFigure,
-    Comparison,
-    ComparisonGap,
-    ComparisonGapReason,
-    Difference,
-)
-from specbench_api.outcome.figure import Figure, Verdict
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.gate import LATENCIES, GateMetric, Tolerance
 from specbench_client.analysis.compare import figures
@@ -30,6 +21,15 @@ from specbench_client.analysis.compare.stored_result import CellKey, StoredResul
 from specbench_client.analysis.estimates.speedups import SPEEDUP_DEFINITION
 from specbench_client.analysis.statistics.bootstrap import LEVEL, Z
 from specbench_client.analysis.statistics.effects import Effect, combined_distances, figure_effect, verdicts
+from specbench_client.documents.comparison import (
+    ComparedFigure,
+    Comparison,
+    ComparisonGap,
+    ComparisonGapReason,
+    Difference,
+)
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Cell
 from specbench_client.metrics import acceptance, decode_speed, latency, steady_window
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.pairing import pair_requests

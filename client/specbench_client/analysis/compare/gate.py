@@ -21,11 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.comparison import ComparedFigure, ComparisonGap, ComparisonGapReason
-from specbench_api.outcome.finding import doubting_checks, faults_by_arm, list_faults
-from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTest, GateTestOutcome
 from specbench_api.spec.conditions import GateReason
-from specbench_api.spec.gate import Gate, GateMetric, Tolerance
+from specbench_api.spec.gate import Gate, GateMetric, GateRequest, Tolerance
 from specbench_client.analysis.compare.comparison import (
     APART,
     ComparisonRow,
@@ -37,9 +34,14 @@ from specbench_client.analysis.compare.comparison import (
 from specbench_client.analysis.compare.figures import repeats_to_decide
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.statistics.effects import Effect, holm_rejections
+from specbench_client.documents.comparison import ComparedFigure, ComparisonGap, ComparisonGapReason
+from specbench_client.documents.finding import doubting_checks, faults_by_arm, list_faults
+from specbench_client.documents.gate_report import GateReport, GateTest, GateTestOutcome
 
 NAMED = 3
 """Maximum number of cells listed in the message; the table has all of them."""
+MESSAGE_MAX = 1024
+"""Maximum length of the message, which becomes part of the run's status."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, 
         gate=gate,
         passed=reason is GateReason.PASSED or inconclusive_passes,
         reason=reason,
-        message=message,
+        message=message[:MESSAGE_MAX],
+        baseline=before.side.uri,
         before=before.side,
         after=after.side,
         differences=found.differences,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from specbench_api.outcome.comparison import ComparedResult
-from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.provenance import LaunchRecord
-from specbench_api.outcome.summary import Cell, PointSummary, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.estimates.point_rows import RecordParts, load_rows
 from specbench_client.columns import NewArrayStore, arrays_in_memory
+from specbench_client.documents.comparison import ComparedResult
+from specbench_client.documents.manifest import Manifest, PointProvenance
+from specbench_client.documents.summary import Cell, PointSummary, RunSummary
 from specbench_client.metrics.rows import Rows
 
 CellKey = tuple[str, str, str]

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_api.outcome.crossover import Crossover
-from specbench_api.outcome.figure import Verdict
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS, CONCURRENCY, AxisKind, CurveCell
@@ -24,7 +22,9 @@ from specbench_client.analysis.estimates.speedups import (
 )
 from specbench_client.analysis.statistics.effects import Effect, log_ratio, verdicts
 from specbench_client.columns import Column, TextCodes, Values, join_columns
+from specbench_client.documents.crossover import Crossover
 from specbench_client.documents.curves import CurvePoint, Curves, SpeedupCurve
+from specbench_client.documents.figure import Verdict
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
 from specbench_client.metrics.rows import Columns, Rows

@@ -19,14 +19,14 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from specbench_api.outcome.crossover import Crossing, Crossover, CrossoverInterval, CrossoverKind
-from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.curves.axes import CurveAxis
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL, deviations, t_quantile
 from specbench_client.analysis.statistics.effects import Effect, EffectDraws
 from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.columns import Values
+from specbench_client.documents.crossover import Crossing, Crossover, CrossoverInterval, CrossoverKind
+from specbench_client.documents.figure import Figure, FigureInterval
 
 PLACES_MIN = 2
 """Fewest places for a crossover."""

@@ -16,8 +16,6 @@ from typing import Any
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, launch_problems
 from specbench_api.launch.sglang import ADAPTIVE
-from specbench_api.outcome.figure import Verdict
-from specbench_api.outcome.summary import Cell
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import Drafter, DraftLength
@@ -29,6 +27,8 @@ from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup,
 from specbench_client.analysis.statistics.effects import verdicts
 from specbench_client.analysis.stepcost.model import drafter_family
 from specbench_client.documents.curves import BestDraftLength, DraftLengths, DraftLengthTable, DraftSchedule
+from specbench_client.documents.figure import Verdict
+from specbench_client.documents.summary import Cell
 from specbench_client.metrics.pairing import pair_requests
 
 SCHEDULE_ENGINES = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM)

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.outcome.figure import Figure, StatusFigure, Verdict
-from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.request import Prices, RecommendationRequest
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure, verdicts
 from specbench_client.analysis.statistics.percentiles import prompts_needed
+from specbench_client.documents.figure import Figure, StatusFigure, Verdict
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
+from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
 from specbench_client.metrics.decode_speed import STREAM_TPS
 
 # Each latency target is judged by its own percentile over requests, and by the interval of that figure.

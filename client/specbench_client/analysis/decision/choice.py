@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specbench_api.outcome.figure import Figure, Verdict
-from specbench_api.outcome.recommendation import Attainment, RecommendationAnswer
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
 from specbench_client.analysis.decision.candidates import CandidateCell
 from specbench_client.analysis.statistics.effects import is_larger
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.recommendation import Attainment, RecommendationAnswer
 
 
 @dataclass(frozen=True)

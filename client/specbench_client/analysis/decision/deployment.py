@@ -12,12 +12,12 @@ from specbench_api.api_model import in_words
 from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, launch_problems, release_of
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.recommendation import Candidate, Recommendation, RecommendationAnswer, WorkloadChoice
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
+from specbench_client.documents.recommendation import Candidate, Recommendation, RecommendationAnswer, WorkloadChoice
+from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput, EvidenceInsufficient
 from specbench_client.visible_text import visible
 

@@ -7,17 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.finding import doubting_checks, faults_by_arm
-from specbench_api.outcome.recommendation import (
-    Attainment,
-    LoadChoice,
-    Objective,
-    Recommendation,
-    RecommendationAnswer,
-    WorkloadChoice,
-)
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -39,6 +28,17 @@ from specbench_client.analysis.decision.request import (
     worse_arms,
 )
 from specbench_client.analysis.statistics.effects import figure_ratio
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.finding import doubting_checks, faults_by_arm
+from specbench_client.documents.recommendation import (
+    Attainment,
+    LoadChoice,
+    Objective,
+    Recommendation,
+    RecommendationAnswer,
+    WorkloadChoice,
+)
+from specbench_client.documents.summary import RunSummary
 
 # Limits that every reader of a recommendation must know.
 

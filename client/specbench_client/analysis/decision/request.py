@@ -10,12 +10,12 @@ from pydantic import Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.recommendation import Objective, SloTarget
-from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
 from specbench_api.spec.slo import Slo
+from specbench_client.documents.recommendation import Objective, SloTarget
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.trust.checks.answers import ANSWERS_WORSE
 
 WORTH = 1.05

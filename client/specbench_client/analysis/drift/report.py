@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.drift.control_charts import (
     LAMBDA,
     SHIFT,
@@ -31,6 +30,7 @@ from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, draw_cou
 from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.columns import Values
 from specbench_client.documents.drift import CategoryChange, DriftCause, DriftChange, DriftChart, DriftReport, DriftSide
+from specbench_client.documents.figure import Figure
 
 REFERENCE_MIN = 50
 """Fewest requests of a reference: the spread of fewer is too uncertain."""

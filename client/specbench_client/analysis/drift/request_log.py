@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, t_quantile
 from specbench_client.analysis.statistics.intervals import symmetric_interval
 from specbench_client.columns import Values
 from specbench_client.documents.drift import DriftWindow
+from specbench_client.documents.figure import Figure
 
 COLUMNS = ("accepted_tokens", "drafted_tokens", "steps", "category", "time", "prompt_id")
 """`time`: seconds since 1970, NaN if unknown. `prompt_id`: requests with the same value are one cluster."""

@@ -8,8 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Goodput, RequestCounts
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
@@ -27,6 +25,8 @@ from specbench_client.analysis.statistics.intervals import (
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Goodput, RequestCounts
 from specbench_client.metrics import steady_window
 from specbench_client.metrics.acceptance import (
     acceptance_by_position,

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.columns import StoreArray
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import POINT, Rows, Table, store_rows
 from specbench_client.metrics.tidy_frame import RecordColumns, iter_tidy, without_point_columns
 from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, acceptance_without, refuted_rows

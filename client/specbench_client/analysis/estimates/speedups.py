@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specbench_api.outcome.crossover import BreakEven
-from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.summary import Cell, EndToEnd
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs, log_ratio
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Values
+from specbench_client.documents.crossover import BreakEven
+from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.summary import Cell, EndToEnd
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.decode_speed import flow_ms, later_tokens
 from specbench_client.metrics.latency import E2E_MS

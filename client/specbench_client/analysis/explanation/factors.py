@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.explanation import Prediction
-from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.estimates.speedups import sum_pairs
 from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs
 from specbench_client.columns import Values
+from specbench_client.documents.explanation import Prediction
+from specbench_client.documents.figure import Figure
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers

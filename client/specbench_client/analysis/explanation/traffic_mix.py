@@ -22,9 +22,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specbench_api.outcome.explanation import MixCategory, MixPrediction
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import Cell
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.estimates.speedups import missing_speedup as no_speedup
@@ -34,6 +31,9 @@ from specbench_client.analysis.statistics.effects import resampled_effect
 from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums
 from specbench_client.analysis.statistics.row_layout import CellSums
 from specbench_client.columns import Values
+from specbench_client.documents.explanation import MixCategory, MixPrediction
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.summary import Cell
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair_requests
 from specbench_client.metrics.rows import Columns, distinct_texts, has_text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_api.outcome.lossless import ComparedBy
+from specbench_client.documents.lossless import ComparedBy
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import RecordColumns, text_hashes
 

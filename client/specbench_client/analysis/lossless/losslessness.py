@@ -7,9 +7,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.lossless import ComparedBy, FirstDifference, JudgedAnswers, Losslessness, LosslessVerdict
-from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.spec.workload import Sampling
 from specbench_client.analysis.lossless.answer_texts import (
     AnswerKey,
@@ -33,6 +30,15 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.row_layout import layout_of
 from specbench_client.columns import Values
+from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.lossless import (
+    ComparedBy,
+    FirstDifference,
+    JudgedAnswers,
+    Losslessness,
+    LosslessVerdict,
+)
+from specbench_client.documents.record import AnswerFlaw
 from specbench_client.metrics.divergence import QUESTION_KEY, Divergence, comparable_answers
 from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
 from specbench_client.metrics.rows import (

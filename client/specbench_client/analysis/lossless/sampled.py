@@ -15,12 +15,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
 from specbench_api.spec.workload import Sampling
 from specbench_client.analysis.lossless.answer_texts import answer_keys, read_answer_texts, stored_form
 from specbench_client.analysis.statistics.effects import holm_rejections
 from specbench_client.columns import TextCodes, Values
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
 from specbench_client.metrics.divergence import comparable_answers, divergence
 from specbench_client.metrics.rows import Columns, Table, TidyRows, distinct_texts, group_numbers, join_tables
 from specbench_client.metrics.tidy_frame import RecordColumns, any_known, numbers

@@ -21,8 +21,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE
 
 # All figures of a cell use the same draws, which follow from the seed and the layout. So they are drawn once and
 # cached, with one byte per unit and resample, unless there are too many. A sum over a resample is a matrix product with

@@ -24,8 +24,6 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from specbench_api.outcome.figure import Figure, FigureInterval, Verdict
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     ChosenInterval,
@@ -42,6 +40,8 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.columns import Values
+from specbench_client.documents.figure import Figure, FigureInterval, Verdict
+from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE
 
 MOVER = "MOVER on the log scale from the two intervals"
 

@@ -28,8 +28,6 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from specbench_api.outcome.figure import FigureInterval
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import (
     FINITE_SHARE,
@@ -51,6 +49,8 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.columns import Values
+from specbench_client.documents.figure import FigureInterval
+from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE
 
 COCHRAN_FROM = 4
 """Number of repeats from which on the quantiles of both parts are weighted; below it, Satterthwaite's is used."""

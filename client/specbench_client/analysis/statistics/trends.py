@@ -19,9 +19,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from specbench_api.outcome.summary import MIN_WINDOWS
 from specbench_client.analysis.statistics.bootstrap import LEVEL, IntervalBounds
 from specbench_client.columns import Values
+from specbench_client.documents.summary import MIN_WINDOWS
 
 _COEFFICIENTS = (np.arange(50) + 0.5) / 50
 _MAGNITUDE_MAX = 1e100

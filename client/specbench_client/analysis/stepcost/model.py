@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from specbench_api.outcome.explanation import Coefficient, StepCost, StepObservation, StepSplit
-from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
 from specbench_client.analysis.statistics.bootstrap import t_quantile
 from specbench_client.analysis.statistics.intervals import symmetric_interval
 from specbench_client.columns import Values
+from specbench_client.documents.explanation import Coefficient, StepCost, StepObservation, StepSplit
+from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
 from specbench_client.metrics.rows import Columns, TidyRows

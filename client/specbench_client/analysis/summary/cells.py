@@ -7,12 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from specbench_api.outcome.breakdown import Reuse, ReuseMissing
-from specbench_api.outcome.crossover import BreakEven
-from specbench_api.outcome.explanation import StepObservation
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.summary import ArrivalPattern, Cell, Claims, PointSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import PromptCache
@@ -37,6 +31,12 @@ from specbench_client.analysis.statistics.effects import Effect, holm_rejections
 from specbench_client.analysis.stepcost.model import ObservedCell, observe_cell
 from specbench_client.analysis.summary.trends import trends_of
 from specbench_client.columns import Values
+from specbench_client.documents.breakdown import Reuse, ReuseMissing
+from specbench_client.documents.crossover import BreakEven
+from specbench_client.documents.explanation import StepObservation
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.summary import ArrivalPattern, Cell, Claims, PointSummary
 from specbench_client.metrics.acceptance import limit_to_drafts
 from specbench_client.metrics.catalog import CATEGORY_RATIOS
 from specbench_client.metrics.decode_speed import STREAM_TPS

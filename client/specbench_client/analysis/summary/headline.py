@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from specbench_api.outcome.figure import Verdict
-from specbench_api.outcome.finding import Finding, doubting_checks, list_faults
-from specbench_api.outcome.summary import Cell
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.decision.request import WORTH, worse_arms
 from specbench_client.analysis.summary.cells import EvaluatedCell
+from specbench_client.documents.figure import Verdict
+from specbench_client.documents.finding import Finding, doubting_checks, list_faults
+from specbench_client.documents.summary import Cell
 from specbench_client.trust.checks.engine import RUNS_ON_RESEARCH_RUNTIME
 
 MAX_ARMS = 4

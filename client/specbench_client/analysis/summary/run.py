@@ -6,18 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from specbench_api.outcome.crossover import ArmCrossover, Crossovers
-from specbench_api.outcome.figure import Figure, Verdict
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
-from specbench_api.outcome.summary import (
-    REPEATS_TO_DECIDE,
-    ArmEnvironment,
-    Cell,
-    PointSummary,
-    RunSummary,
-)
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
@@ -47,6 +36,17 @@ from specbench_client.analysis.summary.cells import (
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.analysis.summary.trends import windows_after_decay
 from specbench_client.columns import NewArrayStore, arrays_in_memory
+from specbench_client.documents.crossover import ArmCrossover, Crossovers
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.prompt_coverage import PromptCoverage
+from specbench_client.documents.summary import (
+    REPEATS_TO_DECIDE,
+    ArmEnvironment,
+    Cell,
+    PointSummary,
+    RunSummary,
+)
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.comparison import BASELINE_INVALID, MISSING_POINTS

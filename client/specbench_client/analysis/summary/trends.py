@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.summary import CounterDeltas, PointSummary, Trend
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.trends import fit_line
 from specbench_client.columns import Values
+from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.summary import CounterDeltas, PointSummary, Trend
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.catalog import CACHED_SHARE
 from specbench_client.metrics.decode_speed import TPOT_MS_POOLED

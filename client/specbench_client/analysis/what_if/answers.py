@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_api.outcome.record import RecordPhase
 from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.statistics.row_layout import RowLayout, layout_of
 from specbench_client.columns import TextCodes
+from specbench_client.documents.record import RecordPhase
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.pairing import pass_numbers
 from specbench_client.metrics.rows import Table

@@ -11,7 +11,6 @@ from itertools import product
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.what_if.answers import (
     STEPPED_MIN,
     AnswerSet,
@@ -44,6 +43,7 @@ from specbench_client.analysis.what_if.prompt_overlap import (
     with_arm_speedups,
 )
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.figure import Figure
 from specbench_client.documents.what_if import (
     NgramFigures,
     NgramReport,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.what_if.answers import AnswerSet, DrafterAnswers, SharedAnswers
 from specbench_client.analysis.what_if.policies import (
     SPEEDUP,
@@ -31,6 +30,7 @@ from specbench_client.analysis.what_if.policies import (
     walk_oracle,
 )
 from specbench_client.columns import Values
+from specbench_client.documents.figure import Figure
 from specbench_client.documents.what_if import (
     BatchHeadroom,
     DraftCharge,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     ResamplingLayout,
@@ -22,6 +21,7 @@ from specbench_client.analysis.statistics.bootstrap import (
 from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, OracleRow
 
 

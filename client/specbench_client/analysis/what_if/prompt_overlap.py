@@ -13,12 +13,12 @@ from typing import Literal
 
 import numpy as np
 
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.what_if.answers import Tokens
 from specbench_client.analysis.what_if.ngram_lookup import numbered_ngrams
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.what_if import OverlapBin
 from specbench_client.metrics.pairing import Pairs
 

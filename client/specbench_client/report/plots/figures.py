@@ -1,7 +1,7 @@
 """The figures of a run's report: one function each, which draws from the summary alone.
 
 The page can therefore be made again from `summary.json`. A figure of a value that the summary lacks starts there: add
-the field in `specbench_api.outcome.summary` and compute it in `analysis.summary`. A gap in a line is a missing value,
+the field in `documents.summary` and compute it in `analysis.summary`. A gap in a line is a missing value,
 and a hollow mark is a cell that a check made invalid.
 """
 
@@ -17,12 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter
 
-from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.provenance import FactName
-from specbench_api.outcome.summary import ArmEnvironment, Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_client.documents.drift import DriftReport
+from specbench_client.documents.figure import Figure, StatusFigure
+from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
 from specbench_client.documents.what_if import OracleReport
 from specbench_client.report.plots.style import (
     HOLLOW,

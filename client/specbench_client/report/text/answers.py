@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from specbench_api.api_model import in_words
-from specbench_api.outcome.lossless import JudgedAnswers, Losslessness
-from specbench_api.outcome.record import AnswerFlaw
-from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_client.documents.lossless import JudgedAnswers, Losslessness
+from specbench_client.documents.record import AnswerFlaw
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.text.text_table import DASH, TextTable, figure_text, number, percent
 
 ANSWERS_TITLE = "Flawed answers, paired with the baseline's"

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_api.outcome.summary import ArmEnvironment, Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.dataset import Dataset, Selection
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
+from specbench_client.documents.prompt_coverage import CategoryCoverage, PromptCoverage
+from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
 from specbench_client.report.text.text_table import DASH, TextTable, figure_text, number, percent
 
 _MIB = 1 << 20

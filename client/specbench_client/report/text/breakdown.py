@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specbench_api.outcome.breakdown import Breakdown, BreakdownSlice, RequestDistribution
-from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_client.documents.breakdown import Breakdown, BreakdownSlice, RequestDistribution
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.text.text_table import DASH, TextTable, Topic, number, with_interval
 
 DIMENSIONS = {

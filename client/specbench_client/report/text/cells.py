@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
-from specbench_api.outcome.figure import Figure, Verdict
-from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
     DASH,

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specbench_api.api_model import in_words
-from specbench_api.outcome.comparison import (
+from specbench_api.outcome.layout import REPORT
+from specbench_api.spec.conditions import GateReason
+from specbench_client.documents.comparison import (
     ComparedFigure,
     ComparedResult,
     Comparison,
     ComparisonGap,
     Difference,
 )
-from specbench_api.outcome.figure import Verdict
-from specbench_api.outcome.gate_report import GateReport, GateTest, GateTestOutcome
-from specbench_api.outcome.layout import REPORT
-from specbench_api.spec.conditions import GateReason
+from specbench_client.documents.figure import Verdict
+from specbench_client.documents.gate_report import GateReport, GateTest, GateTestOutcome
 from specbench_client.report.renderers import markdown_code, markdown_sentence, markdown_table
 from specbench_client.report.text.text_table import (
     DASH,

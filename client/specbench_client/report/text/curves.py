@@ -6,9 +6,7 @@ import json
 import shlex
 
 from specbench_api.api_model import in_words
-from specbench_api.outcome.crossover import BreakEven, Crossover
-from specbench_api.outcome.figure import Figure, Verdict
-from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_client.documents.crossover import BreakEven, Crossover
 from specbench_client.documents.curves import (
     BestDraftLength,
     CurvePoint,
@@ -16,6 +14,8 @@ from specbench_client.documents.curves import (
     DraftLengthTable,
     SpeedupCurve,
 )
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import markdown_document, spreadsheet
 from specbench_client.report.text.text_table import (
     DASH,

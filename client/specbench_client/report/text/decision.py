@@ -13,17 +13,17 @@ import yaml
 from specbench_api.api_model import in_words
 from specbench_api.launch.launcher import target_path
 from specbench_api.launch.support_matrix import SGLANG_RELEASE, VLLM_RELEASE
-from specbench_api.outcome.figure import Figure, Verdict
-from specbench_api.outcome.recommendation import (
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.decision.deployment import Deployment
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.recommendation import (
     Attainment,
     Candidate,
     Objective,
     Recommendation,
     Sustained,
 )
-from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.decision.deployment import Deployment
 from specbench_client.report.renderers import markdown_document
 from specbench_client.report.text.text_table import DASH, TextTable, Topic, constant_columns, number, with_interval
 from specbench_client.visible_text import visible

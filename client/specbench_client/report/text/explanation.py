@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbench_api.outcome.explanation import MixPrediction, Prediction, StepCost, StepObservation, StepSplit
-from specbench_api.outcome.summary import Cell
+from specbench_client.documents.explanation import MixPrediction, Prediction, StepCost, StepObservation, StepSplit
+from specbench_client.documents.summary import Cell
 from specbench_client.report.text.text_table import (
     TextTable,
     compared_text,

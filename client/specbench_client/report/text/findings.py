@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.checks.client import CLIENT_SATURATED

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specbench_api.outcome.breakdown import Reuse, ReuseMissing, ReuseSlice
-from specbench_api.outcome.summary import Cell
+from specbench_client.documents.breakdown import Reuse, ReuseMissing, ReuseSlice
+from specbench_client.documents.summary import Cell
 from specbench_client.report.text.text_table import DASH, TextTable, compared_text
 from specbench_client.trust.checks.answers import OUTPUT_LENGTHS_DIFFER
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.recommendation import Recommendation
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import PERCENTILES
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.recommendation import Recommendation
+from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import markdown_document
 from specbench_client.report.text import answers, applicability, curves, decision, explanation, reuse, trends
 from specbench_client.report.text.cells import arrival_text, categories_table, cell_columns, table_of_cells

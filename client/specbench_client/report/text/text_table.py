@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.summary import Cell
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.summary import Cell
 
 DASH = "–"
 """Shown where a value is missing."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specbench_api.outcome.summary import Cell, RunSummary, Trend
 from specbench_client.analysis.summary.trends import FIGURES, TrendFigure
 from specbench_client.documents.drift import DriftChange, DriftReport, DriftSide
+from specbench_client.documents.summary import Cell, RunSummary, Trend
 from specbench_client.report.renderers import markdown_document
 from specbench_client.report.text.text_table import DASH, TextTable, Topic, number, with_interval
 

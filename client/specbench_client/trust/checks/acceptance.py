@@ -7,13 +7,13 @@ from itertools import groupby
 
 import numpy as np
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.record import AcceptanceSource
-from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.record import AcceptanceSource
+from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.rows import Columns, has_text
 from specbench_client.metrics.tidy_frame import known_sum, numbers, tally

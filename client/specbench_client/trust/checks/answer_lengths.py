@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import PointSummary
 from specbench_api.spec.dataset import Source
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import scipy
 
-from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Severity
-from specbench_api.outcome.record import AnswerFlaw
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.finding import ANSWERS_WORSE_CHECK, Severity
+from specbench_client.documents.record import AnswerFlaw
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, pass_numbers
 from specbench_client.metrics.rows import (
     Columns,

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
-from specbench_api.outcome.summary import ArmEnvironment, PointSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import RESEARCH_RUNTIME, EngineKind
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.recognition import server_address
 from specbench_client.dialects.registry import dialect_of
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import ArmEnvironment, PointSummary
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from specbench_api.outcome.finding import Severity
 from specbench_api.spec.load import ArrivalProcess
+from specbench_client.documents.finding import Severity
 from specbench_client.metrics.rows import text_counts
 from specbench_client.metrics.tidy_frame import flags, numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_api.spec.dataset import Source
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_client.metrics.rows import Columns, repeated_rows
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from specbench_api.outcome.finding import Severity
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.finding import Severity
 from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Columns, TidyRows, has_text, repeated_rows

@@ -8,9 +8,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import Trend
 from specbench_client.columns import Values
+from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import Trend
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens

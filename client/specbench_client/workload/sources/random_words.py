@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage
 from specbench_api.spec.dataset import Selection, Sessions, Source
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.prompt_coverage import CategoryCoverage, PromptCoverage
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import BadRow, Prompt
 from specbench_client.workload.sources.loader import Columns, SourceLoader, key_at

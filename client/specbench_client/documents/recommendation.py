@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.figure import Figure, Verdict
 from specbench_api.spec.slo import Percentile
+from specbench_client.documents.figure import Figure, Verdict
 
 
 class Objective(StrEnum):

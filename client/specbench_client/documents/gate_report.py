@@ -6,27 +6,10 @@ from enum import StrEnum
 from typing import Literal
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.comparison import ComparedFigure, ComparedResult, ComparisonGap, Difference
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate
-
-GATE_VARIABLE = "SPECBENCH_GATE"
-"""Environment variable of a gate Job with its GateRequest."""
-
-
-class GateRequest(ApiModel):
-    """A gate with its resolved baseline: what the operator passes to the gate Job."""
-
-    gate_digest: str
-    """Digest of the gate, which identifies its report."""
-    gate: Gate
-    """The gate."""
-    baseline: str
-    """Root folder of the earlier result."""
-
-    def to_line(self) -> str:
-        """Return the request as one line of JSON for a pod's environment, where Kubernetes expands `$(NAME)`."""
-        return self.model_dump_json(by_alias=True, exclude_none=True).replace("$", "\\u0024")
+from specbench_api.spec.status import GateStatus
+from specbench_client.documents.comparison import ComparedFigure, ComparedResult, ComparisonGap, Difference
 
 
 class GateTestOutcome(StrEnum):
@@ -61,23 +44,17 @@ class GateTest(ApiModel):
     """For an inconclusive test: estimated repeats per result that would decide it; None if none would, or unknown."""
 
 
-class GateReport(ApiModel):
-    """Whether a run passed its gate."""
+class GateReport(GateStatus):
+    """Whether a run passed its gate: what its status shows of it, and the evidence."""
 
     schema_version: Literal["specbench.io/gate/v1"] = "specbench.io/gate/v1"
     """Version of this document."""
-    gate_digest: str
-    """Digest of the evaluated gate."""
+    reason: GateReason
+    """Why, as one word."""
     created: str
     """When this document was written, RFC 3339."""
     gate: Gate
     """The evaluated gate."""
-    passed: bool
-    """Whether the run passed."""
-    reason: GateReason
-    """Why, as one word."""
-    message: str
-    """Why, in one sentence."""
     before: ComparedResult
     """The earlier result."""
     after: ComparedResult

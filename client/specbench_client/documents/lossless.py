@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.figure import Figure
+from specbench_client.documents.figure import Figure
 
 
 class LosslessVerdict(StrEnum):

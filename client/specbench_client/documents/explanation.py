@@ -6,7 +6,7 @@ The cost of a step has one observation per cell, and a linear model fitted to th
 from __future__ import annotations
 
 from specbench_api.api_model import ApiModel, Names
-from specbench_api.outcome.figure import Figure
+from specbench_client.documents.figure import Figure
 
 
 class Prediction(ApiModel):

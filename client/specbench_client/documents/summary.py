@@ -8,17 +8,18 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.breakdown import Breakdown, Reuse, ReuseMissing
-from specbench_api.outcome.crossover import Crossovers
-from specbench_api.outcome.explanation import Prediction, StepCost
-from specbench_api.outcome.figure import Figure, StatusFigure, Verdict
-from specbench_api.outcome.finding import ANSWERS_WORSE_CHECK, Finding
-from specbench_api.outcome.lossless import JudgedAnswers, Losslessness
-from specbench_api.outcome.prompt_coverage import PromptCoverage
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
+from specbench_api.spec.status import NONE_FASTER
+from specbench_client.documents.breakdown import Breakdown, Reuse, ReuseMissing
+from specbench_client.documents.crossover import Crossovers
+from specbench_client.documents.explanation import Prediction, StepCost
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.finding import ANSWERS_WORSE_CHECK, Finding
+from specbench_client.documents.lossless import JudgedAnswers, Losslessness
+from specbench_client.documents.prompt_coverage import PromptCoverage
+from specbench_client.documents.recommendation import Recommendation
 
 
 class Claims(ApiModel):
@@ -445,58 +446,10 @@ class RunSummary(ApiModel):
     summary."""
 
 
-def overview_of(summary: RunSummary) -> RunSummary:
-    """Return overview.json: what the operator needs for status.
-
-    A cell of the summary has up to 160 KB, most of it by category. So the summary of a large run exceeds what the
-    operator reads from a store that may be hostile.
-    """
-    recommendation = summary.recommendation
-    if recommendation is not None:
-        recommendation = recommendation.model_copy(update={"choices": [], "candidates": []})
-    update = {
-        "cells": [_overview_of_cell(cell) for cell in summary.cells],
-        "missing": [],
-        "arm_environments": [],
-        "coverage": {},
-        "crossover": Crossovers(),
-        "step_costs": [],
-        "recommendation": recommendation,
-    }
-    return summary.model_copy(update=update)
-
-
-def _overview_of_cell(cell: Cell) -> Cell:
-    figures = {name: figure for name, figure in cell.figures.items() if name.startswith(tuple(StatusFigure))}
-    compared = cell.end_to_end
-    if compared is not None:
-        named = {name: _without_definition(getattr(compared, name)) for name in EndToEnd.model_fields}
-        compared = compared.model_copy(update=named)
-    update: dict[str, object] = {
-        "points": [],
-        "windows": [],
-        "figures": {name: _without_definition(figure) for name, figure in figures.items()},
-        "speedup": _without_definition(cell.speedup),
-        "tpot_speedup": _without_definition(cell.tpot_speedup),
-        "end_to_end": compared,
-        "by_category": {},
-        "breakdown": Breakdown(),
-        "prediction": None,
-        "lossless": None,
-        "reuse": None,
-    }
-    return cell.model_copy(update=update)
-
-
-def _without_definition(figure: Figure | None) -> Figure | None:
-    return None if figure is None else figure.model_copy(update={"definition": ""})
-
-
 # The best speed-up as text, for columns and tables. Only speed-ups that are claimed after the correction for multiple
 # comparisons count.
 
 BEST_MAX = 128
-NONE_FASTER = "none faster"
 
 
 def best_speedup_text(summary: RunSummary) -> str:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.figure import Figure
+from specbench_client.documents.figure import Figure
 
 
 class BreakdownSlice(ApiModel):

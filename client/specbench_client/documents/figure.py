@@ -8,7 +8,7 @@ from specbench_api.api_model import ApiModel
 
 
 class StatusFigure(StrEnum):
-    """Names of the figures in `status`, by which the operator reads what the client computed.
+    """Names of the figures in `status`.
 
     Latencies have one figure per percentile of `spec.percentiles`: `ttft_ms_p50`.
     """
@@ -21,9 +21,6 @@ class StatusFigure(StrEnum):
     TTFT_MS = "ttft_ms"
     TPOT_MS = "tpot_ms"
     E2E_MS = "e2e_ms"
-
-
-LATENCIES = (StatusFigure.TTFT_MS, StatusFigure.TPOT_MS, StatusFigure.E2E_MS)
 
 
 class Verdict(StrEnum):

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.figure import Figure, Verdict
+from specbench_client.documents.figure import Figure, Verdict
 
 
 class ComparedResult(ApiModel):

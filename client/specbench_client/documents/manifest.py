@@ -8,7 +8,7 @@ from pydantic import Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.layout import StorageKey, StorageName
-from specbench_api.outcome.prompt_coverage import PromptCoverage
+from specbench_client.documents.prompt_coverage import PromptCoverage
 
 
 class StoredFile(ApiModel):
