@@ -354,12 +354,8 @@ def _joined(*parts: str) -> str:
 
 @mpl.rc_context(STYLE)
 def oracle_speedups(report: OracleReport) -> Drawing | None:
-    """Draw by batch size the speed-up of each fixed draft length and of the oracles; None without a step cost."""
-    rows = {
-        policy_name(row) + ("" if row.charge or row.drafter == report.drafters[0] else f", {row.drafter}"): row.speedups
-        for row in report.rows
-        if row.speedups
-    }
+    """Draw by batch size the speed-up of each fixed draft length and of the oracle; None without a step cost."""
+    rows = {policy_name(row): row.speedups for row in report.rows if row.speedups}
     if not rows:
         return None
     canvas, (axes,) = new_panels([""], height_in=3.4)
