@@ -384,7 +384,7 @@ def speedups_of_a_stopped_run() -> Iterator[tuple[str, Figure]]:
     yield "median", cell.end_to_end.median_speedup
     yield "cost saved", cell.end_to_end.cost_saved
     yield "factors", cell.prediction.measured
-    yield "break-even", run.summary.crossover.break_even[0].margin
+    yield "decoding", cell.prediction.predicted
     for axis in ("draft-tokens", "output-tokens"):
         (curve,) = build_curves(axis, run).curves
         yield f"curve over {axis}", curve.points[0].speedup

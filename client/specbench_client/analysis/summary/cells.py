@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from specbench_api.outcome.breakdown import Reuse, ReuseMissing
-from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.explanation import StepObservation
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
@@ -26,7 +25,6 @@ from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
     PairedSpeedup,
-    break_even,
     end_to_end,
     figures_by_name,
     paired_speedup,
@@ -92,8 +90,6 @@ class EvaluatedCell:
     """Speed-up within each category."""
     category_prompts: Mapping[str, int] = field(default_factory=dict)
     """Number of different prompts in the steady rows of each category; empty with one category."""
-    break_even: BreakEven | None = None
-    """None where nothing was compared."""
     may_become_valid: bool = False
     """Whether only single turns of a run with a stop rule made it invalid, so that more repeats may make it valid."""
     observation: StepObservation | None = None
@@ -153,7 +149,6 @@ def evaluate_cell(
         prompts=prompts,
         category_effects={name: each.effect for name, each in by_category.items()} if pairs else {},
         category_prompts={name: each.prompts for name, each in by_category.items()},
-        break_even=break_even(cell, pairs, measured.arm.most_drafts, measured.seed) if pairs else None,
         observation=observe_cell(observed, measured.rows) if valid else None,
     )
 
