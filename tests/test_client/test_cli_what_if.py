@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -260,8 +259,6 @@ def test_endpoint_without_a_declared_drafter_is_rejected_as_such() -> None:
             "has ngram, eagle, eagle3 but not medusa",
         ),
         (trace_row(1), ["--step-cost", "/nowhere"], "/nowhere: No such file or directory"),
-        (trace_row(1), ["--plot", "a.svg"], "without a step cost there are no speed-ups to draw: add --step-cost"),
-        (trace_row(1), ["--plot", "a.html"], "end it with .svg or .png"),
     ],
 )
 def test_invalid_trace_is_rejected_with_a_remedy(
@@ -269,14 +266,3 @@ def test_invalid_trace_is_rejected_with_a_remedy(
 ) -> None:
     assert exit_code(["analyze", "oracle", write_trace(tmp_path, [row]), *arguments]) == Exit.BAD_INPUT
     assert message in " ".join(capsys.readouterr().err.split())
-
-
-def test_oracle_plot_has_a_line_for_each_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, plot = write_trace(tmp_path, [trace_row(number) for number in range(8)]), tmp_path / "plot.svg"
-    priced = ["--step-cost", "published-h100", "--batch", "8,1", "-k", "1,3", "--plot", str(plot)]
-    assert exit_code(["analyze", "oracle", file, *priced]) == Exit.OK
-    assert f"written: {plot}" in capsys.readouterr().err
-    found = re.findall(r"<text[^>]*>([^<]*)</text>", plot.read_text())
-    policies = ["fixed k=1", "fixed k=3", "oracle"]
-    assert [each for each in found if each in policies] == policies
-    assert {"no drafts", "batch size, requests", "1", "8"} <= set(found)

@@ -12,7 +12,7 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import problems_in, read_yaml
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed
-from specbench_client.cli.output import PLOT, ProgressConsole, print_tables, write_plot
+from specbench_client.cli.output import ProgressConsole, print_tables
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
@@ -104,7 +104,6 @@ def load_cost_model(file_or_name: str | None) -> CostModel | None:
 @WORKLOAD
 @LOAD
 @LATEST
-@PLOT
 @OUTPUT_MARKDOWN
 def oracle(
     where: str,
@@ -116,7 +115,6 @@ def oracle(
     workload: str | None,
     load: str | None,
     latest: bool,
-    plot: Path | None,
     output: str,
 ) -> None:
     """Compute the upper bound of adaptive draft lengths: an oracle drafts only tokens that will be accepted.
@@ -125,7 +123,6 @@ def oracle(
       specbench analyze oracle specbench-results --latest              tokens per step: oracle and fixed lengths
       specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32
       specbench analyze oracle trace.jsonl --arm eagle
-      specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32 --plot oracle.svg
 
     RUN is a stored run with an arm of long drafts (numSpeculativeTokens 10 or 20) whose engine reports the accepted
     drafts of each step. FILE is an engine's trace (JSONL) with `prompt_token_ids` and `acc_NAME: {"acc_len": […]}`, the
@@ -147,13 +144,6 @@ def oracle(
     if not subject.single.answers.count:
         raise BadInput(f"{where}: no answer of {subject.drafter} has a step: an answer needs at least two tokens")
     report = oracle_report(subject, drafts, Pricing(batch, cost))
-    if plot:
-        from specbench_client.report.plots.figures import oracle_speedups  # noqa: PLC0415  matplotlib takes seconds to import
-
-        drawing = oracle_speedups(report)
-        if drawing is None:
-            raise BadInput(f"--plot {plot}: without a step cost there are no speed-ups to draw: add --step-cost")
-        write_plot(plot, f"{report.source}: oracle and fixed draft lengths, by batch size", drawing)
     print_tables(report, oracle_tables(report), oracle_lines(report), output)
 
 

@@ -43,12 +43,8 @@ def _policies(report: OracleReport) -> TextTable:
 
 def _row(row: OracleRow, batches: Sequence[str]) -> list[str]:
     lengths = [figure_text(row.acceptance_length), number(row.acceptance_length_mean.value)]
-    return [policy_name(row), *lengths, *(number(row.speedups[batch].value) for batch in batches)]
-
-
-def policy_name(row: OracleRow) -> str:
-    """Return how the policy chooses draft lengths, for tables and legends."""
-    return f"fixed k={row.drafts}" if row.policy is DraftPolicy.FIXED else "oracle"
+    policy = f"fixed k={row.drafts}" if row.policy is DraftPolicy.FIXED else "oracle"
+    return [policy, *lengths, *(number(row.speedups[batch].value) for batch in batches)]
 
 
 def _rooms(report: OracleReport) -> TextTable:
