@@ -48,6 +48,7 @@ def answers_of(tokens: list[int], prompt: int = 10) -> AnswerSet:
         (None,) * len(tokens),
         np.full(len(tokens), prompt, dtype=np.int64),
         np.array(tokens, dtype=np.int64),
+        np.zeros(len(tokens), dtype=np.int64),
     )
 
 

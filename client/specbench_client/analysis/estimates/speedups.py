@@ -11,7 +11,7 @@ from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import EndToEnd
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
-from specbench_client.analysis.statistics.effects import Effect, log_ratio
+from specbench_client.analysis.statistics.effects import Effect, log_ratio, map_figure
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Values
@@ -166,7 +166,9 @@ def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
         median_speedup=_median_speedup(pairs, seed),
         requests_per_hour=_per_hour(REQUESTS_PER_HOUR, pairs, ARM, streams, seed),
         baseline_requests_per_hour=_per_hour(BASELINE_REQUESTS_PER_HOUR, pairs, BASELINE, streams, seed),
-        cost_saved=_cost_saved(means) if streams else _missing_end_to_end(COST_SAVED),
+        cost_saved=map_figure(means, lambda ratio: 1 - 1 / ratio, "ratio", END_TO_END_DEFINITIONS[COST_SAVED])
+        if streams
+        else _missing_end_to_end(COST_SAVED),
     )
 
 
@@ -235,14 +237,3 @@ def _log_ratios(pairs: Columns) -> Values:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(baseline / arm)
     return np.where(np.isnan(arm) | np.isnan(baseline), np.nan, np.where(impossible, np.inf, logs))
-
-
-def _cost_saved(means: Figure) -> Figure:
-    """1 − 1 / ratio, which increases with the ratio, so the bounds transform with it."""
-    bounds = means.interval
-    interval = None
-    if bounds:
-        interval = bounds.model_copy(update={"low": 1 - 1 / bounds.low, "high": 1 - 1 / bounds.high})
-    value = None if means.value is None else 1 - 1 / means.value
-    definition = END_TO_END_DEFINITIONS[COST_SAVED]
-    return Figure(value=value, unit="ratio", definition=definition, n=means.n, interval=interval, source="both")

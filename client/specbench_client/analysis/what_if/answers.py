@@ -37,8 +37,7 @@ class AnswerSet:
     categories: tuple[str | None, ...]
     prompt_tokens: Tokens
     output_tokens: Tokens
-    repeats: Tokens | None = None
-    """Repeat of each answer; None if all are of the same repeat."""
+    repeats: Tokens
 
     @property
     def count(self) -> int:
@@ -57,9 +56,8 @@ class AnswerSet:
     @cached_property
     def layout(self) -> RowLayout:
         """Prompts, repeats and categories that the resamples of an interval are drawn from."""
-        repeats = np.zeros(self.count, dtype=np.int64) if self.repeats is None else self.repeats
         texts = {"prompt_id": TextCodes.of(self.ids), "category": TextCodes.of(self.categories)}
-        return layout_of(Table({"repeat": repeats, **texts}))
+        return layout_of(Table({"repeat": self.repeats, **texts}))
 
     def of(self, chosen: NDArray[np.bool_]) -> tuple[AnswerSet, Tokens]:
         """Return some of the answers, and the indexes of their positions in the flat arrays of all.
@@ -72,7 +70,7 @@ class AnswerSet:
             tuple(self.categories[each] for each in keep),
             self.prompt_tokens[keep],
             self.output_tokens[keep],
-            None if self.repeats is None else self.repeats[keep],
+            self.repeats[keep],
         )
         return some, np.flatnonzero(np.repeat(chosen, self.output_tokens))
 
