@@ -24,7 +24,6 @@ from specbench_client.analysis.estimates.figures import SampleRows, counts_of, f
 from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
-    PairedSpeedup,
     end_to_end,
     figures_by_name,
     paired_speedup,
@@ -107,8 +106,23 @@ def evaluate_cell(
     compared = paired_speedup(SPEEDUP, pairs, measured.seed) if pairs else None
     trends = trends_of(measured.points) if measured.plan.soaks else []
     reuse, reuse_missing = _reuse(measured, pairs)
-    evidence = replace(_evidence(measured, baseline, pairs, compared, diverged), trends=tuple(trends), reuse=reuse)
-    found = _findings(measured, evidence)
+    evidence = CellEvidence(
+        plan=measured.plan,
+        arm=measured.arm,
+        workload=measured.workload,
+        level=measured.level,
+        rows=measured.rows,
+        baseline=baseline.rows if baseline else None,
+        pairs=pairs,
+        speedup=compared.figure if compared else None,
+        baseline_repeats=_repeats(baseline),
+        divergence=diverged,
+        trends=tuple(trends),
+        reuse=reuse,
+    )
+    found = [
+        finding_of(check.name, result, measured.place) for check in CELL_CHECKS for result in check.evaluate(evidence)
+    ]
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
     by_category = _by_category(measured, pairs)
@@ -153,38 +167,11 @@ def evaluate_cell(
     )
 
 
-def _evidence(
-    measured: MeasuredCell,
-    baseline: MeasuredCell | None,
-    pairs: Pairs | None,
-    compared: PairedSpeedup | None,
-    diverged: Divergence | None,
-) -> CellEvidence:
-    return CellEvidence(
-        plan=measured.plan,
-        arm=measured.arm,
-        workload=measured.workload,
-        level=measured.level,
-        rows=measured.rows,
-        baseline=baseline.rows if baseline else None,
-        pairs=pairs,
-        speedup=compared.figure if compared else None,
-        baseline_repeats=_repeats(baseline),
-        divergence=diverged,
-    )
-
-
 def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, ReuseMissing | None]:
     if pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED:
         return None, None
     found = reuse_of(pairs, measured.seed)
     return (found, None) if isinstance(found, Reuse) else (None, found)
-
-
-def _findings(measured: MeasuredCell, evidence: CellEvidence) -> list[Finding]:
-    return [
-        finding_of(check.name, result, measured.place) for check in CELL_CHECKS for result in check.evaluate(evidence)
-    ]
 
 
 def _repeats(baseline: MeasuredCell | None) -> Values:
