@@ -32,8 +32,9 @@ PLAN = SyntheticRun().plan
 
 
 def figure(value: float | None, half: float | None = 0.1) -> Figure:
-    bounded = value is not None and half is not None
-    interval = FigureInterval(low=value - half, high=value + half, method="m") if bounded else None
+    interval = (
+        None if half is None or value is None else FigureInterval(low=value - half, high=value + half, method="m")
+    )
     return Figure(value=value, unit="ratio", definition="d", n=20, interval=interval, source="both")
 
 
