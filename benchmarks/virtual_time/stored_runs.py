@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from specbench_api.outcome.layout import PLAN, records_key
 from specbench_api.plan.plan import Plan, Point
 from specbench_client import __version__
-from specbench_client.analysis.summary.point import summarise_rows
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.manifest import PointProvenance, StoredFile
 from specbench_client.documents.record import Record
 from specbench_client.documents.summary import ClientHealth
@@ -90,7 +90,7 @@ def _store_point(root: Store, plan: Plan, point: Point, template: pa.Table, size
             writer.write_table(lap)
             if len(laps) < SUMMARISED:
                 laps.append(table_to_columns(lap))
-    summary = summarise_rows(plan, point, tidy(laps, point.hash), WATCH, None, simulated=True)
+    summary = summarise_point(plan, point, tidy(laps, point.hash), WATCH, None, simulated=True)
     with file.open("rb") as stored:
         sha256 = hashlib.file_digest(stored, "sha256").hexdigest()
     listed = StoredFile(key=key, size=file.stat().st_size, sha256=sha256, rows=size[0])

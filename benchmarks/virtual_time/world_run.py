@@ -27,7 +27,7 @@ from specbench_client.load.request import RequestConfig
 from specbench_client.load.turn_client import HttpTurnClient
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
 from specbench_client.load.worker_messages import WorkerDone
-from specbench_client.metrics.tidy_frame import RecordColumns
+from specbench_client.metrics.tidy_frame import RecordColumns, tidy
 from specbench_client.simulator import SimulatedEngine, choose_dialect
 from specbench_client.simulator.engine import TokenStream
 from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
@@ -109,7 +109,9 @@ class MeasuredPoint:
 
     def summary(self, plan: Plan) -> PointSummary:
         """Return its summary, which the client stores."""
-        return summarise_point(plan, self.point, self.records, self.watch, self.counters, simulated=True)
+        return summarise_point(
+            plan, self.point, tidy(self.records, self.point.hash), self.watch, self.counters, simulated=True
+        )
 
 
 @dataclass

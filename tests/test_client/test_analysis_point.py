@@ -78,14 +78,14 @@ def test_measured_client_health_is_used() -> None:
 def test_point_whose_requests_all_failed_is_summarised() -> None:
     failure = {"error_class": "refused", "sent_ns": None, "last_token_ns": None}
     failed = frame_of([record(conversation_id=f"p{number}#0", **failure) for number in range(4)])
-    summary = summarise_point(WORLD.plan, NGRAM, [failed], ClientHealth(), None, simulated=False)
+    summary = summarise_point(WORLD.plan, NGRAM, tidy([failed]), ClientHealth(), None, simulated=False)
     assert summary.counts.failed_requests == 4
     assert {figure.value for figure in summary.figures.values()} == {None}
     assert {finding.check for finding in summary.findings} == {"RequestsFailed", "NoSteadyState"}
 
 
 def test_empty_records_give_no_steady_state() -> None:
-    summary = summarise_point(WORLD.plan, NGRAM, [frame_of([])], ClientHealth(), None, simulated=True)
+    summary = summarise_point(WORLD.plan, NGRAM, tidy([frame_of([])]), ClientHealth(), None, simulated=True)
     assert summary.counts.requests == 0
     assert summary.simulated
     assert [finding.check for finding in summary.findings] == ["NoSteadyState"]

@@ -24,11 +24,18 @@ from specbench_client.documents.summary import (
     RunSummary,
     best_speedup_text,
 )
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
 
 PLAN = SyntheticRun().plan
+
+
+def figure(value: float | None, half: float | None = 0.1) -> Figure:
+    interval = (
+        None if half is None or value is None else FigureInterval(low=value - half, high=value + half, method="m")
+    )
+    return Figure(value=value, unit="ratio", definition="d", n=20, interval=interval, source="both")
 
 
 def evaluated_cell(
@@ -42,10 +49,7 @@ def evaluated_cell(
     repeats: int | None = 3,
     workload: str = "chat",
 ) -> EvaluatedCell:
-    interval = (
-        None if half is None or value is None else FigureInterval(low=value - half, high=value + half, method="m")
-    )
-    figure = Figure(value=value, unit="ratio", definition="d", n=20, interval=interval, source="both")
+    speedup = figure(value, half)
     cell = Cell(
         arm=arm,
         workload=workload,
@@ -54,11 +58,11 @@ def evaluated_cell(
         points=[],
         counts=RequestCounts(),
         figures={},
-        speedup=None if arm == "none" else figure,
+        speedup=None if arm == "none" else speedup,
         valid=valid,
         compared_repeats=repeats,
     )
-    return EvaluatedCell(cell, (), effect_of(figure, p, repeats or 3), 20)
+    return EvaluatedCell(cell, (), effect_of(speedup, p, repeats or 3), 20)
 
 
 def effect_of(figure: Figure, p: float, repeats: int = 3) -> Effect | None:
@@ -293,42 +297,19 @@ def test_a_marginal_result_is_corrected_for_all_valid_comparisons(
     assert conclusions(with_claims(cells))[0][1] is expected
 
 
-def test_run_of_two_repeats_recommends_nothing() -> None:
-    lost = Corruptions(measured=lambda point: (point.arm, point.repeat) != ("none", 1))
-    summary = run_of_world(SyntheticRun(prompts=24, categories=ONE), lost)
-    assert "(2 repeats: too few to tell)" in summary.headline
-    assert "Use" not in summary.headline
-
-
-def figure(value: float, half: float | None = 0.1) -> Figure:
-    interval = None if half is None else FigureInterval(low=value - half, high=value + half, method="m")
-    return Figure(value=value, unit="ratio", definition="d", n=20, interval=interval, source="both")
-
-
 def cell_with_categories(
     load: int,
     categories: Mapping[str, tuple[Figure, float]],
     *,
     valid: bool = True,
     repeats: int = 3,
-    speedup: Figure | None = None,
+    speedup: float = 1.0,
     p: float = 0.9,
 ) -> EvaluatedCell:
-    cell = Cell(
-        arm="ngram",
-        workload="chat",
-        level=Level(concurrency=load),
-        arrivals=ArrivalPattern(process="ClosedLoop"),
-        points=[],
-        counts=RequestCounts(),
-        figures={},
-        speedup=speedup or figure(1.0),
-        by_category={name: {SPEEDUP: speedup} for name, (speedup, _) in categories.items()},
-        valid=valid,
-        compared_repeats=repeats,
-    )
-    effects = {name: effect_of(figure, p, repeats) for name, (figure, p) in categories.items()}
-    return EvaluatedCell(cell, (), effect_of(cell.speedup or figure(1.0), p, repeats), 20, effects)
+    bare = evaluated_cell("ngram", load, speedup, p=p, valid=valid, repeats=repeats)
+    by_category = {name: {SPEEDUP: each} for name, (each, _) in categories.items()}
+    effects = {name: effect_of(each, p, repeats) for name, (each, p) in categories.items()}
+    return replace(bare, cell=bare.cell.model_copy(update={"by_category": by_category}), category_effects=effects)
 
 
 def claims(*cells: EvaluatedCell) -> list[Claims]:
@@ -355,7 +336,7 @@ def test_categories_of_all_cells_are_one_family_of_comparisons() -> None:
 
 def test_category_comparisons_do_not_affect_the_cells_claim() -> None:
     many = {f"c{each}": (figure(1.0), 0.8) for each in range(40)}
-    (found,) = claims(cell_with_categories(1, many, speedup=figure(1.2), p=0.04))
+    (found,) = claims(cell_with_categories(1, many, speedup=1.2, p=0.04))
     assert (found.overall, found.comparisons) == (Verdict.FASTER, 1)
 
 
@@ -389,14 +370,14 @@ def run_with(*cells: EvaluatedCell) -> RunSummary:
 
 
 def test_best_speedup_text_is_corrected_for_multiple_comparisons() -> None:
-    lucky = cell_with_categories(1, {}, speedup=figure(1.2), p=0.03)
+    lucky = cell_with_categories(1, {}, speedup=1.2, p=0.03)
     others = [cell_with_categories(load, {}, p=0.8) for load in range(2, 12)]
     assert best_speedup_text(run_with(lucky)) == "ngram 1.20x at concurrency 1"
     assert best_speedup_text(run_with(lucky, *others)) == "none faster"
 
 
 def test_an_arm_with_worse_answers_at_one_load_is_the_best_at_none() -> None:
-    fast, worse = (cell_with_categories(load, {}, speedup=figure(1.2), p=0.001) for load in (1, 8))
+    fast, worse = (cell_with_categories(load, {}, speedup=1.2, p=0.001) for load in (1, 8))
     flawed = replace(worse, cell=worse.cell.model_copy(update={"valid": False, "findings": ["AnswersWorse"]}))
     assert best_speedup_text(run_with(fast, worse)) != ""
     assert best_speedup_text(run_with(fast, flawed)) == ""

@@ -237,4 +237,4 @@ def test_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, monkey
 
 def test_missing_folder_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file or directory: give a file in a folder that exists"):
-        write_output_file("--plot", tmp_path / "none/x.html", b"")
+        write_output_file("--to", tmp_path / "none/x.html", b"")

@@ -1,9 +1,8 @@
-"""`specbench analyze ngram` and `oracle` from files and runs: selection, combination, output and error messages."""
+"""`specbench analyze ngram` and `oracle` from files and runs: selection, output and error messages."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,7 +126,7 @@ def test_texts_are_replayed_with_a_tokenizer(
     report = ngram_report_of(capsys, write(rows), "--tokenizer", "o200k_base", "-k", "5")
     assert (report.answers, report.output_tokens) == (2, 80)
     assert report.token_ids == "o200k_base, which is not the target's own"
-    assert report.overlap.copied_share.value == 1.0
+    assert report.copied_share.value == 1.0
 
 
 class Words:
@@ -196,25 +195,14 @@ def test_trace_with_a_step_cost_gives_policies_and_headroom(tmp_path: Path, caps
         (DraftPolicy.FIXED, 1), (DraftPolicy.FIXED, 3), (DraftPolicy.ORACLE, None),
     ]  # fmt: skip
     assert [each.batch for each in report.rooms] == [1, 64]
-    assert report.drafters == ["eagle"]
-    assert report.covered is None
-
-
-def test_trace_is_combined_with_an_ngram_replay_of_its_tokens(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = oracle_report(
-        capsys, write_trace(tmp_path, [trace_row(number) for number in range(8)]), "--with", "ngram-replay"
-    )
-    (ngram,) = [each for each in report.rows if each.drafter == "ngram"]
-    assert (ngram.acceptance_length.value or 0) > 3
+    assert report.drafter == "eagle"
 
 
 def test_run_with_long_drafts_has_an_oracle_and_fixed_lengths(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     report = oracle_report(capsys, run, "--arm", "long")
     assert [each.drafts for each in report.rows] == [1, 2, 3, 5, 7, 10, None]
     assert report.rows[-1].acceptance_length.value == report.rows[-2].acceptance_length.value
-    assert set(report.censored) == {"long"}
+    assert report.censored is not None
     assert report.answers == 24
 
 
@@ -227,40 +215,17 @@ def test_arm_without_recorded_steps_does_not_hide_the_others(
         return frame.assign(step_accepted=None) if point.arm == "long" else frame
 
     store_results(WORLD, tmp_path / "out", UID, edit=drop_steps)
-    assert oracle_report(capsys, str(tmp_path / "out")).drafters == ["other"]
+    assert oracle_report(capsys, str(tmp_path / "out")).drafter == "other"
     assert exit_code(["analyze", "oracle", str(tmp_path / "out"), "--arm", "long"]) == Exit.BAD_INPUT
     assert "no answer has all its steps recorded" in capsys.readouterr().err
-
-
-def test_two_arms_of_a_run_are_combined_when_their_texts_match(
-    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = oracle_report(capsys, run, "--arm", "long", "--with", "other", "--step-cost", cost(tmp_path))
-    assert report.covered is not None
-    assert report.covered.value == 1.0
-    assert (report.covered_by or "").startswith("SHA-256")
-    winner, both = (each.speedups["1"].value or 0 for each in report.rows[-2:])
-    assert winner > both
-
-
-def cost(tmp_path: Path) -> str:
-    """Write a step cost; arms are priced by name, and otherwise by method."""
-    file = tmp_path / "cost.yaml"
-    file.write_text(
-        "{name: ours, source: a test, target: {fixedS: 0.01, perTokenS: 0.0001},"
-        " drafters: {long: {perDraftS: 0.0005}, ngram: {fixedS: 0.002}}}"
-    )
-    return str(file)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--arm", "none"], "--arm none: the run drafts with long, other"),
-        (["--with", "long", "--arm", "long"], "--with long: is the arm itself"),
         (["--workload", "w"], "--workload w: the run has "),
         (["--load", "77"], "--load 77: the run has 1"),
-        (["--step-cost", "published-h100", "--arm", "long", "--with", "ngram-replay"], "--keep-text"),
     ],
 )
 def test_missing_run_data_is_reported_with_a_remedy(
@@ -285,20 +250,15 @@ def test_endpoint_without_a_declared_drafter_is_rejected_as_such() -> None:
     [
         ({"prompt": "x", "output": "y"}, [], "no row has"),
         (trace_row(1), ["--arm", "medusa"], "--arm medusa: no such drafter in the file: give one of eagle, ngram"),
-        (
-            trace_row(1),
-            ["--with", "eagle"],
-            "--with eagle: no such drafter in the file: give one of ngram, ngram-replay",
-        ),
         (trace_row(1, acc_eagle={"acc_len": [1, 0]}), [], "acc_len must be a list of whole numbers of 1 or more"),
-        (trace_row(1, acc_eagle={"acc_len": [1, 2], "token_ids": [1]}), [], "2 positions but 1 token ids"),
         ({"acc_eagle": {"acc_len": [1, 2]}}, [], "has no prompt_token_ids"),
         (trace_row(1, acc_eagle={"acc_len": [1]}), ["--arm", "eagle"], "no answer of eagle has a step"),
-        (trace_row(1, acc_ngram={"acc_len": []}), ["--with", "ngram"], "no answer of ngram has a step"),
-        (trace_row(1, generated_token_ids=[1]), ["--with", "ngram-replay"], "no row can be replayed"),
+        (
+            {"prompt_token_ids": [1], "acc_medusa": {"acc_len": [1, 2]}},
+            ["--step-cost", "published-h100"],
+            "has ngram, eagle, eagle3 but not medusa",
+        ),
         (trace_row(1), ["--step-cost", "/nowhere"], "/nowhere: No such file or directory"),
-        (trace_row(1), ["--plot", "a.svg"], "without a step cost there are no speed-ups to draw: add --step-cost"),
-        (trace_row(1), ["--plot", "a.html"], "end it with .svg or .png"),
     ],
 )
 def test_invalid_trace_is_rejected_with_a_remedy(
@@ -306,14 +266,3 @@ def test_invalid_trace_is_rejected_with_a_remedy(
 ) -> None:
     assert exit_code(["analyze", "oracle", write_trace(tmp_path, [row]), *arguments]) == Exit.BAD_INPUT
     assert message in " ".join(capsys.readouterr().err.split())
-
-
-def test_oracle_plot_has_a_line_for_each_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, plot = write_trace(tmp_path, [trace_row(number) for number in range(8)]), tmp_path / "plot.svg"
-    priced = ["--with", "ngram", "--step-cost", "published-h100", "--batch", "8,1", "-k", "1,3", "--plot", str(plot)]
-    assert exit_code(["analyze", "oracle", file, *priced]) == Exit.OK
-    assert f"written: {plot}" in capsys.readouterr().err
-    found = re.findall(r"<text[^>]*>([^<]*)</text>", plot.read_text())
-    policies = ["fixed k=1", "fixed k=3", "oracle", "oracle-combine, the winner pays", "oracle-combine, both pay"]
-    assert [each for each in found if each in policies] == policies
-    assert {"no drafts", "batch size, requests", "1", "8"} <= set(found)

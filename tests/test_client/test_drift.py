@@ -252,9 +252,6 @@ def test_drift_command_exit_code_is_the_verdict(
     assert exit_code(["analyze", "drift", then, now, "--output", "json"]) == code
     report = DriftReport.from_json(capsys.readouterr().out)
     assert (report.alarm, report.reference.source) == (code == 3, then)
-    plot = tmp_path / "drift.png"
-    assert exit_code(["analyze", "drift", then, now, "--output", "markdown", "--plot", str(plot)]) == code
-    assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("unnamed", [1.0, 0.5])

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from specbench_api.outcome.termination import Exit
-from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.traffic_mix import (
     MixEstimate,
     normalized_shares,
@@ -91,26 +88,6 @@ def test_mix_speedup_is_the_harmonic_mean_by_baseline_time_share(code: float) ->
     assert [round(each.time_share, 9) for each in estimate.categories] == [
         round(time[name] / whole, 9) for name in time
     ]
-
-
-def test_mix_of_one_category_equals_the_measurement_of_that_category() -> None:
-    estimate = projected(pairs_of(TRUTH), {"code": 1.0})
-    assert estimate.speedup.value == pytest.approx(4.0)
-    assert estimate.acceptance_length.value == pytest.approx(3.9)
-    assert [each.category for each in estimate.categories] == ["code"]
-
-
-@settings(max_examples=15)
-@given(st.integers(6, 20), st.floats(0.01, 0.5))
-def test_measured_mix_predicts_the_measured_speedup(prompts: int, noise: float) -> None:
-    pairs = pairs_of(TRUTH, prompts, noise)
-    estimate, measured = projected(pairs, {"code": 0.5, "chat": 0.5}), paired_speedup(SPEEDUP, pairs, 1).figure
-    assert estimate.speedup.value == pytest.approx(measured.value)
-    assert (
-        present(estimate.speedup.interval).low
-        <= (estimate.speedup.value or 0)
-        <= present(estimate.speedup.interval).high
-    )
 
 
 @pytest.mark.draws

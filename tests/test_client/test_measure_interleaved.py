@@ -21,7 +21,6 @@ from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
-from specbench_client.analysis.what_if.prompt_overlap import OVERLAP_MEASURES, AnswerOverlaps, with_arm_speedups
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Severity
@@ -32,17 +31,13 @@ from specbench_client.documents.summary import (
     PointSummary,
     RunSummary,
 )
-from specbench_client.documents.what_if import OverlapBin
 from specbench_client.drive.endpoint_probes import LEAST, requests_per_repeat
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
-from specbench_client.metrics.pairing import pair_requests
-from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
 from specbench_client.stored_runs.run import Run
-from specbench_client.stored_runs.what_if_inputs import load_of, pairs_with_baseline
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
@@ -316,15 +311,8 @@ def test_a_busy_client_in_one_repeat_does_not_end_the_measurement(
     summary = conclude(plan, store)
     assert (summary.decided_after, drafting(summary).compared_repeats, summary.points_invalid) == (8, 6, 1)
     assert "ClientSaturated" not in doubts(summary)
-    pairs = pairs_with_baseline(load_of(Run(store, plan), None, None))
-    assert set(numbers(pairs["eagle3"].rows, "repeat")) == {
-        0,
-        1,
-        4,
-        5,
-        6,
-        7,
-    }
+    kept = {point.repeat for point in plan.points if point.hash in drafting(summary).points}
+    assert kept == {0, 1, 4, 5, 6, 7}
 
 
 @pytest.mark.runs
@@ -396,18 +384,12 @@ def speedups_of_a_stopped_run() -> Iterator[tuple[str, Figure]]:
     yield "median", cell.end_to_end.median_speedup
     yield "cost saved", cell.end_to_end.cost_saved
     yield "factors", cell.prediction.measured
-    yield "break-even", run.summary.crossover.break_even[0].margin
+    yield "decoding", cell.prediction.predicted
     for axis in ("draft-tokens", "output-tokens"):
         (curve,) = build_curves(axis, run).curves
         yield f"curve over {axis}", curve.points[0].speedup
     (mix,) = predict_mix(run, [cell], TrafficMix({"code": 1.0, "chat": 2.0}))
     yield "mix", mix.speedup
-    arm, baseline = (run.rows_of(run.points_of((name, cell.workload, cell.level.label))) for name in ("ngram", "none"))
-    names = [f"p{each}" for each in range(CLEAR.prompts)]
-    overlaps = AnswerOverlaps(names, dict.fromkeys(OVERLAP_MEASURES, np.full(len(names), 0.9)))
-    bins = [OverlapBin(by="bleu4", low=0.8, high=1.0, answers=len(names))]
-    (overlap,) = with_arm_speedups(bins, {"ngram": pair_requests(arm, baseline, run.plan)}, overlaps)
-    yield "prompt overlap", overlap.speedups["ngram"]
     yield (
         "compare",
         next(each.ratio for each in comparison(run, run, CREATED).cells if each.metric == GateMetric.SPEEDUP),

@@ -31,7 +31,7 @@ def split_into_parts(frame: pd.DataFrame) -> list[pd.DataFrame]:
 def test_point_summary_does_not_depend_on_the_parts_of_its_records(point: object) -> None:
     frame = WORLD.records(point)  # type: ignore[arg-type]
     whole, parts = (
-        summarise_point(WORLD.plan, point, each, ClientHealth(), None, simulated=False)  # type: ignore[arg-type]
+        summarise_point(WORLD.plan, point, tidy(each), ClientHealth(), None, simulated=False)  # type: ignore[arg-type]
         for each in ([frame], split_into_parts(frame))
     )
     assert parts.to_json() == whole.to_json()
@@ -41,7 +41,9 @@ def test_point_summary_does_not_depend_on_the_parts_of_its_records(point: object
 def test_run_summary_does_not_depend_on_the_parts_of_its_records() -> None:
     frames = {point.hash: WORLD.records(point) for point in WORLD.plan.points}
     points = [
-        summarise_point(WORLD.plan, point, [frames[point.hash]], ClientHealth(), None, simulated=False)
+        summarise_point(
+            WORLD.plan, point, tidy([frames[point.hash]], point.hash), ClientHealth(), None, simulated=False
+        )
         for point in WORLD.plan.points
     ]
     whole = summarise_run(WORLD.plan, points, {name: [frame] for name, frame in frames.items()}, CREATED)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,15 +9,8 @@ from hypothesis import strategies as st
 
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer, NgramGrid, ngram_report
-from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
+from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, copied_share, replay_lookup
 from specbench_client.analysis.what_if.policies import Pricing
-from specbench_client.analysis.what_if.prompt_overlap import (
-    BIN_EDGES,
-    AnswerOverlaps,
-    bin_indexes,
-    overlap_bins,
-    prompt_overlap,
-)
 from specbench_testing.present import present
 
 ids = st.lists(st.integers(0, 2), max_size=30)
@@ -98,8 +89,8 @@ def test_copied_answers_reach_the_draft_limit_and_noise_drafts_nothing() -> None
     assert noise.acceptance_rate.value is None
     assert noise.speedups["1"].value == pytest.approx(1.0)
     assert (copy.speedups["1"].value or 0) > 2
-    assert report.overlap_by_category["copy"].copied_share.value == 1.0
-    assert report.overlap_by_category["noise"].bleu4.value == 0.0
+    shares = {name: each.value for name, each in report.copied_share_by_category.items()}
+    assert (shares, report.copied_share.value) == ({"copy": 1.0, "noise": 0.0}, 0.5)
     assert setting.overall.acceptance_length.value == pytest.approx(60 / 39)
     assert setting.overall.acceptance_length_mean.value == pytest.approx((30 / 9 + 1) / 2)
 
@@ -119,68 +110,29 @@ def test_answers_without_a_step_are_left_out_and_counted() -> None:
     assert (report.answers, report.left_out) == (1, {"fewer than two output tokens": 1})
 
 
-def overlaps(prompt: list[int], output: list[int]) -> list[float | None]:
-    """Return copied share and BLEU-4."""
-    found = prompt_overlap(np.array(prompt, dtype=np.int64), np.array(output, dtype=np.int64))
-    return [found.copied_share, found.bleu_4]
+def share_of(prompt: list[int], output: list[int]) -> float | None:
+    return copied_share(np.array(prompt, dtype=np.int64), np.array(output, dtype=np.int64))
 
 
 @pytest.mark.parametrize(
     ("prompt", "output", "expected"),
     [
-        ([1, 2, 3, 4, 5], [1, 2, 3, 4, 9], [1 / 2, (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25]),
-        ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], [1.0, np.exp(1 - 8 / 4)]),
-        ([1] * 4, [1] * 8, [1.0, (4 / 8 * 3 / 7 * 2 / 6 * 1 / 5) ** 0.25]),
-        ([1, 2, 3, 4], [1, 2, 3], [None, None]),
-        ([1, 2, 3], [6, 7, 8, 9], [0.0, 0.0]),
-        ([], [1, 2, 3, 4], [0.0, 0.0]),
+        ([1, 2, 3, 4, 5], [1, 2, 3, 4, 9], 1 / 2),
+        ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], 1.0),
+        ([1] * 4, [1] * 8, 1.0),
+        ([1, 2, 3, 4], [1, 2, 3], None),
+        ([1, 2, 3], [6, 7, 8, 9], 0.0),
+        ([], [1, 2, 3, 4], 0.0),
     ],
 )
-def test_overlap_matches_a_calculation_by_hand(
-    prompt: list[int], output: list[int], expected: list[float | None]
+def test_copied_share_matches_a_calculation_by_hand(
+    prompt: list[int], output: list[int], expected: float | None
 ) -> None:
-    assert overlaps(prompt, output) == pytest.approx(expected)
+    assert share_of(prompt, output) == pytest.approx(expected)
 
 
 @given(ids, ids)
-def test_overlap_matches_a_literal_count_of_n_grams(prompt: list[int], output: list[int]) -> None:
-    def grams(tokens: list[int], size: int) -> Counter[tuple[int, ...]]:
-        return Counter(tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1))
-
-    if len(output) < 4:
-        assert overlaps(prompt, output) == [None, None]
-        return
-    sizes = (1, 2, 3, 4)
-    shared = [(grams(output, size) & grams(prompt, size)).total() for size in sizes]
-    precisions = [count / (len(output) - size + 1) for count, size in zip(shared, sizes, strict=True)]
-    prompt_grams = grams(prompt, 4)
-    copied = sum(count for gram, count in grams(output, 4).items() if prompt_grams[gram]) / (len(output) - 3)
-    brevity = min(1.0, np.exp(1 - len(prompt) / len(output)))
-    assert overlaps(prompt, output) == pytest.approx([copied, brevity * np.prod(precisions) ** 0.25])
-
-
-SHARES = st.lists(st.one_of(st.just(float("nan")), st.floats(0, 1)), min_size=1, max_size=30)
-
-
-@given(SHARES)
-def test_every_answer_with_an_overlap_is_in_exactly_one_bin(values: list[float]) -> None:
-    array = np.array(values)
-    found = overlap_bins(
-        AnswerOverlaps(["p"] * len(values), {"copied_share": array, "bleu4": np.full(len(values), np.nan)})
-    )
-    assert {each.by for each in found} <= {"copied_share"}
-    answers_per_value = np.sum([each.answers for each in found], axis=0) if found else np.zeros(len(values))
-    assert answers_per_value.tolist() == (~np.isnan(array)).astype(int).tolist()
-    for each in found:
-        assert ((array[each.answers] >= each.low) & (array[each.answers] <= each.high)).all()
-
-
-@pytest.mark.parametrize(("value", "place"), [(0.0, 0), (0.2, 1), (0.79, 3), (1.0, len(BIN_EDGES) - 2)])
-def test_bin_edge_belongs_to_the_bin_above_and_1_to_the_last(value: float, place: int) -> None:
-    assert bin_indexes(np.array([value])).tolist() == [place]
-
-
-def test_overlap_of_a_prompt_is_the_mean_of_its_known_answers() -> None:
-    values = np.array([0.2, 0.6, np.nan, np.nan])
-    found = AnswerOverlaps(["a", "a", "a", "b"], {"copied_share": values, "bleu4": values})
-    assert found.of_prompts("bleu4") == {"a": pytest.approx(0.4)}
+def test_copied_share_matches_a_literal_count_of_4_grams(prompt: list[int], output: list[int]) -> None:
+    theirs, ours = ([tuple(side[at : at + 4]) for at in range(len(side) - 3)] for side in (prompt, output))
+    expected = sum(gram in theirs for gram in ours) / len(ours) if ours else None
+    assert share_of(prompt, output) == pytest.approx(expected)

@@ -15,51 +15,43 @@ from specbench_client.analysis.what_if.answers import (
     DraftedAnswer,
     DrafterAnswers,
     PositionAcceptance,
-    SharedAnswers,
     join_answers,
-    shared_answers,
     span_split,
     steps_cover_answer,
 )
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
-from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject, oracle_report
+from specbench_client.analysis.what_if.oracle import OracleSubject, oracle_report
 from specbench_client.analysis.what_if.policies import (
     PolicyWalk,
     PricedDrafter,
     Pricing,
-    SummedRatio,
     acceptance_lengths,
     walk,
-    walk_combined,
     walk_fixed,
     walk_oracle,
-    walk_speedup,
 )
 from specbench_client.dataset.recorded_answers import read_traces, trace_subject
-from specbench_client.documents.what_if import CostModel, DraftCharge, DraftPolicy
+from specbench_client.documents.what_if import DraftPolicy
 from specbench_testing.shared_files import shared_file
 
 ROUNDING = 0.005
 GOLDEN = {
     ("gsm8k", DraftPolicy.FIXED, 3): (1.82, 1.19),
     ("gsm8k", DraftPolicy.ORACLE, None): (2.31, 1.61),
-    ("gsm8k", DraftPolicy.COMBINE, None): (2.38, 1.63),
     ("cnn", DraftPolicy.FIXED, 3): (1.77, 1.24),
     ("cnn", DraftPolicy.ORACLE, None): (2.28, 1.51),
-    ("cnn", DraftPolicy.COMBINE, None): (2.54, 1.55),
 }
-"""Speed-ups at batch sizes 1 and 128; of the combination if the winner pays. docs/research/oracle.md has them."""
+"""Speed-ups at batch sizes 1 and 128."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One data set: the released rows, each drafter's own answers, and both cut to the shorter one."""
+    """One data set: the released rows, and each drafter's own answers."""
 
     rows: tuple[dict[str, Any], ...]
     eagle: DrafterAnswers
     ngram: DrafterAnswers
-    both: SharedAnswers
 
 
 @cache
@@ -68,8 +60,7 @@ def trace(name: str) -> Trace:
     lines = shared_file("data", "traces", f"combined_{name}.jsonl").read_text(encoding="utf-8").splitlines()
     rows = tuple(json.loads(line) for line in lines)
     eagle, ngram = ([trace_answer(row, method) for row in rows] for method in ("eagle", "ngram"))
-    keyed = [{(each.prompt_id, 0, number): each for number, each in enumerate(side)} for side in (ngram, eagle)]
-    return Trace(rows, join_answers(eagle), join_answers(ngram), shared_answers(keyed[0], keyed[1], unchecked=True))
+    return Trace(rows, join_answers(eagle), join_answers(ngram))
 
 
 def trace_answer(row: dict[str, Any], method: str) -> DraftedAnswer:
@@ -83,20 +74,12 @@ def accepted_at(answers: AnswerSet, reach: PositionAcceptance, answer: int) -> l
     return [int(each) for each in reach.accepted[start : start + answers.output_tokens[answer]]]
 
 
-def subject(answers: Trace, cost: CostModel = PUBLISHED_H100) -> OracleSubject:
-    eagle, ngram = (
-        NamedDrafter("eagle", answers.eagle, cost.drafters["eagle"]),
-        NamedDrafter("ngram", answers.ngram, cost.drafters["ngram"]),
-    )
-    return OracleSubject("trace", eagle, ngram, answers.both)
-
-
 @pytest.mark.parametrize("name", ["gsm8k", "cnn"])
 def test_bounds_of_the_released_traces(name: str) -> None:
+    subject = OracleSubject("trace", "eagle", trace(name).eagle, PUBLISHED_H100.drafters["eagle"])
     rows = {
         (each.policy, each.drafts): [each.speedups[batch].value for batch in ("1", "128")]
-        for each in oracle_report(subject(trace(name)), (1, 3, 5), Pricing((1, 128), PUBLISHED_H100)).rows
-        if each.drafter != "ngram" and each.charge is not DraftCharge.BOTH
+        for each in oracle_report(subject, (1, 3, 5), Pricing((1, 128), PUBLISHED_H100)).rows
     }
     for (data, policy, drafts), expected in GOLDEN.items():
         if data == name:
@@ -107,10 +90,10 @@ def test_bounds_of_the_released_traces(name: str) -> None:
 def test_ngram_is_not_charged_for_steps_without_a_proposal(name: str, expected: float) -> None:
     """A trace does not contain these steps; a replay of its tokens does."""
     file = shared_file("data", "traces", f"combined_{name}.jsonl")
-    oracle_subject = trace_subject(read_traces(file), "ngram", None, PUBLISHED_H100)
+    oracle_subject = trace_subject(read_traces(file), "ngram", PUBLISHED_H100)
     rows = oracle_report(oracle_subject, (3,), Pricing((1,), PUBLISHED_H100)).rows
     assert rows[-1].speedups["1"].value == pytest.approx(expected, abs=ROUNDING)
-    proposed = oracle_subject.main.single.acceptance.proposed
+    proposed = oracle_subject.single.acceptance.proposed
     assert proposed is not None
     assert 0.05 < (proposed > 0).mean() < 0.5
 
@@ -136,36 +119,12 @@ def test_replayed_lookup_matches_the_engines_acceptance(name: str, least: float)
 def test_one_run_with_long_drafts_gives_the_oracle_and_bounds_other_lengths(name: str, method: str) -> None:
     whole = getattr(trace(name), method)
     run = from_steps(whole, drafts=20)
-    drafters = [PricedDrafter(method, each.acceptance) for each in (whole, run)]
+    drafters = [PricedDrafter(each.acceptance) for each in (whole, run)]
     own = [walk_oracle(whole.answers, each) for each in drafters]
     assert (own[0].steps.place == own[1].steps.place).all()
     for drafts in (1, 3, 5):
         truth, split = (pooled(whole, walk_fixed(whole.answers, each, drafts)) for each in drafters)
         assert 0.965 * truth <= split <= truth
-
-
-@pytest.mark.parametrize("name", ["gsm8k", "cnn"])
-def test_combination_from_one_run_and_a_replay_matches_all_positions(name: str) -> None:
-    """One run of EAGLE with long drafts and a replay of its texts, for answers of equal length: within 1 %."""
-    released = trace(name)
-    same_length = released.eagle.answers.output_tokens == released.ngram.answers.output_tokens
-    answers, places = released.eagle.answers.of(same_length)
-    _, ngram_places = released.ngram.answers.of(same_length)
-    eagle, ngram = released.eagle.acceptance.at(places), released.ngram.acceptance.at(ngram_places)
-    run = from_steps(DrafterAnswers(answers, eagle), drafts=20)
-    rows = [row for row, same in zip(released.rows, same_length, strict=True) if same]
-    replayed = join_answers([by_replay(row) for row in rows])
-    costs = [PUBLISHED_H100.drafters[each] for each in ("ngram", "eagle")]
-    found = []
-    for first, second in ((ngram, eagle), (replayed.acceptance, run.acceptance)):
-        drafters = PricedDrafter("ngram", first, costs[0]), PricedDrafter("eagle", second, costs[1])
-        found.append(speedup(DrafterAnswers(answers, eagle), walk_combined(answers, *drafters, DraftCharge.WINNER)))
-    assert found[1] == pytest.approx(found[0], rel=0.01)
-
-
-def by_replay(row: dict[str, list[int]]) -> DraftedAnswer:
-    prompt, output = row["prompt_token_ids"], row["generated_token_ids"]
-    return DraftedAnswer(str(row["id"]), None, 0, len(prompt), replay_lookup(prompt, output, NgramLookup(3, 7, 20)))
 
 
 def from_steps(whole: DrafterAnswers, drafts: int) -> DrafterAnswers:
@@ -180,12 +139,5 @@ def from_steps(whole: DrafterAnswers, drafts: int) -> DrafterAnswers:
 
 
 def pooled(answers: DrafterAnswers, policy_walk: PolicyWalk) -> float:
-    return value(acceptance_lengths(answers.answers, policy_walk)[0])
-
-
-def speedup(answers: DrafterAnswers, policy_walk: PolicyWalk) -> float:
-    return value(walk_speedup(answers.answers, policy_walk, PUBLISHED_H100, 1))
-
-
-def value(ratio: SummedRatio) -> float:
+    ratio = acceptance_lengths(answers.answers, policy_walk)[0]
     return float(ratio.over.sum() / ratio.under.sum())

@@ -1,4 +1,4 @@
-"""The figures of the report and of commands: what is drawn from the numbers, what is left out, and how it is marked."""
+"""The figures of the report: what is drawn from the numbers, what is left out, and how it is marked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from functools import cache
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +19,11 @@ from matplotlib.container import ErrorbarContainer
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.spec.load import Level
 from specbench_client.documents.crossover import ArmCrossover, Crossover, CrossoverInterval, CrossoverKind
-from specbench_client.documents.drift import DriftCause, DriftChart, DriftReport, DriftSide, DriftWindow
 from specbench_client.documents.figure import Figure, FigureInterval, StatusFigure
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary, Trend
 from specbench_client.report.html import render_html
 from specbench_client.report.plots import figures
-from specbench_client.report.plots.figures import FIGURES, draw_figures, drift_windows
+from specbench_client.report.plots.figures import FIGURES, draw_figures
 from specbench_client.report.plots.style import (
     DARK,
     GREY_DARK,
@@ -365,28 +363,6 @@ def test_picture_is_the_same_each_time_it_is_written(kind: str, start: bytes) ->
     data = picture("title", drawing, kind)
     assert data.startswith(start)
     assert picture("title", drawing, kind) == data
-
-
-def test_drift_shows_windows_reference_and_alarms() -> None:
-    side = DriftSide(source="s", requests=9, left_out=0, acceptance_length=figure(2.5, 2.4, 2.6))
-    charts = [
-        DriftChart(name=name, definition="d", statistic=9, limit=5, alarm_at=at)
-        for name, at in (("EWMA", 120), ("CUSUM", None))
-    ]
-    windows = [
-        DriftWindow(first=first, requests=99, acceptance_length=figure(value, value - 0.1, value + 0.1))
-        for first, value in ((1, 2.5), (100, 2.0))
-    ]
-    report = DriftReport(
-        reference=side, current=side, run_length=1e4, false_alarm=0.01, charts=charts, windows=windows, changes=[],
-        alarm=True, cause=DriftCause.DRAFTER, headline="h", limits=[],
-    )  # fmt: skip
-    (axes,) = panels(drift_windows(report))
-    assert (values(axes, "current, by window", "x"), values(axes, "current, by window")) == ([50.0, 149.0], [2.5, 2.0])
-    named: dict[str, Any] = {str(each.get_label()): each for each in axes.lines}
-    assert list(named["reference"].get_ydata()) == [2.5, 2.5]
-    assert list(named["alarm of EWMA"].get_xdata()) == [120, 120]
-    assert "alarm of CUSUM" not in named
 
 
 @pytest.mark.process

@@ -147,14 +147,6 @@ def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> Non
     assert speedup_text(cell, cell.speedup).endswith("]")
 
 
-def test_speedup_not_significant_after_correction_is_called_unclear() -> None:
-    cell = plain().cells[1]
-    lucky = cell.model_copy(update={"claims": present(cell.claims).model_copy(update={"overall": Verdict.UNCLEAR})})
-    assert speedup_text(lucky, lucky.speedup).endswith("] unclear")
-    assert speedup_text(lucky, lucky.tpot_speedup).endswith("]"), "only the speed-up has a conclusion"
-    assert speedup_text(cell, cell.speedup).endswith("]")
-
-
 def test_csv_has_end_to_end_speedup_and_claim() -> None:
     baseline, row = table(plain()).iloc[0], table(plain()).iloc[1]
     assert row["claim"] == "Faster"

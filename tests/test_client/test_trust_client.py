@@ -14,6 +14,7 @@ from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ClientHealth
+from specbench_client.metrics.tidy_frame import tidy
 from specbench_testing.corrupted_records import (
     OPEN,
     WORLD,
@@ -248,7 +249,9 @@ def test_message_blames_a_client_that_sent_late() -> None:
 def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
     """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
     plan, point = undeclared_drafter(WORLD, DialectName.OPENAI)
-    return check_names(summarise_point(plan, point, [frame], ClientHealth(), None, simulated=False).findings)
+    return check_names(
+        summarise_point(plan, point, tidy([frame], point.hash), ClientHealth(), None, simulated=False).findings
+    )
 
 
 def test_chunks_of_an_endpoint_are_checked_against_its_reported_drafts() -> None:

@@ -147,7 +147,7 @@ def test_stream_interval_of_an_endpoint_without_drafter_is_only_info() -> None:
     plan, point = undeclared_drafter(WIDE, DialectName.VLLM)
     frame = streamed_every(4, None).records(point, WIDE.records(point))
     counted = CounterDeltas(output_tokens=int(frame["output_tokens"][WIDE.warmup :].sum()))
-    summary = summarise_point(plan, point, [frame], ClientHealth(), counted, simulated=False)
+    summary = summarise_point(plan, point, tidy([frame], point.hash), ClientHealth(), counted, simulated=False)
     assert check_names(summary.findings) == [("AcceptanceCounterMismatch", Severity.INFO)]
     assert summary.figures[EMITTED].value is None
 

@@ -10,7 +10,7 @@ import click
 
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
-from specbench_client.cli.output import PLOT, ResultConsole, print_output, write_plot
+from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.breakdown import Breakdown
 from specbench_client.documents.summary import RunSummary
@@ -122,8 +122,7 @@ def _print(console: ResultConsole, topic: Topic, *, simulated: bool) -> None:
 )
 @OUTPUT_MARKDOWN
 @LATEST
-@PLOT
-def drift(reference: str, current: str, *, output: str, plot: Path | None, **options: Any) -> int:
+def drift(reference: str, current: str, *, output: str, **options: Any) -> int:
     """Check whether acceptance in CURRENT still equals that in REFERENCE. Exit code 0: no change found; 3: alarm.
 
     \b
@@ -145,10 +144,6 @@ def drift(reference: str, current: str, *, output: str, plot: Path | None, **opt
     logs = [_requests(location, options) for location in (reference, current)]
     chart = DriftOptions(options["window"], options["window_seconds"], options["run_length"])
     report = drift_report(logs[0], logs[1], chart)
-    if plot:
-        from specbench_client.report.plots.figures import drift_windows  # noqa: PLC0415  matplotlib takes seconds to import
-
-        write_plot(plot, f"Acceptance length of {current} against {reference}", drift_windows(report))
 
     def print_text(console: ResultConsole) -> None:
         console.print_line(report.headline)

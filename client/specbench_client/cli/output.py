@@ -1,4 +1,4 @@
-"""Output of commands: tables on a terminal, Markdown, JSON, files and plots."""
+"""Output of commands: tables on a terminal, Markdown, JSON and files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-import click
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
@@ -21,9 +20,6 @@ from specbench_client.errors import BadInput
 from specbench_client.report.renderers import markdown_topics, rich_table
 from specbench_client.report.text.text_table import TextTable, Topic
 from specbench_client.visible_text import visible
-
-if TYPE_CHECKING:
-    from specbench_client.report.plots.style import Drawing
 
 PIPED_WIDTH = 160
 """Characters of a table's line where stdout is not a terminal and COLUMNS is not set."""
@@ -195,36 +191,3 @@ def _umask() -> int:
     umask = os.umask(0)
     os.umask(umask)
     return umask
-
-
-# Plots.
-
-_PLOT_SUFFIXES = ("svg", "png")
-
-
-class PlotPath(click.ParamType[Path]):
-    """The path of a plot; its suffix selects the format."""
-
-    name = "file"
-
-    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path; reject an unknown suffix."""
-        file = Path(value)
-        if file.suffix.removeprefix(".") not in _PLOT_SUFFIXES:
-            self.fail(f"{str(file)!r}: the suffix selects the format: end it with .svg or .png", param, ctx)
-        return file
-
-
-PLOT = click.option(
-    "--plot",
-    type=PlotPath(),
-    metavar="FILE",
-    help="Also draw a plot: .svg or .png.",
-)
-
-
-def write_plot(file: Path, title: str, drawing: Drawing) -> None:
-    """Write a plot in the format of the file's suffix. Raises BadInput if the file cannot be written."""
-    from specbench_client.report.plots.style import picture  # noqa: PLC0415  matplotlib takes seconds to import
-
-    write_output_file("--plot", file, picture(title, drawing, file.suffix.removeprefix(".")))

@@ -12,7 +12,7 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import problems_in, read_yaml
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed
-from specbench_client.cli.output import PLOT, ProgressConsole, print_tables, write_plot
+from specbench_client.cli.output import ProgressConsole, print_tables
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
@@ -91,12 +91,6 @@ def load_cost_model(file_or_name: str | None) -> CostModel | None:
     metavar="NAME",
     help="The drafter to analyze.  [default: for a run, the longest drafts with accepted drafts per step]",
 )
-@click.option(
-    "--with",
-    "second",
-    metavar="NAME",
-    help="Combine with this second drafter; `ngram-replay` is n-gram drafting, replayed on the texts.",
-)
 @STEP_COST
 @BATCH
 @click.option(
@@ -107,27 +101,20 @@ def load_cost_model(file_or_name: str | None) -> CostModel | None:
     show_default=True,
     help="Fixed draft lengths, in tokens, to compare with.",
 )
-@TOKENIZER
-@PROMPTS
 @WORKLOAD
 @LOAD
 @LATEST
-@PLOT
 @OUTPUT_MARKDOWN
 def oracle(
     where: str,
     *,
     arm: str | None,
-    second: str | None,
     step_cost: str | None,
     batch: tuple[int, ...],
     drafts: tuple[int, ...],
-    tokenizer: str | None,
-    prompts: str | None,
     workload: str | None,
     load: str | None,
     latest: bool,
-    plot: Path | None,
     output: str,
 ) -> None:
     """Compute the upper bound of adaptive draft lengths: an oracle drafts only tokens that will be accepted.
@@ -135,9 +122,7 @@ def oracle(
     \b
       specbench analyze oracle specbench-results --latest              tokens per step: oracle and fixed lengths
       specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32
-      specbench analyze oracle specbench-results --latest --with draft-q4      the better of two arms at each step
-      specbench analyze oracle trace.jsonl --arm eagle --with ngram-replay    with n-gram, replayed on the texts
-      specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32 --plot oracle.svg
+      specbench analyze oracle trace.jsonl --arm eagle
 
     RUN is a stored run with an arm of long drafts (numSpeculativeTokens 10 or 20) whose engine reports the accepted
     drafts of each step. FILE is an engine's trace (JSONL) with `prompt_token_ids` and `acc_NAME: {"acc_len": […]}`, the
@@ -148,28 +133,17 @@ def oracle(
     from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
     from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
-    from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
     from specbench_client.stored_runs.what_if_inputs import load_of, read_oracle_subject  # noqa: PLC0415
 
     cost = load_cost_model(step_cost)
     if Path(where).is_file():
-        subject = trace_subject(read_traces(Path(where)), arm, second, cost)
+        subject = trace_subject(read_traces(Path(where)), arm, cost)
     else:
-        encoder, file = load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None
-        run = load_of(select_run(where, latest=latest), workload, load, encoder=encoder, prompts=file)
-        subject = read_oracle_subject(run, arm, second, cost)
-    for each in (subject.main, *([subject.second] if subject.second else [])):
-        if not each.single.answers.count:
-            raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")
+        subject = read_oracle_subject(load_of(select_run(where, latest=latest), workload, load), arm, cost)
+    if not subject.single.answers.count:
+        raise BadInput(f"{where}: no answer of {subject.drafter} has a step: an answer needs at least two tokens")
     report = oracle_report(subject, drafts, Pricing(batch, cost))
-    if plot:
-        from specbench_client.report.plots.figures import oracle_speedups  # noqa: PLC0415  matplotlib takes seconds to import
-
-        drawing = oracle_speedups(report)
-        if drawing is None:
-            raise BadInput(f"--plot {plot}: without a step cost there are no speed-ups to draw: add --step-cost")
-        write_plot(plot, f"{report.source}: oracle and fixed draft lengths, by batch size", drawing)
     print_tables(report, oracle_tables(report), oracle_lines(report), output)
 
 
@@ -249,7 +223,7 @@ def ngram(
     from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import ngram_lines, ngram_tables  # noqa: PLC0415
-    from specbench_client.stored_runs.what_if_inputs import load_of, pairs_with_baseline, read_ngram_log  # noqa: PLC0415
+    from specbench_client.stored_runs.what_if_inputs import load_of, read_ngram_log  # noqa: PLC0415
 
     grid = NgramGrid(min_n, max_n, drafts)
     if not grid.lookups:
@@ -260,14 +234,12 @@ def ngram(
     if cost and NGRAM not in cost.drafters:
         raise BadInput(f"--step-cost {step_cost}: has no drafter {NGRAM!r}: add it to drafters; {{}} costs nothing")
     encoder = load_encoder(tokenizer) if tokenizer else None
-    pairs = None
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
         file = Path(prompts) if prompts else None
         run = load_of(select_run(where, latest=latest), workload, load, encoder=encoder, prompts=file)
         log = read_ngram_log(run, arm)
-        pairs = pairs_with_baseline(run)
     if all(each.output.size < STEPPED_MIN for each in log.answers):
         raise BadInput(f"{where}: no answer has a step to replay: an answer needs at least {STEPPED_MIN} tokens")
     console = ProgressConsole()
@@ -277,6 +249,5 @@ def ngram(
             grid,
             Pricing(batch, cost),
             lambda done, total: status.update(f"replaying: {done} of {total} lookups"),
-            pairs,
         )
     print_tables(report, ngram_tables(report), ngram_lines(report), output)

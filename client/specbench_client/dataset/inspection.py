@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.workload import Dataset
-from specbench_client.analysis.what_if.prompt_overlap import prompt_overlap
+from specbench_client.analysis.what_if.ngram_lookup import copied_share as copied_share_of_tokens
 from specbench_client.chat import ChatMessage
 from specbench_client.dataset.diversity import Vectors, mean_similarity
 from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry
@@ -323,7 +323,7 @@ def copied_share(prompt: str, output: str) -> float | None:
         )
         for text in (prompt, output)
     )
-    return prompt_overlap(prompt_words, output_words).copied_share
+    return copied_share_of_tokens(prompt_words, output_words)
 
 
 # Duplicate prompts are equal after normalisation, or nearly equal: their sets of word 5-shingles have a Jaccard

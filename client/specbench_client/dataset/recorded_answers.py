@@ -2,8 +2,7 @@
 
 A trace states how many tokens a step emits at each position of an answer, for one or more drafters. Its format is that
 of "Performance or Illusion?": `prompt_token_ids`, `generated_token_ids`, and `acc_NAME: {"acc_len": […]}` with one
-value per output position, the accepted draft tokens + 1; position 0 belongs to the prefill. `acc_NAME` may also contain
-`token_ids` of the drafter's answer, without which two drafters' answers cannot be compared.
+value per output position, the accepted draft tokens + 1; position 0 belongs to the prefill.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ import numpy as np
 from specbench_client.analysis.what_if.answers import (
     DraftedAnswer,
     PositionAcceptance,
-    QuestionKey,
     Tokens,
     join_answers,
-    shared_answers,
 )
 from specbench_client.analysis.what_if.cost_models import draft_cost
 from specbench_client.analysis.what_if.ngram import NGRAM, AnswerLog, LoggedAnswer, replayed_answer
-from specbench_client.analysis.what_if.ngram_lookup import NGRAM_REPLAY, PUBLISHED_LOOKUP, NgramLookup
-from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject
+from specbench_client.analysis.what_if.ngram_lookup import PUBLISHED_LOOKUP
+from specbench_client.analysis.what_if.oracle import OracleSubject
 from specbench_client.dataset.inspection import OUTPUT_COLUMNS, output_of
 from specbench_client.dataset.prompt_entries import MESSAGE_SEPARATOR, read_prompt_rows
 from specbench_client.documents.what_if import CostModel
@@ -140,37 +137,36 @@ def id_of(columns: Mapping[str, Any], place: str) -> str:
 
 _MAX_DRAFT_LENGTH = 2**31
 
-_PREFIX, _LENGTHS, _OWN_IDS = "acc_", "acc_len", "token_ids"
-
-
-ByKey = Mapping[QuestionKey, DraftedAnswer]
+_PREFIX, _LENGTHS = "acc_", "acc_len"
 
 
 @dataclass(frozen=True)
 class Traces:
-    """Answers by drafter and row."""
+    """Answers by drafter, in the order of the rows."""
 
     source: str
-    drafters: Mapping[str, ByKey]
-    logged: Mapping[QuestionKey, LoggedAnswer]
-    """The rows' own token ids, if they have any."""
+    drafters: Mapping[str, Sequence[DraftedAnswer]]
+    logged: Sequence[LoggedAnswer | None]
+    """The rows' own token ids; None for a row without them."""
 
-    def replayed(self, lookup: NgramLookup, like: str) -> dict[QuestionKey, DraftedAnswer]:
-        """Replay an n-gram drafter on the rows' own tokens, for rows as long as the answer of the drafter `like`."""
-        answers = self.drafters[like]
-        same = [key for key, each in self.logged.items() if key in answers and answers[key].tokens == each.output.size]
-        return {key: replayed_answer(self.logged[key], lookup) for key in same}
+    def answers(self, name: str) -> Sequence[DraftedAnswer]:
+        """Return a drafter's answers; those of n-gram drafting with the proposed draft lengths, which traces lack.
 
-    def with_proposals(self, lookup: NgramLookup, name: str) -> ByKey:
-        """Add the proposed draft lengths, which traces lack, to an n-gram drafter's answers by replaying it.
-
-        If some answer cannot be replayed, the answers are returned unchanged: the drafter is then assumed to draft at
-        every step.
+        The lengths come from a replay. If some answer cannot be replayed, the drafter is assumed to draft at every
+        step.
         """
-        traced, found = self.drafters[name], self.replayed(lookup, name)
-        if len(found) != len(traced):
+        traced = self.drafters[name]
+        own = [
+            logged
+            for logged, each in zip(self.logged, traced, strict=True)
+            if logged and logged.output.size == each.tokens
+        ]
+        if name != NGRAM or len(own) != len(traced):
             return traced
-        return {key: _with_proposals(each, found[key]) for key, each in traced.items()}
+        return [
+            _with_proposals(each, replayed_answer(logged, PUBLISHED_LOOKUP))
+            for each, logged in zip(traced, own, strict=True)
+        ]
 
 
 def _with_proposals(traced: DraftedAnswer, replayed: DraftedAnswer) -> DraftedAnswer:
@@ -190,17 +186,17 @@ def read_traces(file: Path) -> Traces:
             f"{file}: is not a trace, because no row has {example}: for texts or token ids, use"
             " `specbench analyze ngram`"
         )
-    drafters: dict[str, dict[QuestionKey, DraftedAnswer]] = {name: {} for name in names}
-    logged: dict[QuestionKey, LoggedAnswer] = {}
-    for number, row in enumerate(rows):
-        key, where = (id_of(row.columns, row.place), 0, number), f"{file}, {row.place}"
-        for name in names:
-            drafters[name][key] = _row_answers(row, where, name)
-        ids = first_of(row.columns, OUTPUT_IDS)
-        if ids:
-            output = whole_numbers(row.columns, ids, where)
-            logged[key] = LoggedAnswer(key[0], category_of(row.columns), _trace_prompt(row, where), output)
-    return Traces(str(file), drafters, logged)
+    places = [(row, f"{file}, {row.place}") for row in rows]
+    drafters = {name: [_row_answers(row, where, name) for row, where in places] for name in names}
+    return Traces(str(file), drafters, [_own_tokens(row, where) for row, where in places])
+
+
+def _own_tokens(row: PromptRow, where: str) -> LoggedAnswer | None:
+    ids = first_of(row.columns, OUTPUT_IDS)
+    if ids is None:
+        return None
+    output = whole_numbers(row.columns, ids, where)
+    return LoggedAnswer(id_of(row.columns, row.place), category_of(row.columns), _trace_prompt(row, where), output)
 
 
 def drafters_in(rows: Sequence[PromptRow]) -> list[str]:
@@ -221,14 +217,9 @@ def _row_answers(row: PromptRow, where: str, name: str) -> DraftedAnswer:
             f"{where}: has no {_PREFIX}{name}.{_LENGTHS}, which the first row has: every row needs the same drafters"
         )
     emitted = whole_numbers(trace, _LENGTHS, f"{where}, {_PREFIX}{name}", least=1)
-    ids = whole_numbers(trace, _OWN_IDS, f"{where}, {_PREFIX}{name}") if trace.get(_OWN_IDS) is not None else None
-    if ids is not None and ids.size != emitted.size:
-        raise BadInput(
-            f"{where}: {_PREFIX}{name} has {emitted.size} positions but {ids.size} token ids: give one id per position"
-        )
     size = int(_trace_prompt(row, where).size)
     return DraftedAnswer(
-        id_of(row.columns, row.place), category_of(row.columns), 0, size, PositionAcceptance(emitted - 1), ids
+        id_of(row.columns, row.place), category_of(row.columns), 0, size, PositionAcceptance(emitted - 1)
     )
 
 
@@ -239,45 +230,10 @@ def _trace_prompt(row: PromptRow, where: str) -> Tokens:
     return np.asarray(whole_numbers(row.columns, name, where))
 
 
-def trace_subject(traces: Traces, arm: str | None, second: str | None, cost: CostModel | None) -> OracleSubject:
-    """Build an oracle's input from `arm` (default: the first drafter but n-gram) and `second`. Raises BadInput."""
+def trace_subject(traces: Traces, arm: str | None, cost: CostModel | None) -> OracleSubject:
+    """Build an oracle's input from `arm`, by default the first drafter but n-gram. Raises BadInput."""
     names = list(traces.drafters)
-    main = arm or next((name for name in names if name != NGRAM), names[0])
-    _check_drafter("--arm", main, names)
-    answers = _drafter_answers(traces, main)
-    subject = OracleSubject(traces.source, NamedDrafter(main, join_answers(answers.values()), draft_cost(cost, main)))
-    if second is None:
-        return subject
-    _check_drafter("--with", second, [*(name for name in names if name != main), NGRAM_REPLAY])
-    other = (
-        _replayed(traces, main) if second == NGRAM_REPLAY else _DrafterAnswers(second, _drafter_answers(traces, second))
-    )
-    checked = all(each.ids is not None for one in (answers, other.answers) for each in one.values())
-    named = NamedDrafter(other.name, join_answers(other.answers.values()), draft_cost(cost, other.name))
-    return replace(subject, second=named, both=shared_answers(other.answers, answers, unchecked=not checked))
-
-
-@dataclass(frozen=True)
-class _DrafterAnswers:
-    """A drafter's name and its answers."""
-
-    name: str
-    answers: ByKey
-
-
-def _drafter_answers(traces: Traces, name: str) -> ByKey:
-    return traces.with_proposals(PUBLISHED_LOOKUP, name) if name == NGRAM else traces.drafters[name]
-
-
-def _replayed(traces: Traces, like: str) -> _DrafterAnswers:
-    replayed = traces.replayed(PUBLISHED_LOOKUP, like)
-    if not replayed:
-        raise BadInput(
-            f"{traces.source}: no row can be replayed, because none has as many token ids as {like}'s answer"
-        )
-    return _DrafterAnswers(NGRAM, replayed)
-
-
-def _check_drafter(flag: str, name: str, available: list[str]) -> None:
-    if name not in available:
-        raise BadInput(f"{flag} {name}: no such drafter in the file: give one of {', '.join(available)}")
+    name = arm or next((name for name in names if name != NGRAM), names[0])
+    if name not in names:
+        raise BadInput(f"--arm {name}: no such drafter in the file: give one of {', '.join(names)}")
+    return OracleSubject(traces.source, name, join_answers(traces.answers(name)), draft_cost(cost, name))

@@ -1,4 +1,4 @@
-"""Where a speed-up falls to 1: over the load, and over the acceptance length."""
+"""Where a speed-up falls to 1 along one axis, such as the load."""
 
 from __future__ import annotations
 
@@ -85,29 +85,8 @@ class ArmCrossover(ApiModel):
     """The crossover over concurrency or rate."""
 
 
-class BreakEven(ApiModel):
-    """Acceptance length that a drafter needs at one load to break even in decoding, and the one it has."""
-
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
-    needed: Figure
-    """Acceptance length at which decoding is as fast as the baseline: t_sd / t_ar, in tokens/step."""
-    measured: Figure
-    """Measured acceptance length (emitted, pooled) over the same requests, in tokens/step."""
-    margin: Figure
-    """measured / needed; above 1 the drafter speeds up decoding."""
-    valid: bool = True
-    """False if a check invalidated the comparison."""
-
-
 class Crossovers(ApiModel):
     """The loads from which on speculative decoding is no longer faster."""
 
     by_load: list[ArmCrossover] = []
     """One entry per arm and workload."""
-    break_even: list[BreakEven] = []
-    """One entry per arm, workload and load."""

@@ -61,15 +61,6 @@ class CostModel(ApiModel):
 # The report of `specbench analyze oracle`: bounds for an oracle that drafts exactly what will be accepted.
 
 
-class DraftCharge(StrEnum):
-    """Which drafting a step pays for if two drafters are combined."""
-
-    WINNER = "winner"
-    """That of the drafter whose drafts are verified: a bound for a perfect choice before drafting."""
-    BOTH = "both"
-    """That of both, at every step: a bound for a perfect choice after drafting."""
-
-
 class DraftPolicy(StrEnum):
     """How long the drafts of a step are."""
 
@@ -77,8 +68,6 @@ class DraftPolicy(StrEnum):
     """A fixed number at every step, or as many as the drafter proposes."""
     ORACLE = "oracle"
     """Exactly as many as will be accepted."""
-    COMBINE = "combine"
-    """As many as will be accepted, from the drafter that has more accepted there; from the first if both are equal."""
 
 
 class OracleRow(ApiModel):
@@ -86,12 +75,8 @@ class OracleRow(ApiModel):
 
     policy: DraftPolicy
     """How draft lengths are chosen."""
-    drafter: str
-    """Name of the arm or method; two names are joined by +."""
     drafts: int | None = None
     """Draft tokens per step; only for a fixed policy."""
-    charge: DraftCharge | None = None
-    """Whose drafting is paid for; only for a combined policy."""
     acceptance_length: Figure
     """Emitted tokens per step, pooled over steps."""
     acceptance_length_mean: Figure
@@ -111,8 +96,6 @@ class BatchHeadroom(ApiModel):
     """Speed-up of the best fixed draft length; 1 for the baseline."""
     headroom: Figure
     """Speed-up of the oracle − of the best fixed draft length."""
-    complementarity: Figure | None = None
-    """Speed-up of the combined oracle (the winner pays) − of the better single oracle; None for one drafter."""
 
 
 class OracleReport(ApiModel):
@@ -124,21 +107,17 @@ class OracleReport(ApiModel):
     """File or run that was read."""
     simulated: bool = False
     """Whether the engine was the simulator, so that it is not a measurement."""
-    drafters: list[str]
-    """Names of the drafters."""
+    drafter: str
+    """Name of the arm or method."""
     answers: int
     """Walked answers."""
     tokens: int
     """Their output tokens."""
     left_out: dict[str, int] = {}
     """Answers that were left out, by reason."""
-    covered: Figure | None = None
-    """Share of the first drafter's output tokens of which both drafters have the same text; None for one drafter."""
-    covered_by: str | None = None
-    """How the two texts were compared; None for one drafter."""
-    censored: dict[str, Figure] = {}
-    """Share of steps with all drafts accepted, by drafter: longer drafts might have gained more, so the oracle is a
-    lower bound there."""
+    censored: Figure | None = None
+    """Share of steps with all drafts accepted: longer drafts might have gained more, so the oracle is a lower bound
+    there. None for a trace, which has the acceptance of every position."""
     step_cost: CostModel | None = None
     """The step cost; without it there are no speed-ups."""
     rows: list[OracleRow] = []
@@ -182,33 +161,6 @@ class NgramSetting(ApiModel):
     """Figures by category, if there are several."""
 
 
-class OverlapFigures(ApiModel):
-    """Overlap of the outputs with their prompts, as means over requests."""
-
-    copied_share: Figure
-    """Share of the output's 4-grams of tokens that occur in the prompt."""
-    bleu4: Figure
-    """BLEU-4 of the output against the prompt."""
-
-
-class OverlapBin(ApiModel):
-    """Answers with similar overlap with their prompts."""
-
-    by: Literal["copied_share", "bleu4"]
-    """The measure: the share of the output's 4-grams in the prompt, or BLEU-4 of the output against the prompt."""
-    low: float
-    """Lower bound, included."""
-    high: float
-    """Upper bound, excluded except in the last bin."""
-    answers: int
-    """Number of answers."""
-    acceptance_lengths: dict[str, Figure] = {}
-    """Tokens per step of n-gram drafting replayed over these answers, by setting."""
-    speedups: dict[str, Figure] = {}
-    """Measured speed-up of each arm of a run over the prompts whose answers (mean over repeats) are in this bin; empty
-    for a file."""
-
-
 class NgramReport(ApiModel):
     """What `specbench analyze ngram` prints as JSON."""
 
@@ -228,12 +180,10 @@ class NgramReport(ApiModel):
     """Their output tokens."""
     left_out: dict[str, int] = {}
     """Rows that were left out, by reason."""
-    overlap: OverlapFigures
-    """Overlap over all answers."""
-    overlap_by_category: dict[str, OverlapFigures] = {}
-    """Overlap by category, if there are several."""
-    by_overlap: list[OverlapBin] = []
-    """Gain of drafting by the overlap of an answer with its prompt; empty if no answer has an overlap."""
+    copied_share: Figure
+    """Share of an output's 4-grams of tokens that occur in its prompt, mean over answers."""
+    copied_share_by_category: dict[str, Figure] = {}
+    """The same by category, if there are several."""
     step_cost: CostModel | None = None
     """The step cost; without it there are no speed-ups."""
     settings: list[NgramSetting]

@@ -15,7 +15,7 @@ from statistics import mean
 
 from specbench_api.plan.plan import Point
 from specbench_api.spec.conditions import EngineReason
-from specbench_client.analysis.summary.point import summarise_rows
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.documents.manifest import PointProvenance, StoredFile
 from specbench_client.documents.record import Record, RecordPhase
@@ -241,7 +241,7 @@ class _PointAttempt:
         engine, points = self.measurement.engine, self.measurement.points
         records = map(table_to_columns, points.read_files(self.point.hash, files, COLUMNS))
         rows = tidy(records, self.point.hash)
-        summary = summarise_rows(
+        summary = summarise_point(
             engine.plan, self.point, rows, client, observations.counters, simulated=engine.simulated
         ).model_copy(update={"engine_launch": self._engine_launch, "kv_cache_usage": observations.kv_cache_usage})
         points.commit(summary, self.measurement.options.attempt, files, span, observed)

@@ -20,7 +20,7 @@ from specbench_api.spec.load import ArmOrder, Level, Load
 from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.workload import Output, Sampling, Workload
-from specbench_client.analysis.summary.point import summarise_rows
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.dialects.engine_answer import RequestAcceptance
 from specbench_client.documents.manifest import PointProvenance
 from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase
@@ -140,7 +140,7 @@ def _write_point(
         writer.add(record if compare_answers else replace(record, output_sha256=None, output_text=None))
     file = writer.finish()
     rows = tidy(map(table_to_columns, points.read_files(point.hash, [file], COLUMNS)), point.hash)
-    summary = summarise_rows(plan, point, rows, ClientHealth(), reading.counters, simulated=False)
+    summary = summarise_point(plan, point, rows, ClientHealth(), reading.counters, simulated=False)
     length_s = max((record.last_token_ns or 0 for record in records), default=0) / 1e9
     ended = measurement.ended
     span = MeasurementSpan(0, _rfc3339(ended.timestamp() - length_s), _rfc3339(ended.timestamp()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +14,24 @@ import pandas as pd
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.estimates.point_rows import RoundsLeftOut
 from specbench_client.analysis.what_if.answers import (
     COLUMNS,
     REQUEST_FAILED,
     STEPS_NOT_REPORTED,
     STEPS_WITHOUT_DRAFTS,
-    QuestionKey,
     RecordedAnswers,
     Tokens,
     join_answers,
-    key_of,
     measured_answers,
     recorded_answers,
-    shared_answers,
     token_ids_of,
 )
 from specbench_client.analysis.what_if.cost_models import draft_cost
-from specbench_client.analysis.what_if.ngram import NGRAM, AnswerLog, LoggedAnswer, replayed_answer
-from specbench_client.analysis.what_if.ngram_lookup import NGRAM_REPLAY, PUBLISHED_LOOKUP
-from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject
+from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer
+from specbench_client.analysis.what_if.oracle import OracleSubject
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
-from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.store.locations import read_object
 from specbench_client.stored_runs.run import Run
 from specbench_client.workload.prompt_lengths import TokenEncoder
@@ -84,7 +78,7 @@ class RunLoad:
     def answers(self, arm: str) -> pd.DataFrame:
         """Return the measured answers of all repeats; empty if no point has a manifest. Blocks. Raises NotDurable."""
         parts = [
-            pd.DataFrame({**part, "point": point.hash})
+            pd.DataFrame(part)
             for point in self.points(arm)
             if point.hash in self.run.manifests
             for part in self.run.records.columns(point.hash, COLUMNS)
@@ -123,54 +117,16 @@ def _one_of(flag: str, requested: str | None, available: Sequence[str]) -> str:
     return requested
 
 
-def pairs_with_baseline(place: RunLoad) -> dict[str, Pairs]:
-    """Return the pairs of each measured arm with a measured baseline. Blocks. Raises NotDurable."""
-    run = place.run
-    measured = {arm.name: run.summaries_of(place.points(arm.name)) for arm in run.plan.arms}
-    theirs = measured.pop(BASELINE_NAME, [])
-    if not theirs or not any(measured.values()):
-        return {}
-    baseline = run.rows_of(theirs)
-    return {
-        arm: pair_requests(run.rows_of(RoundsLeftOut.of(run.plan, [*theirs, *mine]).kept(mine)), baseline, run.plan)
-        for arm, mine in measured.items()
-        if mine
-    }
-
-
 def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
     """Return the first turns of an arm (by default the baseline) as token ids. Blocks.
 
     Raises BadInput if neither ids nor texts were recorded, or the prompts have changed since.
     """
     arm = _arm_name(run, arm)
-    found = read_logged_answers(run, arm)
-    origin = "the engine's own"
-    if run.encoder is not None:
-        origin = f"the engine's where it reported them, else of texts by {run.encoder.description}"
-    origin = f"{origin}; {found.alike:,} of {len(found.logged):,} answers have as many as the engine counted"
-    return AnswerLog(f"{run.words}, arm {arm}", origin, list(found.logged.values()), found.left_out, run.simulated)
-
-
-@dataclass(frozen=True)
-class LoggedAnswers:
-    """Answers by key.
-
-    `alike`: number of answers with as many token ids as the engine counted, or one less, since the end token has no
-    text.
-    """
-
-    logged: Mapping[QuestionKey, LoggedAnswer]
-    left_out: Mapping[str, int]
-    alike: int
-
-
-def read_logged_answers(run: RunLoad, arm: str) -> LoggedAnswers:
-    """Read the first turns of an arm. Raises BadInput if there are none."""
-    rows = _measured_rows(run, arm)
-    logged, left_out, alike = dict[QuestionKey, LoggedAnswer](), Counter[str](), 0
+    # Answers with as many token ids as the engine counted, or one less, since the end token has no text.
+    logged, left_out, alike = list[LoggedAnswer](), Counter[str](), 0
     prompts: dict[str, Prompt] | None = None  # read only once an answer needs them
-    for row in rows.to_dict("records"):
+    for row in _measured_rows(run, arm).to_dict("records"):
         why = _unusable_reason(row)
         if why:
             left_out[why] += 1
@@ -180,11 +136,15 @@ def read_logged_answers(run: RunLoad, arm: str) -> LoggedAnswers:
         prompt = _prompt_tokens(prompts[str(row["prompt_id"])], run.encoder)
         alike += 0 <= row["output_tokens"] - output.size <= 1
         category = None if pd.isna(row["category"]) else str(row["category"])
-        logged[key_of(row)] = LoggedAnswer(str(row["prompt_id"]), category, prompt, output, int(row["repeat"]))
+        logged.append(LoggedAnswer(str(row["prompt_id"]), category, prompt, output, int(row["repeat"])))
     if not logged:
         reasons = _reasons(left_out)
         raise BadInput(f"{run.words}, arm {arm}: no answer can be replayed ({reasons}): {_KEEP_TEXT_HINT}")
-    return LoggedAnswers(logged, dict(left_out), alike)
+    origin = "the engine's own"
+    if run.encoder is not None:
+        origin = f"the engine's where it reported them, else of texts by {run.encoder.description}"
+    origin = f"{origin}; {alike:,} of {len(logged):,} answers have as many as the engine counted"
+    return AnswerLog(f"{run.words}, arm {arm}", origin, logged, left_out, run.simulated)
 
 
 def _measured_rows(run: RunLoad, arm: str) -> pd.DataFrame:
@@ -254,74 +214,36 @@ def _measured_prompts(run: RunLoad, arm: str) -> dict[str, Prompt]:
 
 # The input of an oracle: the accepted drafts of the run's arms at each position.
 
-_END_TOKEN = -1
 _ERRORS_HINT = "look at the errors in its records"
 _REMEDY: Mapping[str, str] = {
     STEPS_NOT_REPORTED: "use an engine that reports it, such as vLLM or the simulator (docs/reference/records.md)",
-    STEPS_WITHOUT_DRAFTS: "for n-gram use `specbench analyze ngram` or --with ngram-replay, which cover every position",
+    STEPS_WITHOUT_DRAFTS: "for n-gram use `specbench analyze ngram`, which covers every position",
 }
 
 
-def read_oracle_subject(
-    run: RunLoad, arm: str | None = None, second: str | None = None, cost: CostModel | None = None
-) -> OracleSubject:
-    """Read the arm's answers, and those of the second drafter. Blocks. Raises BadInput.
+def read_oracle_subject(run: RunLoad, name: str | None = None, cost: CostModel | None = None) -> OracleSubject:
+    """Read the arm's answers. Blocks. Raises BadInput.
 
-    `arm`: by default the one with the longest drafts among those with reported steps. `second`: drafter to combine it
-    with; NGRAM_REPLAY for replayed n-gram drafting.
+    `name`: by default that of the arm with the longest drafts among those with reported steps.
     """
-    main, recorded = _main_arm(run, arm)
-    named = _named_drafter(main, recorded, cost)
-    sampling = run.plan.workload(run.workload).sampling
-    subject = OracleSubject(
-        f"{run.words}, arm {main.name}",
-        named,
+    arm, recorded = _main_arm(run, name)
+    assert arm.drafter is not None
+    return OracleSubject(
+        f"{run.words}, arm {arm.name}",
+        arm.name,
+        join_answers(recorded.answers),
+        draft_cost(cost, arm.name, str(arm.drafter.method)),
+        arm.most_drafts,
         simulated=run.simulated,
-        sampled=sampling.temperature > 0,
+        sampled=run.plan.workload(run.workload).sampling.temperature > 0,
         left_out=recorded.left_out,
     )
-    if second is None:
-        return subject
-    if second == NGRAM_REPLAY:
-        return _with_replay(run, subject, recorded, cost)
-    other = _drafting_arm(run, "--with", second)
-    if other.name == main.name:
-        raise BadInput(f"--with {second}: is the arm itself: give another one")
-    found = _recorded_steps(run, other)
-    both = shared_answers(found.answers, recorded.answers)
-    return replace(subject, second=_named_drafter(other, found, cost), both=both)
-
-
-def _with_replay(
-    run: RunLoad, subject: OracleSubject, recorded: RecordedAnswers, cost: CostModel | None
-) -> OracleSubject:
-    """Combine with n-gram drafting, replayed over the answers with known steps and the same number of tokens."""
-    logged = _aligned_answers(run, subject.main.name, recorded)
-    own = {
-        key: replace(each, ids=logged[key].output) if key in logged else each for key, each in recorded.answers.items()
-    }
-    replayed = {key: replayed_answer(each, PUBLISHED_LOOKUP) for key, each in logged.items()}
-    second = NamedDrafter(NGRAM, join_answers(replayed.values()), draft_cost(cost, NGRAM))
-    return replace(subject, second=second, both=shared_answers(replayed, own))
-
-
-def _aligned_answers(run: RunLoad, arm: str, recorded: RecordedAnswers) -> dict[QuestionKey, LoggedAnswer]:
-    """Return the answers with as many token ids as their steps emitted.
-
-    The end token has no text, so an answer may lack one id; it gets an id that matches no other token.
-    """
-    whole: dict[QuestionKey, LoggedAnswer] = {}
-    for key, each in read_logged_answers(run, arm).logged.items():
-        missing = recorded.answers[key].tokens - each.output.size if key in recorded.answers else -1
-        if missing in (0, 1):
-            whole[key] = replace(each, output=np.append(each.output, [_END_TOKEN] * missing).astype(np.int64))
-    return whole
 
 
 def _main_arm(run: RunLoad, requested: str | None) -> tuple[Arm, RecordedAnswers]:
     """Return the requested arm, or the arm with the longest drafts among those with reported steps."""
     if requested is not None:
-        arm = _drafting_arm(run, "--arm", requested)
+        arm = _drafting_arm(run, requested)
         return arm, _recorded_steps(run, arm)
     rejected = list[BadInput]()
     for arm in sorted(_drafting_arms(run), key=lambda arm: arm.most_drafts, reverse=True):
@@ -332,11 +254,11 @@ def _main_arm(run: RunLoad, requested: str | None) -> tuple[Arm, RecordedAnswers
     raise rejected[0]
 
 
-def _drafting_arm(run: RunLoad, flag: str, name: str) -> Arm:
+def _drafting_arm(run: RunLoad, name: str) -> Arm:
     drafting = _drafting_arms(run)
     found = next((each for each in drafting if each.name == name), None)
     if found is None:
-        raise BadInput(f"{flag} {name}: the run drafts with {', '.join(each.name for each in drafting)}")
+        raise BadInput(f"--arm {name}: the run drafts with {', '.join(each.name for each in drafting)}")
     return found
 
 
@@ -361,9 +283,3 @@ def _recorded_steps(run: RunLoad, arm: Arm) -> RecordedAnswers:
         what = f"{run.words}, arm {arm.name}: no answer has all its steps recorded"
         raise BadInput(f"{what} ({_reasons(found.left_out)}): {remedies or _ERRORS_HINT}")
     return found
-
-
-def _named_drafter(arm: Arm, found: RecordedAnswers, cost: CostModel | None) -> NamedDrafter:
-    assert arm.drafter is not None
-    known = draft_cost(cost, arm.name, str(arm.drafter.method))
-    return NamedDrafter(arm.name, join_answers(found.answers.values()), known, arm.most_drafts)

@@ -57,6 +57,7 @@ from specbench_client.drive.progress import PROGRESS, ProgressTracker
 from specbench_client.drive.resume import claim_store
 from specbench_client.errors import EngineFailed, Interrupted
 from specbench_client.job.commands import termination_of
+from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report import html
 from specbench_client.simulator.config import SimulatedStepCost
 from specbench_client.store.locations import open_store
@@ -194,7 +195,9 @@ class _Work:
         for row in rows[middle:]:
             writer.add(row)
         file = writer.finish()
-        summary = summarise_point(plan, point, [frame], watch_of(point), counters_of(frame), simulated=True)
+        summary = summarise_point(
+            plan, point, tidy([frame], point.hash), watch_of(point), counters_of(frame), simulated=True
+        )
         if not self.around.pod_exists():
             self.around.interrupted.set()
         self._check_running()

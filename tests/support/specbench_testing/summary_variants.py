@@ -23,14 +23,7 @@ def many_cells(
         for arm in range(arms):
             factor = (1 + load) * (1 + 0.04 * arm) / (1 + 0.08 * load)
             cells.append(scaled(drafter, level=level, factor=factor).model_copy(update={"arm": name(arm)}))
-    break_even = [
-        each.model_copy(update={"arm": cell.arm, "load": cell.level.label})
-        for each in summary.crossover.break_even[:1]
-        for cell in cells
-        if cell.arm != BASELINE_NAME
-    ]
-    crossover = summary.crossover.model_copy(update={"break_even": break_even})
-    return with_cells(summary, cells).model_copy(update={"crossover": crossover})
+    return with_cells(summary, cells)
 
 
 def with_cells(summary: RunSummary, cells: list[Cell]) -> RunSummary:

@@ -31,6 +31,7 @@ from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.load.conversations import is_filler
+from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.load import SINGLE_STREAM_ONLY
 from specbench_client.trust.evidence import RunEvidence
@@ -121,7 +122,7 @@ class SyntheticRun:
         """The summary of the uncorrupted point."""
         if point.hash not in self._found:
             frame = self.records(point)
-            arguments = self.plan, point, [frame], watch_of(point), counters_of(frame)
+            arguments = self.plan, point, tidy([frame], point.hash), watch_of(point), counters_of(frame)
             self._found[point.hash] = summarise_point(*arguments, simulated=False)
         return self._found[point.hash]
 
@@ -129,7 +130,9 @@ class SyntheticRun:
         self, point: Point, watch: ClientHealth, counters: CounterDeltas | None, *, simulated: bool
     ) -> PointSummary:
         """The summary of the point's own records with other health records or counters."""
-        return summarise_point(self.plan, point, [self.records(point)], watch, counters, simulated=simulated)
+        return summarise_point(
+            self.plan, point, tidy([self.records(point)], point.hash), watch, counters, simulated=simulated
+        )
 
     def is_uncorrupted(self, summary: PointSummary) -> bool:
         """Whether this is the uncorrupted summary of its point."""
@@ -292,7 +295,8 @@ def point_of(
     watch, honestly_counted = corruptions.watch(point, watch_of(point)), counters_of(honest)
     counters = corruptions.counters(point, honestly_counted)
     if frame is not honest or watch != watch_of(point) or counters != honestly_counted or corruptions.simulated:
-        return summarise_point(world.plan, point, [frame], watch, counters, simulated=corruptions.simulated), frame
+        rows = tidy([frame], point.hash)
+        return summarise_point(world.plan, point, rows, watch, counters, simulated=corruptions.simulated), frame
     return world.honest(point), frame
 
 

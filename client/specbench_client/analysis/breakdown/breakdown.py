@@ -125,12 +125,11 @@ class BreakdownClass:
 
 def token_classes(lows: Sequence[int]) -> list[BreakdownClass]:
     """Return classes with these lower bounds, each up to the next one."""
-    highs = [low - 1 for low in lows[1:]]
-    closed = [
+    highs = [*(low - 1 for low in lows[1:]), None]
+    return [
         BreakdownClass(code, token_range(low, high), low, high)
-        for code, (low, high) in enumerate(zip(lows, highs, strict=False))
+        for code, (low, high) in enumerate(zip(lows, highs, strict=True))
     ]
-    return [*closed, BreakdownClass(len(lows) - 1, token_range(lows[-1], None), lows[-1])]
 
 
 def token_range(low: int, high: int | None) -> str:
@@ -336,12 +335,7 @@ def spread_by_request(sample: SampleRows) -> RequestDistribution | None:
 
 def _occupied_classes(lows: tuple[int, ...], tokens: Values) -> list[BreakdownClass]:
     """Return the classes with these lower bounds that contain any rows; none if one of them contains all."""
-    highs = [*(low - 1 for low in lows[1:]), None]
-    classes = [
-        BreakdownClass(code, token_range(low, high), low, high)
-        for code, (low, high) in enumerate(zip(lows, highs, strict=True))
-    ]
-    occupied = [each for each in classes if _inside(tokens, each).any()]
+    occupied = [each for each in token_classes(lows) if _inside(tokens, each).any()]
     return occupied if len(occupied) > 1 else []
 
 

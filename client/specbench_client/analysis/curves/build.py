@@ -16,7 +16,6 @@ from specbench_client.analysis.estimates.speedups import (
     OVER_PAIRS,
     SPEEDUP,
     PairedSpeedup,
-    length_figure,
     paired_speedup,
     sum_pairs,
 )
@@ -24,7 +23,7 @@ from specbench_client.analysis.statistics.effects import Effect, log_ratio, verd
 from specbench_client.columns import Column, TextCodes, Values, join_columns
 from specbench_client.documents.crossover import Crossover
 from specbench_client.documents.curves import CurvePoint, Curves, SpeedupCurve
-from specbench_client.documents.figure import Verdict
+from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
 from specbench_client.metrics.rows import Columns, Rows
@@ -69,8 +68,23 @@ def _point(found: MeasuredSample, word: Verdict) -> CurvePoint:
         pairs=found.pairs,
         speedup=found.compared.figure,
         conclusion=word,
-        acceptance_length=length_figure(found.length, LENGTH_DEFINITION, found.drafts),
+        acceptance_length=_length_figure(found.length, found.drafts),
     )
+
+
+def _length_figure(length: Effect | None, drafts: int) -> Figure:
+    """Return an acceptance length; its interval is limited to 1 … drafts + 1, which its method then states."""
+    if length is None:
+        return Figure(unit="tokens/step", definition=LENGTH_DEFINITION, n=0, source="both")
+    figure, highest = length.figure(LENGTH_DEFINITION, "tokens/step"), drafts + 1.0 if drafts else float("inf")
+    bounds = figure.interval
+    if bounds is None or figure.value is None or not 1 <= figure.value <= highest:
+        return figure
+    low, high = max(bounds.low, 1.0), min(bounds.high, highest)
+    if (low, high) == (bounds.low, bounds.high):
+        return figure
+    method = f"{bounds.method}; limited to possible values"
+    return figure.model_copy(update={"interval": FigureInterval(low=low, high=high, method=method)})
 
 
 def _crossover(kind: AxisKind, points: Sequence[MeasuredSample], words: Sequence[Verdict]) -> Crossover:

@@ -230,7 +230,16 @@ def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -
         there = [entry for entry in mine if entry.cell.level.label == load]
         entrants = [ArmEntrant(entry, entry.candidate.gain, entry.candidate.conclusion) for entry in there]
         choice = _chosen(entrants, question)
-        found.append(_load_choice(name, load, choice))
+        found.append(
+            LoadChoice(
+                workload=name,
+                load=load,
+                answer=choice.answer,
+                arm=choice.arm,
+                tied=list(choice.tied),
+                reason=choice.reason,
+            )
+        )
     return found
 
 
@@ -244,17 +253,6 @@ def _chosen(entrants: Sequence[ArmEntrant], question: _Inputs) -> ArmChoice:
     if alone:
         return ArmChoice(RecommendationAnswer.NO_DRAFTER, BASELINE_NAME, f"no drafter is left; {reasons}")
     return replace(choice, reason=f"{choice.reason}; {reasons}")
-
-
-def _load_choice(workload: str, load: str, choice: ArmChoice) -> LoadChoice:
-    return LoadChoice(
-        workload=workload,
-        load=load,
-        answer=choice.answer,
-        arm=choice.arm,
-        tied=list(choice.tied),
-        reason=choice.reason,
-    )
 
 
 def _best(arm: str, entries: Sequence[CandidateCell], request: RecommendationRequest) -> CandidateCell:

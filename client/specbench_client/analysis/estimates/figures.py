@@ -124,9 +124,14 @@ def percentile_figures(sample: SampleRows, measures: Sequence[RequestMetric]) ->
 def output_tps(rows: TidyRows, *, intervals: bool) -> Figure:
     """Return the engine's throughput in the steady windows of all points among the rows."""
     tokens, seconds = steady_window.window_throughput(rows)
-    value = float(tokens.sum() / seconds.sum()) if seconds.size else None
-    interval = repeats_interval(value, tokens / seconds) if intervals and value is not None else None
     definition, unit = steady_window.OUTPUT_TPS_DEFINITION, steady_window.OUTPUT_TPS_UNIT
+    return _rate(tokens, seconds, definition, unit, intervals=intervals)
+
+
+def _rate(counted: Values, seconds: Values, definition: str, unit: str, *, intervals: bool = True) -> Figure:
+    """Return what was counted in the steady windows over their length, each of shape (windows,)."""
+    value = float(counted.sum() / seconds.sum()) if seconds.size else None
+    interval = repeats_interval(value, counted / seconds) if intervals and value is not None else None
     return Figure(value=value, unit=unit, definition=definition, n=seconds.size, interval=interval, source="both")
 
 
@@ -266,15 +271,7 @@ def goodput_of(rows: TidyRows, slo: Slo, seed: int) -> Goodput:
     figures = ratio_figures(SampleRows(judged_rows(rows), seed), [together, *each.values()])
     return Goodput(
         slo=slo,
-        rate=_goodput_rate(rows, slo),
+        rate=_rate(*good_requests(rows, slo), RATE_DEFINITION, RATE_UNIT),
         slo_attainment=figures[together.name],
         by_target={name: figures[ratio.name] for name, ratio in each.items()},
     )
-
-
-def _goodput_rate(rows: TidyRows, slo: Slo) -> Figure:
-    good, seconds = good_requests(rows, slo)
-    value = float(good.sum() / seconds.sum()) if seconds.size else None
-    interval = None if value is None else repeats_interval(value, good / seconds)
-    n = int(seconds.size)
-    return Figure(value=value, unit=RATE_UNIT, definition=RATE_DEFINITION, n=n, interval=interval, source="both")

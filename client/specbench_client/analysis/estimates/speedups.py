@@ -1,4 +1,4 @@
-"""Paired speed-ups: ratios of sums over pairs, with the interval of `statistics.effects`; lengths to break even."""
+"""Paired speed-ups: ratios of sums over pairs, with the interval of `statistics.effects`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ import numpy as np
 
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
-from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs, log_ratio
+from specbench_client.analysis.statistics.effects import Effect, log_ratio, map_figure
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Values
-from specbench_client.documents.crossover import BreakEven
 from specbench_client.documents.figure import Figure, FigureInterval
-from specbench_client.documents.summary import Cell, EndToEnd
+from specbench_client.documents.summary import EndToEnd
 from specbench_client.metrics import decode_speed, latency
-from specbench_client.metrics.decode_speed import flow_ms, later_tokens
 from specbench_client.metrics.latency import E2E_MS
-from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, mean_metric
+from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
 from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import numbers, piecewise
+from specbench_client.metrics.tidy_frame import piecewise
 
 SPEEDUP = "speedup"
 TPOT_SPEEDUP = "tpot_speedup"
@@ -168,7 +166,9 @@ def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
         median_speedup=_median_speedup(pairs, seed),
         requests_per_hour=_per_hour(REQUESTS_PER_HOUR, pairs, ARM, streams, seed),
         baseline_requests_per_hour=_per_hour(BASELINE_REQUESTS_PER_HOUR, pairs, BASELINE, streams, seed),
-        cost_saved=_cost_saved(means) if streams else _missing_end_to_end(COST_SAVED),
+        cost_saved=map_figure(means, lambda ratio: 1 - 1 / ratio, "ratio", END_TO_END_DEFINITIONS[COST_SAVED])
+        if streams
+        else _missing_end_to_end(COST_SAVED),
     )
 
 
@@ -237,80 +237,3 @@ def _log_ratios(pairs: Columns) -> Values:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(baseline / arm)
     return np.where(np.isnan(arm) | np.isnan(baseline), np.nan, np.where(impossible, np.inf, logs))
-
-
-def _cost_saved(means: Figure) -> Figure:
-    """1 − 1 / ratio, which increases with the ratio, so the bounds transform with it."""
-    bounds = means.interval
-    interval = None
-    if bounds:
-        interval = bounds.model_copy(update={"low": 1 - 1 / bounds.low, "high": 1 - 1 / bounds.high})
-    value = None if means.value is None else 1 - 1 / means.value
-    definition = END_TO_END_DEFINITIONS[COST_SAVED]
-    return Figure(value=value, unit="ratio", definition=definition, n=means.n, interval=interval, source="both")
-
-
-# The break-even acceptance length, at which decoding with a drafter is as fast as without one.
-#
-# A step of the arm takes t_sd and emits AL tokens, a step of the baseline takes t_ar and emits one: the speed-up of
-# decoding is AL · t_ar / t_sd, which is 1 at AL = t_sd / t_ar. Both step times are means over the steps of the same
-# requests at the same load, so the identity is exact there. It excludes the prefill, which a drafter rarely
-# accelerates: over whole requests an arm breaks even at a higher acceptance length.
-
-
-_OVER = f"decode = last_token_ns − first_token_ns, which is above 0 on both sides, {OVER_PAIRS}"
-NEEDED = (
-    "Acceptance length at which decoding is as fast as the paired baseline: t_sd / t_ar ="
-    f" (Σ decode / Σ steps) of the arm ÷ (Σ decode / Σ(tokens − 1)) of the baseline, {_OVER}"
-)
-MEASURED = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {_OVER}"
-MARGIN = (
-    "Measured over required acceptance length, which is the speed-up of decoding:"
-    f" (Σ decode / Σ(tokens − 1)) of the baseline ÷ that of the arm, {_OVER}"
-)
-UNIT = "tokens/step"
-_PARTS = ("arm_ms", "arm_steps", "arm_tokens", "baseline_ms", "baseline_tokens")
-_NEEDED = {"arm_ms": 1, "arm_steps": -1, "baseline_ms": -1, "baseline_tokens": 1}
-_MEASURED = {"arm_tokens": 1, "arm_steps": -1}
-_MARGIN = {"arm_tokens": 1, "arm_ms": -1, "baseline_tokens": -1, "baseline_ms": 1}
-
-
-def _parts(arm: PairSide, baseline: PairSide) -> list[Values]:
-    steps = np.where((each := numbers(arm, "steps")) >= 1, each, np.nan)
-    return [flow_ms(arm), steps, later_tokens(arm), flow_ms(baseline), later_tokens(baseline)]
-
-
-def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
-    """Return the required and the measured acceptance length of the cell's arm, whether or not the cell is valid.
-
-    `drafts` is the maximum number of draft tokens per step, 0 if it is not known.
-    """
-    inputs = LogRatioInputs.of(_PARTS, sum_pairs(pairs, len(_PARTS), _parts), seed)
-    needed, measured, margin = (inputs.log_ratio(signs) for signs in (_NEEDED, _MEASURED, _MARGIN))
-    return BreakEven(
-        arm=cell.arm,
-        workload=cell.workload,
-        load=cell.level.label,
-        needed=needed.figure(NEEDED, UNIT) if needed else _missing(NEEDED, UNIT),
-        measured=length_figure(measured, MEASURED, drafts),
-        margin=margin.figure(MARGIN) if margin else _missing(MARGIN, "ratio"),
-    )
-
-
-def length_figure(length: Effect | None, definition: str, drafts: int) -> Figure:
-    """Return an acceptance length; its interval is limited to 1 … drafts + 1, which its method then states."""
-    if length is None:
-        return _missing(definition, UNIT)
-    figure, highest = length.figure(definition, UNIT), drafts + 1.0 if drafts else float("inf")
-    bounds = figure.interval
-    if bounds is None or figure.value is None or not 1 <= figure.value <= highest:
-        return figure
-    low, high = max(bounds.low, 1.0), min(bounds.high, highest)
-    if (low, high) == (bounds.low, bounds.high):
-        return figure
-    method = f"{bounds.method}; limited to possible values"
-    return figure.model_copy(update={"interval": FigureInterval(low=low, high=high, method=method)})
-
-
-def _missing(definition: str, unit: str) -> Figure:
-    return Figure(unit=unit, definition=definition, n=0, source=FigureOrigin.BOTH.value)

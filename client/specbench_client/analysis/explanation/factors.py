@@ -15,7 +15,7 @@ every other log ratio; over the same pairs the product of all factors has the in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,37 +29,22 @@ from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers
 
-
-def _tokens(rows: Columns, suffix: str) -> Values:
-    return numbers(rows, "tokens" + suffix)
-
-
-def _later(rows: Columns, suffix: str) -> Values:
-    return _tokens(rows, suffix) - 1
+_PARTS = ("tokens", "later", "stream_ns", "flow_ns", "steps")
+"""Parts of each side of a pair."""
 
 
-def _stream_ns(rows: Columns, suffix: str) -> Values:
-    return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "intended_ns" + suffix)
+def _side_parts(rows: Columns, suffix: str) -> list[Values]:
+    """Return the parts of the side with the suffix, shape (pairs,) each.
 
+    An answer of one token has no steps. Without drafts there is one for each later token.
+    """
+    tokens, intended, first, last = (
+        numbers(rows, name + suffix) for name in ("tokens", "intended_ns", "first_token_ns", "last_token_ns")
+    )
+    later = tokens - 1
+    steps = later if suffix == BASELINE else np.where(later == 0, 0.0, numbers(rows, STEPS + suffix))
+    return [tokens, later, last - intended, last - first, steps]
 
-def _flow_ns(rows: Columns, suffix: str) -> Values:
-    return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "first_token_ns" + suffix)
-
-
-def _steps(rows: Columns, suffix: str) -> Values:
-    """Return the steps of each request: none for an answer of one token, and one per later token without drafts."""
-    later = _later(rows, suffix)
-    return later if suffix == BASELINE else np.where(later == 0, 0.0, numbers(rows, STEPS + suffix))
-
-
-_PARTS: Mapping[str, Callable[[Columns, str], Values]] = {
-    "tokens": _tokens,
-    "later": _later,
-    "stream_ns": _stream_ns,
-    "flow_ns": _flow_ns,
-    "steps": _steps,
-}
-"""Parts of each pair, for the side with the suffix, shape (pairs,)."""
 
 Exponents = Mapping[str, int]
 """Exponents of the sums in a factor: as given for the arm, inverted for the baseline."""
@@ -121,11 +106,9 @@ def _parts(pairs: Columns) -> list[Values]:
 
     An answer of several tokens that arrived at once has no time between its tokens.
     """
-    parts = [part(pairs, suffix) for suffix in (ARM, BASELINE) for part in _PARTS.values()]
-    for suffix in (ARM, BASELINE):
-        at_once = (_later(pairs, suffix) > 0) & ~(_flow_ns(pairs, suffix) > 0)
-        parts[0] = np.where(at_once, np.nan, parts[0])
-    return parts
+    arm, baseline = (_side_parts(pairs, suffix) for suffix in (ARM, BASELINE))
+    at_once = np.any([(later > 0) & ~(flow_ns > 0) for _, later, _, flow_ns, _ in (arm, baseline)], axis=0)
+    return [np.where(at_once, np.nan, arm[0]), *arm[1:], *baseline]
 
 
 _MEANINGS = {

@@ -19,8 +19,6 @@ from specbench_client.analysis.estimates.figures import SampleRows, counts_of, f
 from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
-    PairedSpeedup,
-    break_even,
     end_to_end,
     figures_by_name,
     paired_speedup,
@@ -32,7 +30,6 @@ from specbench_client.analysis.stepcost.model import ObservedCell, observe_cell
 from specbench_client.analysis.summary.trends import trends_of
 from specbench_client.columns import Values
 from specbench_client.documents.breakdown import Reuse, ReuseMissing
-from specbench_client.documents.crossover import BreakEven
 from specbench_client.documents.explanation import StepObservation
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import Finding, Severity
@@ -92,8 +89,6 @@ class EvaluatedCell:
     """Speed-up within each category."""
     category_prompts: Mapping[str, int] = field(default_factory=dict)
     """Number of different prompts in the steady rows of each category; empty with one category."""
-    break_even: BreakEven | None = None
-    """None where nothing was compared."""
     may_become_valid: bool = False
     """Whether only single turns of a run with a stop rule made it invalid, so that more repeats may make it valid."""
     observation: StepObservation | None = None
@@ -111,8 +106,23 @@ def evaluate_cell(
     compared = paired_speedup(SPEEDUP, pairs, measured.seed) if pairs else None
     trends = trends_of(measured.points) if measured.plan.soaks else []
     reuse, reuse_missing = _reuse(measured, pairs)
-    evidence = replace(_evidence(measured, baseline, pairs, compared, diverged), trends=tuple(trends), reuse=reuse)
-    found = _findings(measured, evidence)
+    evidence = CellEvidence(
+        plan=measured.plan,
+        arm=measured.arm,
+        workload=measured.workload,
+        level=measured.level,
+        rows=measured.rows,
+        baseline=baseline.rows if baseline else None,
+        pairs=pairs,
+        speedup=compared.figure if compared else None,
+        baseline_repeats=_repeats(baseline),
+        divergence=diverged,
+        trends=tuple(trends),
+        reuse=reuse,
+    )
+    found = [
+        finding_of(check.name, result, measured.place) for check in CELL_CHECKS for result in check.evaluate(evidence)
+    ]
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
     by_category = _by_category(measured, pairs)
@@ -153,29 +163,7 @@ def evaluate_cell(
         prompts=prompts,
         category_effects={name: each.effect for name, each in by_category.items()} if pairs else {},
         category_prompts={name: each.prompts for name, each in by_category.items()},
-        break_even=break_even(cell, pairs, measured.arm.most_drafts, measured.seed) if pairs else None,
         observation=observe_cell(observed, measured.rows) if valid else None,
-    )
-
-
-def _evidence(
-    measured: MeasuredCell,
-    baseline: MeasuredCell | None,
-    pairs: Pairs | None,
-    compared: PairedSpeedup | None,
-    diverged: Divergence | None,
-) -> CellEvidence:
-    return CellEvidence(
-        plan=measured.plan,
-        arm=measured.arm,
-        workload=measured.workload,
-        level=measured.level,
-        rows=measured.rows,
-        baseline=baseline.rows if baseline else None,
-        pairs=pairs,
-        speedup=compared.figure if compared else None,
-        baseline_repeats=_repeats(baseline),
-        divergence=diverged,
     )
 
 
@@ -184,12 +172,6 @@ def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, R
         return None, None
     found = reuse_of(pairs, measured.seed)
     return (found, None) if isinstance(found, Reuse) else (None, found)
-
-
-def _findings(measured: MeasuredCell, evidence: CellEvidence) -> list[Finding]:
-    return [
-        finding_of(check.name, result, measured.place) for check in CELL_CHECKS for result in check.evaluate(evidence)
-    ]
 
 
 def _repeats(baseline: MeasuredCell | None) -> Values:

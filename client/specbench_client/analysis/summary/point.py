@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from specbench_api.plan.plan import Plan, Point
@@ -13,7 +11,7 @@ from specbench_client.documents.summary import ArrivalPattern, ClientHealth, Cou
 from specbench_client.metrics.decode_speed import NS_PER_S
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
-from specbench_client.metrics.tidy_frame import RecordColumns, numbers, tidy
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.acceptance_counters import acceptance_without, refuted_rows
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.evidence import PointEvidence
@@ -23,32 +21,17 @@ from specbench_client.trust.registry import POINT_CHECKS
 def summarise_point(
     plan: Plan,
     point: Point,
-    parts: Iterable[RecordColumns],
-    watch: ClientHealth,
-    counters: CounterDeltas | None,
-    *,
-    simulated: bool,
-) -> PointSummary:
-    """Summarise one point.
-
-    `parts` have the columns of `Record`, one row a request, warm-up rows included (they are left out here), cut
-    anywhere; lists may be lists, arrays or null. They are read once, one after the other. Acceptance that was only
-    inferred and that the engine's counters refute is not in any figure (`trust.acceptance_counters`). Fields that are
-    missing in `watch` are computed from the records where possible.
-    """
-    return summarise_rows(plan, point, tidy(parts, point.hash), watch, counters, simulated=simulated)
-
-
-def summarise_rows(
-    plan: Plan,
-    point: Point,
     rows: Table,
     watch: ClientHealth,
     counters: CounterDeltas | None,
     *,
     simulated: bool,
 ) -> PointSummary:
-    """Summarise one point from its tidy rows; parameters as of `summarise_point`."""
+    """Summarise one point from its tidy rows, which have no warm-up.
+
+    Acceptance that was only inferred and that the engine's counters refute is not in any figure
+    (`trust.acceptance_counters`). Fields that are missing in `watch` are computed from the records where possible.
+    """
     health = _completed(watch, rows)
     evidence = PointEvidence(plan, point, rows, health, counters)
     believed = rows.assign(**acceptance_without(rows, refuted_rows(evidence)).columns)

@@ -120,7 +120,7 @@ def _fact_number(fact: Fact) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-# The load up to which each arm pays, and the acceptance length that it needs there.
+# The load up to which each arm pays.
 
 
 def crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[Finding]) -> Crossovers:
@@ -131,14 +131,7 @@ def crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[F
     compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
     keys = dict.fromkeys((each.cell.arm, each.cell.workload) for each in compared)
     of_each = {key: [each for each in compared if (each.cell.arm, each.cell.workload) == key] for key in keys}
-    return Crossovers(
-        by_load=[_load_crossovers(plan, mine, findings) for mine in of_each.values()],
-        break_even=[
-            each.break_even.model_copy(update={"valid": each.cell.valid})
-            for each in compared
-            if each.break_even is not None
-        ],
-    )
+    return Crossovers(by_load=[_load_crossovers(plan, mine, findings) for mine in of_each.values()])
 
 
 def why_unusable(cell: Cell, findings: Sequence[Finding], *, interval: bool) -> str:

@@ -16,12 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.statistics.row_layout import RowLayout, layout_of
 from specbench_client.columns import TextCodes
 from specbench_client.documents.record import RecordPhase
 from specbench_client.load.conversations import is_filler
-from specbench_client.metrics.pairing import pass_numbers
 from specbench_client.metrics.rows import Table
 
 Tokens = NDArray[np.int64]
@@ -39,8 +37,7 @@ class AnswerSet:
     categories: tuple[str | None, ...]
     prompt_tokens: Tokens
     output_tokens: Tokens
-    repeats: Tokens | None = None
-    """Repeat of each answer; None if all are of the same repeat."""
+    repeats: Tokens
 
     @property
     def count(self) -> int:
@@ -59,9 +56,8 @@ class AnswerSet:
     @cached_property
     def layout(self) -> RowLayout:
         """Prompts, repeats and categories that the resamples of an interval are drawn from."""
-        repeats = np.zeros(self.count, dtype=np.int64) if self.repeats is None else self.repeats
         texts = {"prompt_id": TextCodes.of(self.ids), "category": TextCodes.of(self.categories)}
-        return layout_of(Table({"repeat": repeats, **texts}))
+        return layout_of(Table({"repeat": self.repeats, **texts}))
 
     def of(self, chosen: NDArray[np.bool_]) -> tuple[AnswerSet, Tokens]:
         """Return some of the answers, and the indexes of their positions in the flat arrays of all.
@@ -74,7 +70,7 @@ class AnswerSet:
             tuple(self.categories[each] for each in keep),
             self.prompt_tokens[keep],
             self.output_tokens[keep],
-            None if self.repeats is None else self.repeats[keep],
+            self.repeats[keep],
         )
         return some, np.flatnonzero(np.repeat(chosen, self.output_tokens))
 
@@ -130,9 +126,6 @@ def span_split(step_accepted: Sequence[int] | Tokens) -> Tokens:
 STEPPED_MIN = 2
 """Fewest output tokens of an answer that has a decode step: its first token comes from the prefill."""
 
-QuestionKey = tuple[str, int, int]
-"""(prompt, repeat, pass and turn): answers of two drafters with the same key answer the same request."""
-
 
 @dataclass(frozen=True)
 class DraftedAnswer:
@@ -143,10 +136,6 @@ class DraftedAnswer:
     repeat: int
     prompt_tokens: int
     acceptance: PositionAcceptance
-    ids: Tokens | None = None
-    """Its token ids, of the same length as its acceptance; None if not recorded."""
-    sha256: str | None = None
-    """SHA-256 of its text; None if not recorded."""
 
     @property
     def tokens(self) -> int:
@@ -162,98 +151,30 @@ class DrafterAnswers:
     acceptance: PositionAcceptance
 
 
-@dataclass(frozen=True)
-class SharedAnswers:
-    """The same positions of the same answers, drafted by two drafters.
-
-    `covered`: share of the second drafter's output tokens that these are. `compared_by`: how the texts were compared.
-    """
-
-    answers: AnswerSet
-    first: PositionAcceptance
-    second: PositionAcceptance
-    covered: float
-    compared_by: str
-
-
 def join_answers(drafted: Iterable[DraftedAnswer]) -> DrafterAnswers:
-    """Put answers end to end; answers without a decode step are left out."""
-    stepped = [each for each in drafted if each.tokens >= STEPPED_MIN]
-    return DrafterAnswers(
-        _answer_set(stepped, [each.tokens for each in stepped]),
-        _joined_acceptance([each.acceptance for each in stepped]),
-    )
+    """Put answers end to end; answers without a decode step are left out.
 
-
-def shared_answers(
-    first: Mapping[QuestionKey, DraftedAnswer], second: Mapping[QuestionKey, DraftedAnswer], *, unchecked: bool = False
-) -> SharedAnswers:
-    """Return the answers that both drafters gave, each cut before the first token that differs.
-
-    Token ids are compared where both answers have them. Otherwise answers with the same SHA-256 are taken whole and
-    all others are dropped. `unchecked`: the texts cannot be compared, so answers are cut to the shorter of the two, as
-    the published simulator does.
+    `proposed` is known only where all answers have it.
     """
-    shared = [key for key in second if key in first]
-    lengths = {key: _shared_length(first[key], second[key], unchecked=unchecked) for key in shared}
-    keys = [key for key in shared if lengths[key] >= STEPPED_MIN]
-    answers = _answer_set([second[key] for key in keys], [lengths[key] for key in keys])
-    sides = [_joined_acceptance([_cut(side[key].acceptance, lengths[key]) for key in keys]) for side in (first, second)]
-    covered = answers.positions / max(1, sum(each.tokens for each in second.values()))
-    return SharedAnswers(answers, sides[0], sides[1], covered, _compared_by(first, second, shared, unchecked=unchecked))
-
-
-def _shared_length(first: DraftedAnswer, second: DraftedAnswer, *, unchecked: bool) -> int:
-    if first.ids is not None and second.ids is not None:
-        return shared_prefix(first.ids, second.ids)
-    if first.sha256 is not None and second.sha256 is not None:
-        return second.tokens if first.sha256 == second.sha256 and first.tokens == second.tokens else 0
-    return min(first.tokens, second.tokens) if unchecked else 0
-
-
-def _compared_by(
-    first: Mapping[QuestionKey, DraftedAnswer],
-    second: Mapping[QuestionKey, DraftedAnswer],
-    keys: Sequence[QuestionKey],
-    *,
-    unchecked: bool,
-) -> str:
-    if all(side[key].ids is not None for key in keys for side in (first, second)):
-        return "token ids, up to the first that differs"
-    if unchecked:
-        return "nothing: each answer is cut to the shorter of the two, and their texts may differ before that"
-    return "SHA-256 of the texts: answers that differ anywhere count as not covered"
-
-
-def _cut(acceptance: PositionAcceptance, length: int) -> PositionAcceptance:
-    return PositionAcceptance(
-        acceptance.accepted[:length], None if acceptance.proposed is None else acceptance.proposed[:length]
+    stepped = [each for each in drafted if each.tokens >= STEPPED_MIN]
+    accepted = np.concatenate([each.acceptance.accepted for each in stepped] or [np.empty(0, dtype=np.int64)])
+    proposed = [each.acceptance.proposed for each in stepped if each.acceptance.proposed is not None]
+    known = bool(stepped) and len(proposed) == len(stepped)
+    answers = AnswerSet(
+        tuple(each.prompt_id for each in stepped),
+        tuple(each.category for each in stepped),
+        np.array([each.prompt_tokens for each in stepped], dtype=np.int64),
+        np.array([each.tokens for each in stepped], dtype=np.int64),
+        np.array([each.repeat for each in stepped], dtype=np.int64),
     )
-
-
-def _answer_set(drafted: Sequence[DraftedAnswer], lengths: Sequence[int]) -> AnswerSet:
-    return AnswerSet(
-        tuple(each.prompt_id for each in drafted),
-        tuple(each.category for each in drafted),
-        np.array([each.prompt_tokens for each in drafted], dtype=np.int64),
-        np.array(lengths, dtype=np.int64),
-        np.array([each.repeat for each in drafted], dtype=np.int64),
-    )
-
-
-def _joined_acceptance(parts: Sequence[PositionAcceptance]) -> PositionAcceptance:
-    """Join the acceptance of one drafter's answers; `proposed` is known only where all answers have it."""
-    accepted = np.concatenate([each.accepted for each in parts] or [np.empty(0, dtype=np.int64)])
-    proposed = [each.proposed for each in parts if each.proposed is not None]
-    known = bool(parts) and len(proposed) == len(parts)
-    return PositionAcceptance(accepted, np.concatenate(proposed) if known else None)
+    return DrafterAnswers(answers, PositionAcceptance(accepted, np.concatenate(proposed) if known else None))
 
 
 # Answers are read from the records of a run. Accepted drafts between its steps come from span-split.
 
 COLUMNS = (
-    "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "intended_ns", "input_tokens",
-    "output_tokens", "step_accepted", "error_class", "output_sha256", "output_text", "output_token_ids",
+    "prompt_id", "category", "turn", "repeat", "phase", "input_tokens", "output_tokens", "step_accepted", "error_class",
+    "output_text", "output_token_ids",
 )  # fmt: skip
 """Columns that are read from the records."""
 REQUEST_FAILED = "the request failed"
@@ -265,40 +186,29 @@ TOO_SHORT = "fewer than two output tokens"
 
 @dataclass(frozen=True)
 class RecordedAnswers:
-    """Answers of one arm by key, and the number of answers left out by reason."""
+    """Answers of one arm, and the number of answers left out by reason."""
 
-    answers: Mapping[QuestionKey, DraftedAnswer]
+    answers: Sequence[DraftedAnswer]
     left_out: Mapping[str, int]
 
 
 def measured_answers(records: pd.DataFrame) -> pd.DataFrame:
-    """Return the measured answers, without warm-up and filler requests, each with its pass over the prompts.
-
-    `records`: COLUMNS and the column `point`.
-    """
+    """Return the measured answers of records with COLUMNS, without warm-up and filler requests."""
     measured = (records["phase"] != RecordPhase.WARMUP.value) & ~records["prompt_id"].map(is_filler).astype(bool)
-    rows = records[measured.to_numpy(bool)].reset_index(drop=True)
-    texts = {name: TextCodes.of(rows[name].tolist()) for name in ("point", "prompt_id", "conversation_id")}
-    columns = {name: rows[name].to_numpy() for name in ("repeat", "intended_ns")}
-    return rows.assign(**{"pass": pass_numbers(Table({**texts, **columns}))})
+    return records[measured.to_numpy(bool)].reset_index(drop=True)
 
 
 def recorded_answers(rows: pd.DataFrame) -> RecordedAnswers:
     """Read the answers of measured rows; accepted drafts between steps come from `span_split`."""
-    answers: dict[QuestionKey, DraftedAnswer] = {}
+    answers = list[DraftedAnswer]()
     left_out: Counter[str] = Counter()
     for row in rows.to_dict("records"):
         why = _unusable(row)
         if why:
             left_out[why] += 1
         else:
-            answers[key_of(row)] = _drafted_answer(row)
+            answers.append(_drafted_answer(row))
     return RecordedAnswers(answers, dict(left_out))
-
-
-def key_of(row: Mapping[Any, Any]) -> QuestionKey:
-    """Return the key of a row's request; its last element combines pass and turn."""
-    return str(row["prompt_id"]), int(row["repeat"]), (int(row["pass"]) << 16) + int(row["turn"])
 
 
 def token_ids_of(row: Mapping[Any, Any]) -> Tokens | None:
@@ -321,17 +231,12 @@ def _unusable(row: Mapping[Any, Any]) -> str | None:
 
 def _drafted_answer(row: Mapping[Any, Any]) -> DraftedAnswer:
     accepted = _int_array(row["step_accepted"])
-    acceptance = PositionAcceptance(span_split([] if accepted is None else accepted))
-    ids = token_ids_of(row)
-    known = ids is not None and ids.size == acceptance.accepted.size
     return DraftedAnswer(
         prompt_id=str(row["prompt_id"]),
         category=None if pd.isna(row["category"]) else str(row["category"]),
         repeat=int(row["repeat"]),
         prompt_tokens=int(row["input_tokens"]),
-        acceptance=acceptance,
-        ids=ids if known else None,
-        sha256=None if pd.isna(row["output_sha256"]) else str(row["output_sha256"]),
+        acceptance=PositionAcceptance(span_split([] if accepted is None else accepted)),
     )
 
 

@@ -19,7 +19,7 @@ from specbench_client.analysis.what_if.answers import (
     Tokens,
     join_answers,
 )
-from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
+from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, copied_share, replay_lookup
 from specbench_client.analysis.what_if.policies import (
     AL,
     AL_MEAN,
@@ -36,33 +36,18 @@ from specbench_client.analysis.what_if.policies import (
     walk_fixed,
     walk_speedup,
 )
-from specbench_client.analysis.what_if.prompt_overlap import (
-    AnswerOverlaps,
-    overlap_bins,
-    prompt_overlap,
-    with_arm_speedups,
-)
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.what_if import (
     NgramFigures,
     NgramReport,
     NgramSetting,
-    OverlapBin,
-    OverlapFigures,
 )
-from specbench_client.metrics.pairing import Pairs
 
 DRAFTED = FigureDescription("ratio", "steps that found a match to draft from / steps", "replayed")
 RATE = FigureDescription("ratio", "accepted / drafted tokens", "replayed")
 COPIED = FigureDescription(
     "ratio", "share of the output's token 4-grams that occur in the prompt, mean over answers", "token ids"
-)
-BLEU = FigureDescription(
-    "ratio",
-    "BLEU-4 of the output against the prompt (clipped precisions of 1 to 4 tokens, brevity penalty, no smoothing), mean"
-    " over answers",
-    "token ids",
 )
 NGRAM = "ngram"
 Progress = Callable[[int, int], None]
@@ -115,49 +100,25 @@ class NgramGrid:
 def replayed_answer(logged: LoggedAnswer, lookup: NgramLookup) -> DraftedAnswer:
     """Replay an n-gram drafter over one answer."""
     acceptance = replay_lookup(logged.prompt, logged.output, lookup)
-    size = int(logged.prompt.size)
-    return DraftedAnswer(logged.prompt_id, logged.category, logged.repeat, size, acceptance, logged.output)
+    return DraftedAnswer(logged.prompt_id, logged.category, logged.repeat, int(logged.prompt.size), acceptance)
 
 
 def ngram_report(
-    log: AnswerLog,
-    knobs: NgramGrid,
-    pricing: Pricing,
-    tick: Progress = lambda _done, _of: None,
-    pairs: Mapping[str, Pairs] | None = None,
+    log: AnswerLog, knobs: NgramGrid, pricing: Pricing, tick: Progress = lambda _done, _of: None
 ) -> NgramReport:
-    """Replay every setting over the log.
-
-    `tick`: called with (look-ups done, look-ups in total). `pairs`: requests of each arm of a run paired with its
-    baseline, which add the arms' measured speed-ups by overlap.
-    """
+    """Replay every setting over the log. `tick`: called with (look-ups done, look-ups in total)."""
     logged = [each for each in log.answers if each.output.size >= STEPPED_MIN]
     short = len(log.answers) - len(logged)
     left_out = {**log.left_out, **({"fewer than two output tokens": short} if short else {})}
-    copying = _AnswerOverlap.of(logged)
-    overlaps = AnswerOverlaps(
-        [each.prompt_id for each in logged], {"copied_share": copying.copied, "bleu4": copying.bleu}
-    )
-    bins = overlap_bins(overlaps)
-    lengths_in = [dict[str, Figure]() for _ in bins]
     settings: list[NgramSetting] = []
     lookups = knobs.lookups
     for number, lookup in enumerate(lookups):
         put = join_answers([replayed_answer(each, lookup) for each in logged])
         settings += [_setting(put.answers, put.acceptance, lookup, drafts, pricing) for drafts in knobs.drafts]
-        for each, found in zip(bins, lengths_in, strict=True):
-            some, places = put.answers.of(each.answers)
-            found |= {
-                f"k={drafts} n={lookup.shortest}-{lookup.longest}": _length(some, put.acceptance.at(places), drafts)
-                for drafts in knobs.drafts
-            }
         tick(number + 1, len(lookups))
-    answers = join_answers([_without_drafts(each) for each in logged]).answers
-    cost = pricing.cost
-    by_overlap = [
-        OverlapBin(by=each.by, low=each.low, high=each.high, answers=int(each.answers.sum()), acceptance_lengths=found)
-        for each, found in zip(bins, lengths_in, strict=True)
-    ]
+    answers = put.answers
+    copied = np.array([copied_share(each.prompt, each.output) for each in logged], dtype=np.float64)
+    everything = np.ones(answers.count, dtype=np.bool_)
     return NgramReport(
         source=log.source,
         simulated=log.simulated,
@@ -166,12 +127,13 @@ def ngram_report(
         prompt_tokens=int(answers.prompt_tokens.sum()),
         output_tokens=answers.positions,
         left_out=left_out,
-        overlap=copying.figures(answers, np.ones(answers.count, dtype=np.bool_)),
-        overlap_by_category={name: copying.figures(answers, chosen) for name, chosen in _categories(answers).items()},
-        by_overlap=with_arm_speedups(by_overlap, pairs, overlaps) if pairs else by_overlap,
-        step_cost=cost,
+        copied_share=_copied(answers, copied, everything),
+        copied_share_by_category={
+            name: _copied(answers, copied, chosen) for name, chosen in _categories(answers).items()
+        },
+        step_cost=pricing.cost,
         settings=settings,
-        limits=[*LIMITS, cost_limit(cost)],
+        limits=[*LIMITS, cost_limit(pricing.cost)],
     )
 
 
@@ -179,9 +141,7 @@ def _setting(
     answers: AnswerSet, acceptance: PositionAcceptance, lookup: NgramLookup, drafts: int, pricing: Pricing
 ) -> NgramSetting:
     def of(some: AnswerSet, places: Tokens) -> NgramFigures:
-        drafter = PricedDrafter(
-            NGRAM, acceptance.at(places), pricing.cost.drafters.get(NGRAM) if pricing.cost else None
-        )
+        drafter = PricedDrafter(acceptance.at(places), pricing.cost.drafters.get(NGRAM) if pricing.cost else None)
         return _figures(some, walk_fixed(some, drafter, drafts), drafter.acceptance, pricing)
 
     everywhere = np.arange(answers.positions)
@@ -193,11 +153,6 @@ def _setting(
         overall=of(answers, everywhere),
         categories={name: of(some, places) for name, (some, places) in parts.items()},
     )
-
-
-def _length(answers: AnswerSet, acceptance: PositionAcceptance, drafts: int) -> Figure:
-    policy_walk = walk_fixed(answers, PricedDrafter(NGRAM, acceptance, None), drafts)
-    return figure_of(resample([acceptance_lengths(answers, policy_walk)[0]], answers.layout)[0], answers.layout, AL)
 
 
 def _figures(
@@ -226,11 +181,6 @@ def _figures(
     )
 
 
-def _without_drafts(logged: LoggedAnswer) -> DraftedAnswer:
-    nothing = PositionAcceptance(np.zeros(logged.output.size, dtype=np.int64))
-    return DraftedAnswer(logged.prompt_id, logged.category, logged.repeat, int(logged.prompt.size), nothing)
-
-
 def _categories(answers: AnswerSet) -> dict[str, Mask]:
     """Return a mask of the answers of each category; empty if there is only one."""
     names = sorted({name for name in answers.categories if name is not None})
@@ -239,29 +189,9 @@ def _categories(answers: AnswerSet) -> dict[str, Mask]:
     return {name: np.array([each == name for each in answers.categories], dtype=np.bool_) for name in names}
 
 
-@dataclass(frozen=True)
-class _AnswerOverlap:
-    """Overlap of each answer with its prompt, shape (answers,); NaN for answers of fewer than four tokens."""
-
-    copied: Values
-    bleu: Values
-
-    @classmethod
-    def of(cls, logged: Sequence[LoggedAnswer]) -> _AnswerOverlap:
-        found = [prompt_overlap(each.prompt, each.output) for each in logged]
-        copied, bleu = [each.copied_share for each in found], [each.bleu_4 for each in found]
-        return cls(np.array(copied, dtype=np.float64), np.array(bleu, dtype=np.float64))
-
-    def figures(self, answers: AnswerSet, chosen: Mask) -> OverlapFigures:
-        some, _ = answers.of(chosen)
-        ratios = [_known(values[chosen]) for values in (self.copied, self.bleu)]
-        copied, bleu = resample(ratios, some.layout)
-        return OverlapFigures(
-            copied_share=figure_of(copied, some.layout, COPIED), bleu4=figure_of(bleu, some.layout, BLEU)
-        )
-
-
-def _known(values: Values) -> SummedRatio:
-    """Return the mean over the values that are not NaN."""
-    known = ~np.isnan(values)
-    return SummedRatio(np.where(known, values, 0.0), known.astype(np.float64))
+def _copied(answers: AnswerSet, copied: Values, chosen: Mask) -> Figure:
+    """Return the mean over the chosen answers; `copied` is NaN for answers of fewer than four tokens."""
+    some, _ = answers.of(chosen)
+    known = ~np.isnan(copied[chosen])
+    ratio = SummedRatio(np.where(known, copied[chosen], 0.0), known.astype(np.float64))
+    return figure_of(resample([ratio], some.layout)[0], some.layout, COPIED)

@@ -1,6 +1,6 @@
 """Drafting policies walked over answers, and the price of each walk.
 
-A walk has steps, the drafts that each step verifies, and the drafting that it pays for. Its price is in tokens per step
+A walk has steps and the drafts that each step verifies; steps that draft pay for it. Its price is in tokens per step
 and, with a step cost, in speed-up at each batch size.
 """
 
@@ -20,9 +20,9 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
-from specbench_client.columns import Mask, Values
+from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure, FigureInterval
-from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, OracleRow
+from specbench_client.documents.what_if import CostModel, DraftCost, DraftPolicy, OracleRow
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,10 @@ def _joined(parts: list[Tokens]) -> Tokens:
 
 @dataclass(frozen=True)
 class PricedDrafter:
-    """A drafter by name with its acceptance and the cost of its drafting; the cost is None if unknown."""
+    """The acceptance of a drafter, and the cost of its drafting; the cost is None if unknown."""
 
-    name: str
     acceptance: PositionAcceptance
     cost: DraftCost | None = None
-
-
-@dataclass(frozen=True)
-class DraftingCharge:
-    """The steps that pay for a drafter's drafting. `pays`: shape (steps,)."""
-
-    cost: DraftCost
-    pays: Mask
 
 
 @dataclass(frozen=True)
@@ -92,40 +83,20 @@ class PolicyWalk:
 
     steps: WalkedSteps
     drafts: Tokens
-    charges: tuple[DraftingCharge, ...] = ()
+    cost: DraftCost | None = None
+    """What each step with drafts pays for them; None if it is not known."""
 
 
 def walk_fixed(answers: AnswerSet, drafter: PricedDrafter, drafts: int) -> PolicyWalk:
     """Walk with a fixed number of drafts per step, or as many as the drafter proposes."""
     steps = walk(answers, np.minimum(drafter.acceptance.accepted, drafts) + 1)
-    proposed = drafter.acceptance.drafts(drafts)[steps.place]
-    return PolicyWalk(steps, proposed, _charges((drafter, proposed > 0)))
+    return PolicyWalk(steps, drafter.acceptance.drafts(drafts)[steps.place], drafter.cost)
 
 
 def walk_oracle(answers: AnswerSet, drafter: PricedDrafter) -> PolicyWalk:
     """Walk with exactly as many drafts as will be accepted."""
     steps = walk(answers, drafter.acceptance.accepted + 1)
-    drafts = drafter.acceptance.accepted[steps.place]
-    return PolicyWalk(steps, drafts, _charges((drafter, drafts > 0)))
-
-
-def walk_combined(answers: AnswerSet, first: PricedDrafter, second: PricedDrafter, charge: DraftCharge) -> PolicyWalk:
-    """Walk with the oracle of the drafter that has more accepted at each position; the first one where both are equal.
-
-    The first drafter should be the cheaper one.
-    """
-    better = np.maximum(first.acceptance.accepted, second.acceptance.accepted)
-    steps = walk(answers, better + 1)
-    drafts = better[steps.place]
-    first_wins = first.acceptance.accepted[steps.place] >= second.acceptance.accepted[steps.place]
-    if charge is DraftCharge.BOTH:
-        everywhere = np.ones_like(first_wins)
-        return PolicyWalk(steps, drafts, _charges((first, everywhere), (second, everywhere)))
-    return PolicyWalk(steps, drafts, _charges((first, first_wins & (drafts > 0)), (second, ~first_wins & (drafts > 0))))
-
-
-def _charges(*parts: tuple[PricedDrafter, Mask]) -> tuple[DraftingCharge, ...]:
-    return tuple(DraftingCharge(drafter.cost, pays) for drafter, pays in parts if drafter.cost is not None)
+    return PolicyWalk(steps, drafter.acceptance.accepted[steps.place], drafter.cost)
 
 
 # Numbers keep their resamples, so that differences of them have intervals too. The sampling unit is the prompt.
@@ -220,10 +191,10 @@ def walk_seconds(answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, b
     drafts = policy_walk.drafts.astype(np.float64)
     target = _target(cost, cached, batch * (drafts + 1))
     step = target + cost.overhead_s
-    for charge in policy_walk.charges:
-        own = charge.cost
+    own = policy_walk.cost
+    if own is not None:
         drafting = own.fixed_s + own.per_draft_s * drafts + own.per_cached_token_s * cached
-        step = step + np.where(charge.pays, drafting + own.share_of_target * target, 0.0)
+        step = step + np.where(drafts > 0, drafting + own.share_of_target * target, 0.0)
     return _prefill(answers, cost, batch) + policy_walk.steps.sums(answers, step)
 
 
@@ -277,11 +248,9 @@ class PolicyLine:
     """A walk of one policy over some answers, and its parameters."""
 
     policy: DraftPolicy
-    drafter: str
     answers: AnswerSet
     policy_walk: PolicyWalk
     drafts: int | None = None
-    charge: DraftCharge | None = None
 
 
 @dataclass(frozen=True)
@@ -311,9 +280,7 @@ def oracle_row(line: PricedPolicy) -> OracleRow:
     what, layout = line.line, line.line.answers.layout
     return OracleRow(
         policy=what.policy,
-        drafter=what.drafter,
         drafts=what.drafts,
-        charge=what.charge,
         acceptance_length=figure_of(line.length, layout, AL),
         acceptance_length_mean=figure_of(line.length_mean, layout, AL_MEAN),
         speedups={str(batch): figure_of(number, layout, SPEEDUP) for batch, number in line.speedups.items()},

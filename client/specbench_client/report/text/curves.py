@@ -6,7 +6,8 @@ import json
 import shlex
 
 from specbench_api.api_model import in_words
-from specbench_client.documents.crossover import BreakEven, Crossover
+from specbench_client.analysis.statistics.effects import map_figure
+from specbench_client.documents.crossover import Crossover
 from specbench_client.documents.curves import (
     BestDraftLength,
     CurvePoint,
@@ -14,6 +15,7 @@ from specbench_client.documents.curves import (
     DraftLengthTable,
     SpeedupCurve,
 )
+from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import markdown_document, spreadsheet
@@ -180,21 +182,22 @@ def _and_lost(crossover: Crossover) -> str:
 
 
 def break_even_table(summary: RunSummary) -> TextTable:
-    """Return the acceptance length needed to break even, and the measured one, where the engine reports its steps."""
-    cells = {(cell.arm, cell.workload, cell.level.label): cell for cell in summary.cells}
-    rows = [
-        _break_even(each, cells[each.arm, each.workload, each.load])
-        for each in summary.crossover.break_even
-        if each.needed.value is not None
-    ]
+    """Return the acceptance length needed to break even, and the measured one, where the engine reports its steps.
+
+    A step of the arm takes t_sd and emits AL tokens, one of the baseline takes t_ar and emits one: the speed-up of
+    decoding, AL × t_ar / t_sd, is 1 at AL = t_sd / t_ar. It excludes the prefill, which a drafter rarely accelerates.
+    """
+    rows = [_break_even(cell, cell.prediction) for cell in summary.cells if cell.prediction]
     title = "Acceptance length (emitted, pooled) needed to break even in decoding"
     return TextTable(title, BREAK_EVEN_COLUMNS, rows, words=BREAK_EVEN_COLUMNS[:2])
 
 
-def _break_even(each: BreakEven, cell: Cell) -> list[str]:
-    bounds = None if cell.too_few_repeats else each.margin.interval
-    margin = compared_text(cell, each.margin)
+def _break_even(cell: Cell, found: Prediction) -> list[str]:
+    bounds, ideal = None if cell.too_few_repeats else found.predicted.interval, found.ideal.value or 1.0
+    margin = compared_text(cell, found.predicted)
     if bounds and bounds.low <= 1 <= bounds.high:
         margin += " indistinguishable"
-    lengths = [compared_text(cell, each.needed), with_interval(each.measured)]
-    return [each.arm, each.workload, each.load, *lengths, margin if each.valid else f"{margin} invalid"]
+    needed = map_figure(found.step_cost, lambda cost: 1 / cost, "tokens/step", "t_sd / t_ar")
+    measured = map_figure(found.acceptance, lambda share: share * ideal, "tokens/step", "tokens per step")
+    lengths = [compared_text(cell, needed), with_interval(measured)]
+    return [cell.arm, cell.workload, cell.level.label, *lengths, margin if cell.valid else f"{margin} invalid"]

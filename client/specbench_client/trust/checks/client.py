@@ -152,9 +152,7 @@ def _advice(evidence: PointEvidence) -> str:
 
 def _request_ms(evidence: PointEvidence) -> float | None:
     """The median E2E latency of a request, measured at the socket, in ms."""
-    times = E2E_SENT_MS.values(evidence.steady)
-    known = times[~np.isnan(times)]
-    return float(np.median(known)) if known.size else None
+    return _median(evidence, E2E_SENT_MS)
 
 
 def _gap_ms(evidence: PointEvidence) -> float | None:
@@ -326,7 +324,7 @@ def _step_ms(evidence: PointEvidence) -> float | None:
 
 
 def _half_an_answer_ms(evidence: PointEvidence) -> float | None:
-    whole = _median(evidence, E2E_SENT_MS)
+    whole = _request_ms(evidence)
     return whole and HALF * whole
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -213,18 +213,14 @@ def _dataset_rows_missing_result(workload: str, coverage: PromptCoverage) -> Che
         one.category for one in coverage.by_category if one.unusable and sum(one.unusable.values()) == one.requested
     ]
     reasons = "; ".join(f"{count} x {reason}" for reason, count in coverage.unusable.items())
-    nothing_left = f"; no rows are left of {_named(missing_categories)}" if missing_categories else ""
+    named = name_some([str(name) for name in missing_categories], _SHOWN)
+    nothing_left = f"; no rows are left of {named}" if missing_categories else ""
     message = (
         f"{coverage.missing} of {coverage.requested} rows ({share:.0%}) requested by workload {workload!r} were left"
         f" out (allowMissing): {reasons}{nothing_left}"
     )
     severity = Severity.WARNING if share >= WARNING_FROM or missing_categories else Severity.INFO
     return CheckResult(severity, message, value=share, threshold=WARNING_FROM, workload=workload)
-
-
-def _named(categories: Sequence[str | None]) -> str:
-    shown = ", ".join(str(name) for name in categories[:_SHOWN])
-    return shown + (f" and {len(categories) - _SHOWN} more categories" if len(categories) > _SHOWN else "")
 
 
 DATASET_ROWS_MISSING: Check[RunEvidence] = Check(
