@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_client.errors import BadInput
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
 from specbench_client.transport.kernel_timestamps import (
     CLOCK_STEP_NS,
@@ -53,13 +52,13 @@ async def run_exchange(*script: bytes | ScriptAction, body: bytes = b"{}") -> Ht
     async with serve_scripts(script) as (url, server), KernelTransport() as transport:
         pending_response = await transport.exchange(HttpRequest(url, body))
         assert server.requests[0][1] == body
-        return run_to_completion(pending_response.read())
+        return pending_response.read()
 
 
 def parse_wire(wire: bytes, cuts: list[int], *, closed: bool = True) -> ParsedResponse:
     places = [0, *sorted({min(cut, len(wire)) for cut in cuts}), len(wire)]
     reads = [wire[start:end] for start, end in pairwise(places) if end > start]
-    return run_to_completion(parse_response(reads, list(range(len(reads))), closed=closed))
+    return parse_response(reads, list(range(len(reads))), closed=closed)
 
 
 IDENTITY = b"HTTP/1.1 200 OK\r\ncontent-length: "
@@ -137,7 +136,7 @@ async def test_bodiless_response_ends_with_its_head_on_an_open_connection(status
     async with serve_scripts([head, ScriptAction.STALL]) as (url, _), KernelTransport(idle_timeout_s=3) as transport:
         pending_response = await transport.exchange(HttpRequest(url, b""))
     assert pending_response.error_class is None, "the transport does not wait for the timeout"
-    exchange = run_to_completion(pending_response.read())
+    exchange = pending_response.read()
     assert (exchange.status, exchange.error_class) == (status, ErrorClass.MALFORMED)
 
 
@@ -178,7 +177,7 @@ async def test_timestamps_are_the_arrival_times_not_the_read_times() -> None:
         await_receipt(connection)
         received_ns = time.monotonic_ns()
         time.sleep(pause_s)  # noqa: ASYNC251 -- the test needs a blocked event loop
-        exchange = run_to_completion((await pending).read())
+        exchange = (await pending).read()
         connection.close()
     server.close()
     assert exchange.timestamp_source == TimestampSource.KERNEL
@@ -198,12 +197,12 @@ async def test_read_of_several_writes_has_the_time_of_the_last_one() -> None:
         time.sleep(pause_s)  # noqa: ASYNC251 -- the client must not read in between
         connection.sendall(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
         await_receipt(connection)
-        exchange = run_to_completion((await pending).read())
+        exchange = (await pending).read()
         connection.close()
     server.close()
     assert len({exchange.first_byte_ns, exchange.ended_ns, *(one.ns for one in exchange.arrivals)}) == 1
     assert exchange.ended_ns - began_ns > pause_s * 1e9 / 2
-    assert [event.coalesced for event in run_to_completion(parse_events(exchange.arrivals))] == [True, False]
+    assert [event.coalesced for event in parse_events(exchange.arrivals)] == [True, False]
 
 
 async def test_cancelled_request_closes_its_connection() -> None:
@@ -223,7 +222,7 @@ async def test_closing_the_transport_ends_open_exchanges() -> None:
             pending = asyncio.create_task(transport.exchange(HttpRequest(url, b"")))
             while not server.requests:  # noqa: ASYNC110 -- as above
                 await asyncio.sleep(0)
-        assert run_to_completion((await pending).read()).error_class is ErrorClass.RESET
+        assert (await pending).read().error_class is ErrorClass.RESET
 
 
 async def test_sockets_are_polled_between_the_checks_of_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +248,7 @@ async def test_sockets_are_polled_between_the_checks_of_many_connections(monkeyp
 async def test_all_addresses_of_a_host_name_are_tried() -> None:
     async with serve_scripts([HEAD, b"0\r\n\r\n"]) as (url, _), KernelTransport() as transport:
         named = url.replace("127.0.0.1", "localhost")
-        assert run_to_completion((await transport.exchange(HttpRequest(named, b""))).read()).error is None
+        assert (await transport.exchange(HttpRequest(named, b""))).read().error is None
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Other: b", "a\nb", "\0"])

@@ -22,10 +22,9 @@ from http import HTTPStatus
 from itertools import islice
 from typing import NamedTuple
 
-from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import MAX_ERROR_BODY_BYTES, http_error, truncate
 from specbench_client.transport.exchange import ConnectionUse, ErrorClass, HttpExchange, ReceivedBytes, TimestampSource
-from specbench_client.transport.kernel_timestamps import PollPass, arrival_times, arrival_times_in_slices
+from specbench_client.transport.kernel_timestamps import PollPass, arrival_times
 from specbench_client.transport.limits import MAX_HEAD_BYTES, READ_OVERHEAD_BYTES, AnswerBudget
 from specbench_client.transport.response_parser import LONG_HEAD, EndDetector, ParsedResponse, parse_response
 from specbench_client.transport.tls_socket import StreamSocket
@@ -287,7 +286,7 @@ class HttpConnection:
             self._confirming = EndDetector()
         for data in islice(self.datas, self._confirmed, None):
             self._confirming.feed(data, 0)
-            self._confirming.check_contentless((data,))
+            self._confirming.check_contentless(data)
         self._confirmed = len(self.datas)
         return self._confirming.is_over
 
@@ -309,13 +308,11 @@ class UnparsedResponse:
         """See `UnparsedExchange.error_class`."""
         return self._connection.failure[0] if self._connection.failure else None
 
-    def read(self) -> CooperativeTask[HttpExchange]:
+    def read(self) -> HttpExchange:
         """See `UnparsedExchange.read`."""
         connection = self._connection
-        times, is_kernel = yield from arrival_times_in_slices(
-            connection.reads.stamps, connection.reads.poll_passes, connection.sent_ns or 0
-        )
-        http = yield from parse_response(connection.reads.datas, times, closed=connection.closed)
+        times, is_kernel = arrival_times(connection.reads.stamps, connection.reads.poll_passes, connection.sent_ns or 0)
+        http = parse_response(connection.reads.datas, times, closed=connection.closed)
         self._budget.held -= connection.held_bytes
         refused = None
         if http.status != HTTPStatus.OK:

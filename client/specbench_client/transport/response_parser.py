@@ -6,15 +6,13 @@ response that are not content have a maximum length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from itertools import islice
 
 import httptools
 
-from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
 from specbench_client.transport.exchange import ReceivedBytes
 from specbench_client.transport.limits import MAX_HEAD_BYTES
 
@@ -38,28 +36,16 @@ class ParsedResponse:
     broken: str | None = None
 
 
-def parse_response(reads: Sequence[bytes], times: Sequence[int], *, closed: bool) -> CooperativeTask[ParsedResponse]:
+def parse_response(reads: Sequence[bytes], times: Sequence[int], *, closed: bool) -> ParsedResponse:
     """Parse the reads with httptools (Node's llhttp). Each piece of the body has the time of the read it was in.
 
     `closed`: the server closed the connection after the last read, which ends a body without a length.
     """
     message = _ResponseParser()
-    rest = zip(reads, times, strict=True)
-    while part := list(islice(rest, CHUNKS_PER_SLICE)):
-        for data, ns in part:
-            if len(data) <= PIECE_BYTES:
-                message.feed(data, ns)
-            else:
-                yield from message.feed_in_slices(data, ns)
-                message.check_contentless((data,))
-        message.check_contentless(data for data, _ in part if len(data) <= PIECE_BYTES)
-        yield
+    for data, ns in zip(reads, times, strict=True):
+        message.feed(data, ns)
+        message.check_contentless(data)
     return message.ended(closed=closed)
-
-
-PIECE_BYTES = 4 * 1024
-"""Longer reads are parsed in pieces of this size, because each may contain thousands of tiny chunks."""
-_PIECES_PER_SLICE = 8
 
 
 class _ResponseParser:
@@ -85,20 +71,13 @@ class _ResponseParser:
             if not self._out.complete:
                 self._out.broken = f"not HTTP/1.1: {error}"
 
-    def feed_in_slices(self, data: bytes, ns: int) -> CooperativeTask[None]:
-        """Parse a long read in pieces."""
-        for number, start in enumerate(range(0, len(data), PIECE_BYTES), start=1):
-            self.feed(data[start : start + PIECE_BYTES], ns)
-            if number % _PIECES_PER_SLICE == 0:
-                yield
-
-    def check_contentless(self, fed: Iterable[bytes]) -> None:
-        """Mark the response as invalid if too many bytes in a row had no content. `fed`: the reads since the last call.
+    def check_contentless(self, data: bytes) -> None:
+        """Mark the response as invalid if too many bytes in a row had no content. `data`: the read that was fed.
 
         httptools joins a header or trailer from its pieces, in a time that grows with the square of its length.
         """
         contents = self.contents()
-        self._contentless_bytes = self._contentless_bytes + sum(map(len, fed)) if contents == self._contents else 0
+        self._contentless_bytes = self._contentless_bytes + len(data) if contents == self._contents else 0
         self._contents = contents
         if self._contentless_bytes > MAX_HEAD_BYTES and not self._out.complete and self._out.broken is None:
             self._out.broken = f"the response has {LONG_HEAD} in a row that are not content"
