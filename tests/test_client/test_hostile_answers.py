@@ -19,14 +19,14 @@ from specbench_client.dialects.engine_facts import info_labels, read_facts
 from specbench_client.dialects.prometheus import MAX_LINE_CHARS, totals_by_series
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.load.load_shares import MIN_HELD_BYTES, held_bytes_of_worker, memory_limit
-from specbench_client.transport import engine_json, response_parser, sse
+from specbench_client.transport import engine_json, sse
 from specbench_client.transport.control_client import MAX_CONTROL_BYTES, ControlClient, ControlError
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, ReceivedBytes
 from specbench_client.transport.http_connection import HttpConnection
 from specbench_client.transport.kernel_timestamps import PollPass
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, READ_OVERHEAD_BYTES
-from specbench_client.transport.response_parser import parse_response
+from specbench_client.transport.response_parser import ResponseParser
 from specbench_client.transport.sse import MalformedStream, parse_events
 from specbench_testing.conversation_turns import CannedTransport, context, turn
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts
@@ -195,13 +195,13 @@ async def test_content_length_of_thousands_of_digits_is_an_error_of_the_request(
 def test_each_byte_is_parsed_once_to_detect_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every read ends with the bytes of a last chunk, which are content."""
     fed: list[int] = []
-    feed = response_parser.EndDetector.feed
+    feed = ResponseParser.feed
 
-    def counted(self: response_parser.EndDetector, data: bytes, ns: int) -> None:
+    def counted(self: ResponseParser, data: bytes) -> None:
         fed.append(len(data))
-        feed(self, data, ns)
+        feed(self, data)
 
-    monkeypatch.setattr(response_parser.EndDetector, "feed", counted)
+    monkeypatch.setattr(ResponseParser, "feed", counted)
     content = b"5\r\n0\r\n\r\n"
     reads = [CHUNKED, content, *[b"\r\n" + content] * 200, b"\r\n0\r\n\r\n"]
     loop = asyncio.new_event_loop()
@@ -284,12 +284,13 @@ def test_workers_share_half_of_the_memory() -> None:
 def test_all_chunks_of_a_read_have_its_time(size: int) -> None:
     chunks = b"".join(b"4\r\n%04d\r\n" % number for number in range(3000))
     reads = [CHUNKED, *(chunks[at : at + size] for at in range(0, len(chunks), size)), b"0\r\n\r\n"]
-    found = parse_response(reads, range(len(reads)), closed=False)
+    found = ResponseParser()
+    for read in reads:
+        found.feed(read)
     assert (found.complete, found.broken) == (True, None)
-    assert b"".join(one.data for one in found.arrivals) == b"".join(b"%04d" % number for number in range(3000))
-    lengths = {at: sum(len(one.data) for one in found.arrivals if one.ns == at) for at in range(len(reads))}
-    contents = _content_bytes_of_each(reads)
-    assert [lengths[at] for at in range(len(reads))] == contents
+    assert b"".join(content for _, content in found.contents) == b"".join(b"%04d" % number for number in range(3000))
+    lengths = {number: len(content) for number, content in found.contents}
+    assert [lengths.get(at, 0) for at in range(len(reads))] == _content_bytes_of_each(reads)
 
 
 def _content_bytes_of_each(reads: list[bytes]) -> list[int]:

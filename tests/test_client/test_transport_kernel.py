@@ -26,7 +26,7 @@ from specbench_client.transport.kernel_timestamps import (
     wall_clock_offset_ns,
 )
 from specbench_client.transport.kernel_transport import KernelTransport, encode_request
-from specbench_client.transport.response_parser import ParsedResponse, parse_response
+from specbench_client.transport.response_parser import ResponseParser
 from specbench_client.transport.sse import parse_events
 from specbench_testing.scripted_server import Script, ScriptAction, serve_scripts
 
@@ -55,10 +55,18 @@ async def run_exchange(*script: bytes | ScriptAction, body: bytes = b"{}") -> Ht
         return pending_response.read()
 
 
-def parse_wire(wire: bytes, cuts: list[int], *, closed: bool = True) -> ParsedResponse:
+def parse_wire(wire: bytes, cuts: list[int], *, closed: bool = True) -> ResponseParser:
     places = [0, *sorted({min(cut, len(wire)) for cut in cuts}), len(wire)]
     reads = [wire[start:end] for start, end in pairwise(places) if end > start]
-    return parse_response(reads, list(range(len(reads))), closed=closed)
+    return parsed(reads, closed=closed)
+
+
+def parsed(reads: list[bytes], *, closed: bool) -> ResponseParser:
+    parser = ResponseParser()
+    for read in reads:
+        parser.feed(read)
+    parser.end(closed=closed)
+    return parser
 
 
 IDENTITY = b"HTTP/1.1 200 OK\r\ncontent-length: "
@@ -276,7 +284,7 @@ def test_body_does_not_depend_on_how_the_bytes_are_split(bodies: list[bytes], cu
     wire = b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"".join(map(chunk, bodies)) + b"0\r\n\r\n"
     found = parse_wire(wire, cuts)
     assert found.complete
-    assert b"".join(one.data for one in found.arrivals) == b"".join(bodies)
+    assert b"".join(content for _, content in found.contents) == b"".join(bodies)
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10))
@@ -289,6 +297,19 @@ def test_parser_accepts_arbitrary_bytes_without_an_error(wire: bytes, cuts: list
 )
 def test_truncated_response_is_not_complete(wire: bytes) -> None:
     assert not parse_wire(wire, []).complete
+
+
+@pytest.mark.parametrize(
+    ("kept", "status", "contents"),
+    [(0, None, []), (1, None, []), (2, 200, []), (3, 200, [(2, b"a")]), (4, 200, [(2, b"a"), (3, b"b")])],
+)
+def test_what_came_after_the_kept_reads_is_dropped(
+    kept: int, status: int | None, contents: list[tuple[int, bytes]]
+) -> None:
+    parser = parsed([HEAD[:9], HEAD[9:], chunk(b"a"), chunk(b"b")], closed=False)
+    parser.drop_after(kept)
+    assert (parser.status, parser.head_read) == (status, status and 1)
+    assert parser.contents == contents
 
 
 def test_a_parsed_answer_leaves_no_garbage() -> None:

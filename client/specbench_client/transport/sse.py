@@ -19,7 +19,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, repeat
-from operator import eq
 from typing import NamedTuple
 
 from specbench_api.errors import SpecbenchError
@@ -81,19 +80,19 @@ def parse_events(arrivals: Sequence[ReceivedBytes]) -> list[SseEvent]:
 
 
 class _EventTimes:
-    """Adds each event's time. Pieces of one read share its time, also if the chunked framing split them."""
+    """Adds each event's time. Reads with the same time are one arrival."""
 
     def __init__(self, arrivals: Sequence[ReceivedBytes]) -> None:
-        self._ends = list(accumulate([len(arrival.data) for arrival in arrivals]))
-        self._times = [arrival.ns for arrival in arrivals]
-        self._next_is_same = [*map(eq, self._times, self._times[1:]), False]
+        ends = accumulate([len(arrival.data) for arrival in arrivals])
+        last_end_at = dict(zip([arrival.ns for arrival in arrivals], ends, strict=True))
+        self._times, self._ends = list(last_end_at), list(last_end_at.values())
 
     def events(self, ends: Sequence[int], datas: Sequence[str]) -> list[SseEvent]:
         """Return the events with these end offsets and data."""
-        piece_ends, times, next_is_same = self._ends, self._times, self._next_is_same
+        arrival_ends, times = self._ends, self._times
         return [
-            _new_event((times[index], data, next_is_same[index] or piece_ends[index] > end))
-            for index, end, data in zip(map(bisect_left, repeat(piece_ends), ends), ends, datas, strict=False)
+            _new_event((times[index], data, arrival_ends[index] > end))
+            for index, end, data in zip(map(bisect_left, repeat(arrival_ends), ends), ends, datas, strict=False)
         ]
 
 
