@@ -14,7 +14,7 @@ from specbench_api.outcome.record import AnswerFlaw, Record
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_document
-from specbench_client.load.answer_flaws import flaw_of, unmet_demand
+from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.request import RequestConfig, Turn, request_id, split_reply
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import ADDRESS_REMEDY, truncate
@@ -30,7 +30,7 @@ _MISSING = {field.name: None for field in fields(Record) if field.default is MIS
 class TurnResult:
     """The record, the text of the reply (None: failed), and when the exchange ended (monotonic, absolute).
 
-    `unjudged`: the answer if it must still be judged against a schema, see `answer_judge`; the record is not judged.
+    `unjudged`: the answer if it must still be judged against a schema, see `judge_parent`; the record is not judged.
     """
 
     record: Record
