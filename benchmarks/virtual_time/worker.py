@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.documents.record import Record, RecordPhase
-from specbench_client.load.answer_flaws import unmet_demand
+from specbench_client.load.answer_rules import unmet_demand
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     ConversationRunner,

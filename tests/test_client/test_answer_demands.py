@@ -19,7 +19,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.documents.record import AnswerFlaw, Record
 from specbench_client.errors import BadInput
-from specbench_client.load.answer_flaws import LOOP_TOKENS, flaw_of, unmet_demand
+from specbench_client.load.answer_rules import LOOP_TOKENS, flaw_of, unmet_demand
 from specbench_client.simulator import (
     SimulatedEngine,
     SimulatedMethod,

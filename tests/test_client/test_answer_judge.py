@@ -18,9 +18,9 @@ import pytest
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.documents.record import Record
-from specbench_client.load import answer_judge, judging_process
-from specbench_client.load.answer_judge import MAX_OVERRUNS, AnswerJudge, JudgeLost
-from specbench_client.load.judging_process import JudgeStart
+from specbench_client.load import judge_child, judge_parent
+from specbench_client.load.judge_child import JudgeStart
+from specbench_client.load.judge_parent import MAX_OVERRUNS, AnswerJudge, JudgeLost
 from specbench_client.sliced_tasks import NICENESS
 from specbench_testing.conversation_turns import blank_record
 
@@ -70,7 +70,7 @@ async def test_answers_that_take_too_long_are_not_judged_and_all_others_are(
 
 
 async def test_a_load_has_a_limit_of_slow_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_judge, "MAX_OVERRUNS", 2)
+    monkeypatch.setattr(judge_parent, "MAX_OVERRUNS", 2)
     found = await judged(PATTERN, [answer(text) for text in (FAST, SLOW, SLOW, FAST, *[SLOW] * 1000)])
     assert found == [GOOD] + [NOT_JUDGED] * 1003
     assert MAX_OVERRUNS > 2
@@ -83,7 +83,7 @@ async def test_answers_beyond_the_memory_of_waiting_ones_are_not_judged(
     monkeypatch: pytest.MonkeyPatch, letters: int, chunks: int, fit: int
 ) -> None:
     """Twice as many are submitted at once as fit; when those are judged, as many fit again."""
-    monkeypatch.setattr(answer_judge, "MAX_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(judge_parent, "MAX_WAITING_BYTES", 100_000)
     records = asyncio.Queue[Record]()
     record = replace(blank_record(), chunk_ns=list(range(chunks)))
     async with AnswerJudge(Answers.model_validate({"jsonSchema": {"type": "string"}}), records.put_nowait) as judge:
@@ -106,12 +106,12 @@ def test_the_first_process_lowers_its_priority_once_it_is_ready(
     monkeypatch: pytest.MonkeyPatch, start: JudgeStart, expected: list[str]
 ) -> None:
     events: list[str] = []
-    monkeypatch.setattr(judging_process, "give_way_to_sockets", lambda: events.append("lower"))
-    monkeypatch.setattr(judging_process, "_reply", lambda _: events.append("ready"))
+    monkeypatch.setattr(judge_child, "give_way_to_sockets", lambda: events.append("lower"))
+    monkeypatch.setattr(judge_child, "_reply", lambda _: events.append("ready"))
     reads = SimpleNamespace(model_validate_json=lambda _: events.append("schema"))
-    monkeypatch.setattr(judging_process, "Answers", reads)
+    monkeypatch.setattr(judge_child, "Answers", reads)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"{}")))
-    judging_process.main(start)
+    judge_child.main(start)
     assert events == expected
 
 
@@ -152,7 +152,7 @@ async def test_a_process_that_was_killed_is_an_error_and_never_an_unjudged_answe
 
 
 async def test_a_process_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_judge, "_COMMAND", ("false",))
+    monkeypatch.setattr(judge_parent, "_COMMAND", ("false",))
     with pytest.raises(JudgeLost, match="did not start"):
         async with AnswerJudge(Answers.model_validate(PATTERN), lambda _: None):
             pass

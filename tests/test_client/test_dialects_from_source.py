@@ -84,7 +84,7 @@ def verified_answers(draw: st.DrawFn, *, every_step_drafts: bool = True) -> Deco
 
 
 def test_sglang_transcript_gives_its_figures() -> None:
-    events = run_to_completion(parse_events([ReceivedBytes(0, SGLANG_TRANSCRIPT.encode())]))
+    events = parse_events([ReceivedBytes(0, SGLANG_TRANSCRIPT.encode())])
     answer = run_to_completion(SGLANG.read(events, drafting=True))
     assert answer.text == "One two three four five six seven eight"
     assert [chunk.tokens for chunk in answer.content] == [1, 4, 1, 2]
@@ -273,7 +273,7 @@ def truth(decoded: DecodedAnswer) -> RequestAcceptance:
 
 
 def test_tensorrt_llm_transcript_gives_its_figures() -> None:
-    events = run_to_completion(parse_events([ReceivedBytes(0, TRT_TRANSCRIPT.encode())]))
+    events = parse_events([ReceivedBytes(0, TRT_TRANSCRIPT.encode())])
     answer = run_to_completion(TENSORRT_LLM.read(events, drafting=True))
     assert answer.text == "One two three four five six seven"
     assert [chunk.tokens for chunk in answer.content] == [1, 4, 1, 1]

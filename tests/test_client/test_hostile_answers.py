@@ -19,15 +19,14 @@ from specbench_client.dialects.engine_facts import info_labels, read_facts
 from specbench_client.dialects.prometheus import MAX_LINE_CHARS, totals_by_series
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.load.load_shares import MIN_HELD_BYTES, held_bytes_of_worker, memory_limit
-from specbench_client.sliced_tasks import run_to_completion
-from specbench_client.transport import engine_json, response_parser, sse
+from specbench_client.transport import engine_json, sse
 from specbench_client.transport.control_client import MAX_CONTROL_BYTES, ControlClient, ControlError
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, ReceivedBytes
 from specbench_client.transport.http_connection import HttpConnection
 from specbench_client.transport.kernel_timestamps import PollPass
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, READ_OVERHEAD_BYTES
-from specbench_client.transport.response_parser import parse_response
+from specbench_client.transport.response_parser import ResponseParser
 from specbench_client.transport.sse import MalformedStream, parse_events
 from specbench_testing.conversation_turns import CannedTransport, context, turn
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts
@@ -145,7 +144,7 @@ async def test_deeply_nested_chunk_becomes_a_record_with_an_error(chunk: str) ->
 def test_stream_of_too_many_lines_is_malformed(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MAX_LINES", 100)
     with pytest.raises(MalformedStream, match="more than 100 lines"):
-        run_to_completion(parse_events([ReceivedBytes(1, f"data: x{end}".encode() * 101)]))
+        parse_events([ReceivedBytes(1, f"data: x{end}".encode() * 101)])
 
 
 def test_chunk_of_too_many_values_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,13 +158,8 @@ def test_chunk_of_too_many_values_is_malformed(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(BadAnswer, match="more than 900 values"):
         openai_stream._parse_delta(1, large, coalesced=False)
     stream = b"".join(b"data: %s\n\n" % small.encode() for _ in range(50))
-    events = run_to_completion(parse_events([ReceivedBytes(1, stream)]))
+    events = parse_events([ReceivedBytes(1, stream)])
     assert len([openai_stream._parse_delta(*event) for event in events]) == 50
-
-
-def test_long_stream_is_parsed_in_slices() -> None:
-    for stream in (b"data: x\n\n" * 10_000, b": x\n" * 20_000):
-        assert sum(1 for _ in parse_events([ReceivedBytes(1, stream)])) >= 9
 
 
 # HTTP framing.
@@ -174,7 +168,7 @@ def test_long_stream_is_parsed_in_slices() -> None:
 async def exchange_of(*script: bytes | ScriptAction) -> HttpExchange:
     transport = KernelTransport(connect_timeout_s=1.0, idle_timeout_s=1.0, held_bytes_max=64 * MIB)
     async with serve_scripts(script) as (url, _), transport:
-        return run_to_completion((await transport.exchange(HttpRequest(f"{url}/v1", b"{}"))).read())
+        return (await transport.exchange(HttpRequest(f"{url}/v1", b"{}"))).read()
 
 
 @pytest.mark.parametrize(
@@ -201,13 +195,13 @@ async def test_content_length_of_thousands_of_digits_is_an_error_of_the_request(
 def test_each_byte_is_parsed_once_to_detect_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every read ends with the bytes of a last chunk, which are content."""
     fed: list[int] = []
-    feed = response_parser.EndDetector.feed
+    feed = ResponseParser.feed
 
-    def counted(self: response_parser.EndDetector, data: bytes, ns: int) -> None:
+    def counted(self: ResponseParser, data: bytes) -> None:
         fed.append(len(data))
-        feed(self, data, ns)
+        feed(self, data)
 
-    monkeypatch.setattr(response_parser.EndDetector, "feed", counted)
+    monkeypatch.setattr(ResponseParser, "feed", counted)
     content = b"5\r\n0\r\n\r\n"
     reads = [CHUNKED, content, *[b"\r\n" + content] * 200, b"\r\n0\r\n\r\n"]
     loop = asyncio.new_event_loop()
@@ -225,12 +219,6 @@ def test_each_byte_is_parsed_once_to_detect_the_end(monkeypatch: pytest.MonkeyPa
     assert sum(fed) == sum(map(len, reads))
 
 
-def test_read_of_many_tiny_chunks_is_parsed_in_slices() -> None:
-    wire = CHUNKED + b"1\r\nx\r\n" * 10_000
-    slices = sum(1 for _ in parse_response([wire], [1], closed=False))
-    assert slices >= len(wire) // (64 * 1024)
-
-
 # The budget of a process.
 
 
@@ -245,11 +233,11 @@ async def test_answers_of_a_process_share_a_budget(server_tls: Tls) -> None:
         first, second = (asyncio.create_task(transport.exchange(HttpRequest(url, b""))) for _ in range(2))
         await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
         given_up = first if first.done() else second
-        exchange = run_to_completion(given_up.result().read())
+        exchange = given_up.result().read()
         assert exchange.error_class is ErrorClass.MALFORMED
         assert f"take more than {3 * MIB // 2:,} bytes in this client process" in (exchange.error or "")
         assert sum(len(one.data) for one in exchange.arrivals) < MIB
-        after = run_to_completion((await transport.exchange(HttpRequest(url, b""))).read())
+        after = (await transport.exchange(HttpRequest(url, b""))).read()
         assert (after.status, after.error_class) == (200, None)
         for task in (first, second):
             task.cancel()
@@ -263,7 +251,7 @@ async def test_parsed_answers_leave_the_budget(server_tls: Tls) -> None:
         KernelTransport(held_bytes_max=3 * MIB // 2) as transport,
     ):
         for _ in range(4):
-            exchange = run_to_completion((await transport.exchange(HttpRequest(url, b""))).read())
+            exchange = (await transport.exchange(HttpRequest(url, b""))).read()
             assert exchange.error_class is None
 
 
@@ -292,17 +280,17 @@ def test_workers_share_half_of_the_memory() -> None:
     assert held_bytes_of_worker(10**9) == MIN_HELD_BYTES
 
 
-@pytest.mark.parametrize("size", [response_parser.PIECE_BYTES + by for by in (-1, 0, 1, 5000)])
+@pytest.mark.parametrize("size", [4, 4096, 9000])
 def test_all_chunks_of_a_read_have_its_time(size: int) -> None:
-    """Longer reads are parsed in pieces, which must not change times or content."""
     chunks = b"".join(b"4\r\n%04d\r\n" % number for number in range(3000))
     reads = [CHUNKED, *(chunks[at : at + size] for at in range(0, len(chunks), size)), b"0\r\n\r\n"]
-    found = run_to_completion(parse_response(reads, range(len(reads)), closed=False))
+    found = ResponseParser()
+    for read in reads:
+        found.feed(read)
     assert (found.complete, found.broken) == (True, None)
-    assert b"".join(one.data for one in found.arrivals) == b"".join(b"%04d" % number for number in range(3000))
-    lengths = {at: sum(len(one.data) for one in found.arrivals if one.ns == at) for at in range(len(reads))}
-    contents = _content_bytes_of_each(reads)
-    assert [lengths[at] for at in range(len(reads))] == contents
+    assert b"".join(content for _, content in found.contents) == b"".join(b"%04d" % number for number in range(3000))
+    lengths = {number: len(content) for number, content in found.contents}
+    assert [lengths.get(at, 0) for at in range(len(reads))] == _content_bytes_of_each(reads)
 
 
 def _content_bytes_of_each(reads: list[bytes]) -> list[int]:
@@ -323,4 +311,4 @@ def test_limits_admit_the_largest_answer_that_can_be_requested() -> None:
     repeats = 1024
     reads = [ReceivedBytes(number, event * repeats) for number in range(131_072 // repeats)]
     assert sum(len(one.data) for one in reads) < MAX_ANSWER_BYTES
-    assert sum(1 for _ in run_to_completion(parse_events(reads))) == 131_072
+    assert sum(1 for _ in parse_events(reads)) == 131_072

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from specbench_client.errors import EngineFailed
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport import kernel_transport
 from specbench_client.transport.control_client import ControlClient, ControlError
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
@@ -26,7 +25,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 async def send_request(transport: Transport, request: HttpRequest) -> HttpExchange:
-    return run_to_completion((await transport.exchange(request)).read())
+    return (await transport.exchange(request)).read()
 
 
 async def run_exchange(tls: Tls, *script: bytes | ScriptAction, idle_timeout_s: float = 20.0) -> HttpExchange:

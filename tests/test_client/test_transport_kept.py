@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport import kernel_transport
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
@@ -83,7 +82,7 @@ async def opened(server: TlsServer, first: int = 0, spare: int = 0) -> AsyncIter
 
 
 async def send(transport: KernelTransport, server: TlsServer, body: bytes = b"{}") -> HttpExchange:
-    return run_to_completion((await transport.exchange(HttpRequest(f"{server.url}/v1", body))).read())
+    return (await transport.exchange(HttpRequest(f"{server.url}/v1", body))).read()
 
 
 async def until(condition: Callable[[], bool]) -> None:

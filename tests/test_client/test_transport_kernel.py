@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_client.errors import BadInput
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
 from specbench_client.transport.kernel_timestamps import (
     CLOCK_STEP_NS,
@@ -27,7 +26,7 @@ from specbench_client.transport.kernel_timestamps import (
     wall_clock_offset_ns,
 )
 from specbench_client.transport.kernel_transport import KernelTransport, encode_request
-from specbench_client.transport.response_parser import ParsedResponse, parse_response
+from specbench_client.transport.response_parser import ResponseParser
 from specbench_client.transport.sse import parse_events
 from specbench_testing.scripted_server import Script, ScriptAction, serve_scripts
 
@@ -53,13 +52,21 @@ async def run_exchange(*script: bytes | ScriptAction, body: bytes = b"{}") -> Ht
     async with serve_scripts(script) as (url, server), KernelTransport() as transport:
         pending_response = await transport.exchange(HttpRequest(url, body))
         assert server.requests[0][1] == body
-        return run_to_completion(pending_response.read())
+        return pending_response.read()
 
 
-def parse_wire(wire: bytes, cuts: list[int], *, closed: bool = True) -> ParsedResponse:
+def parse_wire(wire: bytes, cuts: list[int], *, closed: bool = True) -> ResponseParser:
     places = [0, *sorted({min(cut, len(wire)) for cut in cuts}), len(wire)]
     reads = [wire[start:end] for start, end in pairwise(places) if end > start]
-    return run_to_completion(parse_response(reads, list(range(len(reads))), closed=closed))
+    return parsed(reads, closed=closed)
+
+
+def parsed(reads: list[bytes], *, closed: bool) -> ResponseParser:
+    parser = ResponseParser()
+    for read in reads:
+        parser.feed(read)
+    parser.end(closed=closed)
+    return parser
 
 
 IDENTITY = b"HTTP/1.1 200 OK\r\ncontent-length: "
@@ -137,7 +144,7 @@ async def test_bodiless_response_ends_with_its_head_on_an_open_connection(status
     async with serve_scripts([head, ScriptAction.STALL]) as (url, _), KernelTransport(idle_timeout_s=3) as transport:
         pending_response = await transport.exchange(HttpRequest(url, b""))
     assert pending_response.error_class is None, "the transport does not wait for the timeout"
-    exchange = run_to_completion(pending_response.read())
+    exchange = pending_response.read()
     assert (exchange.status, exchange.error_class) == (status, ErrorClass.MALFORMED)
 
 
@@ -178,7 +185,7 @@ async def test_timestamps_are_the_arrival_times_not_the_read_times() -> None:
         await_receipt(connection)
         received_ns = time.monotonic_ns()
         time.sleep(pause_s)  # noqa: ASYNC251 -- the test needs a blocked event loop
-        exchange = run_to_completion((await pending).read())
+        exchange = (await pending).read()
         connection.close()
     server.close()
     assert exchange.timestamp_source == TimestampSource.KERNEL
@@ -198,12 +205,12 @@ async def test_read_of_several_writes_has_the_time_of_the_last_one() -> None:
         time.sleep(pause_s)  # noqa: ASYNC251 -- the client must not read in between
         connection.sendall(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
         await_receipt(connection)
-        exchange = run_to_completion((await pending).read())
+        exchange = (await pending).read()
         connection.close()
     server.close()
     assert len({exchange.first_byte_ns, exchange.ended_ns, *(one.ns for one in exchange.arrivals)}) == 1
     assert exchange.ended_ns - began_ns > pause_s * 1e9 / 2
-    assert [event.coalesced for event in run_to_completion(parse_events(exchange.arrivals))] == [True, False]
+    assert [event.coalesced for event in parse_events(exchange.arrivals)] == [True, False]
 
 
 async def test_cancelled_request_closes_its_connection() -> None:
@@ -223,7 +230,7 @@ async def test_closing_the_transport_ends_open_exchanges() -> None:
             pending = asyncio.create_task(transport.exchange(HttpRequest(url, b"")))
             while not server.requests:  # noqa: ASYNC110 -- as above
                 await asyncio.sleep(0)
-        assert run_to_completion((await pending).read()).error_class is ErrorClass.RESET
+        assert (await pending).read().error_class is ErrorClass.RESET
 
 
 async def test_sockets_are_polled_between_the_checks_of_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +256,7 @@ async def test_sockets_are_polled_between_the_checks_of_many_connections(monkeyp
 async def test_all_addresses_of_a_host_name_are_tried() -> None:
     async with serve_scripts([HEAD, b"0\r\n\r\n"]) as (url, _), KernelTransport() as transport:
         named = url.replace("127.0.0.1", "localhost")
-        assert run_to_completion((await transport.exchange(HttpRequest(named, b""))).read()).error is None
+        assert (await transport.exchange(HttpRequest(named, b""))).read().error is None
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Other: b", "a\nb", "\0"])
@@ -277,7 +284,7 @@ def test_body_does_not_depend_on_how_the_bytes_are_split(bodies: list[bytes], cu
     wire = b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"".join(map(chunk, bodies)) + b"0\r\n\r\n"
     found = parse_wire(wire, cuts)
     assert found.complete
-    assert b"".join(one.data for one in found.arrivals) == b"".join(bodies)
+    assert b"".join(content for _, content in found.contents) == b"".join(bodies)
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10))
@@ -290,6 +297,19 @@ def test_parser_accepts_arbitrary_bytes_without_an_error(wire: bytes, cuts: list
 )
 def test_truncated_response_is_not_complete(wire: bytes) -> None:
     assert not parse_wire(wire, []).complete
+
+
+@pytest.mark.parametrize(
+    ("kept", "status", "contents"),
+    [(0, None, []), (1, None, []), (2, 200, []), (3, 200, [(2, b"a")]), (4, 200, [(2, b"a"), (3, b"b")])],
+)
+def test_what_came_after_the_kept_reads_is_dropped(
+    kept: int, status: int | None, contents: list[tuple[int, bytes]]
+) -> None:
+    parser = parsed([HEAD[:9], HEAD[9:], chunk(b"a"), chunk(b"b")], closed=False)
+    parser.drop_after(kept)
+    assert (parser.status, parser.head_read) == (status, status and 1)
+    assert parser.contents == contents
 
 
 def test_a_parsed_answer_leaves_no_garbage() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ReceivedBytes
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, SseEvent, parse_events
 from specbench_testing.engine_streams import arrivals
@@ -18,7 +17,7 @@ DATA = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categor
 
 
 def events_of(reads: Sequence[ReceivedBytes]) -> list[SseEvent]:
-    return run_to_completion(parse_events(reads))
+    return parse_events(reads)
 
 
 def data_of(body: bytes, *cuts: int) -> list[str]:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.control_client import AccessRejected, ControlClient
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
@@ -132,7 +131,7 @@ def body_of(exchange: HttpExchange) -> bytes:
 
 
 async def send(transport: KernelTransport, url: str, body: bytes = b"{}") -> HttpExchange:
-    return run_to_completion((await transport.exchange(HttpRequest(f"{url}/v1", body))).read())
+    return (await transport.exchange(HttpRequest(f"{url}/v1", body))).read()
 
 
 @pytest.fixture(params=[ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["tls-1.2", "tls-1.3"])
@@ -174,7 +173,7 @@ async def test_answer_is_complete_if_every_byte_is_sent_alone(any_tls: ssl.SSLCo
     async with serve_raw_tls(any_tls, serve) as url, KernelTransport() as transport:
         exchange = await send(transport, url)
     assert (exchange.status, exchange.error, exchange.timestamp_source) == (200, None, TimestampSource.KERNEL)
-    events = run_to_completion(parse_events(exchange.arrivals))
+    events = parse_events(exchange.arrivals)
     assert [one.data for one in events] == ["1", "2", "[DONE]"]
     times = [exchange.connect_ns, exchange.sent_ns, exchange.first_byte_ns, *(one.ns for one in events)]
     known = [one for one in times if one is not None]
@@ -197,14 +196,14 @@ async def test_record_split_over_reads_has_the_time_of_its_last_byte(trusted_tls
 
     async with serve_raw_tls(trusted_tls, serve) as url, KernelTransport() as transport:
         exchange = await send(transport, url)
-    first, second = run_to_completion(parse_events(exchange.arrivals))
+    first, second = parse_events(exchange.arrivals)
     assert first.ns < completed_ns[0] < second.ns
     assert (first.coalesced, exchange.timestamp_source) == (False, TimestampSource.KERNEL)
 
 
 async def test_records_of_one_read_have_its_time_and_are_marked(trusted_tls: ssl.SSLContext) -> None:
     exchange = await answered(trusted_tls, lambda server: server.encrypt(*ANSWER))
-    events = run_to_completion(parse_events(exchange.arrivals))
+    events = parse_events(exchange.arrivals)
     assert [one.coalesced for one in events] == [True, True, False]
     assert {one.ns for one in events} == {exchange.first_byte_ns}
 

@@ -15,9 +15,9 @@ The package gets an endpoint and prompts and depends on no engine. It writes no 
                        turn_client          one turn: sends the request and reads the answer into a record
                        request              the request: URL, body, headers, id
                        request_record       the record: times, and fields parsed from the answer
-                       answer_flaws         judges an answer: empty, broken, looping
-                       answer_judge         has answers judged against schemas in a process of its own
-                       judging_process      that process, which the kernel ends at a limit of CPU time
+                       answer_rules         the rules: empty, broken, looping, and what the workload demands
+                       judge_parent         has answers judged against schemas in a child process
+                       judge_child          that process, which the kernel ends at a limit of CPU time
                        parsing_queue        parses answers while the sockets are idle
                        conversations        prompts with ids and seeds; filler conversations
     figures of a load  phases               ramp, steady state, drain

@@ -14,7 +14,7 @@ from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_document
 from specbench_client.documents.record import AnswerFlaw, Record
-from specbench_client.load.answer_flaws import flaw_of, unmet_demand
+from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.request import RequestConfig, Turn, request_id, split_reply
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import ADDRESS_REMEDY, truncate
@@ -30,7 +30,7 @@ _MISSING = {field.name: None for field in fields(Record) if field.default is MIS
 class TurnResult:
     """The record, the text of the reply (None: failed), and when the exchange ended (monotonic, absolute).
 
-    `unjudged`: the answer if it must still be judged against a schema, see `answer_judge`; the record is not judged.
+    `unjudged`: the answer if it must still be judged against a schema, see `judge_parent`; the record is not judged.
     """
 
     record: Record
@@ -43,7 +43,8 @@ def read_result(
     config: RequestConfig, dialect: Dialect, turn: Turn, unread: UnparsedExchange
 ) -> CooperativeTask[TurnResult]:
     """Parse the answer to a turn's request in slices and return its record, whether it succeeded or failed."""
-    exchange = yield from unread.read()
+    exchange = unread.read()
+    yield
     try:
         answer = yield from _read_answer(config, dialect, exchange)
     except BadAnswer as bad:
@@ -80,13 +81,14 @@ def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange
         body = b"".join(one.data for one in exchange.arrivals)
         return dialect.read_whole(parse_document(body, "the answer"), drafting=config.drafting)
     try:
-        events = yield from parse_events(exchange.arrivals)
+        events = parse_events(exchange.arrivals)
     except NotAnEventStream as error:
         content_type = truncate(exchange.headers.get("content-type", "none"), _MAX_CONTENT_TYPE_CHARS)
         message = f"the answer is not an event stream (Content-Type: {content_type}): {error}: {ADDRESS_REMEDY}"
         raise BadAnswer(message, ErrorClass.MALFORMED) from error
     except MalformedStream as error:
         raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
+    yield
     return (yield from dialect.read(events, drafting=config.drafting))
 
 

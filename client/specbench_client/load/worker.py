@@ -19,7 +19,6 @@ from typing import Any
 
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.errors import ClientError
-from specbench_client.load.answer_judge import AnswerJudge
 from specbench_client.load.client_monitor import EventLoopMonitor
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
@@ -31,6 +30,7 @@ from specbench_client.load.conversation_runner import (
     thinking_users,
 )
 from specbench_client.load.in_flight import InFlightRecorder
+from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, held_bytes_of_worker
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue

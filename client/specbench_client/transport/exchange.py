@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
 from specbench_client.errors import BadInput
-from specbench_client.sliced_tasks import CooperativeTask
 
 
 class ErrorClass(StrEnum):
@@ -102,10 +101,9 @@ class HttpExchange:
     connection: str | None = None
     """A `ConnectionUse`; None: no connection was requested."""
 
-    def read(self) -> CooperativeTask[HttpExchange]:
+    def read(self) -> HttpExchange:
         """Return itself: the exchange is parsed already."""
         return self
-        yield
 
 
 class UnparsedExchange(Protocol):
@@ -121,7 +119,7 @@ class UnparsedExchange(Protocol):
         """How the connection failed, as far as it is known before parsing."""
         ...
 
-    def read(self) -> CooperativeTask[HttpExchange]:
+    def read(self) -> HttpExchange:
         """Parse the HTTP framing. Never raises; call it at most once."""
         ...
 

@@ -1,12 +1,12 @@
 """One request on an HTTP/1.1 connection: stores each read unparsed, with its timestamp, and detects the answer's end.
 
-While the answer arrives, only what is needed to detect its end is parsed: the response head once, then the last bytes
-of each read. The bytes of the last chunk (`0 CRLF CRLF`) may also occur inside a body. After `[DONE]`, which ends every
-stream that the dialects support, they are trusted; otherwise the parser confirms them. `UnparsedResponse` parses the
-stored reads after the answer has ended, so it does not affect measured times.
+While a chunked answer arrives, only its head is parsed, and the last bytes of each read are compared with those of the
+last chunk (`0 CRLF CRLF`), which may also occur inside a body. After `[DONE]`, which ends every stream that the
+dialects support, they are trusted; otherwise the reads so far are parsed. Answers with a Content-Length are parsed as
+they arrive. `UnparsedResponse` parses the rest after the answer has ended, so it does not affect measured times.
 
-A hostile server must not exhaust time or memory. Each byte is searched and parsed a constant number of times, however
-the server splits its answer, and parts of an answer that are not content have a maximum length.
+A hostile server must not exhaust time or memory. Each byte is parsed once, however the server splits its answer, and
+parts of an answer that are not content have a maximum length.
 """
 
 from __future__ import annotations
@@ -17,29 +17,17 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from enum import Enum, auto
 from http import HTTPStatus
-from itertools import islice
 from typing import NamedTuple
 
-from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.error_messages import MAX_ERROR_BODY_BYTES, http_error, truncate
 from specbench_client.transport.exchange import ConnectionUse, ErrorClass, HttpExchange, ReceivedBytes, TimestampSource
-from specbench_client.transport.kernel_timestamps import PollPass, arrival_times, arrival_times_in_slices
-from specbench_client.transport.limits import MAX_HEAD_BYTES, READ_OVERHEAD_BYTES, AnswerBudget
-from specbench_client.transport.response_parser import LONG_HEAD, EndDetector, ParsedResponse, parse_response
+from specbench_client.transport.kernel_timestamps import PollPass, arrival_times
+from specbench_client.transport.limits import READ_OVERHEAD_BYTES, AnswerBudget
+from specbench_client.transport.response_parser import ResponseParser
 from specbench_client.transport.tls_socket import StreamSocket
 
 LAST_CHUNK = b"0\r\n\r\n"
-_HEAD_END = b"\r\n\r\n"
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,18})[ \t]*\r\n", re.IGNORECASE)
-_INTERIM = re.compile(rb"HTTP/1\.1 1(?!01)\d\d")
-"""Status 101 is not an interim response: the bytes after it are not HTTP."""
-_BODILESS = re.compile(rb"HTTP/1\.[01] (?:101|204|304)\b")
-"""Statuses without a body, whatever their headers state (RFC 9112, section 6.3)."""
-_CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
-_NOT_KEPT = re.compile(rb"\AHTTP/1\.0|\r\nconnection:[^\r]*\bclose\b", re.IGNORECASE)
-"""Heads after whose answer the server closes the connection (RFC 9112, section 9.3)."""
 _DONE = b"[DONE]"
 DONE_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 """`[DONE]` as a separate event. Inside generated text it cannot match: JSON escapes the line end before it."""
@@ -54,16 +42,6 @@ _LINGER_TAIL_BYTES = 8 * 1024
 _TCP_INFO_BYTES = 128
 _BYTES_ACKED_AT = 120
 """Offset of `tcpi_bytes_acked`, 64 bits, in Linux's `struct tcp_info`."""
-
-
-class _EndOfBody(Enum):
-    """How the end of the answer is detected."""
-
-    UNKNOWN = auto()
-    HEAD = auto()
-    CHUNK = auto()
-    LENGTH = auto()
-    CLOSE = auto()
 
 
 class RawReads(NamedTuple):
@@ -82,12 +60,6 @@ class HttpConnection:
 
     __slots__ = (
         "_acked_before",
-        "_confirmed",
-        "_confirming",
-        "_end",
-        "_expected_bytes",
-        "_head",
-        "_head_start",
         "_message",
         "_searched",
         "closed",
@@ -99,6 +71,7 @@ class HttpConnection:
         "failure",
         "held_bytes",
         "lost_unreceived",
+        "parser",
         "poll_passes",
         "reads",
         "recvmsg",
@@ -106,7 +79,6 @@ class HttpConnection:
         "sock",
         "stamps",
         "started_ns",
-        "stays_open",
         "use",
     )  # fmt: skip
 
@@ -130,8 +102,6 @@ class HttpConnection:
         self.ends_only_with_last_chunk = False
         """Whether only a read that ends with LAST_CHUNK can be the last read of the answer."""
         self.closed = False
-        self.stays_open = False
-        """Whether the server keeps the connection after this answer, as far as its head and what followed show."""
         self.lost_unreceived = False
         """Whether a kept connection ended before the server's system had acknowledged any byte of the request."""
         self._acked_before = _bytes_acked(sock) if use is ConnectionUse.KEPT else None
@@ -139,20 +109,10 @@ class HttpConnection:
         """Index of the read that completed `[DONE]`, if the stream stayed open after it."""
         self.failure: tuple[ErrorClass, str] | None = None
         self.held_bytes = 0
-        """Memory of the reads: their bytes and READ_OVERHEAD_BYTES for each."""
+        """Memory of the reads: their bytes and READ_OVERHEAD_BYTES for each, and the bytes that are parsed already."""
+        self.parser = ResponseParser()
         self._searched = 0
-        self._head = bytearray()
-        self._head_start = 0
-        self._confirming: EndDetector | None = None
-        self._confirmed = 0
         self._message = memoryview(message)
-        self._end = _EndOfBody.UNKNOWN
-        self._expected_bytes = 0
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes received so far."""
-        return self.held_bytes - READ_OVERHEAD_BYTES * len(self.datas)
 
     @property
     def last_ns(self) -> int:
@@ -172,22 +132,29 @@ class HttpConnection:
 
     def is_complete(self, data: bytes) -> bool:
         """Return whether the answer has ended with this read, which is already in `datas`."""
-        if self._end is _EndOfBody.CHUNK:
-            return self._ends_as_the_last_chunk(data) and self._last_chunk()
-        if self._end is _EndOfBody.UNKNOWN:
-            self._find_end_of_body(data)
-            return self._end is not _EndOfBody.UNKNOWN and self.is_complete(data)
-        if self._end is _EndOfBody.LENGTH:
-            self.stays_open = self.stays_open and self.received_bytes <= self._expected_bytes
-            return self.received_bytes >= self._expected_bytes
-        return self._end is _EndOfBody.HEAD
+        if self.ends_only_with_last_chunk:
+            if not self._ends_as_the_last_chunk(data):
+                return False
+            if DONE_EVENT.search(b"".join(self.datas[-2:])[-_TAIL_BYTES:]):
+                return True
+        elif self.parser.ends_with_connection:
+            return False
+        self.held_bytes += self.parse_rest()
+        self.ends_only_with_last_chunk = self.parser.is_chunked
+        return self.parser.is_over
+
+    def parse_rest(self) -> int:
+        """Parse the reads that are not parsed yet; return their length."""
+        rest = self.reads.datas[self.parser.reads :]
+        for data in rest:
+            self.parser.feed(data)
+        return sum(map(len, rest))
 
     def end(self, ended_ns: int) -> None:
         """Mark the answer as ended or given up. Later reads are discarded."""
         if self.ended_ns is None:
             self.ended_ns = ended_ns
             self.datas, self.stamps, self.poll_passes = [], [], []
-            self._confirming = None
             if not self.done.done():
                 self.done.set_result(None)
 
@@ -195,7 +162,7 @@ class HttpConnection:
     def is_reusable(self) -> bool:
         """Whether another request can be sent on the connection: the answer ended by its framing, and nothing later."""
         is_whole = self.ended_ns is not None and self.failure is None and self.done_index is None
-        return self.stays_open and is_whole and not self.closed and self.sock.fileno() >= 0
+        return self.parser.stays_open and is_whole and not self.closed and self.sock.fileno() >= 0
 
     def note_loss(self) -> None:
         """Note, before the socket is closed, whether the request can be sent again."""
@@ -234,62 +201,21 @@ class HttpConnection:
         assert self.done_index is not None, "call only if lingers_after_done returned true"
         kept = self.done_index + 1
         del self.datas[kept:], self.stamps[kept:], self.poll_passes[kept:]
+        self.parser.drop_after(kept)
         self.end(now_ns)
 
     def drop_most_reads(self) -> int:
         """Free the memory of an answer that failed, except for its first reads with the response head; return it."""
         for reads in self.reads:
             del reads[_FEW_READS:]
+        self.parser.drop_after(_FEW_READS)
         before, self.held_bytes = self.held_bytes, sum(len(data) + READ_OVERHEAD_BYTES for data in self.reads.datas)
         return before - self.held_bytes
-
-    def _find_end_of_body(self, data: bytes) -> None:
-        """Search the head for how the body ends. Each byte is searched once, and at most MAX_HEAD_BYTES of them."""
-        received = self._head
-        searched_from = max(len(received) - len(_HEAD_END) + 1, self._head_start)
-        received += data[: MAX_HEAD_BYTES + 1]
-        end = received.find(_HEAD_END, searched_from)
-        while end >= 0 and _INTERIM.match(received, self._head_start):
-            self._head_start = end + len(_HEAD_END)
-            end = received.find(_HEAD_END, self._head_start)
-        start = self._head_start
-        if end < 0 or end > MAX_HEAD_BYTES:
-            if len(received) > MAX_HEAD_BYTES:
-                self.failure = (ErrorClass.MALFORMED, f"the response head has {LONG_HEAD}")
-                self._end = _EndOfBody.HEAD
-            return
-        head = bytes(received[start : end + 2])
-        length = _LENGTH.search(head)
-        if _BODILESS.match(head):
-            self._end = _EndOfBody.HEAD
-        elif _CHUNKED.search(head):
-            self._end, self.ends_only_with_last_chunk = _EndOfBody.CHUNK, True
-        elif length:
-            self._end, self._expected_bytes = _EndOfBody.LENGTH, end + len(_HEAD_END) + int(length[1])
-        else:
-            self._end = _EndOfBody.CLOSE
-        is_framed = self._end in (_EndOfBody.CHUNK, _EndOfBody.LENGTH)
-        self.stays_open = is_framed and not _NOT_KEPT.search(head)
-        self._head = bytearray()
 
     def _ends_as_the_last_chunk(self, data: bytes) -> bool:
         if len(data) < len(LAST_CHUNK):  # The last chunk may be split over several reads.
             data = b"".join(self.datas[-len(LAST_CHUNK) :])
         return data.endswith(LAST_CHUNK)
-
-    def _last_chunk(self) -> bool:
-        tail = b"".join(self.datas[-2:])[-_TAIL_BYTES:]
-        return bool(DONE_EVENT.search(tail)) or self._parser_confirms_end()
-
-    def _parser_confirms_end(self) -> bool:
-        """Parse the reads that are not parsed yet; return whether the response is complete or invalid."""
-        if self._confirming is None:
-            self._confirming = EndDetector()
-        for data in islice(self.datas, self._confirmed, None):
-            self._confirming.feed(data, 0)
-            self._confirming.check_contentless((data,))
-        self._confirmed = len(self.datas)
-        return self._confirming.is_over
 
 
 class UnparsedResponse:
@@ -309,26 +235,27 @@ class UnparsedResponse:
         """See `UnparsedExchange.error_class`."""
         return self._connection.failure[0] if self._connection.failure else None
 
-    def read(self) -> CooperativeTask[HttpExchange]:
+    def read(self) -> HttpExchange:
         """See `UnparsedExchange.read`."""
         connection = self._connection
-        times, is_kernel = yield from arrival_times_in_slices(
-            connection.reads.stamps, connection.reads.poll_passes, connection.sent_ns or 0
-        )
-        http = yield from parse_response(connection.reads.datas, times, closed=connection.closed)
+        times, is_kernel = arrival_times(connection.reads.stamps, connection.reads.poll_passes, connection.sent_ns or 0)
+        connection.parse_rest()
+        http = connection.parser
+        http.end(closed=connection.closed)
         self._budget.held -= connection.held_bytes
+        arrivals = tuple(ReceivedBytes(times[number], data) for number, data in http.contents)
         refused = None
         if http.status != HTTPStatus.OK:
-            refused = http_error(http.status, _beginning(http.arrivals), http.headers.get("location"))
+            refused = http_error(http.status, _beginning(arrivals), http.headers.get("location"))
         error = refused or connection.failure or (_parse_failure(http) if connection.done_index is None else None)
         return HttpExchange(
             sent_ns=connection.sent_ns,
-            arrivals=tuple(http.arrivals),
+            arrivals=arrivals,
             status=http.status,
             headers=http.headers,
             ended_ns=times[-1] if connection.done_index is not None else self.ended_ns,
             connect_ns=connection.started_ns,
-            first_byte_ns=http.head_ns,
+            first_byte_ns=None if http.head_read is None else times[http.head_read],
             timestamp_source=TimestampSource.KERNEL if is_kernel else TimestampSource.USER,
             error_class=error[0] if error else None,
             error=truncate(error[1]) if error else None,
@@ -364,7 +291,7 @@ def _index_of_done(datas: list[bytes]) -> int | None:
     return None
 
 
-def _parse_failure(http: ParsedResponse) -> tuple[ErrorClass, str] | None:
+def _parse_failure(http: ResponseParser) -> tuple[ErrorClass, str] | None:
     if http.broken is not None:
         return ErrorClass.MALFORMED, http.broken
     if not http.complete:

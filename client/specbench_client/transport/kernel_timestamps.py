@@ -15,8 +15,6 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 
-from specbench_client.sliced_tasks import CooperativeTask
-
 SO_TIMESTAMPNS = getattr(socket, "SO_TIMESTAMPNS", 35)
 """35 on all Linux architectures that run engines (asm-generic/socket.h); the name exists in Python from 3.14 on."""
 TIMESTAMP_SPACE = socket.CMSG_SPACE(16)
@@ -95,26 +93,6 @@ def wall_clock_offset_ns() -> int:
         if best_ns <= _PRECISE_ENOUGH_NS:
             break
     return offset
-
-
-_READS_PER_SLICE = 1024
-
-
-def arrival_times_in_slices(
-    stamps: Sequence[bytes], poll_passes: Sequence[PollPass], since_ns: int = 0
-) -> CooperativeTask[tuple[list[int], bool]]:
-    """Return the same as `arrival_times`, computed in slices."""
-    times: list[int] = []
-    all_kernel = True
-    for start in range(0, len(stamps), _READS_PER_SLICE):
-        if start:
-            yield
-        of_slice = slice(start, start + _READS_PER_SLICE)
-        part, is_kernel = arrival_times(stamps[of_slice], poll_passes[of_slice], since_ns)
-        all_kernel = all_kernel and is_kernel
-        latest = times[-1] if times else 0
-        times += part if part[0] >= latest else [max(latest, ns) for ns in part]
-    return times, all_kernel
 
 
 def arrival_times(

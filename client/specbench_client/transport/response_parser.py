@@ -1,155 +1,125 @@
-"""Parses an HTTP/1.1 response from its reads with httptools (Node's llhttp), after or while it arrives.
+"""Parses an HTTP/1.1 response with httptools (Node's llhttp): each read once, while the answer arrives or after it.
 
-A hostile server must not exhaust time or memory: each byte is parsed a constant number of times, and parts of a
-response that are not content have a maximum length.
+A hostile server must not exhaust time or memory: each byte is parsed once, and parts of a response that are not content
+have a maximum length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
-from itertools import islice
 
 import httptools
 
-from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
-from specbench_client.transport.exchange import ReceivedBytes
 from specbench_client.transport.limits import MAX_HEAD_BYTES
 
-LONG_HEAD = f"more than {MAX_HEAD_BYTES:,} bytes"
-_received: Callable[[tuple[int, bytes]], ReceivedBytes] = partial(tuple.__new__, ReceivedBytes)
-"""Constructs a ReceivedBytes without a Python-level call: it runs once for each chunk."""
 
+class ResponseParser:
+    """The response parsed from the reads so far. The `on_…` names are required by httptools.
 
-@dataclass
-class ParsedResponse:
-    """The response parsed from the reads.
-
-    `complete`: the message ended where its framing declares. `broken`: why the bytes are not valid HTTP, or None.
+    `contents`: the content of each read that has any, and the number of the read. `complete`: the message ended where
+    its framing declares. `broken`: why the bytes are not valid HTTP, or None. `stays_open`: whether the server keeps
+    the connection after the response, as far as its head and the bytes after it show.
     """
-
-    status: int | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    head_ns: int | None = None
-    arrivals: list[ReceivedBytes] = field(default_factory=list)
-    complete: bool = False
-    broken: str | None = None
-
-
-def parse_response(reads: Sequence[bytes], times: Sequence[int], *, closed: bool) -> CooperativeTask[ParsedResponse]:
-    """Parse the reads with httptools (Node's llhttp). Each piece of the body has the time of the read it was in.
-
-    `closed`: the server closed the connection after the last read, which ends a body without a length.
-    """
-    message = _ResponseParser()
-    rest = zip(reads, times, strict=True)
-    while part := list(islice(rest, CHUNKS_PER_SLICE)):
-        for data, ns in part:
-            if len(data) <= PIECE_BYTES:
-                message.feed(data, ns)
-            else:
-                yield from message.feed_in_slices(data, ns)
-                message.check_contentless((data,))
-        message.check_contentless(data for data, _ in part if len(data) <= PIECE_BYTES)
-        yield
-    return message.ended(closed=closed)
-
-
-PIECE_BYTES = 4 * 1024
-"""Longer reads are parsed in pieces of this size, because each may contain thousands of tiny chunks."""
-_PIECES_PER_SLICE = 8
-
-
-class _ResponseParser:
-    """Collects the callbacks of httptools; the `on_…` names are required by httptools."""
 
     def __init__(self) -> None:
+        self.status: int | None = None
+        self.headers: dict[str, str] = {}
+        self.head_read: int | None = None
+        """Number of the read with the end of the head."""
+        self.contents: list[tuple[int, bytes]] = []
+        self.complete = False
+        self.broken: str | None = None
+        self.stays_open = False
+        self.reads = 0
+        """Number of reads that are parsed."""
         self._parser = httptools.HttpResponseParser(self)
-        self._out = ParsedResponse()
-        self._ns = 0
-        self._contents = 0
+        self._content = bytearray()
         self._contentless_bytes = 0
-
-    def feed(self, data: bytes, ns: int) -> None:
-        """Parse bytes of one read."""
-        if self._out.broken is not None or self._out.complete:
-            return  # Bytes after a complete response do not belong to it.
-        self._ns = ns
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._out.complete = True  # Bytes after a 101 belong to another protocol.
-        except httptools.HttpParserError as error:
-            if not self._out.complete:
-                self._out.broken = f"not HTTP/1.1: {error}"
-
-    def feed_in_slices(self, data: bytes, ns: int) -> CooperativeTask[None]:
-        """Parse a long read in pieces."""
-        for number, start in enumerate(range(0, len(data), PIECE_BYTES), start=1):
-            self.feed(data[start : start + PIECE_BYTES], ns)
-            if number % _PIECES_PER_SLICE == 0:
-                yield
-
-    def check_contentless(self, fed: Iterable[bytes]) -> None:
-        """Mark the response as invalid if too many bytes in a row had no content. `fed`: the reads since the last call.
-
-        httptools joins a header or trailer from its pieces, in a time that grows with the square of its length.
-        """
-        contents = self.contents()
-        self._contentless_bytes = self._contentless_bytes + sum(map(len, fed)) if contents == self._contents else 0
-        self._contents = contents
-        if self._contentless_bytes > MAX_HEAD_BYTES and not self._out.complete and self._out.broken is None:
-            self._out.broken = f"the response has {LONG_HEAD} in a row that are not content"
-
-    def contents(self) -> int:
-        """Return the number of pieces of the body so far."""
-        return len(self._out.arrivals)
-
-    def ended(self, *, closed: bool) -> ParsedResponse:
-        """Return the response after the last read. Nothing can be fed afterwards."""
-        out = self._out
-        del self._parser  # It refers back to this object, and collecting hundreds of answers as garbage takes 0.1 s.
-        delimited = "content-length" in out.headers or "chunked" in out.headers.get("transfer-encoding", "").lower()
-        if closed and out.head_ns is not None and not delimited and out.broken is None:
-            out.complete = True
-        return out
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._out.head_ns is None:
-            self._out.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if HTTPStatus.CONTINUE <= status < HTTPStatus.OK and status != HTTPStatus.SWITCHING_PROTOCOLS:
-            self._out.headers.clear()
-        elif self._out.head_ns is None:
-            self._out.status, self._out.head_ns = status, self._ns
-
-    def on_body(self, data: bytes) -> None:
-        if not self._out.complete:
-            self._out.arrivals.append(_received((self._ns, data)))
-
-    def on_message_complete(self) -> None:
-        if self._out.head_ns is not None:
-            self._out.complete = True
-
-
-class EndDetector(_ResponseParser):
-    """Finds the end of a response without collecting its body."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pieces = 0
-
-    def on_body(self, data: bytes) -> None:  # noqa: ARG002 -- the signature of httptools
-        self._pieces += 1
-
-    def contents(self) -> int:
-        return self._pieces
 
     @property
     def is_over(self) -> bool:
         """Whether the response is complete or invalid; what follows is ignored."""
-        return self._out.complete or self._out.broken is not None
+        return self.complete or self.broken is not None
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the head has arrived, and announces a body in chunks."""
+        return self.head_read is not None and "chunked" in self.headers.get("transfer-encoding", "").lower()
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the head has arrived, and only the end of the connection ends the body."""
+        return self.head_read is not None and not self._is_framed and not self.is_over
+
+    def feed(self, data: bytes) -> None:
+        """Parse the next read."""
+        if not self.is_over:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade:
+                self.complete, self.stays_open = True, False  # Bytes after a 101 belong to another protocol.
+            except httptools.HttpParserError as error:
+                self.stays_open = False
+                if not self.complete:
+                    self.broken = f"not HTTP/1.1: {error}"
+            if self._content:
+                self.contents.append((self.reads, bytes(self._content)))
+                self._content.clear()
+                self._contentless_bytes = 0
+            else:
+                self._count_contentless(len(data))
+        self.reads += 1
+
+    def _count_contentless(self, count: int) -> None:
+        """Mark the response as invalid if too many bytes in a row had no content.
+
+        httptools joins a header or trailer from its pieces, in a time that grows with the square of its length.
+        """
+        self._contentless_bytes += count
+        if self._contentless_bytes > MAX_HEAD_BYTES and not self.is_over:
+            self.stays_open = False
+            part = "the response head has" if self.head_read is None else "the response has"
+            self.broken = f"{part} more than {MAX_HEAD_BYTES:,} bytes in a row that are not content"
+
+    def drop_after(self, reads: int) -> None:
+        """Drop what came after the first reads."""
+        if self.head_read is not None and self.head_read >= reads:
+            self.head_read = self.status = None
+        self.contents = [(number, content) for number, content in self.contents if number < reads]
+
+    def end(self, *, closed: bool) -> None:
+        """Finish after the last read. `closed`: the server closed the connection, which ends a body without a length.
+
+        Nothing can be fed afterwards.
+        """
+        del self._parser  # It refers back to this object, and collecting hundreds of answers as garbage takes 0.1 s.
+        if closed and self.ends_with_connection:
+            self.complete = True
+
+    @property
+    def _is_framed(self) -> bool:
+        return "content-length" in self.headers or self.is_chunked
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self.stays_open = False  # Bytes after the response, which nothing requested.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.head_read is None:
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if HTTPStatus.CONTINUE <= status < HTTPStatus.OK and status != HTTPStatus.SWITCHING_PROTOCOLS:
+            self.headers.clear()
+        elif self.head_read is None:
+            self.status, self.head_read = status, self.reads
+            self.stays_open = self._is_framed and self._parser.should_keep_alive()
+
+    def on_body(self, data: bytes) -> None:
+        if not self.complete:
+            self._content += data
+
+    def on_message_complete(self) -> None:
+        if self.head_read is not None:
+            self.complete = True

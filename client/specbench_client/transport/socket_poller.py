@@ -95,9 +95,8 @@ class SocketPoller:
             if not data or connection.ended_ns is not None:
                 self._handle_end(connection, data, poll_pass)
                 continue
-            size = len(data) + READ_OVERHEAD_BYTES
-            connection.held_bytes += size
-            held_bytes += size
+            held_before = connection.held_bytes
+            connection.held_bytes += len(data) + READ_OVERHEAD_BYTES
             connection.datas.append(data)
             connection.stamps.append(ancillary[0][2] if ancillary else b"")
             connection.poll_passes.append(poll_pass)
@@ -105,6 +104,7 @@ class SocketPoller:
                 not connection.ends_only_with_last_chunk or data.endswith(LAST_CHUNK) or len(data) < len(LAST_CHUNK)
             ) and connection.is_complete(data):
                 self._complete(connection, poll_pass)
+            held_bytes += connection.held_bytes - held_before
         poll_pass.until_ns = self._last_poll_ns = time.monotonic_ns()
         self._budget.held += held_bytes
         if self._budget.is_exceeded:
@@ -144,14 +144,14 @@ class SocketPoller:
             self.lost(connection, error)
 
     def _complete(self, connection: HttpConnection, poll_pass: PollPass) -> None:
-        """End an answer that is complete, or whose head cannot be used."""
+        """End an answer that is complete or invalid."""
         connection.end(poll_pass.started_ns)
-        if connection.failure is not None:
+        if connection.parser.broken is not None:
             self.drop(connection)
 
     def _handle_end(self, connection: HttpConnection, data: bytes, poll_pass: PollPass) -> None:
         """Handle a closed connection; bytes after the end of an answer are discarded."""
-        connection.stays_open = False
+        connection.parser.stays_open = False
         if not data:
             self._closed(connection, poll_pass)
 

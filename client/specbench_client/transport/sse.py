@@ -18,12 +18,10 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, islice, repeat
-from operator import eq
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 from specbench_api.errors import SpecbenchError
-from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ReceivedBytes
 
 DONE = "[DONE]"
@@ -62,11 +60,10 @@ _new_event: Callable[[tuple[int, str, bool]], SseEvent] = partial(tuple.__new__,
 
 MAX_LINES = 2_000_000
 """Most lines of a stream. 131,072 tokens, each in an event of its own with a blank line, are 262,144 lines."""
-_EVENTS_PER_SLICE = 1024
 
 
-def parse_events(arrivals: Sequence[ReceivedBytes]) -> CooperativeTask[list[SseEvent]]:
-    """Parse in slices and return all complete events with data.
+def parse_events(arrivals: Sequence[ReceivedBytes]) -> list[SseEvent]:
+    """Return all complete events with data.
 
     Bytes after the last blank line are ignored, except for a bare [DONE]. An event may have empty data, as in the
     standard. Raises MalformedStream.
@@ -77,52 +74,38 @@ def parse_events(arrivals: Sequence[ReceivedBytes]) -> CooperativeTask[list[SseE
     times = _EventTimes(arrivals)
     simple = _split_simple(body)
     try:
-        return (yield from _read_simple(simple, times)) if simple is not None else (yield from _read_lines(body, times))
+        return _read_simple(simple, times) if simple is not None else _read_lines(body, times)
     except UnicodeDecodeError:
-        return (yield from _read_lines(body, times))
+        return _read_lines(body, times)
 
 
 class _EventTimes:
-    """Adds each event's time. Pieces of one read share its time, also if the chunked framing split them."""
+    """Adds each event's time. Reads with the same time are one arrival."""
 
     def __init__(self, arrivals: Sequence[ReceivedBytes]) -> None:
-        self._ends = list(accumulate([len(arrival.data) for arrival in arrivals]))
-        self._times = [arrival.ns for arrival in arrivals]
-        self._next_is_same = [*map(eq, self._times, self._times[1:]), False]
+        ends = accumulate([len(arrival.data) for arrival in arrivals])
+        last_end_at = dict(zip([arrival.ns for arrival in arrivals], ends, strict=True))
+        self._times, self._ends = list(last_end_at), list(last_end_at.values())
 
     def events(self, ends: Sequence[int], datas: Sequence[str]) -> list[SseEvent]:
         """Return the events with these end offsets and data."""
-        piece_ends, times, next_is_same = self._ends, self._times, self._next_is_same
+        arrival_ends, times = self._ends, self._times
         return [
-            _new_event((times[index], data, next_is_same[index] or piece_ends[index] > end))
-            for index, end, data in zip(map(bisect_left, repeat(piece_ends), ends), ends, datas, strict=False)
+            _new_event((times[index], data, arrival_ends[index] > end))
+            for index, end, data in zip(map(bisect_left, repeat(arrival_ends), ends), ends, datas, strict=False)
         ]
 
 
-def _read_simple(datas: list[bytes], times: _EventTimes) -> CooperativeTask[list[SseEvent]]:
+def _read_simple(datas: list[bytes], times: _EventTimes) -> list[SseEvent]:
     """Return the events of a stream that `_split_simple` has split. Raises UnicodeDecodeError."""
-    events: list[SseEvent] = []
-    end = 0
-    for start in range(0, len(datas), _EVENTS_PER_SLICE):
-        if start:
-            yield
-        part = datas[start : start + _EVENTS_PER_SLICE]
-        ends = list(accumulate([len(data) + len(_PREFIX) + len(_EVENT_END) for data in part], initial=end))
-        end = ends[-1]
-        events += times.events(ends[1:], [data.decode() for data in part])
-    return events
+    ends = accumulate(len(data) + len(_PREFIX) + len(_EVENT_END) for data in datas)
+    return times.events(list(ends), [data.decode() for data in datas])
 
 
-def _read_lines(body: bytes, times: _EventTimes) -> CooperativeTask[list[SseEvent]]:
+def _read_lines(body: bytes, times: _EventTimes) -> list[SseEvent]:
     """Return the events of any stream. Raises MalformedStream."""
-    events: list[SseEvent] = []
-    lines = _parse_lines(body)
-    while part := list(islice(lines, _EVENTS_PER_SLICE)):
-        framed = [one for one in part if one is not None]
-        events += times.events([end for end, _ in framed], [data for _, data in framed])
-        if len(part) == _EVENTS_PER_SLICE:
-            yield
-    return events
+    framed = list(_parse_lines(body))
+    return times.events([end for end, _ in framed], [data for _, data in framed])
 
 
 def _split_simple(body: bytes) -> list[bytes] | None:
@@ -133,8 +116,8 @@ def _split_simple(body: bytes) -> list[bytes] | None:
     return datas if body.count(b"\n") == len(_EVENT_END) * len(datas) else None
 
 
-def _parse_lines(body: bytes) -> Iterator[tuple[int, str] | None]:
-    """Yield the end offset and the data of each event, and None for a line that does not end an event."""
+def _parse_lines(body: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the end offset and the data of each event."""
     data: list[str] = []
     has_data, has_unknown = False, False
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
@@ -150,10 +133,8 @@ def _parse_lines(body: bytes) -> Iterator[tuple[int, str] | None]:
         elif not line and data:
             yield end.end(), "\n".join(data)
             data = []
-            continue
         elif name not in _KNOWN_FIELDS:
             has_unknown = True
-        yield None
     last = "\n".join([*data, *_unterminated_data(body[start:])])
     if last.strip() == DONE:
         yield len(body), DONE

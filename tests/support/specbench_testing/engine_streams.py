@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ReceivedBytes
 from specbench_client.transport.sse import SseEvent, parse_events
 
@@ -136,7 +135,7 @@ def arrivals(body: bytes, cuts: Sequence[int] = ()) -> tuple[ReceivedBytes, ...]
 def as_events(chunks: Sequence[dict[str, Any]], *, done: bool = True) -> list[SseEvent]:
     """Parse each chunk as a separate read; the n-th event arrives at n ns."""
     pieces = [sse([chunk], done=False) for chunk in chunks] + [sse([])] * done
-    return run_to_completion(parse_events([ReceivedBytes(number, piece) for number, piece in enumerate(pieces)]))
+    return parse_events([ReceivedBytes(number, piece) for number, piece in enumerate(pieces)])
 
 
 def _chunk(delta: dict[str, Any], finish: str | None = None, usage: dict[str, Any] | None = None) -> dict[str, Any]:

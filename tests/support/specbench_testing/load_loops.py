@@ -13,7 +13,6 @@ from specbench_api.spec.answers import Answers
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import CounterDeltas
-from specbench_client.load.answer_judge import AnswerJudge
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
@@ -24,6 +23,7 @@ from specbench_client.load.conversation_runner import (
 )
 from specbench_client.load.conversations import FillerPlan, PromptLike
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
+from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.open_loop import OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.parsing_queue import ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds

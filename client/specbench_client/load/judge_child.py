@@ -1,4 +1,4 @@
-"""The process that judges answers: `python -m specbench_client.load.judging_process START`, from `answer_judge`.
+"""The process that judges answers: `python -m specbench_client.load.judge_child START`, from `judge_parent`.
 
 It reads lines from stdin, first `answers` of the workload, then one line per answer, and replies to each with one line:
 an empty one when it is ready, then the flaw of each answer, empty if nothing was found. It exits when stdin is closed.
@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
-from specbench_client.load.answer_flaws import unmet_demand
+from specbench_client.load.answer_rules import unmet_demand
 from specbench_client.sliced_tasks import give_way_to_sockets
 
 MAX_JUDGING_CPU_S = 1.0

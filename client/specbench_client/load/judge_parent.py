@@ -1,6 +1,6 @@
 """Judges answers against JSON Schemas in a process of its own, where no send and no read waits for it.
 
-An answer that takes too long ends that process, see `judging_process`. It is recorded as NotJudged, and the next one
+An answer that takes too long ends that process, see `judge_child`. It is recorded as NotJudged, and the next one
 gets a new process. After MAX_OVERRUNS such answers, the load's other answers are not judged either, so the end of a
 load is delayed by seconds at most. Answers are judged after their turn is over: a conversation does not wait for it.
 """
@@ -22,7 +22,7 @@ from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.documents.record import AnswerFlaw, Record
 from specbench_client.errors import ClientError
-from specbench_client.load.judging_process import LIMIT_SIGNAL, JudgeStart, encode_answer
+from specbench_client.load.judge_child import LIMIT_SIGNAL, JudgeStart, encode_answer
 
 MAX_OVERRUNS = 10
 MAX_WAITING_BYTES = 256 * 1024 * 1024
@@ -30,7 +30,7 @@ MAX_WAITING_BYTES = 256 * 1024 * 1024
 _RECORD_BYTES, _CHUNK_BYTES = 2048, 80
 """Memory of a record without chunks, and of each chunk in its lists of integers."""
 _BATCH = 32
-_COMMAND = (sys.executable, "-P", "-m", "specbench_client.load.judging_process")
+_COMMAND = (sys.executable, "-P", "-m", "specbench_client.load.judge_child")
 
 
 class JudgeLost(ClientError):
