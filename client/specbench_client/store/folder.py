@@ -148,8 +148,9 @@ class FolderUpload:
 
     def abort(self) -> None:
         with suppress(OSError):
-            self._file.close()
             self._temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # Closing writes what is buffered, which fails again on a full disk.
+            self._file.close()
 
 
 def _files(start: Path) -> Iterator[Path]:
