@@ -438,10 +438,15 @@ def damaged_file(kind: str) -> bytes:
     """Return a file that cannot be read as records."""
     if kind == "no Parquet":
         return b"hello"
-    table = records_table(PLANNED, [FULL])
-    index = table.schema.get_field_index("output_tokens")
+    name, values = {
+        "column of text": ("output_tokens", pa.array(["x"])),
+        "missing turn": ("turn", pa.array([None], pa.int64())),
+        "no column of turns": ("turn", None),
+        "broken text": ("prompt_id", pa.array([b"\xff"]).view(pa.string())),
+    }[kind]
+    table = records_table(PLANNED, [FULL]).drop_columns([name])
     sink = io.BytesIO()
-    pq.write_table(table.set_column(index, "output_tokens", pa.array(["x"])), sink)
+    pq.write_table(table if values is None else table.append_column(name, values), sink)
     return sink.getvalue()
 
 
@@ -450,6 +455,9 @@ def damaged_file(kind: str) -> bytes:
     [
         ("column of text", "its column output_tokens has type string, not int64; remove "),
         ("no Parquet", "it is not a readable Parquet file: "),
+        ("missing turn", "its column turn has no value in some rows; remove "),
+        ("no column of turns", "its column turn has no value in some rows; remove "),
+        ("broken text", "it is not a readable Parquet file: Column 1: .*Invalid UTF8"),
     ],
 )
 @pytest.mark.parametrize("read", [PointStore.read_columns, PointStore.read_tables])
