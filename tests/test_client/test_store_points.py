@@ -238,6 +238,43 @@ def test_store_error_is_raised_by_finish_and_by_the_next_record(tmp_path: Path) 
     assert caught.value.reason == "CredentialsRefused"
 
 
+def test_failed_upload_is_reported_although_encoding_then_fails_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class RefusedFile(io.BytesIO):
+        """Rejects writes from `close` on, which ends only after the thread that encodes has failed."""
+
+        def write(self, data: Any) -> int:
+            if closing.is_set():
+                raise ValueError("I/O operation on closed file")
+            return super().write(data)
+
+        def close(self) -> None:
+            closing.set()
+            writer._records.put(record(1))
+            writer._threads[0].join(60)
+            super().close()
+
+    closing, opened = threading.Event(), threading.Event()
+    file = RefusedFile()
+    monkeypatch.setattr(records_module, "GROUP_ROWS", 1)
+    monkeypatch.setattr(records_module.tempfile, "TemporaryFile", lambda **_: file)
+
+    class RefusingStore(FolderStore):
+        def abort_uploads(self, prefix: str) -> None:
+            assert opened.wait(60)
+            raise NotDurable("refused", StoreErrorReason.REFUSED)
+
+    writer = RecordWriter(RefusingStore(tmp_path), PLANNED, 0, "1-a")
+    writer.add(record(0))
+    while file.tell() == 0:
+        writer._threads[0].join(0.01)
+    opened.set()
+
+    with pytest.raises(NotDurable, match="refused"):
+        writer.finish()
+
+
 @pytest.fixture
 def full_disk() -> Iterator[None]:
     """Files cannot grow beyond 100 bytes: the kernel rejects writes as on a full disk."""

@@ -289,6 +289,10 @@ class RecordWriter:
                 upload.complete()
                 upload = None
             self._stored = StoredFile(key=self._key, size=size, sha256=sha256.hexdigest(), rows=self._rows)
+        except BaseException as error:
+            # Before the file is closed: `_encode` then fails as well, with an error that does not name the cause.
+            self._failure = self._failure or error
+            raise
         finally:
             if upload is not None:
                 upload.abort()
