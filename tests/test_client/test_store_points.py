@@ -13,6 +13,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -258,7 +259,7 @@ def test_failed_upload_is_reported_although_encoding_then_fails_too(
     closing, opened = threading.Event(), threading.Event()
     file = RefusedFile()
     monkeypatch.setattr(records_module, "GROUP_ROWS", 1)
-    monkeypatch.setattr(records_module.tempfile, "TemporaryFile", lambda **_: file)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: file)
 
     class RefusingStore(FolderStore):
         def abort_uploads(self, prefix: str) -> None:

@@ -75,7 +75,7 @@ def test_uploads_of_killed_processes_are_discarded_by_their_prefix(store: Store)
 
     store.abort_uploads("a/0-")
 
-    with pytest.raises(NotDurable, match="another client.* run again") as caught:
+    with pytest.raises(NotDurable, match=r"another client.* run again") as caught:
         killed.complete()
     assert caught.value.reason == "StoreRefused"
     killed.abort()
