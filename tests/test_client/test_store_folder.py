@@ -78,6 +78,17 @@ def test_full_disk_leaves_no_partial_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_upload_that_filled_the_disk_leaves_no_partial_file(tmp_path: Path) -> None:
+    upload = FolderStore(tmp_path).start_upload("records.parquet")
+    with limited_file_size(1000):
+        upload.add(bytes(2000))  # stays in the buffer
+        with pytest.raises(NotDurable, match="free some space"):
+            upload.add(bytes(1_000_000))
+        upload.abort()
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_partial_file_of_a_killed_client_is_not_an_object(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     store.put("points/a/manifest.json", b"x")

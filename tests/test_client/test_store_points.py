@@ -13,6 +13,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -238,6 +239,43 @@ def test_store_error_is_raised_by_finish_and_by_the_next_record(tmp_path: Path) 
     assert caught.value.reason == "CredentialsRefused"
 
 
+def test_failed_upload_is_reported_although_encoding_then_fails_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class RefusedFile(io.BytesIO):
+        """Rejects writes from `close` on, which ends only after the thread that encodes has failed."""
+
+        def write(self, data: Any) -> int:
+            if closing.is_set():
+                raise ValueError("I/O operation on closed file")
+            return super().write(data)
+
+        def close(self) -> None:
+            closing.set()
+            writer._records.put(record(1))
+            writer._threads[0].join(60)
+            super().close()
+
+    closing, opened = threading.Event(), threading.Event()
+    file = RefusedFile()
+    monkeypatch.setattr(records_module, "GROUP_ROWS", 1)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: file)
+
+    class RefusingStore(FolderStore):
+        def abort_uploads(self, prefix: str) -> None:
+            assert opened.wait(60)
+            raise NotDurable("refused", StoreErrorReason.REFUSED)
+
+    writer = RecordWriter(RefusingStore(tmp_path), PLANNED, 0, "1-a")
+    writer.add(record(0))
+    while file.tell() == 0:
+        writer._threads[0].join(0.01)
+    opened.set()
+
+    with pytest.raises(NotDurable, match="refused"):
+        writer.finish()
+
+
 @pytest.fixture
 def full_disk() -> Iterator[None]:
     """Files cannot grow beyond 100 bytes: the kernel rejects writes as on a full disk."""
@@ -438,10 +476,15 @@ def damaged_file(kind: str) -> bytes:
     """Return a file that cannot be read as records."""
     if kind == "no Parquet":
         return b"hello"
-    table = records_table(PLANNED, [FULL])
-    index = table.schema.get_field_index("output_tokens")
+    name, values = {
+        "column of text": ("output_tokens", pa.array(["x"])),
+        "missing turn": ("turn", pa.array([None], pa.int64())),
+        "no column of turns": ("turn", None),
+        "broken text": ("prompt_id", pa.array([b"\xff"]).view(pa.string())),
+    }[kind]
+    table = records_table(PLANNED, [FULL]).drop_columns([name])
     sink = io.BytesIO()
-    pq.write_table(table.set_column(index, "output_tokens", pa.array(["x"])), sink)
+    pq.write_table(table if values is None else table.append_column(name, values), sink)
     return sink.getvalue()
 
 
@@ -450,6 +493,9 @@ def damaged_file(kind: str) -> bytes:
     [
         ("column of text", "its column output_tokens has type string, not int64; remove "),
         ("no Parquet", "it is not a readable Parquet file: "),
+        ("missing turn", "its column turn has no value in some rows; remove "),
+        ("no column of turns", "its column turn has no value in some rows; remove "),
+        ("broken text", "it is not a readable Parquet file: Column 1: .*Invalid UTF8"),
     ],
 )
 @pytest.mark.parametrize("read", [PointStore.read_columns, PointStore.read_tables])

@@ -75,8 +75,9 @@ def test_uploads_of_killed_processes_are_discarded_by_their_prefix(store: Store)
 
     store.abort_uploads("a/0-")
 
-    with pytest.raises(NotDurable):
+    with pytest.raises(NotDurable, match=r"another client.* run again") as caught:
         killed.complete()
+    assert caught.value.reason == "StoreRefused"
     killed.abort()
     other.complete()
     assert store.keys() == ["a/1-running.parquet"]

@@ -143,13 +143,17 @@ class FolderUpload:
                 os.link(self._temporary, self._path)
             except FileExistsError:
                 raise NotDurable(_conflict(self._path), StoreErrorReason.CONFLICT) from None
+            except FileNotFoundError:
+                what = "another client discarded its unfinished file: run again when no other client is running"
+                raise NotDurable(f"{self._path}: {what}", StoreErrorReason.REFUSED) from None
             self._temporary.unlink()
             _sync_folder(self._path.parent)
 
     def abort(self) -> None:
         with suppress(OSError):
-            self._file.close()
             self._temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # Closing writes what is buffered, which fails again on a full disk.
+            self._file.close()
 
 
 def _files(start: Path) -> Iterator[Path]:

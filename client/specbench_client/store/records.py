@@ -125,8 +125,8 @@ def table_to_columns(table: pa.Table) -> RecordArrays:
 def iter_tables(file: BinaryIO, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """Yield the records of a file, one row group after the other, at least one, with the columns' own types.
 
-    `columns`: the columns to read; None: those of a record. Columns that the file does not contain are null. Raises
-    UnreadableRecords.
+    `columns`: the columns to read; None: those of a record. Columns that the file does not contain are null, if a
+    record may lack them. Raises UnreadableRecords.
     """
     # Everything is read by the calling thread. Arrow's threads release the Python bytes later; if the program has ended
     # by then, Python ends such a thread and C++ aborts the process.
@@ -147,8 +147,12 @@ def iter_tables(file: BinaryIO, columns: Sequence[str] | None = None) -> Iterato
 
 
 def _with_schema(read: pa.Table, schema: pa.Schema) -> pa.Table:
+    read.validate(full=True)  # Otherwise a text that is not UTF-8 raises UnicodeDecodeError where it is used.
     _require_decoded_size(read)
     stored = {name: _as_stored_type(read.column(name), schema.field(name)) for name in read.column_names}
+    for field in schema:
+        if not field.nullable and (field.name not in stored or stored[field.name].null_count):
+            raise UnreadableRecords(f"its column {field.name} has no value in some rows")
     arrays = [stored.get(field.name, pa.nulls(read.num_rows, field.type)) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -285,6 +289,10 @@ class RecordWriter:
                 upload.complete()
                 upload = None
             self._stored = StoredFile(key=self._key, size=size, sha256=sha256.hexdigest(), rows=self._rows)
+        except BaseException as error:
+            # Before the file is closed: `_encode` then fails as well, with an error that does not name the cause.
+            self._failure = self._failure or error
+            raise
         finally:
             if upload is not None:
                 upload.abort()

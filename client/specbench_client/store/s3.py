@@ -313,9 +313,11 @@ class S3Upload:
 
     def add(self, part: bytes) -> None:
         number = len(self._parts) + 1
+        # The answers of some servers lack the checksum.
+        sha256 = base64.b64encode(hashlib.sha256(part).digest()).decode()
         with self._translated_errors():
-            answer = self._client.upload_part(**self._upload, PartNumber=number, Body=part, ChecksumAlgorithm="SHA256")
-        self._parts.append({"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": answer["ChecksumSHA256"]})
+            answer = self._client.upload_part(**self._upload, PartNumber=number, Body=part, ChecksumSHA256=sha256)
+        self._parts.append({"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": sha256})
 
     def complete(self) -> None:
         with self._translated_errors():
