@@ -13,21 +13,28 @@ import pytest
 from pydantic.fields import FieldInfo
 
 import specbench_api
+import specbench_client.documents
 from specbench_api.api_model import ApiModel, Names
 from specbench_api.spec.secret_refs import SecretRef
 
-for _module in pkgutil.walk_packages(specbench_api.__path__, "specbench_api."):
-    importlib.import_module(_module.name)
+PACKAGES = (specbench_api, specbench_client.documents)
+for _package in PACKAGES:
+    for _module in pkgutil.walk_packages(_package.__path__, f"{_package.__name__}."):
+        importlib.import_module(_module.name)
 
 
-KUBERNETES_FORM = "specbench_api.spec.pod_template"
-"""The module whose models have the names and values of pods, which Kubernetes has chosen."""
+OTHER_FORM = (
+    "specbench_api.spec.pod_template",
+    *(f"specbench_client.documents.{name}" for name in ("curves", "drift", "what_if")),
+)
+"""Modules whose models have the names and values of pods, which Kubernetes has chosen, or of the output of commands."""
 
 
 def models(base: type[ApiModel] = ApiModel) -> Iterator[type[ApiModel]]:
-    """All models of the API package, except those in the form of pods."""
+    """All models of the API package and of the client's documents, except those in OTHER_FORM."""
     for model in base.__subclasses__():
-        if model.__module__.startswith("specbench_api.") and model.__module__ != KUBERNETES_FORM:
+        ours = model.__module__.startswith(tuple(f"{package.__name__}." for package in PACKAGES))
+        if ours and model.__module__ not in OTHER_FORM:
             yield model
         yield from models(model)
 
