@@ -244,12 +244,17 @@ def test_throughput_counts_all_tokens_in_the_steady_window() -> None:
     ("edits", "expected"),
     [
         ({"chunk_tokens": None, "output_tokens": 20}, 2 * (7 + 10 + 2)),
+        ({"chunk_tokens": [5, *[1] * 9], "output_tokens": 14}, 7 + 14 + 6),
         # The ramp's answer ends inside, at 100 ms; the drain's ends after it, at 220 ms.
         ({"chunk_ns": None, "chunk_tokens": None, "first_token_ns": None}, 10 + 10),
     ],
-    ids=["tokens without chunks are spread evenly", "an answer without chunks counts at its end"],
+    ids=[
+        "tokens without chunks are spread evenly",
+        "merged tokens count where they arrived",
+        "an answer without chunks counts at its end",
+    ],
 )
-def test_tokens_of_uncounted_chunks(edits: dict[str, object], expected: float) -> None:
+def test_tokens_of_an_answer_that_the_window_cuts(edits: dict[str, object], expected: float) -> None:
     rows = streams(**edits)
     assert window_tokens(rows, present(steady_window(rows))) == pytest.approx(expected)
 

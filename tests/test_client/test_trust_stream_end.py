@@ -86,11 +86,12 @@ def test_end_of_sequence_token_without_its_own_chunk_is_one_step(counted: bool) 
     step_ns, tokens = 10 * NS_PER_MS, one.chunk_tokens if counted else None
     rows = [
         record(stream_index=3, chunk_tokens=tokens),
-        record(stream_index=3, chunk_tokens=tokens, intended_ns=present(one.last_token_ns) + step_ns),
+        record(stream_index=3, chunk_tokens=tokens, intended_ns=present(one.last_token_ns) + 2 * step_ns),
         record(stream_index=4, chunk_tokens=tokens, intended_ns=10**12),
     ]
+    delay_ns = 2 * step_ns if counted else step_ns
     share = stream_end_delay_share(tidy([frame_of(rows)], "p"))
-    assert share == pytest.approx(step_ns / (present(one.last_token_ns) + step_ns) if counted else 0.0)
+    assert share == pytest.approx(delay_ns / (present(one.last_token_ns) + 2 * step_ns))
 
 
 def test_no_next_request_gives_no_stream_end_delay() -> None:

@@ -88,8 +88,10 @@ def window_throughput(rows: TidyRows) -> tuple[Values, Values]:
 
 def _delivered(point: TidyRows) -> tuple[float, float] | None:
     window = steady_window(point)
-    tokens = np.nan if window is None else window_tokens(point, window)
-    return None if window is None or np.isnan(tokens) else (tokens, window.length_s)
+    if window is None:
+        return None
+    tokens = window_tokens(point, window)
+    return None if np.isnan(tokens) else (tokens, window.length_s)
 
 
 def mean_in_flight(rows: Columns, window: WindowBounds) -> float:
@@ -103,7 +105,8 @@ def _share_inside(at: Values, weights: Values | None, window: WindowBounds, whol
     """Share of an answer's tokens that arrived inside the window; `whole` for an answer without chunks."""
     if at.size == 0:
         return whole
-    usable = weights is not None and weights.size == at.size and not np.isnan(weights).any() and weights.sum() > 0
-    weight = weights if usable and weights is not None else np.ones_like(at)
+    weight = np.ones_like(at)
+    if weights is not None and weights.size == at.size and not np.isnan(weights).any() and weights.sum() > 0:
+        weight = weights
     inside = (at >= window.start_ns) & (at <= window.end_ns)
     return float(weight[inside].sum() / weight.sum())
