@@ -58,8 +58,8 @@ def choose(entrants: Sequence[ArmEntrant], simplest: Sequence[str], worth: float
 
 
 def _nothing(entrants: Sequence[ArmEntrant]) -> ArmChoice:
-    # An arm that could not be judged at every load may meet the targets at one of them.
-    if entrants and all(each.whole and _missed(each) for each in entrants):
+    judged = [each for each in entrants if not each.entry.candidate.excluded]
+    if judged and all(_missed(each) for each in judged):
         return ArmChoice(RecommendationAnswer.NOTHING_MEETS, None, "no arm meets the targets here")
     reasons = dict.fromkeys(_why_not(each) for each in entrants)
     clauses = [f"{', '.join(_named(each) for each in entrants if _why_not(each) == why)} {why}" for why in reasons]
@@ -128,11 +128,7 @@ def _ruled_out(each: ArmEntrant, worth: float) -> bool:
 
 
 def _missed(each: ArmEntrant) -> bool:
-    """Return whether it was judged, and does not meet the targets."""
-    return not each.entry.candidate.excluded and each.entry.candidate.attainment in (
-        Attainment.MISSED,
-        Attainment.MISSED_BY_VALUE,
-    )
+    return each.entry.candidate.attainment in (Attainment.MISSED, Attainment.MISSED_BY_VALUE)
 
 
 def _below(gain: Figure | None) -> bool:
