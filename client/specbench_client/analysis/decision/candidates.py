@@ -99,6 +99,11 @@ class CandidateCell:
         """Whether it is valid and meets the targets."""
         return not self.candidate.excluded and self.candidate.attainment.within
 
+    @property
+    def judged(self) -> bool:
+        """Whether it is valid, and known to meet or to miss the targets."""
+        return not self.candidate.excluded and self.candidate.attainment is not Attainment.UNKNOWN
+
 
 def candidate_cells(
     summary: RunSummary, request: RecommendationRequest, bills: Mapping[str, EngineCost]

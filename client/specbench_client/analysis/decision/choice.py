@@ -20,8 +20,8 @@ class ArmEntrant:
     entry: CandidateCell
     gain: Figure | None
     conclusion: Verdict | None
-    whole: bool = True
-    """Whether the arm was judged at every load in question, so that no better load can be missing."""
+    unjudged: str = ""
+    """The loads in question at which the arm could not be judged, with the reasons: a better one may be among them."""
 
     @property
     def arm(self) -> str:
@@ -58,11 +58,14 @@ def choose(entrants: Sequence[ArmEntrant], simplest: Sequence[str], worth: float
 
 
 def _nothing(entrants: Sequence[ArmEntrant]) -> ArmChoice:
-    judged = [each for each in entrants if not each.entry.candidate.excluded]
-    if judged and all(_missed(each) for each in judged):
-        return ArmChoice(RecommendationAnswer.NOTHING_MEETS, None, "no arm meets the targets here")
-    reasons = dict.fromkeys(_why_not(each) for each in entrants)
-    clauses = [f"{', '.join(_named(each) for each in entrants if _why_not(each) == why)} {why}" for why in reasons]
+    if entrants and all(_missed(each) and not each.unjudged for each in entrants):
+        return ArmChoice(RecommendationAnswer.NOTHING_MEETS, None, "no measured arm meets the targets here")
+    reasons: dict[str, list[str]] = {}
+    for each in entrants:
+        reasons.setdefault(f"{_why_not(each)}{_lacking(each)}", []).append(_named(each))
+    clauses = [f"{', '.join(names)} {why}" for why, names in reasons.items()]
+    if any(each.entry.judged or each.entry.candidate.excluded for each in entrants):
+        clauses.append("correct what the findings report, and measure again")
     return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, "; ".join(clauses) or "nothing was measured")
 
 
@@ -107,18 +110,20 @@ def _without_baseline(
         )
     meeting = [each for each in drafters if each.entry.candidate.attainment is Attainment.MET and each.eligible]
     usable = [each for each in meeting if not _below(each.gain)]
-    if usable and baseline.entry.candidate.attainment is Attainment.MISSED:
+    if usable and baseline.entry.candidate.attainment is Attainment.MISSED and not baseline.unjudged:
         chosen = min(usable, key=lambda each: simplest.index(each.arm))
         reason = f"it meets the targets, which the baseline is shown to miss; {_state(chosen)}"
         tied = tuple(each.arm for each in usable if each is not chosen)
         return ArmChoice(RecommendationAnswer.DRAFTER, chosen.arm, reason, tied, chosen.gain)
     states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters if each.eligible)
-    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"the baseline {_why_not(baseline)}; {states}")
+    return ArmChoice(
+        RecommendationAnswer.CANNOT_TELL, None, f"the baseline {_why_not(baseline)}{_lacking(baseline)}; {states}"
+    )
 
 
 def _ruled_out(each: ArmEntrant, worth: float) -> bool:
     """Return whether this drafter is shown not to be worth it: by the gain's upper bound or a missed target."""
-    if each.entry.candidate.excluded or not each.whole:
+    if each.entry.candidate.excluded or each.unjudged:
         return False
     if each.entry.candidate.attainment is Attainment.MISSED:
         return True
@@ -128,7 +133,7 @@ def _ruled_out(each: ArmEntrant, worth: float) -> bool:
 
 
 def _missed(each: ArmEntrant) -> bool:
-    return each.entry.candidate.attainment in (Attainment.MISSED, Attainment.MISSED_BY_VALUE)
+    return each.entry.judged and not each.entry.candidate.attainment.within
 
 
 def _below(gain: Figure | None) -> bool:
@@ -170,7 +175,7 @@ def _state(each: ArmEntrant) -> str:
 
 
 def _lacking(each: ArmEntrant) -> str:
-    return "" if each.whole or not each.eligible else ", and could not be judged at every load"
+    return f", and could not be judged at {each.unjudged}" if each.unjudged and each.entry.judged else ""
 
 
 def _words(gain: Figure | None) -> str:

@@ -31,7 +31,6 @@ from specbench_client.analysis.statistics.effects import figure_ratio
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import doubting_checks, faults_by_arm
 from specbench_client.documents.recommendation import (
-    Attainment,
     LoadChoice,
     Objective,
     Recommendation,
@@ -288,28 +287,30 @@ def _entrants(
     conclusions = dict(zip(known, gain_verdicts([(gain, cells[arm]) for arm, gain in known.items()]), strict=True))
     found = []
     for entry in best:
-        arm, whole = entry.cell.arm, _whole(entry.cell.arm, mine)
+        arm, unjudged = entry.cell.arm, _unjudged(entry.cell.arm, mine)
         if arm in across:
-            found.append(ArmEntrant(entry, known.get(arm), conclusions.get(arm), whole=whole))
+            found.append(ArmEntrant(entry, known.get(arm), conclusions.get(arm), unjudged))
         else:
-            found.append(ArmEntrant(entry, entry.candidate.gain, entry.candidate.conclusion, whole=whole))
+            found.append(ArmEntrant(entry, entry.candidate.gain, entry.candidate.conclusion, unjudged))
     return found
 
 
 def _baseline_known(arm: str, best: Sequence[CandidateCell], mine: Sequence[CandidateCell]) -> bool:
     """Return whether the baseline was judged at the load at which this arm is best."""
     level = next(entry.cell.level for entry in best if entry.cell.arm == arm)
-    return any(entry.is_baseline and entry.cell.level == level and _judged(entry) for entry in mine)
+    return any(entry.is_baseline and entry.cell.level == level and entry.judged for entry in mine)
 
 
-def _whole(arm: str, mine: Sequence[CandidateCell]) -> bool:
-    """Return whether the arm was judged at every measured load of this workload."""
-    levels = {entry.cell.level.label for entry in mine}
-    return {entry.cell.level.label for entry in mine if entry.cell.arm == arm and _judged(entry)} == levels
-
-
-def _judged(entry: CandidateCell) -> bool:
-    return not entry.candidate.excluded and entry.candidate.attainment is not Attainment.UNKNOWN
+def _unjudged(arm: str, mine: Sequence[CandidateCell]) -> str:
+    """Return the measured loads of this workload at which the arm was not judged: `1, 8 (invalid (LateSends))`."""
+    own = {entry.cell.level.label: entry for entry in mine if entry.cell.arm == arm}
+    loads: dict[str, list[str]] = {}
+    for load in dict.fromkeys(entry.cell.level.label for entry in mine):
+        entry = own.get(load)
+        if entry is None or not entry.judged:
+            why = entry.candidate.excluded or "without a figure that a target needs" if entry else "not measured"
+            loads.setdefault(why, []).append(load)
+    return "; ".join(f"{', '.join(labels)} ({why})" for why, labels in loads.items())
 
 
 def _across(entry: CandidateCell, baseline: CandidateCell, request: RecommendationRequest) -> Figure | None:
