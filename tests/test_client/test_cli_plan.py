@@ -219,7 +219,7 @@ def test_launches_and_points_are_listed_with_load_files_and_hours(
     assert exit_code(["plan", file, *LAUNCH]) == Exit.OK
     printed = capsys.readouterr()
     lines = [line.strip() for line in printed.out.splitlines()]
-    points = [line.split("  ")[-2] for line in lines if line.endswith("repeat 0")]
+    points = [line.split("  ")[-2] for line in lines if line.endswith("repeat 1")]
     assert points == ["at 1/s", "at 2.5/s"] * 2
     assert "2 launches, 4 points (0 measured already)" in printed.out
     assert "240 s of load" in printed.out

@@ -264,7 +264,7 @@ def test_acceptance_length_that_rises_within_a_launch_is_reported_once() -> None
     assert (seen.severity, seen.arm, seen.workload, seen.threshold) == (WARNING, "ngram", "chat", 0.15)
     assert seen.value is not None
     assert 0.9 < seen.value < 1.2
-    assert "at 2, repeat 0" in seen.message
+    assert "at 2, repeat 1" in seen.message
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_simulated_run_is_info() -> None:
 def test_missing_points_are_a_warning_and_named() -> None:
     (seen,) = run_findings(small(), Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 2)))
     assert (seen.check, seen.severity) == ("MissingPoints", WARNING)
-    assert "1 of 6 points have no result: ngram/chat at 1, repeat 2" in seen.message
+    assert "1 of 6 points have no result: ngram/chat at 1, repeat 3" in seen.message
 
 
 @pytest.mark.draws

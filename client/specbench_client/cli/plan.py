@@ -366,7 +366,7 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHour
     for group in plan.groups:
         lines.append(f"  {group.index:>3}  {group.arm}")
         lines += [
-            f"         {point.hash[:12]}  {point.workload}  at {point.level.label}  repeat {point.repeat}"
+            f"         {point.hash[:12]}  {point.workload}  at {point.level.label}  repeat {point.repeat + 1}"
             + ("  measured" if point.hash in measured else "")
             for point in group.points
         ]

@@ -419,7 +419,7 @@ def _of_workload(evidence: RunEvidence, workload: str) -> Iterator[CheckResult]:
                 message = (
                     f"the acceptance length of workload {workload!r} rose by {gain:.0%} from the first point of a"
                     f" launch ({lengths[0][1]:.2f}) to a later one ({length:.2f} at {point.level.label}, repeat"
-                    f" {point.repeat}) with the same prompts: the drafter remembers their answers"
+                    f" {point.repeat + 1}) with the same prompts: the drafter remembers their answers"
                 )
                 yield CheckResult(
                     Severity.WARNING, message, value=gain, threshold=GAIN, arm=group.arm, workload=workload
