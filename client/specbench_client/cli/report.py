@@ -217,9 +217,10 @@ def _summary(run: Run, given: Slo | None, *, recompute: bool, ended: bool, store
     earlier = run.intact_summary()
     slo = override_slo(None if earlier is None else earlier.slo, given)
     keep = recompute or (ended and not stored)
+    summary = conclude(run.plan, run.store, slo=slo) if keep else summarize_stored(run, slo)
     if recompute:
         echo(POINTS_STAND, err=True)
-    return conclude(run.plan, run.store, slo=slo) if keep else summarize_stored(run, slo)
+    return summary
 
 
 def _rendered(plan: Plan, summary: RunSummary, output: str, statistics: Sequence[str]) -> bytes:
