@@ -94,7 +94,7 @@ def test_flag_bounds_come_from_the_schema() -> None:
 CONTRADICTIONS = [
     (("-c", "1", "-r", "1"), ("--concurrency", "--rate")),
     ((), ("--concurrency", "--rate", "--arrival Trace")),
-    (("-c", "1", "--arrival", "Poisson"), ("--concurrency", "--rate", "which alone has arrivals")),
+    (("-c", "1", "--arrival", "Poisson"), ("--concurrency", "--rate", "only an open loop has --arrival")),
     (("-r", "1", "--burstiness", "2"), ("--burstiness needs --arrival Gamma",)),
     (("--arrival", "Trace"), ("--arrival Trace needs --trace",)),
     (("-r", "1", "--trace", "t.csv"), ("--trace needs --arrival Trace",)),
