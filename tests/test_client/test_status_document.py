@@ -18,12 +18,12 @@ from specbench_api.plan.expansion import expand
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.slo import PERCENTILES, PERCENTS, Slo
-from specbench_api.spec.status import ArmResult, Percentiles
+from specbench_api.spec.status import TEXT_MAX, ArmResult, Percentiles
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.recommendation import Objective, Recommendation
 from specbench_client.documents.summary import Cell, EndToEnd, Goodput, RunSummary, best_speedup_text
-from specbench_client.stored_runs.status_document import RECOMMENDATION_BYTES, status_document
+from specbench_client.stored_runs.status_document import status_document
 from specbench_operator.cluster.results import STATUS_MAX_BYTES
 from specbench_testing.operator_builders import figure, operator_run, summary_of
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -187,7 +187,7 @@ def test_the_recommendation_is_truncated_to_the_byte_limit() -> None:
     )  # fmt: skip
     sentence = status_document(SUMMARY.model_copy(update={"recommendation": recommendation}), PLAN).recommendation
     assert sentence.startswith("use ngram ü")
-    assert len(sentence.encode()) <= RECOMMENDATION_BYTES
+    assert len(sentence.encode()) <= TEXT_MAX
     assert not status_document(SUMMARY, PLAN).recommendation, "the summary has no recommendation"
 
 

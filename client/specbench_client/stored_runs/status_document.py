@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from specbench_api.api_model import in_words
 from specbench_api.outcome.status_document import (
     ARM_AT_FAULT,
     ARMS_BYTES,
@@ -16,14 +17,12 @@ from specbench_api.outcome.status_document import (
 from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import PERCENTILES
-from specbench_api.spec.status import ArmResult, Interval, Percentiles
-from specbench_client.documents.figure import Figure, StatusFigure
+from specbench_api.spec.status import TEXT_MAX, ArmResult, Interval, Percentiles
+from specbench_client.documents.figure import Figure, StatusFigure, Verdict
 from specbench_client.documents.finding import Finding, Severity, faults_by_arm
 from specbench_client.documents.summary import Cell, RunSummary, best_speedup_text
 
-RECOMMENDATION_BYTES = 1024
 FINDINGS_MAX = 32
-INDISTINGUISHABLE = "indistinguishable"
 
 
 def status_document(summary: RunSummary, plan: Plan) -> StatusDocument:
@@ -40,7 +39,7 @@ def status_document(summary: RunSummary, plan: Plan) -> StatusDocument:
         arms=kept,
         arms_omitted=len(rows) - len(kept),
         best=best_speedup_text(summary),
-        recommendation=clip(summary.recommendation.sentence, RECOMMENDATION_BYTES) if summary.recommendation else "",
+        recommendation=clip(summary.recommendation.sentence, TEXT_MAX) if summary.recommendation else "",
         trust="Trustworthy" if summary.trustworthy else "Untrustworthy",
         headline=clip(summary.headline, SENTENCE_BYTES),
         trust_reason=reason,
@@ -132,7 +131,8 @@ def _speedup_text(cell: Cell) -> str:
         return ""
     else:
         contains_one = interval.low <= 1 <= interval.high
-        text = INDISTINGUISHABLE if contains_one else f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+        shown = f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+        text = in_words(Verdict.INDISTINGUISHABLE) if contains_one else shown
     return text if cell.valid else f"{text} invalid"
 
 

@@ -14,7 +14,9 @@ from specbench_api.api_model import ApiModel, KeyedBy
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"}, max_length=64)]
-Text = Annotated[str, Field(max_length=1024)]
+TEXT_MAX = 1024
+"""Maximum length of a text in status."""
+Text = Annotated[str, Field(max_length=TEXT_MAX)]
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 """A number of things, within the range that every reader of JSON keeps exact."""
 NONE_FASTER = "none faster"

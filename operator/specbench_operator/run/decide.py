@@ -13,13 +13,13 @@ from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateWait, Phase
 from specbench_api.spec.run import RunSpec, SpecBenchRun
-from specbench_api.spec.status import Condition, GroupStatus, RunStatus
+from specbench_api.spec.status import TEXT_MAX, Condition, GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.render.client_jobs import results_uri, unreadable_files
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
 from specbench_operator.run.gate import with_gate
 from specbench_operator.run.launches.children import Children, children_of
-from specbench_operator.run.launches.group import GROUP_MESSAGE_MAX, is_recorded_in_status, stop_and_keep_job
+from specbench_operator.run.launches.group import is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.phase import PROBLEM_MAX, TERMINAL_PHASES, RunState, run_state_of, tool_conditions
 from specbench_operator.run.run_status import build_run_status, fit_to_size, run_events
 from specbench_operator.run.run_view import RunView, build_run_view, read_run_status, secret_problems
@@ -115,7 +115,7 @@ def status_after_error(
 def _with_idle_since(row: GroupStatus, intended: GroupStatus, message: str) -> GroupStatus:
     if intended.idle_since is None:
         return row
-    return row.model_copy(update={"idle_since": intended.idle_since, "message": message[:GROUP_MESSAGE_MAX]})
+    return row.model_copy(update={"idle_since": intended.idle_since, "message": message[:TEXT_MAX]})
 
 
 def has_finished(status: RunStatus) -> bool:

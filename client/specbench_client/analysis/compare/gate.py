@@ -23,6 +23,7 @@ import numpy as np
 
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate, GateMetric, GateRequest, Tolerance
+from specbench_api.spec.status import TEXT_MAX
 from specbench_client.analysis.compare.comparison import (
     APART,
     ComparisonRow,
@@ -40,8 +41,6 @@ from specbench_client.documents.gate_report import GateReport, GateTest, GateTes
 
 NAMED = 3
 """Maximum number of cells listed in the message; the table has all of them."""
-MESSAGE_MAX = 1024
-"""Maximum length of the message, which becomes part of the run's status."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, 
         gate=gate,
         passed=reason is GateReason.PASSED or inconclusive_passes,
         reason=reason,
-        message=message[:MESSAGE_MAX],
+        message=message[:TEXT_MAX],  # it becomes part of the run's status
         baseline=before.side.uri,
         before=before.side,
         after=after.side,

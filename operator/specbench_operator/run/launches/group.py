@@ -19,7 +19,7 @@ from datetime import datetime
 from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.run import RunSpec
-from specbench_api.spec.status import GroupStatus
+from specbench_api.spec.status import TEXT_MAX, GroupStatus
 from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.client import judge_client
 from specbench_operator.run.launches.engine import (
@@ -42,7 +42,6 @@ from specbench_operator.state.objects import FailureScope, Job, LaunchVerdict
 from specbench_operator.state.run import StopJob, StoredResults
 from specbench_operator.state.timestamps import earliest, format_timestamp
 
-GROUP_MESSAGE_MAX = 1024
 ENGINE_FAULTS = (
     EngineReason.IMAGE_PULL_FAILED,
     EngineReason.CONFIG_ERROR,
@@ -110,7 +109,7 @@ class GroupView:
             idle_since=format_timestamp(idle_since) if idle_since else None,
             ends_run=self.ends_run,
             reason=self.reason[:128],
-            message=self.message[:GROUP_MESSAGE_MAX],
+            message=self.message[:TEXT_MAX],
         )
 
 
