@@ -14,6 +14,7 @@ from specbench_client.analysis.estimates.speedups import (
     TPOT_SPEEDUP,
     end_to_end,
     figures_by_name,
+    pair_layout,
     paired_speedup,
 )
 from specbench_client.documents.summary import Cell
@@ -198,6 +199,28 @@ def test_streams_that_wait_have_no_requests_per_hour_by_the_law_of_little() -> N
 def test_no_pairs_give_no_figures() -> None:
     found = end_to_end(pairs([], []), 4, seed=0)
     assert {figure.value for figure in figures_by_name(found).values()} == {None}
+
+
+@pytest.mark.parametrize(("alternating", "turns"), [(True, [1, -1, 1]), (False, None)])
+def test_only_arms_that_take_turns_have_a_drift_between_turns(alternating: bool, turns: list[float] | None) -> None:
+    found = pair_layout(replace(Experiment(repeats=3).pairs(seed=0), alternating=alternating)).turns
+    assert (None if found is None else found.tolist()) == turns
+
+
+def test_median_of_a_run_that_may_stop_early_is_the_mean_over_repeats() -> None:
+    """Ratios 1, 2, 8 and 4, 4, 4: the medians 2 and 4 of the repeats count once each, on the log scale."""
+    prompt, repeat = np.tile(np.arange(3), 2), np.repeat(np.arange(2), 3)
+    pace = {BASELINE: np.array([1.0, 2, 8, 4, 4, 4]) / 100, ARM: np.ones(6) / 100}
+    found = end_to_end(replace(pairs_of(prompt, repeat, pace), anytime=True), 1, seed=0).median_speedup
+    assert found.value == pytest.approx(2**1.5)
+
+
+@pytest.mark.parametrize("side", [ARM, BASELINE])
+def test_median_is_unknown_if_an_answer_took_no_time(side: str) -> None:
+    pace = {ARM: np.array([5.0, 5.0]), BASELINE: np.array([10.0, 10.0])}
+    pace[side][0] = 0
+    found = end_to_end(pairs_of(np.arange(2), np.zeros(2), pace), 1, seed=0).median_speedup
+    assert found.value is None
 
 
 @pytest.mark.runs
