@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from specbench_client.analysis.estimates.figures import SampleRows, figures_of
+from specbench_client.analysis.estimates.figures import SampleRows, figures_of, limited_interval
 from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.documents.figure import FigureInterval
 from specbench_client.documents.summary import ClientHealth
+from specbench_client.metrics.acceptance import EMITTED_POOLED
+from specbench_client.metrics.metric_types import RatioMetric
 from specbench_client.metrics.tidy_frame import steady_rows, tidy
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, frame_of, point_of, record
@@ -117,3 +122,22 @@ def test_figures_of_an_uncorrupted_point_have_their_source_and_no_interval() -> 
     assert sources == {"ttft_ms_p50": "client", "acceptance_rate": "engine (per_step)", "tpot_ms_p50": "both"}
     assert all(figure.interval is None for figure in summary.figures.values())
     assert type(summary).from_json(summary.to_json()) == summary
+
+
+@pytest.mark.parametrize(
+    ("bounds", "value", "ratio", "expected"),
+    [
+        ((0.5, 3), 2, replace(EMITTED_POOLED, highest=4.0), (1, 3, "; limited to possible values, from 1 to 4")),
+        ((2, 5), 4, replace(EMITTED_POOLED, highest=4.0), (2, 4, "; limited to possible values, from 1 to 4")),
+        ((0.5, 3), 1, EMITTED_POOLED, (1, 3, "; limited to possible values, from 1 on")),
+        ((1, 4), 2, replace(EMITTED_POOLED, highest=4.0), (1, 4, "")),
+        ((0.5, 6), 4.5, replace(EMITTED_POOLED, highest=4.0), (0.5, 6, "")),  # the value itself is impossible
+        ((0.5, 6), 0.9, EMITTED_POOLED, (0.5, 6, "")),
+    ],
+)
+def test_intervals_are_limited_to_possible_values(
+    bounds: tuple[float, float], value: float, ratio: RatioMetric, expected: tuple[float, float, str]
+) -> None:
+    interval = FigureInterval(low=bounds[0], high=bounds[1], method="t")
+    found = limited_interval(interval, value, ratio)
+    assert (found.low, found.high, found.method.removeprefix("t")) == expected

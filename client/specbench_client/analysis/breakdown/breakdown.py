@@ -10,7 +10,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_client.analysis.estimates.figures import SampleRows, clipped_interval, ratio_figures
+from specbench_client.analysis.estimates.figures import (
+    SampleRows,
+    figure_interval,
+    limited_interval,
+    ratio_figures,
+)
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
     ratio_influence,
@@ -217,7 +222,7 @@ def _slice(sample: SampleRows, each: BreakdownClass, sums: _ClassSums, draws: Va
         unit=ratio.unit,
         definition=DEFINITION,
         n=prompts,
-        interval=clipped_interval(chosen, value, ratio) if chosen else None,
+        interval=limited_interval(figure_interval(chosen), value, ratio) if chosen else None,
         source=sample.source(ratio.origin),
     )
     return BreakdownSlice(

@@ -12,6 +12,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS, CONCURRENCY, AxisKind, CurveCell
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
+from specbench_client.analysis.estimates.figures import limited_interval
 from specbench_client.analysis.estimates.speedups import (
     OVER_PAIRS,
     SPEEDUP,
@@ -23,7 +24,8 @@ from specbench_client.analysis.statistics.effects import Effect, log_ratio, verd
 from specbench_client.columns import Column, TextCodes, Values, join_columns
 from specbench_client.documents.crossover import Crossover
 from specbench_client.documents.curves import CurvePoint, Curves, SpeedupCurve
-from specbench_client.documents.figure import Figure, FigureInterval, Verdict
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
 from specbench_client.metrics.rows import Columns, Rows
@@ -76,15 +78,11 @@ def _length_figure(length: Effect | None, drafts: int) -> Figure:
     """Return an acceptance length; its interval is limited to 1 … drafts + 1, which its method then states."""
     if length is None:
         return Figure(unit="tokens/step", definition=LENGTH_DEFINITION, n=0, source="both")
-    figure, highest = length.figure(LENGTH_DEFINITION, "tokens/step"), drafts + 1.0 if drafts else float("inf")
-    bounds = figure.interval
-    if bounds is None or figure.value is None or not 1 <= figure.value <= highest:
+    figure = length.figure(LENGTH_DEFINITION, "tokens/step")
+    if figure.interval is None or figure.value is None:
         return figure
-    low, high = max(bounds.low, 1.0), min(bounds.high, highest)
-    if (low, high) == (bounds.low, bounds.high):
-        return figure
-    method = f"{bounds.method}; limited to possible values"
-    return figure.model_copy(update={"interval": FigureInterval(low=low, high=high, method=method)})
+    (ratio,) = limit_to_drafts([EMITTED_POOLED], drafts)
+    return figure.model_copy(update={"interval": limited_interval(figure.interval, figure.value, ratio)})
 
 
 def _crossover(kind: AxisKind, points: Sequence[MeasuredSample], words: Sequence[Verdict]) -> Crossover:

@@ -12,7 +12,6 @@ from specbench_api.spec.slo import Slo
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     ChosenInterval,
-    IntervalBounds,
 )
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
@@ -192,7 +191,7 @@ def _ratio_intervals(
             ResampledFigure(value, samples, ratio_influence(over, under), repeats), layout, prompts
         )
         if chosen:
-            found[ratio.name] = clipped_interval(chosen, value, ratio)
+            found[ratio.name] = limited_interval(figure_interval(chosen), value, ratio)
     return found
 
 
@@ -214,24 +213,23 @@ def _percentiles_of(measure: RequestMetric, sample: SampleRows) -> dict[str, Fig
             unit=measure.unit,
             definition=each.definition,
             n=layout.prompts,
-            interval=_interval(interval.bounds, interval.method) if interval else None,
+            interval=figure_interval(interval) if interval else None,
             source=source,
         )
         for each, value, interval in zip(metrics, found, chosen, strict=True)
     }
 
 
-def _interval(bounds: IntervalBounds, method: str) -> FigureInterval:
+def figure_interval(chosen: ChosenInterval) -> FigureInterval:
     """Build an interval with a lower bound of at least 0, since no figure here can be negative."""
-    return FigureInterval(low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=method)
+    return FigureInterval(low=max(0.0, chosen.bounds.low), high=chosen.bounds.high, level=LEVEL, method=chosen.method)
 
 
-def clipped_interval(chosen: ChosenInterval, value: float, ratio: RatioMetric) -> FigureInterval:
+def limited_interval(interval: FigureInterval, value: float, ratio: RatioMetric) -> FigureInterval:
     """Return the interval limited to possible values of the ratio, which its method then states.
 
     If the value itself is impossible, the interval is not changed.
     """
-    interval = _interval(chosen.bounds, chosen.method)
     low, high = max(interval.low, ratio.lowest), min(interval.high, ratio.highest)
     if (low, high) == (interval.low, interval.high) or not ratio.lowest <= value <= ratio.highest:
         return interval
