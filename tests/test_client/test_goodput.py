@@ -19,7 +19,7 @@ from specbench_client.analysis.estimates.figures import goodput_of
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
 from specbench_client.documents.summary import RunSummary
-from specbench_client.metrics.goodput import good_requests, judged_rows, meets_slo
+from specbench_client.metrics.goodput import good_requests, judged_rows, meets_slo, meets_target
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.cells import csv, terminal_columns
@@ -49,6 +49,11 @@ def test_request_exactly_at_its_targets_meets_them() -> None:
 
 def test_target_latency_is_measured_from_the_intended_time() -> None:
     assert verdict(Slo(ttft_ms=50), intended_ns=-NS_PER_MS) == 0
+
+
+def test_answer_of_one_token_meets_any_time_per_token() -> None:
+    rows = tidy([frame_of([record(output_tokens=1, output_tokens_client=1, steps=0)])])
+    assert meets_target(rows, "tpot_ms", 0.1).tolist() == [1]
 
 
 def test_unknown_target_is_left_out_unless_another_is_missed() -> None:
