@@ -268,6 +268,8 @@ def test_missing_interval_or_value_stays_missing() -> None:
     assert figure_ratio(figure(None), figure(1.0), "d") is None
     assert present(figure_effect(figure(2.0, None), 3)).p_value is None
     assert not is_larger(figure(9.0, None), figure(1.0))
+    assert figure_ratio(figure(0.0), figure(1.0), "d") is None
+    assert map_figure(figure(2.0, None), lambda ratio: 1 / ratio, "x", "d").interval is None
 
 
 def test_decreasing_function_swaps_the_bounds() -> None:
