@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from specbench_client.load.conversation_runner import PreparedConversation, RequestBuffer
 from specbench_client.load.conversations import conversation_at
+from specbench_client.load.turns import Turn
 from specbench_client.transport.exchange import HttpRequest
-from specbench_testing.conversation_turns import row, turn
+from specbench_testing.conversation_turns import row
 
 
 class ConversationSource:
@@ -21,13 +22,13 @@ class ConversationSource:
     def __iter__(self) -> Iterator[PreparedConversation]:
         for number in range(self.count):
             self.made += 1
-            yield PreparedConversation(conversation_at([row("a")], number), turn(), HttpRequest("u", b""))
+            yield PreparedConversation(Turn(conversation_at([row("a")], number), 0, ()), HttpRequest("u", b""))
 
 
 def take_all(buffer: RequestBuffer) -> list[int]:
     found = []
     while (opening := buffer.take()) is not None:
-        found.append(opening.conversation.index)
+        found.append(opening.turn.conversation.index)
     return found
 
 

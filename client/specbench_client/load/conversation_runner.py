@@ -25,27 +25,25 @@ from functools import partial
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.documents.record import Record, RecordPhase
-from specbench_client.load.conversations import Conversation, PromptLike, conversation_at, think_time_ns
+from specbench_client.load.conversations import Conversation, conversation_at, think_time_ns
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.parsing_queue import ParsingQueue
-from specbench_client.load.request import RequestConfig, Turn, split_reply
-from specbench_client.load.request_record import TurnResult, skipped_after
-from specbench_client.load.turn_client import TurnClient
+from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult, skipped_after, split_reply
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_client.workload.chat_template.template import AppliedTemplate
+from specbench_client.workload.row_parsing import Prompt
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedConversation:
-    """A conversation and its first request. The turn's time, stream and phase are placeholders."""
+    """The first turn of a conversation and its request."""
 
-    conversation: Conversation
     turn: Turn
     request: HttpRequest
 
 
 def prepare_conversations(
-    turn_client: TurnClient, prompts: Sequence[PromptLike], numbers: Iterable[int]
+    turn_client: TurnClient, prompts: Sequence[Prompt], numbers: Iterable[int]
 ) -> Iterator[PreparedConversation]:
     """Yield the conversations of these indices, each with its first request."""
     for number in numbers:
@@ -54,8 +52,8 @@ def prepare_conversations(
 
 def _prepare_conversation(turn_client: TurnClient, conversation: Conversation) -> PreparedConversation:
     """Return a conversation with its first request."""
-    turn = unsent_turn(conversation, 0, conversation.turns[0])
-    return PreparedConversation(conversation, turn, turn_client.build_request(turn))
+    turn = Turn(conversation, 0, conversation.prompt.turns[0])
+    return PreparedConversation(turn, turn_client.build_request(turn))
 
 
 # The buffer holds the next conversations with their first requests encoded, so that no send waits for JSON encoding. It
@@ -175,34 +173,34 @@ class ConversationRunner:
 
     async def prepare(self, conversation: Conversation) -> PreparedConversation:
         """Return a conversation with its first request, with the chat template applied in a thread."""
-        turn = await self._rendered(unsent_turn(conversation, 0, conversation.turns[0]))
-        return PreparedConversation(conversation, turn, self.turn_client.build_request(turn))
+        turn = await self._rendered(Turn(conversation, 0, conversation.prompt.turns[0]))
+        return PreparedConversation(turn, self.turn_client.build_request(turn))
 
     async def run(self, prepared: PreparedConversation, slot: StreamSlot) -> ConversationEnd:
         """Run all turns, or those up to the first that fails."""
-        if prepared.conversation.starts:
+        turn, request = prepared.turn, prepared.request
+        conversation, turns = turn.conversation, turn.conversation.prompt.turns
+        if conversation.prompt.starts:
             return await self._replay(prepared, slot)
-        conversation, turn, request = prepared.conversation, prepared.turn, prepared.request
         while True:
-            is_last = turn.turn == len(conversation.turns) - 1
             unread, sent_turn = await self._exchange(turn, request, slot)
             conversation_end = ConversationEnd(unread.ended_ns, refused=unread.error_class is ErrorClass.REFUSED)
             answer = self.turn_client.read_result(sent_turn, unread)
-            if is_last:
+            if turn.number == len(turns) - 1:
                 await self.parsing_queue.submit(answer, self._record)
                 return conversation_end
             result = await self.parsing_queue.read(answer)
             self._record(result)
             if result.reply_text is None:
-                for number in range(turn.turn + 1, len(conversation.turns)):
+                for number in range(turn.number + 1, len(turns)):
                     self.on_record(skipped_after(result, number))
                 return conversation_end
             reply = self._reply(turn, result.reply_text)
-            history = (*turn.messages, reply, *conversation.turns[turn.turn + 1])
-            turn = await self._rendered(unsent_turn(conversation, turn.turn + 1, history))
+            history = (*turn.messages, reply, *turns[turn.number + 1])
+            turn = await self._rendered(Turn(conversation, turn.number + 1, history))
             request = self.turn_client.build_request(turn)
             intended_ns = result.ended_ns
-            if think_ns := self.users.think_ns(turn.conversation_id, turn.turn):
+            if think_ns := self.users.think_ns(conversation.id, turn.number):
                 intended_ns += think_ns
                 await self.users.sleep_until(intended_ns)
             slot = StreamSlot(slot.stream, intended_ns)
@@ -211,8 +209,8 @@ class ConversationRunner:
         """Run the requests of a recorded session."""
         requests: list[asyncio.Task[ConversationEnd]] = []
         async with asyncio.TaskGroup() as tasks:
-            for number, start in enumerate(prepared.conversation.starts):
-                earlier = [requests[each] for each in start.after]
+            for number, start in enumerate(prepared.turn.conversation.prompt.starts):
+                earlier = [requests[followed] for followed in start.after]
                 requests.append(tasks.create_task(self._replay_request(prepared, number, slot, earlier)))
         ends = [request.result() for request in requests]
         return ConversationEnd(max(end.ended_ns for end in ends), any(end.refused for end in ends))
@@ -226,15 +224,15 @@ class ConversationRunner:
     ) -> ConversationEnd:
         turn, request, intended_ns = prepared.turn, prepared.request, slot.intended_ns
         if number:
-            conversation = prepared.conversation
-            ends = [await each for each in earlier]
+            conversation = turn.conversation
+            ends = [await request_end for request_end in earlier]
             intended_ns = max((end.ended_ns for end in ends), default=intended_ns)
-            recorded_s = conversation.starts[number].wait_s
+            recorded_s = conversation.prompt.starts[number].wait_s
             think_ns = self.users.think_ns(conversation.id, number) if recorded_s is None else int(recorded_s * 1e9)
             intended_ns += think_ns
             if any(end.refused for end in ends):
                 intended_ns = max(intended_ns, self.clock() + REFUSED_PAUSE_NS)
-            turn = await self._rendered(unsent_turn(conversation, number, conversation.turns[number]))
+            turn = await self._rendered(Turn(conversation, number, conversation.prompt.turns[number]))
             request = self.turn_client.build_request(turn)
             await self.users.sleep_until(intended_ns)
         began = slot.began and number == 0
@@ -244,7 +242,7 @@ class ConversationRunner:
 
     async def _exchange(self, turn: Turn, request: HttpRequest, slot: StreamSlot) -> tuple[UnparsedExchange, Turn]:
         opened_ns = self.clock()
-        self.recorder.opened(opened_ns, stream_began=slot.began, conversation_began=turn.turn == 0)
+        self.recorder.opened(opened_ns, stream_began=slot.began, conversation_began=turn.number == 0)
         unread = await self.turn_client.exchange(request)
         phase = self.recorder.ended(opened_ns, unread.ended_ns)
         return unread, replace(
@@ -267,20 +265,3 @@ class ConversationRunner:
         else:
             assert self.judge_later is not None, "the answers have schemas"
             self.judge_later(result.record, result.unjudged)
-
-
-def unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMessage, ...]) -> Turn:
-    """Return a turn before it is sent: stream, time and phase are placeholders."""
-    return Turn(
-        conversation_index=conversation.index,
-        conversation_id=conversation.id,
-        prompt_id=conversation.prompt_id,
-        category=conversation.category,
-        turn=number,
-        messages=messages,
-        stream_index=0,
-        intended_ns=0,
-        phase=RecordPhase.STEADY,
-        output_tokens=conversation.output_tokens,
-        expected=conversation.expected if number == len(conversation.turns) - 1 else None,
-    )

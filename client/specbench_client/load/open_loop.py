@@ -201,6 +201,7 @@ class OpenLoop:
 
     async def _run_conversation(self, prepared: PreparedConversation, intended_ns: int) -> None:
         async with self.slots:
-            conversation_end = await self.runner.run(prepared, StreamSlot(prepared.conversation.index, intended_ns))
+            slot = StreamSlot(prepared.turn.conversation.index, intended_ns)
+            conversation_end = await self.runner.run(prepared, slot)
         if self.filler_sender:
             self.runner.recorder.phases.measured(conversation_end.ended_ns)

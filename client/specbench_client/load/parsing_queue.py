@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from specbench_client.load.request_record import TurnResult
+from specbench_client.load.turns import TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
 
 MAX_UNREAD = 256

@@ -35,7 +35,7 @@ from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, he
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
 from specbench_client.load.shared_state import SharedState
-from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.load.turns import TurnClient
 from specbench_client.load.worker_messages import (
     BeginLoad,
     PipeSender,
@@ -119,7 +119,7 @@ class _Worker:
             _answer_judge(load, record_sender) as judge,
             ParsingQueue(_unread_limit(load)) as parsing_queue,
         ):
-            turn_client = HttpTurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
+            turn_client = TurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
             recorder = InFlightRecorder(load.share.phases(self.shared.worker_table(load.workers), load.worker))
             runner = ConversationRunner(
                 turn_client,

@@ -24,10 +24,10 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from specbench_client.documents.record import Record, RecordPhase
-from specbench_client.load.conversations import PromptLike
 from specbench_client.load.in_flight import LoadTimestamps
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
-from specbench_client.load.request import RequestConfig
+from specbench_client.load.turns import RequestConfig
+from specbench_client.workload.row_parsing import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class PrepareLoad:
     """One load to prepare. `phase`: the phase of all records (warm-up); None: ramp, steady or drain, as measured."""
 
     request_config: RequestConfig
-    prompts: tuple[PromptLike, ...]
+    prompts: tuple[Prompt, ...]
     share: ClosedLoopShare | OpenLoopShare
     worker: int
     """Number of the worker, over all clients."""

@@ -21,14 +21,14 @@ from specbench_client.load.conversation_runner import (
     ThinkingUsers,
     prepare_conversations,
 )
-from specbench_client.load.conversations import FillerPlan, PromptLike
+from specbench_client.load.conversations import FillerPlan
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.open_loop import OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.parsing_queue import ParsingQueue
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
-from specbench_client.load.turn_client import HttpTurnClient, TurnClient
+from specbench_client.load.turns import TurnClient
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_client.workload.row_parsing import Prompt
@@ -62,7 +62,7 @@ class LoopDriver:
 
     async def closed(
         self,
-        prompts: Sequence[PromptLike],
+        prompts: Sequence[Prompt],
         streams: int,
         count: int | None = None,
         duration_s: float | None = None,
@@ -106,7 +106,7 @@ class LoopDriver:
         )
 
     async def open(
-        self, prompts: Sequence[PromptLike], offsets_ns: Sequence[int], slots: int | None = None
+        self, prompts: Sequence[Prompt], offsets_ns: Sequence[int], slots: int | None = None
     ) -> LoadTimeline:
         """One worker's open loop: one conversation at each offset, at most `slots` of them in flight."""
         self.worker_table.wipe()
@@ -130,7 +130,7 @@ class LoopDriver:
 class DrivenEngine:
     """A running engine: a client that sends it conversations, and another one that reads its pages."""
 
-    context: HttpTurnClient
+    context: TurnClient
     control: ControlClient
 
     async def drive(self, rows: Sequence[Prompt], concurrency: int = 3) -> list[Record]:
