@@ -13,15 +13,16 @@ from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.answer_rules import unmet_demand
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
+    MAX_UNREAD,
     ConversationRunner,
+    ParsingQueue,
     RequestBuffer,
     prepare_conversations,
     thinking_users,
 )
-from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, WorkerLoad
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
-from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
+from specbench_client.load.phases import InFlightRecorder, LoadTimeline
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
 from specbench_client.load.turns import TurnClient
 from specbench_client.workload.row_parsing import Prompt

@@ -22,10 +22,9 @@ from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.drive.prompts import prompts_of_point
-from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
+from specbench_client.load.client_monitor import RecordTally, WarmupResult, WorkerDone, summarize_client_health
 from specbench_client.load.turns import RequestConfig, TurnClient
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
-from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.metrics.tidy_frame import RecordColumns, tidy
 from specbench_client.simulator import SimulatedEngine, choose_dialect
 from specbench_client.simulator.engine import TokenStream

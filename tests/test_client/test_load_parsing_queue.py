@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from specbench_client.load.parsing_queue import ParsingQueue
+from specbench_client.load.conversation_runner import ParsingQueue
 from specbench_client.load.turns import TurnResult
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.conversation_turns import NOT_RECORDED, CannedTransport, context, turn

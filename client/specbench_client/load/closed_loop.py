@@ -23,7 +23,7 @@ from specbench_client.load.conversation_runner import (
     StreamSlot,
 )
 from specbench_client.load.conversations import FillerPlan, filler_conversation
-from specbench_client.load.in_flight import NS_PER_S
+from specbench_client.load.phases import NS_PER_S
 from specbench_client.sliced_tasks import first_failure
 
 POLL_INTERVAL_NS = 100_000_000

@@ -26,19 +26,19 @@ from typing import Any, Self
 
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import BadInput, ClientError
-from specbench_client.load.in_flight import LoadTimeline
-from specbench_client.load.load_clients import LoadClients
+from specbench_client.load.client_link import LoadClients
+from specbench_client.load.client_monitor import WorkerDone
 from specbench_client.load.load_shares import WorkerLoad
+from specbench_client.load.phases import LoadTimeline
 from specbench_client.load.shared_state import UNLIMITED, SharedState, create_shared_state
 from specbench_client.load.turns import RequestConfig
-from specbench_client.load.worker import run_worker
-from specbench_client.load.worker_messages import (
+from specbench_client.load.worker import (
     BeginLoad,
     PrepareLoad,
     RecordBatch,
-    WorkerDone,
     WorkerFailed,
     WorkerReady,
+    run_worker,
     unpickle_record,
 )
 from specbench_client.workload.row_parsing import Prompt

@@ -17,16 +17,22 @@ from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
+    ParsingQueue,
     RequestBuffer,
     ThinkingUsers,
     prepare_conversations,
 )
 from specbench_client.load.conversations import FillerPlan
-from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.open_loop import OpenLoop, PreciseTimer, sleep_until
-from specbench_client.load.parsing_queue import ParsingQueue
-from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
+from specbench_client.load.phases import (
+    ClosedLoopPhases,
+    InFlightRecorder,
+    LoadTimeline,
+    OpenLoopPhases,
+    closed_loop_bounds,
+    open_loop_bounds,
+)
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
 from specbench_client.load.turns import TurnClient
 from specbench_client.transport.control_client import ControlClient
