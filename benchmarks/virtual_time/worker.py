@@ -117,12 +117,12 @@ class VirtualWorker:
             buffer = RequestBuffer(
                 prepare_conversations(runner.turn_client, prompts, self.shared.conversation_counter), AHEAD
             )
-            return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
+            return ClosedLoop(share, runner, buffer)
         buffer, timer = (
             RequestBuffer(prepare_conversations(runner.turn_client, prompts, share.conversations), AHEAD),
             VirtualAlarm(self.clock),
         )
-        return OpenLoop(share.offsets_ns, runner, buffer, timer, self._companions(share, runner))
+        return OpenLoop(share, runner, buffer, timer, self._companions(share, runner))
 
     def _companions(self, share: OpenLoopShare, runner: ConversationRunner) -> FillerSender | None:
         if share.fillers is None:

@@ -108,7 +108,8 @@ class PointMeasurement:
         own = ClientResult(observations.load.ended, observations.tally, warmed, begins_ns, offset, file)
         if self.clients.count == 1:
             return [own]
-        return [ClientResult.from_message(each) for each in await self.clients.collect(own.to_message())]
+        messages = await self.clients.gather(own.to_message(), to_all=False)
+        return [ClientResult.from_message(message) for message in messages]
 
 
 @dataclass(frozen=True)

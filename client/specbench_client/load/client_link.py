@@ -269,7 +269,7 @@ class ClientLink:
         given[client] = value
         if len(given) < self.count:
             return
-        values = [given[each] for each in range(self.count)]
+        values = [given[number] for number in range(self.count)]
         del self._given[number]
         data = _encode({"gathered": number, "values": values if to_all else [], "last": self._ended})
         for writer in self._writers.values():
@@ -295,7 +295,7 @@ def _names(clients: Iterable[int]) -> str:
     return f"client{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
 
 
-_ERRORS: dict[int, type[ClientError]] = {each.exit: each for each in (BadInput, EngineFailed, NotDurable)}
+_ERRORS: dict[int, type[ClientError]] = {kind.exit: kind for kind in (BadInput, EngineFailed, NotDurable)}
 
 
 def _error_fields(error: BaseException, client: int) -> dict[str, Any]:
@@ -363,13 +363,9 @@ class LoadClients:
         """At client 0: the sums of the other clients' `count_done`; empty before the first."""
         return [sum(counts) for counts in zip(*self._done.values(), strict=True)]
 
-    async def gather(self, value: Any) -> list[Any]:
-        """Return the values (JSON) of all clients when all have called this, in the same order."""
-        return [value] if self.link is None else await self.link.gather(value)
-
-    async def collect(self, value: Any) -> list[Any]:
-        """Like `gather`, but only client 0 gets the values; the others get []."""
-        return [value] if self.link is None else await self.link.gather(value, to_all=False)
+    async def gather(self, value: Any, *, to_all: bool = True) -> list[Any]:
+        """See `ClientLink.gather`."""
+        return [value] if self.link is None else await self.link.gather(value, to_all=to_all)
 
     async def align_clocks(self) -> None:
         """Measure the offset of this client's clocks."""

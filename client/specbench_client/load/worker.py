@@ -289,14 +289,14 @@ class _Worker:
             if share.fillers is not None:
                 table = self.shared.worker_table(load.workers)
                 fillers = FillerSender(share.fillers, runner, table, timer, share.last_ns, slots)
-            return OpenLoop(share.offsets_ns, runner, buffer, timer, fillers, slots)
+            return OpenLoop(share, runner, buffer, timer, fillers, slots)
         ahead = REQUESTS_AHEAD if load.workers_here == 1 else shared_requests_ahead(len(share.streams))
         counter = self.shared.conversation_counter
         buffer = RequestBuffer(
             prepare_conversations(runner.turn_client, load.prompts, counter), ahead, counter.is_closed
         )
         buffer.fill(len(share.streams))
-        return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
+        return ClosedLoop(share, runner, buffer)
 
 
 def _answer_judge(load: PrepareLoad, record_sender: RecordSender) -> AbstractAsyncContextManager[AnswerJudge | None]:

@@ -46,8 +46,8 @@ from specbench_client.simulator.requests import (
     validate_body,
 )
 
-# The Prometheus page has vLLM's names, labels and ``_created`` gauges for the figures that the simulator has. Counters
-# of speculation exist only with a drafter; they stay at 0 if it never drafts.
+# The Prometheus page has vLLM's names and labels for the figures that the simulator has. Counters of speculation exist
+# only with a drafter; they stay at 0 if it never drafts.
 
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 
@@ -55,7 +55,7 @@ FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 def render_metrics(engine: SimulatedEngine) -> web.Response:
     """Return the page in Prometheus' text format."""
     counters, room = engine.counters, engine.config.kv_room_tokens
-    page = PrometheusExposition("vllm:", {"engine": "0", "model_name": MODEL_NAME}, counters.created_s)
+    page = PrometheusExposition("vllm:", {"engine": "0", "model_name": MODEL_NAME})
     gauges: dict[str, tuple[str, float]] = {
         "num_requests_running": ("Number of requests in model execution batches.", engine.batch.running),
         "num_requests_waiting": ("Number of requests waiting to be processed.", engine.batch.waiting),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from specbench_client.load.conversation_runner import (
 )
 from specbench_client.load.conversations import FillerPlan
 from specbench_client.load.judge_parent import AnswerJudge
+from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
 from specbench_client.load.open_loop import OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.phases import (
     ClosedLoopPhases,
@@ -91,7 +93,7 @@ class LoopDriver:
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, counter), REQUESTS_AHEAD, counter.is_closed
             )
-            loop = ClosedLoop(range(streams), runner, buffer, duration_s, fill)
+            loop = ClosedLoop(ClosedLoopShare(tuple(range(streams)), duration_s, fill), runner, buffer)
             await loop.run(begin_ns)
             await parsing_queue.drained()
             if judge is not None:
@@ -124,7 +126,8 @@ class LoopDriver:
             )
             begin_ns = self.clock()
             in_flight = nullcontext() if slots is None else asyncio.Semaphore(slots)
-            await OpenLoop(offsets_ns, runner, buffer, timer, slots=in_flight).run(begin_ns)
+            share = OpenLoopShare(range(len(offsets_ns)), array("q", offsets_ns), offsets_ns[-1])
+            await OpenLoop(share, runner, buffer, timer, slots=in_flight).run(begin_ns)
             await parsing_queue.drained()
         self.timeline = LoadTimeline(
             [recorder.log], begin_ns, open_loop_bounds(self.worker_table, begin_ns + offsets_ns[-1])
