@@ -13,18 +13,19 @@ from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.answer_rules import unmet_demand
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
+    MAX_UNREAD,
     ConversationRunner,
+    ParsingQueue,
     RequestBuffer,
     prepare_conversations,
     thinking_users,
 )
-from specbench_client.load.conversations import PromptLike
-from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, WorkerLoad
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
-from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
+from specbench_client.load.phases import InFlightRecorder, LoadTimeline
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
-from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.load.turns import TurnClient
+from specbench_client.workload.row_parsing import Prompt
 from virtual_time.clock import NS_PER_S, VirtualClock
 
 AHEAD = 2
@@ -77,8 +78,8 @@ class VirtualWorker:
     async def work(
         self,
         load: WorkerLoad,
-        turn_client: HttpTurnClient,
-        prompts: Sequence[PromptLike],
+        turn_client: TurnClient,
+        prompts: Sequence[Prompt],
         phase: RecordPhase | None,
         on_record: Callable[[Record], None],
     ) -> LoadTimeline:
@@ -110,18 +111,18 @@ class VirtualWorker:
         return LoadTimeline([recorder.log], begin_ns, steady_bounds, begins_ns)
 
     def _loop(
-        self, share: ClosedLoopShare | OpenLoopShare, runner: ConversationRunner, prompts: Sequence[PromptLike]
+        self, share: ClosedLoopShare | OpenLoopShare, runner: ConversationRunner, prompts: Sequence[Prompt]
     ) -> ClosedLoop | OpenLoop:
         if isinstance(share, ClosedLoopShare):
             buffer = RequestBuffer(
                 prepare_conversations(runner.turn_client, prompts, self.shared.conversation_counter), AHEAD
             )
-            return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
+            return ClosedLoop(share, runner, buffer)
         buffer, timer = (
             RequestBuffer(prepare_conversations(runner.turn_client, prompts, share.conversations), AHEAD),
             VirtualAlarm(self.clock),
         )
-        return OpenLoop(share.offsets_ns, runner, buffer, timer, self._companions(share, runner))
+        return OpenLoop(share, runner, buffer, timer, self._companions(share, runner))
 
     def _companions(self, share: OpenLoopShare, runner: ConversationRunner) -> FillerSender | None:
         if share.fillers is None:

@@ -22,11 +22,9 @@ from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.drive.prompts import prompts_of_point
-from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
-from specbench_client.load.request import RequestConfig
-from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.load.client_monitor import RecordTally, WarmupResult, WorkerDone, summarize_client_health
+from specbench_client.load.turns import RequestConfig, TurnClient
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
-from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.metrics.tidy_frame import RecordColumns, tidy
 from specbench_client.simulator import SimulatedEngine, choose_dialect
 from specbench_client.simulator.engine import TokenStream
@@ -167,7 +165,7 @@ class Launch:
     async def _point(self, point: Point, transport: VirtualTransport, hand: VirtualWorker) -> MeasuredPoint:
         started_ns, records = hand.clock(), list[Record]()
         request_config = self._manner(point, started_ns)
-        asker = HttpTurnClient(transport, self.reads, request_config)
+        asker = TurnClient(transport, self.reads, request_config)
         warming = self.warm_up and point is self.group.points[0]
         warmed = await self._warm_up(point, asker, hand, records) if warming else None
         if self.world.plan.empties_cache and self.engine is not None:
@@ -191,7 +189,7 @@ class Launch:
         return MeasuredPoint(point, table, meddling.watch(point, watch), meddling.counters(point, counted), served)
 
     async def _warm_up(
-        self, point: Point, asker: HttpTurnClient, hand: VirtualWorker, records: list[Record]
+        self, point: Point, asker: TurnClient, hand: VirtualWorker, records: list[Record]
     ) -> WarmupResult | None:
         least = self.world.plan.load.warmup_requests
         if not least:

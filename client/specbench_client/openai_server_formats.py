@@ -120,14 +120,13 @@ MetricSamples = list[tuple[dict[str, str], float]]
 
 @dataclass(frozen=True, slots=True)
 class PrometheusExposition:
-    """Writes Prometheus' text format with one engine's prefix and labels; ``created_s`` adds ``_created`` gauges.
+    """Writes Prometheus' text format with one engine's prefix and labels.
 
     Metrics are given as name → (meaning, value, samples or histogram).
     """
 
     prefix: str
     labels: Mapping[str, str]
-    created_s: float | None = None
 
     def gauges(self, named: Mapping[str, tuple[str, float]]) -> Iterator[str]:
         for name, (meaning, value) in named.items():
@@ -136,7 +135,6 @@ class PrometheusExposition:
     def counters(self, named: Mapping[str, tuple[str, MetricSamples]]) -> Iterator[str]:
         for name, (meaning, samples) in named.items():
             yield from self._family(f"{name}_total", "counter", meaning, samples)
-            yield from self._created(name, meaning, [labels for labels, _ in samples])
 
     def histograms(self, named: Mapping[str, tuple[str, Histogram]]) -> Iterator[str]:
         for name, (measured, histogram) in named.items():
@@ -147,16 +145,11 @@ class PrometheusExposition:
                 yield self._sample(f"{name}_bucket", {"le": bound}, count)
             yield self._sample(f"{name}_count", {}, cumulative[-1])
             yield self._sample(f"{name}_sum", {}, histogram.total)
-            yield from self._created(name, meaning, [{}])
 
     def _family(self, name: str, kind: str, meaning: str, samples: MetricSamples) -> Iterator[str]:
         yield from self._head(name, kind, meaning)
         for labels, value in samples:
             yield self._sample(name, labels, value)
-
-    def _created(self, name: str, meaning: str, labels: list[dict[str, str]]) -> Iterator[str]:
-        if self.created_s is not None:
-            yield from self._family(f"{name}_created", "gauge", meaning, [(one, self.created_s) for one in labels])
 
     def _head(self, name: str, kind: str, meaning: str) -> Iterator[str]:
         yield f"# HELP {self.prefix}{name} {meaning}"

@@ -26,13 +26,14 @@ from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.prompts import load_workload_prompts
 from specbench_client.errors import BadInput
-from specbench_client.load.request import Turn
-from specbench_client.load.request_record import TurnResult
+from specbench_client.load.conversations import Conversation
+from specbench_client.load.turns import Turn, TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.store.folder import FolderStore
 from specbench_client.transport.exchange import UnparsedExchange
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_client.workload.chat_template.template import AppliedTemplate
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.agent_traces import otlp, span, user
 from specbench_testing.chat_templates import CALLED, OFFERED, tokenizer_folder
 from specbench_testing.conversation_turns import CannedTransport, context, row
@@ -175,7 +176,7 @@ WORDS = WordLengthTemplate(b"", "", "{}", date(2026, 1, 1), (), "words")
 async def test_reasoning_is_not_part_of_the_history_content() -> None:
     endpoint = ReasoningEndpoint()
     await endpoint.driver.closed([row("p0", "one", "two")], 1)
-    second = max(endpoint.taken, key=lambda turn: turn.turn)
+    second = max(endpoint.taken, key=lambda turn: turn.number)
     assert [(message.role, message.content) for message in second.messages] == [
         ("user", "one"),
         ("assistant", "re: p0#0"),
@@ -188,7 +189,7 @@ async def test_history_is_rendered_for_each_turn_off_the_event_loop() -> None:
     endpoint = ReasoningEndpoint()
     endpoint.driver.template = WORDS
     await endpoint.driver.closed([row("p0", "one", "two twoo")], 1)
-    second = max(endpoint.prepared, key=lambda turn: turn.turn)
+    second = max(endpoint.prepared, key=lambda turn: turn.number)
     assert second.messages[-1].token_ids == (3, 3, 4, 3, 4), "one re: p0#0 two twoo"
     assert threading.get_ident() not in WORDS.threads
 
@@ -197,7 +198,7 @@ async def test_filler_prompts_are_rendered() -> None:
     endpoint = FakeEndpoint()
     endpoint.driver.template = WORDS
     await endpoint.driver.closed([row("p0", "one two")], 2, filled=True)
-    fillers = [turn for turn in endpoint.prepared if turn.prompt_id.startswith("filler-")]
+    fillers = [turn for turn in endpoint.prepared if turn.conversation.prompt.id.startswith("filler-")]
     assert fillers
     assert all(turn.messages[-1].token_ids for turn in fillers)
     assert {turn.messages[-1].content for turn in fillers} >= {"0 two one", "1 two one"}
@@ -213,7 +214,7 @@ def test_request_has_token_ids_and_keeps_special_tokens(template: AppliedTemplat
     """Holds whether or not the messages were rendered before."""
     plain_messages = (ChatMessage("user", "hi"),)
     for messages in (plain_messages, template.with_token_ids(plain_messages)):
-        turn = Turn(0, "p#0", "p", None, 0, messages, 0, 0, "steady")
+        turn = Turn(Conversation(0, "p#0", Prompt("p", None, (messages,))), 0, messages)
         request = context(CannedTransport(), template=template).build_request(turn)
         body = json.loads(request.body)
         assert request.url.endswith("/v1/completions")

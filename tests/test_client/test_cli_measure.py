@@ -31,8 +31,7 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.faults import parse_faults
-from specbench_client.simulator.response_sender import TruthFile
-from specbench_client.simulator.server import SimulatorServer, choose_dialect
+from specbench_client.simulator.server import SimulatorServer, TruthFile, choose_dialect
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_testing.chat_templates import tokenizer_folder

@@ -25,7 +25,7 @@ from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import EngineFailed
 from specbench_client.load import arrivals as schedule_module
-from specbench_client.load.load_clients import LoadClients
+from specbench_client.load.client_link import LoadClients
 from specbench_client.load.worker_pool import WorkerLost, WorkerPool
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore

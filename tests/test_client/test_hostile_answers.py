@@ -13,20 +13,20 @@ import pytest
 
 from specbench_api.outcome.provenance import FactName
 from specbench_api.spec.engine import EngineKind
+from specbench_client import bounded_json
 from specbench_client.dialects import openai_stream, prometheus
 from specbench_client.dialects.engine_answer import BadAnswer
 from specbench_client.dialects.engine_facts import info_labels, read_facts
 from specbench_client.dialects.prometheus import MAX_LINE_CHARS, totals_by_series
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.load.load_shares import MIN_HELD_BYTES, held_bytes_of_worker, memory_limit
-from specbench_client.transport import engine_json, sse
+from specbench_client.transport import sse
 from specbench_client.transport.control_client import MAX_CONTROL_BYTES, ControlClient, ControlError
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, ReceivedBytes
-from specbench_client.transport.http_connection import HttpConnection
+from specbench_client.transport.http_connection import HttpConnection, ResponseParser
 from specbench_client.transport.kernel_timestamps import PollPass
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, READ_OVERHEAD_BYTES
-from specbench_client.transport.response_parser import ResponseParser
 from specbench_client.transport.sse import MalformedStream, parse_events
 from specbench_testing.conversation_turns import CannedTransport, context, turn
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts
@@ -149,9 +149,9 @@ def test_stream_of_too_many_lines_is_malformed(end: str, monkeypatch: pytest.Mon
 
 def test_chunk_of_too_many_values_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is that of one chunk: a long answer with log probabilities has more values in all."""
-    for module in (engine_json, openai_stream):
+    for module in (bounded_json, openai_stream):
         monkeypatch.setattr(module, "LARGE_JSON_BYTES", 1000)
-    monkeypatch.setattr(engine_json, "MAX_LARGE_JSON_VALUES", 900)
+    monkeypatch.setattr(bounded_json, "MAX_LARGE_JSON_VALUES", 900)
     usage = '"usage": {"completion_tokens": 1}'
     large = f'{{"choices": [], "x": [{"[]," * 500}1], {usage}}}'
     small = f'{{"choices": [], "logprobs": [{"[]," * 100}1], {usage}}}'

@@ -21,8 +21,7 @@ from specbench_api.outcome.layout import run_root
 from specbench_api.plan.plan import Plan
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.response_sender import TruthFile
-from specbench_client.simulator.server import SimulatorServer, choose_dialect
+from specbench_client.simulator.server import SimulatorServer, TruthFile, choose_dialect
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.s3 import S3Server
 from specbench_testing.secret_search import find_secrets

@@ -18,11 +18,16 @@ from specbench_api.plan.expansion import expand
 from specbench_client.documents.manifest import StoredFile
 from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
 from specbench_client.errors import BadInput, ClientError, EngineFailed, NotDurable
-from specbench_client.load.client_link import ClientClock, ClientLink, ClientLost, ClockOffset
-from specbench_client.load.client_monitor import RecordTally, WarmupResult
-from specbench_client.load.client_results import ClientResult, clock_error_ms, clock_skew_ms, combined_warm_up
-from specbench_client.load.in_flight import LoadTimestamps
-from specbench_client.load.load_clients import LoadClients
+from specbench_client.load.client_link import ClientClock, ClientLink, ClientLost, ClockOffset, LoadClients
+from specbench_client.load.client_monitor import (
+    ClientResult,
+    RecordTally,
+    WarmupResult,
+    WorkerDone,
+    clock_error_ms,
+    clock_skew_ms,
+    combined_warm_up,
+)
 from specbench_client.load.load_shares import (
     ClosedLoopShare,
     OpenLoopShare,
@@ -30,9 +35,8 @@ from specbench_client.load.load_shares import (
     closed_loop_load,
     open_loop_load,
 )
-from specbench_client.load.phases import closed_loop_bounds
+from specbench_client.load.phases import LoadTimestamps, closed_loop_bounds
 from specbench_client.load.shared_state import WorkerColumn
-from specbench_client.load.worker_messages import WorkerDone
 from specbench_testing.load_loops import shared
 from specbench_testing.resources import run_of
 

@@ -15,12 +15,11 @@ from specbench_client.load.client_monitor import (
     EventLoopMonitor,
     RecordTally,
     WarmupResult,
+    WorkerDone,
     percentile,
     summarize_client_health,
 )
-from specbench_client.load.in_flight import LoadTimeline, LoadTimestamps
-from specbench_client.load.phases import SteadyBounds
-from specbench_client.load.worker_messages import WorkerDone
+from specbench_client.load.phases import LoadTimeline, LoadTimestamps, SteadyBounds
 from specbench_testing.conversation_turns import blank_record
 
 SECOND = 1_000_000_000

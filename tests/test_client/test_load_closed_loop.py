@@ -52,7 +52,7 @@ async def test_two_runs_send_identical_requests() -> None:
 async def test_next_request_is_prepared_before_its_stream_is_free() -> None:
     endpoint = FakeEndpoint()
     await endpoint.driver.closed(rows(6), 1)
-    assert [turn.conversation_id for turn in endpoint.prepared] == [f"p{index}#0" for index in range(6)]
+    assert [turn.conversation.id for turn in endpoint.prepared] == [f"p{index}#0" for index in range(6)]
     ahead = []
 
     async def watched(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
@@ -77,7 +77,7 @@ async def test_later_turns_contain_the_models_replies() -> None:
         ChatMessage("assistant", "re: a#0"),
         ChatMessage("user", "two"),
     )
-    assert (first.turn, second.turn) == (0, 1)
+    assert (first.number, second.number) == (0, 1)
 
 
 async def test_request_is_intended_for_the_time_its_stream_became_free() -> None:

@@ -17,9 +17,8 @@ FILL = FillerPlan((row("a", "one two three", "more"), row("b", "four five")), st
 
 
 def test_filler_has_the_same_words_and_a_unique_start() -> None:
-    texts = [
-        filler_conversation(FILL, stream, lap).turns[0][0].content for lap in range(4) for stream in range(FILL.streams)
-    ]
+    fillers = [filler_conversation(FILL, stream, lap) for lap in range(4) for stream in range(FILL.streams)]
+    texts = [filler.prompt.turns[0][0].content for filler in fillers]
     assert texts[:2] == ["0 three two one", "1 five four"]
     assert len({text.split()[0] for text in texts}) == len(texts)
 
@@ -36,10 +35,10 @@ def test_filler_keeps_the_system_prompt_that_all_prompts_share() -> None:
 
 def test_filler_has_one_turn_and_an_unused_conversation_number() -> None:
     found = [filler_conversation(FILL, stream, lap) for lap in range(3) for stream in range(3)]
-    assert {len(one.turns) for one in found} == {1}
+    assert {len(filler.prompt.turns) for filler in found} == {1}
     assert len({one.index for one in found}) == len(found)
     assert min(one.index for one in found) > 1_000_000, "a point has at most 1,000,000 conversations"
-    assert all(is_filler(one.prompt_id) for one in found)
+    assert all(is_filler(one.prompt.id) for one in found)
     assert not is_filler("p1")
 
 
@@ -82,5 +81,5 @@ async def test_failed_measured_conversations_also_end_the_fillers() -> None:
 
 def test_filler_of_token_ids_has_the_same_length_and_another_start() -> None:
     prompt = Prompt("t", None, ((ChatMessage("user", "", (1, 2, 3, 4)),),))
-    found = [filler_conversation(FillerPlan((prompt,), 2, 1), 0, lap).turns[0][0].token_ids for lap in range(2)]
+    found = [filler_conversation(FillerPlan((prompt,), 2, 1), 0, lap).prompt.turns[0][0].token_ids for lap in range(2)]
     assert found == [(4, 3, 2, 1), (2, 1, 4, 3)]

@@ -15,8 +15,7 @@ from specbench_client.load.conversation_runner import REFUSED_PAUSE_NS, Thinking
 from specbench_client.load.conversations import is_filler
 from specbench_client.load.load_shares import OpenLoopShare, open_loop_load
 from specbench_client.load.open_loop import sleep_until
-from specbench_client.load.request import Turn
-from specbench_client.load.request_record import TurnResult
+from specbench_client.load.turns import Turn, TurnClient, TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
 from specbench_client.workload.row_parsing import Prompt
@@ -26,7 +25,7 @@ from specbench_testing.load_loops import LoopDriver
 MS = 1_000_000
 
 
-class Engine:
+class Engine(TurnClient):
     """Answers when `free` is set."""
 
     def __init__(self) -> None:
@@ -41,7 +40,7 @@ class Engine:
         self.driver = LoopDriver(self)
 
     def build_request(self, turn: Turn) -> HttpRequest:
-        return HttpRequest(f"{turn.conversation_id}/{turn.turn}", b"")
+        return HttpRequest(f"{turn.conversation.id}/{turn.number}", b"")
 
     async def exchange(self, request: HttpRequest) -> UnparsedExchange:
         self.sent_ns.append(time.monotonic_ns())
@@ -150,7 +149,7 @@ async def test_fillers_wait_as_much_as_the_turns_of_the_workload_on_average(*, r
     starts = (RequestStart(), *(RequestStart((number,), 0.004) for number in range(3))) if recorded else ()
     fills = [replace(row(name, "1", "2", "3", "4"), starts=starts) for name in "ab"]
     await engine.driver.closed(fills, 2, filled=True)
-    of_stream = sorted((turn.stream_index, turn.intended_ns, turn.prompt_id) for turn in engine.taken)
+    of_stream = sorted((turn.stream_index, turn.intended_ns, turn.conversation.prompt.id) for turn in engine.taken)
     for (stream, before_ns, filler), (other, after_ns, _) in itertools.pairwise(of_stream):
         if stream == other and is_filler(filler):
             waited.append(after_ns - before_ns)
@@ -180,7 +179,7 @@ async def test_requests_of_a_recorded_session_keep_their_waits_overlaps_and_depe
         assert engine.sent == ["s#0/0", "s#0/1"], "only these need no answer"
         engine.free.set()
     ended = [engine.ended_ns[f"s#0/{number}"] for number in range(5)]
-    turns = sorted(engine.taken, key=lambda turn: turn.turn)
+    turns = sorted(engine.taken, key=lambda turn: turn.number)
     begun = turns[0].intended_ns
     expected = [begun, begun + 5 * MS, ended[0] + 10 * MS, ended[0] + 7 * MS, max(ended[2], ended[3])]
     assert [turn.intended_ns for turn in turns] == expected
@@ -196,7 +195,7 @@ async def test_failed_request_of_a_recorded_session_stops_no_other_and_a_refused
     await engine.driver.open([SESSION], [0])
     outcomes = sorted((record.turn, record.error_class) for record in engine.driver.records)
     assert outcomes == [(0, "reset"), (1, None), (2, None), (3, "refused"), (4, None)]
-    last = next(turn for turn in engine.taken if turn.turn == 4)
+    last = next(turn for turn in engine.taken if turn.number == 4)
     assert last.intended_ns >= engine.ended_ns["s#0/3"] + REFUSED_PAUSE_NS
 
 

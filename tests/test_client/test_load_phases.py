@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline, LoadTimestamps, TimeSpan, timestamp_array
-from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, SteadyBounds
+from specbench_client.load.phases import (
+    ClosedLoopPhases,
+    InFlightRecorder,
+    LoadTimeline,
+    LoadTimestamps,
+    OpenLoopPhases,
+    SteadyBounds,
+    TimeSpan,
+    timestamp_array,
+)
 from specbench_client.load.shared_state import WorkerColumn, WorkerTable
 
 SECOND = 1_000_000_000

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from specbench_client.load import worker_messages as room
-from specbench_client.load.worker_messages import (
+from specbench_client.load import worker as room
+from specbench_client.load.worker import (
     BATCH_RECORDS,
     PipeSender,
     RecordBatch,

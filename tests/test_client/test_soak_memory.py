@@ -16,10 +16,9 @@ from specbench_client.documents.record import Record
 from specbench_client.drive import group
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions, SystemClock
-from specbench_client.load.in_flight import LoadTimeline, LoadTimestamps, timestamp_array
-from specbench_client.load.phases import SteadyBounds
-from specbench_client.load.request import RequestConfig
-from specbench_client.load.worker_messages import WorkerDone
+from specbench_client.load.client_monitor import WorkerDone
+from specbench_client.load.phases import LoadTimeline, LoadTimestamps, SteadyBounds, timestamp_array
+from specbench_client.load.turns import RequestConfig
 from specbench_client.load.worker_pool import LoadResult, RecordsCallback
 from specbench_client.store.folder import FolderStore
 from specbench_testing.simulated_groups import plan_of, simulator, write_prompts

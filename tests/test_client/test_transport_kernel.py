@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from specbench_client.errors import BadInput
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
+from specbench_client.transport.http_connection import ResponseParser
 from specbench_client.transport.kernel_timestamps import (
     CLOCK_STEP_NS,
     KernelClock,
@@ -26,7 +27,6 @@ from specbench_client.transport.kernel_timestamps import (
     wall_clock_offset_ns,
 )
 from specbench_client.transport.kernel_transport import KernelTransport, encode_request
-from specbench_client.transport.response_parser import ResponseParser
 from specbench_client.transport.sse import parse_events
 from specbench_testing.scripted_server import Script, ScriptAction, serve_scripts
 

@@ -53,9 +53,8 @@ Examples:
 Dialects (--dialect): whose HTTP API is served. What each answer reports about drafts:
   vllm          every step (--per-request-spec-decode-metrics); counters of steps, drafts and accepted drafts
   sglang        totals and a histogram, on request (return_spec_tokens_details); a counter of steps. /health
-                generates a token, /ready does not; /flush_cache resets the average in /server_info
-  tensorrt-llm  the average number of tokens per iteration; no counter of tokens. Unknown fields are rejected;
-                /metrics returns each of the last 1000 iterations once
+                generates a token, /ready does not; /flush_cache empties the prefix cache
+  tensorrt-llm  the average number of tokens per iteration; no counter of tokens. Unknown fields are rejected
 
 \b
 Duration of a step in milliseconds:

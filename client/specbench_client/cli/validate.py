@@ -26,7 +26,7 @@ from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.documents.summary import MIN_WINDOWS
-from specbench_client.drive.context_length import slots_too_small
+from specbench_client.drive.prompts import slots_too_small
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import missing_prerequisites, refused_variables
 from specbench_client.optional_dependencies import install_hint

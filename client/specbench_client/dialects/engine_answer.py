@@ -73,7 +73,6 @@ class EngineAnswer:
     output_tokens_client: int | None = None
     cached_tokens: int | None = None
     finish_reason: str | None = None
-    fingerprint: str | None = None
     reasoning_tokens: int | None = None
     """Output tokens of the reasoning before the answer; None if the chunks do not report them."""
     tool_calls: tuple[ToolCall, ...] = ()

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from specbench_client.bounded_json import LARGE_JSON_BYTES, parse_engine_json
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS
 from specbench_client.documents.record import AcceptanceSource
 from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
-from specbench_client.transport.engine_json import LARGE_JSON_BYTES, parse_engine_json
 from specbench_client.transport.error_messages import (
     MAX_ERROR_BODY_BYTES,
     error_message_in,
@@ -103,11 +103,6 @@ class ChatStream:
             )
             for call in calls
         )
-
-    @property
-    def fingerprint(self) -> str | None:
-        found = self.last.get("system_fingerprint")
-        return replace_lone_surrogates(found) if isinstance(found, str) else None
 
 
 def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
@@ -371,7 +366,6 @@ def build_answer(
         output_tokens_client=reported_tokens(content),
         cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
         finish_reason=stream.finish_reason,
-        fingerprint=stream.fingerprint,
         reasoning_tokens=reasoning_tokens(stream, counted),
         tool_calls=stream.tool_calls,
     )

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
+from specbench_client.bounded_json import parse_strict_json
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.openai_stream import all_models
@@ -44,7 +45,6 @@ from specbench_client.transport.control_client import (
     EngineUnreachable,
     RouteNotFound,
 )
-from specbench_client.transport.engine_json import parse_strict_json
 from specbench_client.transport.error_messages import engine_error_message, is_redirect, rejects_key, truncate
 
 SIGNATURES: dict[DialectName, EngineSignature] = {

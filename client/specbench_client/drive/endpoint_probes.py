@@ -27,13 +27,13 @@ from specbench_client.drive.engine_connection import one_off_client, served_mode
 from specbench_client.errors import EngineFailed
 from specbench_client.load.arrivals import NS_PER_S
 from specbench_client.load.conversations import FillerPlan, filler_conversation
-from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.load.turns import TurnClient
 from specbench_client.metrics.goodput import meets_slo
 from specbench_client.metrics.rows import Table
 from specbench_client.workload.prompts import Prompts
 
 
-def probe_client(plan: Plan, arm: Arm, headers: Mapping[str, str]) -> AbstractAsyncContextManager[HttpTurnClient]:
+def probe_client(plan: Plan, arm: Arm, headers: Mapping[str, str]) -> AbstractAsyncContextManager[TurnClient]:
     """Connect to an endpoint, to send requests with the settings of the run's first workload."""
     assert arm.endpoint is not None
     url, prefix = arm.endpoint.url.rstrip("/"), f"probe-{time.monotonic_ns():x}"

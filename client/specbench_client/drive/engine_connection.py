@@ -32,16 +32,14 @@ from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.record import RecordPhase
 from specbench_client.errors import EngineFailed
 from specbench_client.known_secrets import fact_without_secrets
-from specbench_client.load.conversation_runner import unsent_turn
 from specbench_client.load.conversations import Conversation
-from specbench_client.load.request import RequestConfig
-from specbench_client.load.request_record import TurnResult
-from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult
 from specbench_client.transport.control_client import ControlClient, ControlError
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.chat_template.template import AppliedTemplate
+from specbench_client.workload.row_parsing import Prompt
 
 # A health route shows only that a server listens. A completion over the measured path shows that the engine serves this
 # model and that its answers contain what the records need (usage, the end of the stream). Failures that may be
@@ -72,7 +70,7 @@ async def one_off_client(
     drafting: bool = True,
     workload: Workload | None = None,
     template: AppliedTemplate | None = None,
-) -> AsyncIterator[HttpTurnClient]:
+) -> AsyncIterator[TurnClient]:
     """Connect to a server for requests outside of any point. `workload`: whose settings they have; None: defaults."""
     config = RequestConfig(
         endpoint=url,
@@ -90,17 +88,17 @@ async def one_off_client(
         template=template,
     )
     async with KernelTransport() as transport:
-        yield HttpTurnClient(transport, dialect_of(engine), config)
+        yield TurnClient(transport, dialect_of(engine), config)
 
 
-async def take_first_turn(turn_client: HttpTurnClient, conversation: Conversation) -> TurnResult:
+async def take_first_turn(turn_client: TurnClient, conversation: Conversation) -> TurnResult:
     """Take a conversation's first turn now, as warm-up. Never raises for a failure of the engine or the network."""
-    turn = unsent_turn(conversation, 0, conversation.turns[0])
-    return await turn_client.take_turn(replace(turn, intended_ns=time.monotonic_ns(), phase=RecordPhase.WARMUP))
+    messages, now_ns = conversation.prompt.turns[0], time.monotonic_ns()
+    return await turn_client.take_turn(Turn(conversation, 0, messages, intended_ns=now_ns, phase=RecordPhase.WARMUP))
 
 
 async def first_completion(
-    turn_client: HttpTurnClient,
+    turn_client: TurnClient,
     messages: Sequence[ChatMessage],
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> TurnResult:
@@ -121,12 +119,13 @@ async def first_completion(
     return result
 
 
-async def _try_completion(turn_client: HttpTurnClient, messages: Sequence[ChatMessage], number: int) -> TurnResult:
+async def _try_completion(turn_client: TurnClient, messages: Sequence[ChatMessage], number: int) -> TurnResult:
     """Take the turn once, with its own request id."""
     config = turn_client.request_config
     tokens, prefix = min(FIRST_COMPLETION_TOKENS, config.output.max_tokens), f"{config.request_prefix}-first-{number}"
     short = replace(config, output=Output(max_tokens=tokens), request_prefix=prefix, keep_text=True)
-    conversation = Conversation(0, FIRST_COMPLETION_ID, FIRST_COMPLETION_ID, None, (tuple(messages),))
+    prompt = Prompt(FIRST_COMPLETION_ID, None, (tuple(messages),))
+    conversation = Conversation(0, FIRST_COMPLETION_ID, prompt)
     return await take_first_turn(replace(turn_client, request_config=short), conversation)
 
 

@@ -45,7 +45,7 @@ from specbench_client.drive.progress import PROGRESS, ProgressTracker
 from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts, reject_too_long_prompts
 from specbench_client.drive.resume import claim_store, reject_changed_inputs
 from specbench_client.errors import BadInput, NotDurable
-from specbench_client.load.load_clients import LoadClients
+from specbench_client.load.client_link import LoadClients
 from specbench_client.load.load_shares import usable_cores
 from specbench_client.load.worker_pool import WorkerPool
 from specbench_client.store.points import PointStore

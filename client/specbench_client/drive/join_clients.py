@@ -25,8 +25,7 @@ from specbench_api.plan.plan import EngineGroup
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.drive.options import DriveOptions
 from specbench_client.errors import EngineFailed
-from specbench_client.load.client_link import ClientLink, ClientLost
-from specbench_client.load.load_clients import LoadClients
+from specbench_client.load.client_link import ClientLink, ClientLost, LoadClients
 from specbench_client.sliced_tasks import first_failure
 from specbench_client.store.store import Store
 

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import mean
 
 from specbench_api.plan.plan import Point
@@ -26,13 +26,10 @@ from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import STORING, ProgressTracker
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.errors import EngineFailed
-from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
-from specbench_client.load.client_results import ClientResult, clock_error_ms, clock_skew_ms, combined_warm_up
-from specbench_client.load.in_flight import LoadTimeline
-from specbench_client.load.load_clients import LoadClients
+from specbench_client.load.client_link import LoadClients
+from specbench_client.load.client_monitor import ClientResult, RecordTally, WarmupResult, combined_client_health
 from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
-from specbench_client.load.worker_messages import WorkerDone
 from specbench_client.load.worker_pool import LoadResult, WorkerPool
 from specbench_client.metrics.tidy_frame import COLUMNS, tidy
 from specbench_client.store.points import MeasurementSpan, PointStore
@@ -84,12 +81,12 @@ class PointMeasurement:
             observations = await attempt.drive(load, prompts)
             self.progress.phase = STORING
             span = MeasurementSpan(
-                started_ns, started_wall, clock.wall_text(), observations.timeline.begins_ns - started_ns
+                started_ns, started_wall, clock.wall_text(), observations.load.timeline.begins_ns - started_ns
             )
             results = await self._results(attempt, observations, warmed)
             summary = None
             if observed is not None:
-                client = _client_health(results, observations.timeline, is_open=load.is_open)
+                client = combined_client_health(results, observations.load.timeline, is_open=load.is_open)
                 if load.has_slots:  # a conversation that waits for a slot is not late
                     client = client.model_copy(update={"send_lateness_p99_ms": None})
                 files = [*schedule, *(result.file for result in results)]
@@ -107,40 +104,22 @@ class PointMeasurement:
         """Store the last records, and return the results of all clients; at other clients than 0 none."""
         file = await asyncio.to_thread(attempt.writer.finish)
         offset = await self.clients.offset_over_point()
-        begins_ns = observations.timeline.begins_ns
-        own = ClientResult(observations.ended, observations.tally, warmed, begins_ns, offset, file)
+        begins_ns = observations.load.timeline.begins_ns
+        own = ClientResult(observations.load.ended, observations.tally, warmed, begins_ns, offset, file)
         if self.clients.count == 1:
             return [own]
-        return [ClientResult.from_message(each) for each in await self.clients.collect(own.to_message())]
+        messages = await self.clients.gather(own.to_message(), to_all=False)
+        return [ClientResult.from_message(message) for message in messages]
 
 
 @dataclass(frozen=True)
 class _LoadObservations:
     """What this client observed of a load besides its records; client 0 observes the engine too."""
 
-    ended: Sequence[WorkerDone]
-    timeline: LoadTimeline
+    load: LoadResult
     tally: RecordTally
     counters: CounterDeltas | None
     kv_cache_usage: float | None
-
-
-def _client_health(results: Sequence[ClientResult], timeline: LoadTimeline, *, is_open: bool) -> ClientHealth:
-    """Combine the results of all clients. `timeline`: client 0's, whose bounds are those of all."""
-    ended = [done for result in results for done in result.ended]
-    health = summarize_client_health(
-        ended,
-        replace(timeline, logs=[done.log for done in ended]),
-        RecordTally.sum_of([result.tally for result in results]),
-        is_open=is_open,
-        warm_up=combined_warm_up(results),
-    )
-    if len(results) == 1:
-        return health
-    several = {
-        "clients": len(results), "clock_error_ms": clock_error_ms(results), "clock_skew_ms": clock_skew_ms(results)
-    }  # fmt: skip
-    return health.model_copy(update=several)
 
 
 @dataclass(frozen=True)
@@ -194,7 +173,7 @@ class _PointAttempt:
         after = await self._counters()
         counters = counter_difference(before, after) if before is not None and after is not None else None
         usage = mean(readings) if readings else None
-        return _LoadObservations(result.ended, result.timeline, tally, counters, usage)
+        return _LoadObservations(result, tally, counters, usage)
 
     @asynccontextmanager
     async def _kv_cache_readings(self, before: EngineCounters | None) -> AsyncIterator[list[float]]:

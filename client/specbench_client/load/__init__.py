@@ -6,22 +6,19 @@ The package gets an endpoint and prompts and depends on no engine. It writes no 
                        load_shares          how many workers a load gets, and what each of them does
     main process       worker_pool          starts the workers, runs loads on them and stops them
                        warmup               decides when a warm-up is complete
-    in between         worker_messages      the messages over the pipes
+    in between         client_link          the connections among several clients of one load
                        shared_state         counters that the workers share in memory
-    worker process     worker               the process
+    worker process     worker               the process, and its messages over the pipe
                        closed_loop          streams that send when they are free
                        open_loop            conversations that begin at scheduled times
-                       conversation_runner  encodes requests ahead of time, and runs a conversation, turn after turn
-                       turn_client          one turn: sends the request and reads the answer into a record
-                       request              the request: URL, body, headers, id
-                       request_record       the record: times, and fields parsed from the answer
+                       conversation_runner  encodes requests ahead of time, runs a conversation, turn after turn, and
+                                            parses answers while the sockets are idle
+                       turns                one turn: its request, and the record of its answer
                        answer_rules         the rules: empty, broken, looping, and what the workload demands
                        judge_parent         has answers judged against schemas in a child process
                        judge_child          that process, which the kernel ends at a limit of CPU time
-                       parsing_queue        parses answers while the sockets are idle
                        conversations        prompts with ids and seeds; filler conversations
-    figures of a load  phases               ramp, steady state, drain
-                       in_flight            requests in flight over time
+    figures of a load  phases               ramp, steady state, drain; requests in flight over time
                        client_monitor       whether the client itself was late or short of CPU
 
 Every process has its own event loop and waits for no other process: conversations are divided beforehand or drawn

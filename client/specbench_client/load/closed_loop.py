@@ -9,7 +9,6 @@ user between the turns of a conversation, and after a filler for as long as a tu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -23,7 +22,8 @@ from specbench_client.load.conversation_runner import (
     StreamSlot,
 )
 from specbench_client.load.conversations import FillerPlan, filler_conversation
-from specbench_client.load.in_flight import NS_PER_S
+from specbench_client.load.load_shares import ClosedLoopShare
+from specbench_client.load.phases import NS_PER_S
 from specbench_client.sliced_tasks import first_failure
 
 POLL_INTERVAL_NS = 100_000_000
@@ -32,26 +32,20 @@ POLL_INTERVAL_NS = 100_000_000
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """The streams of one worker.
+    """The streams of one worker."""
 
-    `duration_s`: no conversation begins later than this; None: all conversations are run. `fill`: the fillers around
-    the measured conversations, if any.
-    """
-
-    streams: Sequence[int]
+    share: ClosedLoopShare
     runner: ConversationRunner
     buffer: RequestBuffer
-    duration_s: float | None = None
-    fill: FillerPlan | None = None
 
     async def run(self, begin_ns: int) -> None:
         """Run all streams to their end. Cancelling abandons the open requests, which leave no record."""
         self.runner.recorder.phases.started(begin_ns)
-        end_ns = None if self.duration_s is None else begin_ns + int(self.duration_s * NS_PER_S)
+        end_ns = None if self.share.duration_s is None else begin_ns + int(self.share.duration_s * NS_PER_S)
         async with first_failure(), asyncio.TaskGroup() as tasks:
             filling = tasks.create_task(self.buffer.keep_filled())
             async with asyncio.TaskGroup() as streams:
-                for number in self.streams:
+                for number in self.share.streams:
                     streams.create_task(self._stream(number, begin_ns, end_ns))
             filling.cancel()
 
@@ -59,18 +53,18 @@ class ClosedLoop:
         """Run conversations until there are no more."""
         clock = self.runner.clock
         free_ns, began = begin_ns, True
-        if self.fill is not None:
+        if self.share.fill is not None:
             first = StreamSlot(number, free_ns, began=True, phase=RecordPhase.RAMP)
-            free_ns, began = await self._filler(self.fill, first, 0), False
+            free_ns, began = await self._filler(self.share.fill, first, 0), False
         while end_ns is None or clock() < end_ns:
             prepared = self.buffer.take()
             if prepared is None:
                 break
             free_ns, began = await self._run_conversation(prepared, StreamSlot(number, free_ns, began=began)), False
-            if self.fill is not None:
+            if self.share.fill is not None:
                 self.runner.recorder.phases.measured(free_ns)
-        if self.fill is not None:
-            await self._run_drain_fillers(self.fill, number, free_ns)
+        if self.share.fill is not None:
+            await self._run_drain_fillers(self.share.fill, number, free_ns)
         self.runner.recorder.phases.stream_idle(clock())
 
     async def _run_drain_fillers(self, fill: FillerPlan, number: int, free_ns: int) -> None:
@@ -92,13 +86,13 @@ class ClosedLoop:
     @cached_property
     def _later_turns(self) -> float:
         """Share of the workload's turns that are not the first of their conversation."""
-        prompts = self.fill.prompts if self.fill else ()
+        prompts = self.share.fill.prompts if self.share.fill else ()
         return 1 - len(prompts) / sum(len(prompt.turns) for prompt in prompts)
 
     @cached_property
     def _recorded_wait_ns(self) -> int:
         """Mean recorded wait before a request of the workload."""
-        prompts = self.fill.prompts if self.fill else ()
+        prompts = self.share.fill.prompts if self.share.fill else ()
         waited_s = sum(start.wait_s or 0.0 for prompt in prompts for start in prompt.starts)
         return int(waited_s / sum(len(prompt.turns) for prompt in prompts) * NS_PER_S)
 

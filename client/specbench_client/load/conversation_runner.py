@@ -18,34 +18,34 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.documents.record import Record, RecordPhase
-from specbench_client.load.conversations import Conversation, PromptLike, conversation_at, think_time_ns
-from specbench_client.load.in_flight import InFlightRecorder
-from specbench_client.load.parsing_queue import ParsingQueue
-from specbench_client.load.request import RequestConfig, Turn, split_reply
-from specbench_client.load.request_record import TurnResult, skipped_after
-from specbench_client.load.turn_client import TurnClient
+from specbench_client.load.conversations import Conversation, conversation_at, think_time_ns
+from specbench_client.load.phases import InFlightRecorder
+from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult, skipped_after, split_reply
+from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_client.workload.chat_template.template import AppliedTemplate
+from specbench_client.workload.row_parsing import Prompt
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedConversation:
-    """A conversation and its first request. The turn's time, stream and phase are placeholders."""
+    """The first turn of a conversation and its request."""
 
-    conversation: Conversation
     turn: Turn
     request: HttpRequest
 
 
 def prepare_conversations(
-    turn_client: TurnClient, prompts: Sequence[PromptLike], numbers: Iterable[int]
+    turn_client: TurnClient, prompts: Sequence[Prompt], numbers: Iterable[int]
 ) -> Iterator[PreparedConversation]:
     """Yield the conversations of these indices, each with its first request."""
     for number in numbers:
@@ -54,8 +54,8 @@ def prepare_conversations(
 
 def _prepare_conversation(turn_client: TurnClient, conversation: Conversation) -> PreparedConversation:
     """Return a conversation with its first request."""
-    turn = unsent_turn(conversation, 0, conversation.turns[0])
-    return PreparedConversation(conversation, turn, turn_client.build_request(turn))
+    turn = Turn(conversation, 0, conversation.prompt.turns[0])
+    return PreparedConversation(turn, turn_client.build_request(turn))
 
 
 # The buffer holds the next conversations with their first requests encoded, so that no send waits for JSON encoding. It
@@ -120,6 +120,102 @@ class RequestBuffer:
         return True
 
 
+MAX_UNREAD = 256
+
+OnResult = Callable[[TurnResult], None]
+
+
+class _ReadJob(NamedTuple):
+    work: CooperativeTask[TurnResult]
+    on_result: OnResult
+
+
+class ParsingQueue:
+    """A queue of finished answers, parsed in slices on the event loop so that no send or read is delayed for long.
+
+    `async with ParsingQueue() as queue`, then `submit` or `read`. One answer is parsed at a time, one slice in each
+    iteration of the event loop; answers that a next turn waits for go first. `submit` waits while `limit` answers are
+    unread, so memory does not grow with the length of the run.
+    """
+
+    def __init__(self, limit: int = MAX_UNREAD) -> None:
+        self._free_slots = asyncio.Semaphore(limit)
+        self._jobs: deque[_ReadJob] = deque()
+        self._arrived = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._reading = asyncio.create_task(self._read_on())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+
+    async def submit(self, work: CooperativeTask[TurnResult], on_result: OnResult) -> None:
+        """Queue an answer; `on_result` gets its result. Waits while `limit` answers are unread."""
+        if self._free_slots.locked():
+            await self._while_reading(self._free_slots.acquire())
+        else:
+            await self._free_slots.acquire()  # returns at once
+
+        def done(result: TurnResult) -> None:
+            self._free_slots.release()
+            on_result(result)
+
+        self._jobs.append(_ReadJob(work, done))
+        self._announce()
+
+    async def read(self, work: CooperativeTask[TurnResult]) -> TurnResult:
+        """Parse an answer before all submitted ones and return its result."""
+        done: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
+        self._jobs.appendleft(_ReadJob(work, lambda result: None if done.done() else done.set_result(result)))
+        self._announce()
+        await self._while_reading(done)
+        return done.result()
+
+    async def drained(self) -> None:
+        """Wait until all answers are parsed."""
+        await self._while_reading(self._idle.wait())
+
+    def _announce(self) -> None:
+        self._idle.clear()
+        self._arrived.set()
+
+    async def _while_reading(self, awaitable: asyncio.Future[TurnResult] | Coroutine[Any, Any, Any]) -> None:
+        """Wait for an awaitable, or raise the error of the reading task, without which it would never complete."""
+        assert self._reading is not None, "the queue is used inside `async with`"
+        task = asyncio.ensure_future(awaitable)
+        try:
+            await asyncio.wait([task, self._reading], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                self._reading.result()
+        finally:
+            task.cancel()
+
+    async def _read_on(self) -> None:
+        while True:
+            while self._jobs:
+                await self._read_one(self._jobs.popleft())
+            self._idle.set()
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def _read_one(self, job: _ReadJob) -> None:
+        while True:
+            try:
+                next(job.work)
+            except StopIteration as end:
+                job.on_result(end.value)
+                return
+            await asyncio.sleep(0)
+
+
 @dataclass(frozen=True, slots=True)
 class StreamSlot:
     """The stream that runs a conversation, the intended start, and whether it is the stream's first (`began`)."""
@@ -175,34 +271,34 @@ class ConversationRunner:
 
     async def prepare(self, conversation: Conversation) -> PreparedConversation:
         """Return a conversation with its first request, with the chat template applied in a thread."""
-        turn = await self._rendered(unsent_turn(conversation, 0, conversation.turns[0]))
-        return PreparedConversation(conversation, turn, self.turn_client.build_request(turn))
+        turn = await self._rendered(Turn(conversation, 0, conversation.prompt.turns[0]))
+        return PreparedConversation(turn, self.turn_client.build_request(turn))
 
     async def run(self, prepared: PreparedConversation, slot: StreamSlot) -> ConversationEnd:
         """Run all turns, or those up to the first that fails."""
-        if prepared.conversation.starts:
+        turn, request = prepared.turn, prepared.request
+        conversation, turns = turn.conversation, turn.conversation.prompt.turns
+        if conversation.prompt.starts:
             return await self._replay(prepared, slot)
-        conversation, turn, request = prepared.conversation, prepared.turn, prepared.request
         while True:
-            is_last = turn.turn == len(conversation.turns) - 1
             unread, sent_turn = await self._exchange(turn, request, slot)
             conversation_end = ConversationEnd(unread.ended_ns, refused=unread.error_class is ErrorClass.REFUSED)
             answer = self.turn_client.read_result(sent_turn, unread)
-            if is_last:
+            if turn.number == len(turns) - 1:
                 await self.parsing_queue.submit(answer, self._record)
                 return conversation_end
             result = await self.parsing_queue.read(answer)
             self._record(result)
             if result.reply_text is None:
-                for number in range(turn.turn + 1, len(conversation.turns)):
+                for number in range(turn.number + 1, len(turns)):
                     self.on_record(skipped_after(result, number))
                 return conversation_end
             reply = self._reply(turn, result.reply_text)
-            history = (*turn.messages, reply, *conversation.turns[turn.turn + 1])
-            turn = await self._rendered(unsent_turn(conversation, turn.turn + 1, history))
+            history = (*turn.messages, reply, *turns[turn.number + 1])
+            turn = await self._rendered(Turn(conversation, turn.number + 1, history))
             request = self.turn_client.build_request(turn)
             intended_ns = result.ended_ns
-            if think_ns := self.users.think_ns(turn.conversation_id, turn.turn):
+            if think_ns := self.users.think_ns(conversation.id, turn.number):
                 intended_ns += think_ns
                 await self.users.sleep_until(intended_ns)
             slot = StreamSlot(slot.stream, intended_ns)
@@ -211,8 +307,8 @@ class ConversationRunner:
         """Run the requests of a recorded session."""
         requests: list[asyncio.Task[ConversationEnd]] = []
         async with asyncio.TaskGroup() as tasks:
-            for number, start in enumerate(prepared.conversation.starts):
-                earlier = [requests[each] for each in start.after]
+            for number, start in enumerate(prepared.turn.conversation.prompt.starts):
+                earlier = [requests[followed] for followed in start.after]
                 requests.append(tasks.create_task(self._replay_request(prepared, number, slot, earlier)))
         ends = [request.result() for request in requests]
         return ConversationEnd(max(end.ended_ns for end in ends), any(end.refused for end in ends))
@@ -226,15 +322,15 @@ class ConversationRunner:
     ) -> ConversationEnd:
         turn, request, intended_ns = prepared.turn, prepared.request, slot.intended_ns
         if number:
-            conversation = prepared.conversation
-            ends = [await each for each in earlier]
+            conversation = turn.conversation
+            ends = [await request_end for request_end in earlier]
             intended_ns = max((end.ended_ns for end in ends), default=intended_ns)
-            recorded_s = conversation.starts[number].wait_s
+            recorded_s = conversation.prompt.starts[number].wait_s
             think_ns = self.users.think_ns(conversation.id, number) if recorded_s is None else int(recorded_s * 1e9)
             intended_ns += think_ns
             if any(end.refused for end in ends):
                 intended_ns = max(intended_ns, self.clock() + REFUSED_PAUSE_NS)
-            turn = await self._rendered(unsent_turn(conversation, number, conversation.turns[number]))
+            turn = await self._rendered(Turn(conversation, number, conversation.prompt.turns[number]))
             request = self.turn_client.build_request(turn)
             await self.users.sleep_until(intended_ns)
         began = slot.began and number == 0
@@ -244,7 +340,7 @@ class ConversationRunner:
 
     async def _exchange(self, turn: Turn, request: HttpRequest, slot: StreamSlot) -> tuple[UnparsedExchange, Turn]:
         opened_ns = self.clock()
-        self.recorder.opened(opened_ns, stream_began=slot.began, conversation_began=turn.turn == 0)
+        self.recorder.opened(opened_ns, stream_began=slot.began, conversation_began=turn.number == 0)
         unread = await self.turn_client.exchange(request)
         phase = self.recorder.ended(opened_ns, unread.ended_ns)
         return unread, replace(
@@ -267,20 +363,3 @@ class ConversationRunner:
         else:
             assert self.judge_later is not None, "the answers have schemas"
             self.judge_later(result.record, result.unjudged)
-
-
-def unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMessage, ...]) -> Turn:
-    """Return a turn before it is sent: stream, time and phase are placeholders."""
-    return Turn(
-        conversation_index=conversation.index,
-        conversation_id=conversation.id,
-        prompt_id=conversation.prompt_id,
-        category=conversation.category,
-        turn=number,
-        messages=messages,
-        stream_index=0,
-        intended_ns=0,
-        phase=RecordPhase.STEADY,
-        output_tokens=conversation.output_tokens,
-        expected=conversation.expected if number == len(conversation.turns) - 1 else None,
-    )

@@ -10,29 +10,11 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from specbench_api.spec.workload import ThinkTime, ThinkTimeDistribution
-from specbench_client.chat import ChatMessage, RequestStart
+from specbench_client.workload.row_parsing import Prompt
 
 _SEED_SPACE = 2**31
-
-
-class PromptLike(Protocol):
-    """The required attributes of a workload's row. `turns`: the messages that each turn adds to the history."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def category(self) -> str | None: ...
-    @property
-    def turns(self) -> tuple[tuple[ChatMessage, ...], ...]: ...
-    @property
-    def output_tokens(self) -> int | None: ...
-    @property
-    def starts(self) -> tuple[RequestStart, ...]: ...
-    @property
-    def expected(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +23,13 @@ class Conversation:
 
     index: int
     id: str
-    prompt_id: str
-    category: str | None
-    turns: tuple[tuple[ChatMessage, ...], ...]
-    output_tokens: int | None = None
-    """Length of each answer; None: as the workload declares."""
-    starts: tuple[RequestStart, ...] = ()
-    """Of a recorded session: when each request starts. Each turn then contains all messages of its request."""
-    expected: str | None = None
-    """The expected answer to the last turn, see `expected_answers`; None: it is not compared."""
+    prompt: Prompt
 
 
-def conversation_at(prompts: Sequence[PromptLike], index: int) -> Conversation:
+def conversation_at(prompts: Sequence[Prompt], index: int) -> Conversation:
     """Return the conversation of this index: the prompts in order, repeated when all are used."""
     lap, row = divmod(index, len(prompts))
-    prompt = prompts[row]
-    name, turns = f"{prompt.id}#{lap}", prompt.turns
-    return Conversation(
-        index, name, prompt.id, prompt.category, turns, prompt.output_tokens, prompt.starts, prompt.expected
-    )
+    return Conversation(index, f"{prompts[row].id}#{lap}", prompts[row])
 
 
 def request_seed(seed: int, repeat: int, conversation_id: str, turn: int) -> int:
@@ -98,7 +68,7 @@ _FILLER_PREFIX = "filler-"
 class FillerPlan:
     """Prompts to make fillers from, the number of streams of all workers, and that of measured conversations."""
 
-    prompts: tuple[PromptLike, ...]
+    prompts: tuple[Prompt, ...]
     streams: int
     measured: int
 
@@ -109,7 +79,7 @@ def filler_conversation(fill: FillerPlan, stream: int, lap: int) -> Conversation
     prompt = fill.prompts[number % len(fill.prompts)]
     name = f"{_FILLER_PREFIX}{number}"
     turn = tuple(message.reversed(number) for message in prompt.turns[0])
-    return Conversation(FIRST_FILLER_INDEX + number, name, name, None, (turn,), prompt.output_tokens)
+    return Conversation(FIRST_FILLER_INDEX + number, name, Prompt(name, None, (turn,), prompt.output_tokens))
 
 
 def is_filler(prompt_id: str) -> bool:

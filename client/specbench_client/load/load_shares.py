@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specbench_client.load.arrivals import FillerArrivals, ScheduledTimes, share_of
-from specbench_client.load.conversations import FillerPlan, PromptLike
+from specbench_client.load.conversations import FillerPlan
 from specbench_client.load.phases import (
     SCHEDULE_NOTICE_NS,
     ClosedLoopPhases,
@@ -22,6 +22,7 @@ from specbench_client.load.phases import (
     schedule_start,
 )
 from specbench_client.load.shared_state import WorkerTable
+from specbench_client.workload.row_parsing import Prompt
 
 # The number of workers is limited by the usable cores and by the load's size.
 
@@ -217,7 +218,7 @@ class WorkerLoad:
         """Number of conversations; None if only the duration limits them."""
         return self.conversations if self.times is None else self.times.size
 
-    def filled(self, prompts: Sequence[PromptLike]) -> WorkerLoad:
+    def filled(self, prompts: Sequence[Prompt]) -> WorkerLoad:
         """Return the load with fillers made of these prompts, if its number of conversations is known."""
         if self.times is not None:
             return self._with_filler_shares(prompts, self.times, self.around)
@@ -228,7 +229,7 @@ class WorkerLoad:
         return replace(self, shares=tuple(replace(share, fill=fill) for share in closed), measured=fill.measured)
 
     def _with_filler_shares(
-        self, prompts: Sequence[PromptLike], times: ScheduledTimes, around: FillerArrivals | None
+        self, prompts: Sequence[Prompt], times: ScheduledTimes, around: FillerArrivals | None
     ) -> WorkerLoad:
         if around is None:
             return self

@@ -17,7 +17,6 @@ import asyncio
 import ctypes
 import os
 import time
-from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
@@ -32,7 +31,7 @@ from specbench_client.load.conversation_runner import (
     StreamSlot,
 )
 from specbench_client.load.conversations import filler_conversation
-from specbench_client.load.load_shares import FillerShare
+from specbench_client.load.load_shares import FillerShare, OpenLoopShare
 from specbench_client.load.phases import schedule_start
 from specbench_client.load.shared_state import WorkerTable
 from specbench_client.sliced_tasks import first_failure
@@ -172,9 +171,9 @@ class FillerSender:
 
 @dataclass(frozen=True)
 class OpenLoop:
-    """The conversations of one worker. `offsets_ns`: intended starts, in the order of the buffer's conversations."""
+    """The conversations of one worker, in the order of the buffer."""
 
-    offsets_ns: Sequence[int]
+    share: OpenLoopShare
     runner: ConversationRunner
     buffer: RequestBuffer
     timer: PreciseTimer
@@ -189,7 +188,7 @@ class OpenLoop:
             filling = tasks.create_task(self.buffer.keep_filled())
             async with asyncio.TaskGroup() as conversations:
                 start_ns = await self.filler_sender.lead(begin_ns, conversations) if self.filler_sender else begin_ns
-                for offset_ns in self.offsets_ns:
+                for offset_ns in self.share.offsets_ns:
                     intended_ns = start_ns + offset_ns
                     await self.timer.sleep_until(intended_ns)
                     prepared = self.buffer.take()
@@ -201,6 +200,7 @@ class OpenLoop:
 
     async def _run_conversation(self, prepared: PreparedConversation, intended_ns: int) -> None:
         async with self.slots:
-            conversation_end = await self.runner.run(prepared, StreamSlot(prepared.conversation.index, intended_ns))
+            slot = StreamSlot(prepared.turn.conversation.index, intended_ns)
+            conversation_end = await self.runner.run(prepared, slot)
         if self.filler_sender:
             self.runner.recorder.phases.measured(conversation_end.ended_ns)

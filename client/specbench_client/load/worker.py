@@ -3,6 +3,15 @@
 For each load it prepares its first requests, reports that it is ready, begins at the time it receives, sends its
 records, and reports that it is done. It exits at once when its pipe is closed, also if the main process was killed: it
 holds nothing but sockets. It must not import pandas, pyarrow or boto3, which would make the first one slow to start.
+
+Its messages are frozen dataclasses over the pipe:
+
+    main → worker    PrepareLoad; BeginLoad when all workers are ready
+    worker → main    WorkerReady; RecordBatch repeatedly; WorkerDone; or WorkerFailed at any time
+
+Records are sent in batches by a thread: writing to a full pipe blocks, and the main process may be busy with a Parquet
+part. The thread waits without holding the interpreter's lock, and the event loop only enqueues. A failed request is
+sent at once, because the main process counts failures to decide whether to give up.
 """
 
 from __future__ import annotations
@@ -10,44 +19,166 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import pickle
+import threading
 import traceback
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
-from typing import Any
+from operator import attrgetter
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from specbench_client.dialects.registry import dialect_of
+from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import ClientError
-from specbench_client.load.client_monitor import EventLoopMonitor
+from specbench_client.load.client_monitor import EventLoopMonitor, WorkerDone
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
+    MAX_UNREAD,
     REQUESTS_AHEAD,
     ConversationRunner,
+    ParsingQueue,
     RequestBuffer,
     prepare_conversations,
     shared_requests_ahead,
     thinking_users,
 )
-from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, held_bytes_of_worker
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer, sleep_until
-from specbench_client.load.parsing_queue import MAX_UNREAD, ParsingQueue
+from specbench_client.load.phases import InFlightRecorder
 from specbench_client.load.shared_state import SharedState
-from specbench_client.load.turn_client import HttpTurnClient
-from specbench_client.load.worker_messages import (
-    BeginLoad,
-    PipeSender,
-    PrepareLoad,
-    RecordSender,
-    WorkerDone,
-    WorkerFailed,
-    WorkerReady,
-)
+from specbench_client.load.turns import RequestConfig, TurnClient
 from specbench_client.transport.exchange import ConnectionsAhead
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import raise_socket_limit
+from specbench_client.workload.row_parsing import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareLoad:
+    """One load to prepare. `phase`: the phase of all records (warm-up); None: ramp, steady or drain, as measured."""
+
+    request_config: RequestConfig
+    prompts: tuple[Prompt, ...]
+    share: ClosedLoopShare | OpenLoopShare
+    worker: int
+    """Number of the worker, over all clients."""
+    workers: int
+    """Number of workers of this load, over all clients."""
+    workers_here: int
+    """Number of workers of this load in this client, which are the first ones of its pool."""
+    phase: RecordPhase | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginLoad:
+    """The load begins at this time (monotonic, absolute)."""
+
+    begin_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """The load is prepared, with its first requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Records in the order of parsing, each pickled on its own: pickling a whole batch would block the event loop."""
+
+    pickled: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed:
+    """The worker raised an error. `kind`: the class of the error; `reason`: set for a ClientError."""
+
+    kind: str
+    reason: str | None
+    message: str
+    trace: str
+
+
+BATCH_RECORDS = 64
+FLUSH_INTERVAL_S = 0.25
+_record_values = attrgetter(*(field.name for field in fields(Record)))
+
+
+def pickle_record(record: Record) -> bytes:
+    """Pickle a record's values only: pickling a dataclass looks up its fields each time."""
+    return pickle.dumps(_record_values(record), pickle.HIGHEST_PROTOCOL)
+
+
+def unpickle_record(data: bytes) -> Record:
+    """Return the record of these bytes, which must come from a worker process."""
+    return Record(*pickle.loads(data))  # noqa: S301
+
+
+class WritablePipe(Protocol):
+    """The writing end of a multiprocessing connection."""
+
+    def send_bytes(self, buf: bytes, /) -> None: ...
+
+
+class PipeSender:
+    """Sends messages in order from a background thread. Messages that cannot be sent any more are dropped."""
+
+    def __init__(self, pipe: WritablePipe) -> None:
+        self._pipe = pipe
+        self._messages: SimpleQueue[bytes] = SimpleQueue()
+        threading.Thread(target=self._send_on, name="sender", daemon=True).start()
+
+    def send(self, message: object) -> None:
+        """Enqueue a message."""
+        self._messages.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+    def _send_on(self) -> None:
+        with suppress(OSError):  # The main process is gone, and this worker exits too.
+            while True:
+                self._pipe.send_bytes(self._messages.get())
+
+
+class RecordSender:
+    """`async with RecordSender(send) as sender`, then `add`. Remaining records are sent at the end."""
+
+    def __init__(self, send: Callable[[RecordBatch], None]) -> None:
+        self._send = send
+        self._batch: list[bytes] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._flushing = asyncio.create_task(self._flush_on())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await asyncio.wait([self._flushing])
+        self.flush()
+
+    def add(self, record: Record) -> None:
+        """Add a record; sends the batch if it is full or the record failed."""
+        self._batch.append(pickle_record(record))
+        if len(self._batch) >= BATCH_RECORDS or record.error_class is not None:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the current batch, if there is one."""
+        if self._batch:
+            self._send(RecordBatch(tuple(self._batch)))
+            self._batch.clear()
+
+    async def _flush_on(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_INTERVAL_S)
+            self.flush()
+
 
 GC_THRESHOLD = 200_000
 """Garbage collection threshold. At the default of 700, a third of the time of parsing answers was spent in collections.
@@ -119,7 +250,7 @@ class _Worker:
             _answer_judge(load, record_sender) as judge,
             ParsingQueue(_unread_limit(load)) as parsing_queue,
         ):
-            turn_client = HttpTurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
+            turn_client = TurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
             recorder = InFlightRecorder(load.share.phases(self.shared.worker_table(load.workers), load.worker))
             runner = ConversationRunner(
                 turn_client,
@@ -158,14 +289,14 @@ class _Worker:
             if share.fillers is not None:
                 table = self.shared.worker_table(load.workers)
                 fillers = FillerSender(share.fillers, runner, table, timer, share.last_ns, slots)
-            return OpenLoop(share.offsets_ns, runner, buffer, timer, fillers, slots)
+            return OpenLoop(share, runner, buffer, timer, fillers, slots)
         ahead = REQUESTS_AHEAD if load.workers_here == 1 else shared_requests_ahead(len(share.streams))
         counter = self.shared.conversation_counter
         buffer = RequestBuffer(
             prepare_conversations(runner.turn_client, load.prompts, counter), ahead, counter.is_closed
         )
         buffer.fill(len(share.streams))
-        return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
+        return ClosedLoop(share, runner, buffer)
 
 
 def _answer_judge(load: PrepareLoad, record_sender: RecordSender) -> AbstractAsyncContextManager[AnswerJudge | None]:

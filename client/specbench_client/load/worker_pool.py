@@ -26,22 +26,22 @@ from typing import Any, Self
 
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import BadInput, ClientError
-from specbench_client.load.conversations import PromptLike
-from specbench_client.load.in_flight import LoadTimeline
-from specbench_client.load.load_clients import LoadClients
+from specbench_client.load.client_link import LoadClients
+from specbench_client.load.client_monitor import WorkerDone
 from specbench_client.load.load_shares import WorkerLoad
-from specbench_client.load.request import RequestConfig
+from specbench_client.load.phases import LoadTimeline
 from specbench_client.load.shared_state import UNLIMITED, SharedState, create_shared_state
-from specbench_client.load.worker import run_worker
-from specbench_client.load.worker_messages import (
+from specbench_client.load.turns import RequestConfig
+from specbench_client.load.worker import (
     BeginLoad,
     PrepareLoad,
     RecordBatch,
-    WorkerDone,
     WorkerFailed,
     WorkerReady,
+    run_worker,
     unpickle_record,
 )
+from specbench_client.workload.row_parsing import Prompt
 
 JOIN_TIMEOUT_S = 2.0
 LOSS_PAUSE_S = 0.2
@@ -125,7 +125,7 @@ class WorkerPool:
         return [worker.process.pid or 0 for worker in self._workers]
 
     async def prepare(
-        self, load: WorkerLoad, request_config: RequestConfig, prompts: Sequence[PromptLike], phase: RecordPhase | None
+        self, load: WorkerLoad, request_config: RequestConfig, prompts: Sequence[Prompt], phase: RecordPhase | None
     ) -> None:
         """Send each worker its share and wait until all are ready. Raises BadInput, WorkerLost."""
         worker_table, clients = self._shared.worker_table(load.workers), self._clients

@@ -2,7 +2,7 @@
 
 The measuring client is calibrated against it. Acceptance, step times and faults are configured, so the correct result
 is known in advance and written to the truth file request by request. All responses are marked as simulated. The core
-(``speculation``, ``batch``, ``generated_text``, ``metrics``) is pure and has no clock; ``engine`` runs it in real time,
+(``speculation``, ``batch``, ``generated_text``) is pure and has no clock; ``engine`` runs it in real time,
 and ``server`` with a dialect serves it over HTTP.
 """
 
@@ -16,9 +16,9 @@ from specbench_client.simulator.config import (
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import ConfigError, SimulatorError
 from specbench_client.simulator.faults import FAULTS, Fault, Faults, describe_faults, parse_faults
-from specbench_client.simulator.response_sender import TruthFile
 from specbench_client.simulator.server import (
     SimulatorServer,
+    TruthFile,
     choose_dialect,
     follow_leader,
     run_simulator,

@@ -17,7 +17,6 @@ from specbench_client.openai_server_formats import compact_json
 from specbench_client.simulator.config import MODEL_NAME, SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import SimulatorRequestError
-from specbench_client.simulator.generated_text import token_id
 from specbench_client.simulator.requests import OpenAIRoute, ReceivedRequest, SimulatedRequest, SimulatedResponse
 
 PROMETHEUS = "text/plain; version=1.0.0; charset=utf-8"
@@ -77,10 +76,6 @@ class ResponseFormat(ABC):
             "total_tokens": prompt_tokens + completion_tokens,
             "completion_tokens": completion_tokens,
         }
-
-    def _ids(self, words: tuple[str, ...]) -> list[int] | None:
-        """Return the words' token ids if the client requested them."""
-        return [token_id(word) for word in words] if self._ask.delivery.token_ids else None
 
     def _call(self, arguments: str) -> dict[str, Any]:
         """Return the tool call of an answer that is not streamed."""

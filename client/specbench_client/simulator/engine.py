@@ -11,10 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
+from specbench_client.openai_server_formats import Histogram
 from specbench_client.simulator.batch import BatchStep, ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import PromptCategories, SimulatorConfig
 from specbench_client.simulator.errors import SimulatorBadRequest
@@ -26,12 +29,53 @@ from specbench_client.simulator.generated_text import (
     message_words,
     prescribe,
 )
-from specbench_client.simulator.metrics import IterationStatsBuffer, SimulatorCounters
 from specbench_client.simulator.prefix_cache import PrefixCache
 from specbench_client.simulator.requests import RequestTiming, SimulatedRequest
 from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome
 
 RESCHEDULE_BEHIND_NS = 1_000_000_000
+# vLLM's own bucket bounds.
+FIRST_TOKEN_S = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5,
+    7.5, 10, 20, 40, 80, 160, 640, 2560,
+)  # fmt: skip
+TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
+
+
+@dataclass(slots=True)
+class SimulatorCounters:
+    """Totals since ``created_s`` (wall clock), independent of any product; a dialect names them.
+
+    Counts follow vLLM's semantics: a draft is a step that had draft tokens, and accepted tokens are counted before the
+    last step is cut. Times are seconds of the real clock. ``accepted_by_position`` is None without a drafter.
+    """
+
+    created_s: float
+    accepted_by_position: list[int] | None = None
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    finished: Counter[str] = field(default_factory=Counter)
+    first_token_s: Histogram = field(default_factory=partial(Histogram, FIRST_TOKEN_S))
+    per_token_s: Histogram = field(default_factory=partial(Histogram, TOKEN_S))
+
+    def admitted(self, prompt_tokens: int, cached_tokens: int) -> None:
+        self.prompt_tokens += prompt_tokens
+        self.cached_tokens += cached_tokens
+
+    def stepped(self, outcome: StepOutcome) -> None:
+        self.output_tokens += outcome.tokens
+        if not outcome.drafted or self.accepted_by_position is None:
+            return
+        self.drafts += 1
+        self.drafted += outcome.drafted
+        self.accepted += outcome.accepted
+        for position in range(outcome.accepted):
+            self.accepted_by_position[position] += 1
+
 
 _log = logging.getLogger(__name__)
 
@@ -88,12 +132,10 @@ class SimulatedEngine:
         self._answered: set[str] = set()
         self.prefix_cache = PrefixCache(config.prefix_cache_tokens)
         self.counters = self._fresh_counters()
-        self.iterations = IterationStatsBuffer()
 
     def restart_counters(self) -> None:
         """Restart all counters at 0, like an engine that was restarted without the client's knowledge."""
         self.counters = self._fresh_counters()
-        self.iterations = IterationStatsBuffer()
 
     def submit(self, ask: SimulatedRequest) -> TokenStream:
         """Queue a request. Raises SimulatorBadRequest if it exceeds the context length."""
@@ -199,12 +241,9 @@ class SimulatedEngine:
             stream = self._streams[sequence]
             stream.timing = replace(stream.timing, scheduled_ns=now_ns)
             self.counters.admitted(sequence.prompt_tokens, stream.cached_tokens)
-            self.counters.queue_s.observe((now_ns - stream.ask.received_ns) / 1e9)
 
     def _deliver(self, step: BatchStep) -> None:
         now_ns = self.clock()
-        self.iterations.add(step, waiting=self.batch.waiting)
-        self.counters.step_tokens.observe(step.load.batch_tokens + step.load.prefill_tokens)
         for sequence, outcome in step.outcomes:
             stream = self._streams.get(sequence)
             if stream is None:  # the client disconnected during the step
@@ -226,7 +265,6 @@ class SimulatedEngine:
             self.counters.first_token_s.observe((now_ns - timing.received_ns) / 1e9)
             stream.timing = replace(timing, first_ns=now_ns, last_ns=now_ns)
         else:
-            self.counters.between_steps_s.observe((now_ns - timing.last_ns) / 1e9)
             stream.timing = replace(timing, last_ns=now_ns)
 
     def _count_finished(self, stream: TokenStream) -> None:
@@ -234,9 +272,6 @@ class SimulatedEngine:
         self.prefix_cache.add((*stream.ask.prompt.words, *message_words("assistant", " ".join(stream.answer.words))))
         first_ns, last_ns = timing.first_ns or 0, timing.last_ns or 0
         self.counters.finished[stream.answer.finish_reason] += 1
-        self.counters.request_s.observe((last_ns - timing.received_ns) / 1e9)
-        self.counters.request_prompt_tokens.observe(stream.ask.prompt.tokens)
-        self.counters.request_output_tokens.observe(tokens)
         if tokens > 1:
             self.counters.per_token_s.observe((last_ns - first_ns) / 1e9 / (tokens - 1))
 

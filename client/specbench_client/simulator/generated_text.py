@@ -22,7 +22,6 @@ from hashlib import sha256
 from math import ceil, floor
 from random import Random
 from typing import Any
-from zlib import crc32
 
 from specbench_client.simulator.errors import SimulatorBadRequest
 
@@ -41,8 +40,6 @@ play spell air away animal house point page letter mother answer found study sti
 """
 VOCABULARY: tuple[str, ...] = tuple(_WORDS.split())
 TOKEN_IDS: dict[str, int] = {word: index for index, word in enumerate(VOCABULARY)}
-OTHER_TOKENS = 2**15
-"""The first id of tokens outside the vocabulary: parts of JSON documents, and numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +89,6 @@ def _altered(word: str, shift: int) -> str:
     if word in TOKEN_IDS:
         return VOCABULARY[(TOKEN_IDS[word] + shift) % len(VOCABULARY)]
     return str(int(word) + shift) if word.isdecimal() else word
-
-
-def token_id(word: str) -> int:
-    """Return the token's id; words outside the vocabulary have ids above it, which two of them may share."""
-    known = TOKEN_IDS.get(word)
-    return OTHER_TOKENS + crc32(word.encode()) % OTHER_TOKENS if known is None else known
 
 
 def render(words: tuple[str, ...], *, first: bool) -> str:

@@ -47,7 +47,6 @@ class ResponseOptions:
     stream: bool = False
     include_usage: bool = False
     continuous_usage: bool = False
-    token_ids: bool = False
     speculation: bool = False
     """Whether to report speculation statistics, for engines that report them only on request."""
 
@@ -116,6 +115,7 @@ UNSUPPORTED_FIELDS = {
     "structured_outputs": None,
     "regex": None,
     "ebnf": None,
+    "return_token_ids": None,
 }
 
 
@@ -133,7 +133,6 @@ class RequestBody(BaseModel):
     # Without a generation_config engines sample at 1.0, so greedy decoding must be requested.
     temperature: Annotated[float, Field(ge=0)] | None = None
     seed: int | None = None
-    return_token_ids: bool | None = None
 
 
 class ChatRequestBody(RequestBody):

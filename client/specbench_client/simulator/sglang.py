@@ -5,8 +5,8 @@ labels, and when each one counts. From adjacent versions, which may differ sligh
 omitted, and the error objects.
 
 Also imitated: `/health` generates a token and `/ready` does not; accepted draft tokens are counted before an answer is
-cut at its end; proposed draft tokens are verifications times the configured length; `/server_info` has the average
-since the last `/flush_cache`; usage reports cache hits, as with `--enable-cache-report`. Not imitated: SGLang verifies
+cut at its end; proposed draft tokens are verifications times the configured length; usage reports cache hits, as with
+`--enable-cache-report`. Not imitated: averages of acceptance in the gauges and in `/server_info`; SGLang verifies
 padding if an n-gram lookup finds nothing, while a step without draft tokens is no verification here; SGLang updates its
 counters when a request ends, and the simulator with each step; all requests count as streamed.
 
@@ -39,10 +39,9 @@ from specbench_client.simulator.dialect import (
     metrics_page,
     models_page,
 )
-from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
+from specbench_client.simulator.engine import SimulatedEngine, SimulatorCounters
+from specbench_client.simulator.errors import InvalidRequestBody, SimulatorRequestError
 from specbench_client.simulator.generated_text import VOCABULARY, render
-from specbench_client.simulator.metrics import SimulatorCounters
 from specbench_client.simulator.requests import (
     OpenAIRoute,
     ReceivedRequest,
@@ -58,10 +57,8 @@ from specbench_client.simulator.requests import (
 from specbench_client.simulator.speculation import SimulatedMethod, StepOutcome
 
 # The Prometheus page has SGLang's names and labels for the figures that the simulator has. Verifications are counted
-# (if there are any), draft tokens are not. The gauges of speculation are averages over the last complete window of 40
-# steps.
+# (if there are any), draft tokens are not.
 
-DECODE_LOG_INTERVAL = 40
 _ANSWERS = {"engine_type": "unified", "model_name": MODEL_NAME}
 _SCHEDULER = {**_ANSWERS, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
 
@@ -79,15 +76,11 @@ def render_metrics(engine: SimulatedEngine) -> web.Response:
 
 
 def _gauges(engine: SimulatedEngine) -> dict[str, tuple[str, float]]:
-    window = engine.iterations.window(DECODE_LOG_INTERVAL)
-    drafting, drafted = sum(one.drafting for one in window), sum(one.drafted for one in window)
-    correct, depth = sum(one.correct for one in window), engine.config.drafter.num_speculative_tokens
+    depth = engine.config.drafter.num_speculative_tokens
     return {
         "num_running_reqs": ("The number of running requests.", engine.batch.running),
         "num_queue_reqs": ("The number of requests in the waiting queue.", engine.batch.waiting),
         "token_usage": ("The token usage.", engine.batch.kv_tokens / engine.config.kv_room_tokens),
-        "spec_accept_length": ("The average acceptance length.", 1 + correct / drafting if drafting else 0.0),
-        "spec_accept_rate": ("The average acceptance rate.", correct / drafted if drafted else 0.0),
         "spec_num_steps": ("The number of draft steps.", depth),
         "spec_num_draft_tokens": ("The number of draft tokens.", depth + 1 if depth else 0),
     }
@@ -111,12 +104,7 @@ def _totals(counters: SimulatorCounters) -> dict[str, tuple[str, MetricSamples]]
 def _histograms(counters: SimulatorCounters) -> dict[str, tuple[str, Histogram]]:
     return {
         "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
-        "inter_token_latency_seconds": ("inter-token latency in seconds", counters.between_steps_s),
         "request_time_per_output_token_seconds": ("time per output token of a request", counters.per_token_s),
-        "e2e_request_latency_seconds": ("end-to-end request latency in seconds", counters.request_s),
-        "queue_time_seconds": ("queueing time in seconds", counters.queue_s),
-        "prompt_tokens_histogram": ("prompt token length", counters.request_prompt_tokens),
-        "generation_tokens_histogram": ("generation token length", counters.request_output_tokens),
     }
 
 
@@ -161,7 +149,7 @@ class SglangResponseFormat(ResponseFormat):
         """Return one chunk of text."""
         text = render(words, first=sent_before == 0)
         usage = self._usage(sent_before + len(words)) if self._ask.delivery.continuous_usage else None
-        return sse_event(self._text_chunk(text, words, finish_reason, usage))
+        return sse_event(self._text_chunk(text, finish_reason, usage))
 
     def closing(self, result: SimulatedResponse) -> list[bytes]:
         events, extension = [], self._extension(result)
@@ -172,9 +160,7 @@ class SglangResponseFormat(ResponseFormat):
         return [*events, DONE]
 
     @abstractmethod
-    def _text_chunk(
-        self, text: str, words: tuple[str, ...], finish_reason: str | None, usage: dict[str, Any] | None
-    ) -> dict[str, Any]:
+    def _text_chunk(self, text: str, finish_reason: str | None, usage: dict[str, Any] | None) -> dict[str, Any]:
         """Return one chunk of text."""
 
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
@@ -241,15 +227,11 @@ class SglangChatFormat(SglangResponseFormat):
         content = {"content": None if called else text, "reasoning_content": None}
         message = {"role": "assistant", **content, "tool_calls": [self._call(text)] if called else None}
         choice = {"index": 0, "message": message, "logprobs": None, **_ended(self._reason(result.finish_reason))}
-        ids = self._ids(result.words)
-        if ids is not None:
-            choice["response_token_ids"] = ids
         return {**self._whole(choice, result), "object": "chat.completion"}
 
     def _text_chunk(
         self,
         text: str,
-        words: tuple[str, ...],  # noqa: ARG002 -- a streamed chat has no token ids
         finish_reason: str | None,  # noqa: ARG002 -- the reason has a separate chunk
         usage: dict[str, Any] | None,
     ) -> dict[str, Any]:
@@ -272,12 +254,10 @@ class SglangCompletionFormat(SglangResponseFormat):
     chunk_object = "text_completion"
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        return self._whole(self._choice(render(result.words, first=True), result.words, result.finish_reason), result)
+        return self._whole(self._choice(render(result.words, first=True), result.finish_reason), result)
 
-    def _text_chunk(
-        self, text: str, words: tuple[str, ...], finish_reason: str | None, usage: dict[str, Any] | None
-    ) -> dict[str, Any]:
-        return {**self._head(), "choices": [self._choice(text, words, finish_reason)], "usage": usage}
+    def _text_chunk(self, text: str, finish_reason: str | None, usage: dict[str, Any] | None) -> dict[str, Any]:
+        return {**self._head(), "choices": [self._choice(text, finish_reason)], "usage": usage}
 
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
         """Return the usage without null fields."""
@@ -285,10 +265,8 @@ class SglangCompletionFormat(SglangResponseFormat):
         known = {name: value for name, value in usage.items() if value is not None}
         return {**known, "prompt_tokens_details": {"cached_tokens": result.cached_tokens}}
 
-    def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None) -> dict[str, Any]:
-        ids = self._ids(words)
-        requested = {} if ids is None else {"token_ids": ids}
-        return {"index": 0, "text": text, "logprobs": None, **_ended(finish_reason), **requested}
+    def _choice(self, text: str, finish_reason: str | None) -> dict[str, Any]:
+        return {"index": 0, "text": text, "logprobs": None, **_ended(finish_reason)}
 
 
 ALGORITHMS = {
@@ -311,33 +289,24 @@ class SglangServerDialect(ServerDialect):
 
     def __init__(self, config: SimulatorConfig) -> None:
         super().__init__(config)
-        self._flushed = SimulatorCounters(created_s=0.0)
-        self._counted: SimulatorCounters | None = None
         self.pages = {
             "/health": _generating,
-            "/health_generate": _generating,
             "/ready": health_page,
             "/v1/models": _models,
             "/model_info": _model_info,
-            "/server_info": self._server_info,
+            "/server_info": _server_info,
             "/metrics": render_metrics,
         }
-        self.commands = {"/flush_cache": self._flush}
+        self.commands = {"/flush_cache": _flush}
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
         """Parse a request; unknown fields and the model's name are ignored. Raises SimulatorBadRequest."""
         parsed = validate_body(arrival.kind, parse_json_body(arrival))
         options = parsed.stream_options or StreamOptionsBody()
-        if arrival.kind is OpenAIRoute.CHAT and parsed.stream and parsed.return_token_ids:
-            raise SimulatorBadRequest(
-                "return_token_ids is not supported with streaming on /v1/chat/completions. Please set stream=false "
-                "when using return_token_ids=true."
-            )
         delivery = ResponseOptions(
             stream=bool(parsed.stream),
             include_usage=bool(options.include_usage),
             continuous_usage=bool(options.continuous_usage_stats),
-            token_ids=bool(parsed.return_token_ids),
             speculation=bool((parsed.model_extra or {}).get("return_spec_tokens_details")),
         )
         return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
@@ -346,41 +315,36 @@ class SglangServerDialect(ServerDialect):
         kind = HTTPStatus.BAD_REQUEST.phrase if isinstance(refused, InvalidRequestBody) else refused.kind
         return {**super().error(refused), "type": kind}
 
-    def _flush(self, engine: SimulatedEngine) -> web.Response:
-        """Empty the prefix cache and restart the average; fails while requests are running or waiting."""
-        if not engine.batch.idle:
-            return web.Response(text="Flush cache failed.\n", status=HTTPStatus.BAD_REQUEST)
-        engine.prefix_cache.empty()
-        counted = engine.counters
-        self._counted = counted
-        self._flushed = SimulatorCounters(created_s=0.0, drafts=counted.drafts, accepted=counted.accepted)
-        return web.Response(text=FLUSHED)
 
-    def _server_info(self, engine: SimulatedEngine) -> web.Response:
-        """Return the relevant server arguments and the average acceptance length since the last flush."""
-        drafter, counted = engine.config.drafter, engine.counters
-        before = self._flushed if self._counted is counted else SimulatorCounters(created_s=0.0)
-        verified = counted.drafts - before.drafts
-        correct = counted.accepted - before.accepted
-        average = {"avg_spec_accept_length": 1 + correct / verified} if verified else {}
-        depth = drafter.num_speculative_tokens if drafter.speculates else None
-        return json_page(
-            {
-                "model_path": MODEL_NAME,
-                "served_model_name": MODEL_NAME,
-                "context_length": engine.config.max_model_len,
-                "max_running_requests": engine.config.max_num_seqs,
-                "max_total_num_tokens": engine.config.max_num_seqs * engine.config.max_model_len,
-                "disable_radix_cache": not engine.config.prefix_cache_tokens,
-                "random_seed": engine.config.seed,
-                "speculative_algorithm": _algorithm(drafter.method),
-                "speculative_num_steps": depth,
-                "speculative_eagle_topk": None if depth is None else 1,
-                "speculative_num_draft_tokens": None if depth is None else depth + 1,
-                "internal_states": [average],
-                "version": VERSION,
-            }
-        )
+def _flush(engine: SimulatedEngine) -> web.Response:
+    """Empty the prefix cache; fails while requests are running or waiting."""
+    if not engine.batch.idle:
+        return web.Response(text="Flush cache failed.\n", status=HTTPStatus.BAD_REQUEST)
+    engine.prefix_cache.empty()
+    return web.Response(text=FLUSHED)
+
+
+def _server_info(engine: SimulatedEngine) -> web.Response:
+    """Return the relevant server arguments."""
+    drafter = engine.config.drafter
+    depth = drafter.num_speculative_tokens if drafter.speculates else None
+    return json_page(
+        {
+            "model_path": MODEL_NAME,
+            "served_model_name": MODEL_NAME,
+            "context_length": engine.config.max_model_len,
+            "max_running_requests": engine.config.max_num_seqs,
+            "max_total_num_tokens": engine.config.kv_room_tokens,
+            "disable_radix_cache": not engine.config.prefix_cache_tokens,
+            "random_seed": engine.config.seed,
+            "speculative_algorithm": _algorithm(drafter.method),
+            "speculative_num_steps": depth,
+            "speculative_eagle_topk": None if depth is None else 1,
+            "speculative_num_draft_tokens": None if depth is None else depth + 1,
+            "internal_states": [{}],
+            "version": VERSION,
+        }
+    )
 
 
 def _algorithm(method: SimulatedMethod) -> str | None:

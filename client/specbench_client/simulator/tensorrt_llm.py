@@ -2,7 +2,7 @@
 
 Taken from the release candidates: fields and their order, the average number of tokens per iteration, the space after
 the first chunk of a chat, the usage chunk of a completion that is labelled as a chat's, the rejection of unknown
-fields, and the metrics (iteration statistics that are returned only once, and a Prometheus page without token counts).
+fields, and the Prometheus page without token counts.
 
 As in those versions, the iteration that processes the prompt is counted, and no tokens are generated beyond the end of
 an answer. A step without draft tokens cannot be distinguished from one whose draft tokens were all rejected.
@@ -36,7 +36,6 @@ from specbench_client.simulator.dialect import (
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
 from specbench_client.simulator.generated_text import render
-from specbench_client.simulator.metrics import IterationStats
 from specbench_client.simulator.requests import (
     OpenAIRoute,
     ReceivedRequest,
@@ -108,9 +107,7 @@ def _reject_unknown_fields(kind: OpenAIRoute, document: Any) -> None:
         raise InvalidRequestBody([*missing, *unknown])
 
 
-# TensorRT-LLM has two pages of metrics: iteration statistics, which are returned only once, and five series for
-# Prometheus. Neither contains token counts. The average number of decoded tokens is 0 in every iteration, as in its
-# PyTorch backend.
+# The Prometheus page contains no token counts. The page of iteration statistics (/metrics) is not imitated.
 
 FINISH_REASONS = ("stop", "length")
 _LABELS = {"engine_type": "undefined", "model_name": "undefined"}
@@ -120,47 +117,7 @@ def render_metrics(engine: SimulatedEngine) -> web.Response:
     """Return the page in Prometheus' text format."""
     page, counters = PrometheusExposition("", _LABELS), engine.counters
     finished: MetricSamples = [({"finished_reason": reason}, counters.finished[reason]) for reason in FINISH_REASONS]
-    histograms = {
-        "e2e_request_latency_seconds": ("end to end request latency in seconds", counters.request_s),
-        "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
-        "time_per_output_token_seconds": ("time per output token in seconds", counters.per_token_s),
-        "request_queue_time_seconds": ("time spent in WAITING phase for request", counters.queue_s),
-    }
-    requests = page.counters({"request_success": ("Count of successfully processed requests.", finished)})
-    return metrics_page([*requests, *page.histograms(histograms)])
-
-
-def _iterations(engine: SimulatedEngine) -> web.Response:
-    """Return the iterations since the last call, at most the last thousand."""
-    return json_page([_stats(engine, one) for one in engine.iterations.drain()])
-
-
-def _stats(engine: SimulatedEngine, one: IterationStats) -> dict[str, Any]:
-    scheduled = one.prefilling + one.decoding
-    room = engine.config.kv_room_tokens
-    return {
-        "iter": one.number,
-        "iterLatencyMS": one.duration_ms,
-        "numActiveRequests": scheduled,
-        "numQueuedRequests": one.waiting,
-        "maxNumActiveRequests": engine.config.max_num_seqs,
-        "gpuMemUsage": 0,
-        "kvCacheStats": {"maxNumBlocks": room, "usedNumBlocks": one.kv_tokens, "tokensPerBlock": 1},
-        "inflightBatchingStats": {
-            "numScheduledRequests": scheduled,
-            "numContextRequests": one.prefilling,
-            "numGenRequests": one.decoding,
-            "numPausedRequests": 0,
-            "numCtxTokens": one.prefill_tokens,
-            "avgNumDecodedTokensPerIter": 0.0,
-        },
-        "specDecodingStats": {
-            "numDraftTokens": one.drafted,
-            "numAcceptedTokens": one.kept,
-            "numRequestsWithDraftTokens": one.drafting,
-            "acceptanceLength": 1 + one.kept / one.drafting if one.drafting else 0.0,
-        },
-    }
+    return metrics_page(page.counters({"request_success": ("Count of successfully processed requests.", finished)}))
 
 
 # One chunk is one iteration and may contain several tokens. It has the average number of tokens per iteration so far,
@@ -183,7 +140,7 @@ class TensorrtLlmResponseFormat(ResponseFormat):
         """Return one chunk with the average so far."""
         tokens = sent_before + len(words)
         text = render(words, first=sent_before == 0)
-        choice = self._choice(text, words, finish_reason, average_of(tokens, iterations))
+        choice = self._choice(text, finish_reason, average_of(tokens, iterations))
         usage = self._running_usage(tokens)
         return sse_event({**self._head(), "choices": [choice], **usage})
 
@@ -194,7 +151,7 @@ class TensorrtLlmResponseFormat(ResponseFormat):
         return [sse_event({**self._chat_head("chat.completion.chunk"), "choices": [], "usage": usage}), DONE]
 
     @abstractmethod
-    def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:
+    def _choice(self, text: str, finish_reason: str | None, average: float) -> dict[str, Any]:
         """Return the single choice of a chunk."""
 
     @abstractmethod
@@ -238,7 +195,7 @@ class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
         usage = self._usage(result.reported_tokens, result.cached_tokens)
         return {**self._chat_head("chat.completion"), "choices": [choice], "usage": usage, "prompt_token_ids": None}
 
-    def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:  # noqa: ARG002 -- a chat has no token ids
+    def _choice(self, text: str, finish_reason: str | None, average: float) -> dict[str, Any]:
         delta = self._content(text, self._call_delta)
         ended = {"finish_reason": self._reason(finish_reason)} if finish_reason else {}
         return {"index": 0, "delta": delta, **ended, "avg_decoded_tokens_per_iter": average}
@@ -267,18 +224,16 @@ class TensorrtLlmCompletionFormat(TensorrtLlmResponseFormat):
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
         text = render(result.words, first=True)
-        choice = self._choice(text, result.words, result.finish_reason, _average(result))
+        choice = self._choice(text, result.finish_reason, _average(result))
         nulls = {"context_logits": None, "disaggregated_params": None}
         usage = self._usage(result.reported_tokens, result.cached_tokens)
         return {**self._head(), "choices": [{**choice, **nulls}], "usage": usage, "prompt_token_ids": None}
 
-    def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:
-        """Return the choice; requested token ids replace the text."""
-        ids = self._ids(words)
+    def _choice(self, text: str, finish_reason: str | None, average: float) -> dict[str, Any]:
         return {
             "index": 0,
-            "text": text if ids is None else "",
-            "token_ids": ids,
+            "text": text,
+            "token_ids": None,
             "logprobs": None,
             "finish_reason": finish_reason,
             "stop_reason": None,
@@ -300,7 +255,6 @@ class TensorrtLlmServerDialect(ServerDialect):
             "/health": health_page,
             "/version": lambda _engine: json_page({"version": VERSION}),
             "/v1/models": lambda engine: models_page(engine, {MODEL_NAME: {}}),
-            "/metrics": _iterations,
             "/prometheus/metrics": render_metrics,
         }
 
@@ -310,8 +264,10 @@ class TensorrtLlmServerDialect(ServerDialect):
         _reject_unknown_fields(arrival.kind, document)
         parsed = validate_body(arrival.kind, document)
         extra = parsed.model_extra or {}
-        if extra.get("prompt_token_ids") is not None:
-            raise SimulatorBadRequest("The simulator does not imitate prompt_token_ids: use /v1/completions.")
+        if extra.get("prompt_token_ids") is not None or extra.get("detokenize") is False:
+            raise SimulatorBadRequest(
+                "The simulator does not imitate prompt_token_ids and detokenize=false: omit them."
+            )
         options = parsed.stream_options
         if options is not None and not parsed.stream:
             message = "Value error, Stream options can only be defined when stream is true."
@@ -321,7 +277,6 @@ class TensorrtLlmServerDialect(ServerDialect):
             stream=bool(parsed.stream),
             include_usage=usage,
             continuous_usage=usage and _is_on(options, "continuous_usage_stats"),
-            token_ids=extra.get("detokenize") is False,
         )
         if extra.get("tools") and extra.get("tool_choice") not in (None, "none", "auto"):
             message = f"The simulator imitates TensorRT-LLM's tool_choice auto and none, not {extra['tool_choice']!r}."

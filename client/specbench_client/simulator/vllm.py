@@ -29,10 +29,9 @@ from specbench_client.simulator.dialect import (
     metrics_page,
     models_page,
 )
-from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.engine import SimulatedEngine, SimulatorCounters
 from specbench_client.simulator.errors import SimulatorBadRequest, SimulatorRequestError
 from specbench_client.simulator.generated_text import render
-from specbench_client.simulator.metrics import SimulatorCounters
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.requests import (
     OpenAIRoute,
@@ -47,8 +46,8 @@ from specbench_client.simulator.requests import (
     validate_body,
 )
 
-# The Prometheus page has vLLM's names, labels and ``_created`` gauges for the figures that the simulator has. Counters
-# of speculation exist only with a drafter; they stay at 0 if it never drafts.
+# The Prometheus page has vLLM's names and labels for the figures that the simulator has. Counters of speculation exist
+# only with a drafter; they stay at 0 if it never drafts.
 
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 
@@ -56,7 +55,7 @@ FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 def render_metrics(engine: SimulatedEngine) -> web.Response:
     """Return the page in Prometheus' text format."""
     counters, room = engine.counters, engine.config.kv_room_tokens
-    page = PrometheusExposition("vllm:", {"engine": "0", "model_name": MODEL_NAME}, counters.created_s)
+    page = PrometheusExposition("vllm:", {"engine": "0", "model_name": MODEL_NAME})
     gauges: dict[str, tuple[str, float]] = {
         "num_requests_running": ("Number of requests in model execution batches.", engine.batch.running),
         "num_requests_waiting": ("Number of requests waiting to be processed.", engine.batch.waiting),
@@ -125,30 +124,24 @@ def _speculation(counters: SimulatorCounters) -> dict[str, tuple[str, MetricSamp
 
 def _histograms(counters: SimulatorCounters) -> dict[str, tuple[str, Histogram]]:
     return {
-        "iteration_tokens_total": ("number of tokens per engine_step", counters.step_tokens),
         "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
-        "inter_token_latency_seconds": ("inter-token latency in seconds", counters.between_steps_s),
         "request_time_per_output_token_seconds": (
             "time_per_output_token_seconds per request",
             counters.per_token_s,
         ),
-        "e2e_request_latency_seconds": ("e2e request latency in seconds", counters.request_s),
-        "request_queue_time_seconds": ("time spent in WAITING phase for request", counters.queue_s),
-        "request_prompt_tokens": ("number of prefill tokens processed", counters.request_prompt_tokens),
-        "request_generation_tokens": ("number of generation tokens processed", counters.request_output_tokens),
     }
 
 
 # Responses have the keys and the order of a recorded vLLM 0.32 stream. One chunk is one step and may contain several
 # tokens. The finish reason is in the last content chunk. The request's statistics (``metrics``) are in the usage chunk,
-# which is sent only on request. ``prompt_token_ids`` is always null, because the simulator's prompt tokens are words.
+# which is sent only on request. Token ids are always null, because the simulator's tokens are words.
 
 
 class VllmResponseFormat(ResponseFormat):
     """The parts that chat and completions share."""
 
     def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:  # noqa: ARG002 -- not part of vLLM's chunks
-        choice = self._choice(render(words, first=sent_before == 0), self._ids(words), finish_reason)
+        choice = self._choice(render(words, first=sent_before == 0), finish_reason)
         return sse_event({**self._head(), "choices": [choice], **self._running_usage(sent_before + len(words))})
 
     def closing(self, result: SimulatedResponse) -> list[bytes]:
@@ -164,7 +157,7 @@ class VllmResponseFormat(ResponseFormat):
         return [sse_event(last), DONE]
 
     @abstractmethod
-    def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
+    def _choice(self, text: str, finish_reason: str | None) -> dict[str, Any]:
         """Return the single choice of a chunk."""
 
     def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
@@ -226,7 +219,7 @@ class VllmChatFormat(VllmResponseFormat):
             "reasoning": None,
         }
         finish = {"logprobs": None, "finish_reason": self._reason(result.finish_reason), "stop_reason": None}
-        choice = {"index": 0, "message": message, **finish, "token_ids": self._ids(result.words)}
+        choice = {"index": 0, "message": message, **finish, "token_ids": None}
         return {
             **self._head(),
             "object": "chat.completion",
@@ -240,11 +233,11 @@ class VllmChatFormat(VllmResponseFormat):
             "kv_transfer_params": None,
         }
 
-    def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
+    def _choice(self, text: str, finish_reason: str | None) -> dict[str, Any]:
         stop: dict[str, Any] = {"stop_reason": None} if finish_reason else {}
         delta = {"tool_calls": [self._call_delta(text)]} if self._calls(text) else {"content": text}
         reason = self._reason(finish_reason)
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason, **stop, "token_ids": ids}
+        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason, **stop, "token_ids": None}
 
     def _reason(self, finish_reason: str | None) -> str | None:
         """Return the finish reason, which is `stop` for a tool that the request named."""
@@ -260,7 +253,7 @@ class VllmCompletionFormat(VllmResponseFormat):
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
         return {
             **self._head(),
-            "choices": [self._choice(render(result.words, first=True), self._ids(result.words), result.finish_reason)],
+            "choices": [self._choice(render(result.words, first=True), result.finish_reason)],
             "service_tier": None,
             **self._signature(),
             "usage": self._usage(result),
@@ -268,14 +261,14 @@ class VllmCompletionFormat(VllmResponseFormat):
             "kv_transfer_params": None,
         }
 
-    def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
+    def _choice(self, text: str, finish_reason: str | None) -> dict[str, Any]:
         return {
             "index": 0,
             "text": text,
             "logprobs": None,
             "finish_reason": finish_reason,
             "stop_reason": None,
-            "token_ids": ids,
+            "token_ids": None,
             "prompt_logprobs": None,
             "prompt_token_ids": None,
         }
@@ -309,7 +302,6 @@ class VllmServerDialect(ServerDialect):
             stream=bool(parsed.stream),
             include_usage=bool(options.include_usage),
             continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
-            token_ids=bool(parsed.return_token_ids),
         )
         return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
 

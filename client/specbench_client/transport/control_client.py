@@ -18,8 +18,8 @@ from typing import Any, Self
 import aiohttp
 
 from specbench_api.spec.conditions import EngineReason
+from specbench_client.bounded_json import parse_strict_json
 from specbench_client.errors import ClientError, EngineFailed
-from specbench_client.transport.engine_json import parse_strict_json
 from specbench_client.transport.error_messages import (
     answers_without_tls,
     handshake_error_message,

@@ -8,8 +8,8 @@ import ssl
 from http import HTTPStatus
 from typing import Any
 
+from specbench_client.bounded_json import parse_engine_json
 from specbench_client.known_secrets import without_secrets
-from specbench_client.transport.engine_json import parse_engine_json
 from specbench_client.transport.exchange import ErrorClass
 
 MAX_MESSAGE_CHARS = 500

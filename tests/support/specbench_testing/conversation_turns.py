@@ -10,9 +10,8 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.record import Record, RecordPhase
-from specbench_client.load.request import RequestConfig, Turn
-from specbench_client.load.request_record import TurnResult
-from specbench_client.load.turn_client import HttpTurnClient
+from specbench_client.load.conversations import Conversation
+from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
@@ -44,7 +43,7 @@ def context(
     endpoint: str = "http://127.0.0.1:9",
     kind: EngineKind = EngineKind.SIMULATOR,
     **changed: Any,
-) -> HttpTurnClient:
+) -> TurnClient:
     """A client whose clock starts at 0; `changed` are fields of its request_config."""
     defaults = RequestConfig(
         endpoint=endpoint,
@@ -58,12 +57,13 @@ def context(
         request_prefix="p",
     )
     request_config = replace(defaults, **changed)
-    return HttpTurnClient(transport, dialect_of(request_config.engine), request_config)
+    return TurnClient(transport, dialect_of(request_config.engine), request_config)
 
 
 def turn(*messages: ChatMessage, number: int = 0) -> Turn:
     """One turn of conversation `a#0`."""
-    return Turn(3, "a#0", "a", "cat", number, messages or (ChatMessage("user", "hi"),), 2, 5, RecordPhase.STEADY)
+    conversation = Conversation(3, "a#0", row("a", category="cat"))
+    return Turn(conversation, number, messages or (ChatMessage("user", "hi"),), 2, 5, RecordPhase.STEADY)
 
 
 async def taken(endpoint: str, kind: EngineKind = EngineKind.SIMULATOR, idle_timeout_s: float = 20.0) -> Record:
@@ -89,10 +89,10 @@ def result_of(
     """The result of this turn."""
     record = replace(
         blank_record(),
-        request_id=f"p-{request_turn.conversation_index:06d}-{request_turn.turn}",
-        prompt_id=request_turn.prompt_id,
-        conversation_id=request_turn.conversation_id,
-        turn=request_turn.turn,
+        request_id=f"p-{request_turn.conversation.index:06d}-{request_turn.number}",
+        prompt_id=request_turn.conversation.prompt.id,
+        conversation_id=request_turn.conversation.id,
+        turn=request_turn.number,
         stream_index=request_turn.stream_index,
         phase=request_turn.phase,
         intended_ns=request_turn.intended_ns,

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
 
-from specbench_client.load.request import Turn
-from specbench_client.load.request_record import TurnResult
+from specbench_client.load.turns import Turn, TurnClient, TurnResult
 from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
 from specbench_client.workload.row_parsing import Prompt
@@ -17,7 +16,7 @@ from specbench_testing.load_loops import LoopDriver
 Exchange = Callable[[HttpRequest], Awaitable[UnparsedExchange]]
 
 
-class FakeEndpoint:
+class FakeEndpoint(TurnClient):
     """Answers one request per clock tick; records what is prepared, sent and read.
 
     `around`: what happens around an exchange, given the request and the endpoint's own exchange.
@@ -37,7 +36,7 @@ class FakeEndpoint:
 
     def build_request(self, turn: Turn) -> HttpRequest:
         self.prepared.append(turn)
-        return HttpRequest(turn.conversation_id, b"")
+        return HttpRequest(turn.conversation.id, b"")
 
     async def exchange(self, request: HttpRequest) -> UnparsedExchange:
         return await (self._around(request, self._answer) if self._around else self._answer(request))
@@ -53,7 +52,7 @@ class FakeEndpoint:
         self.taken.append(turn)
         yield
         error_class = unread.error_class
-        return result_of(turn, unread.ended_ns, None if error_class else f"re: {turn.conversation_id}", error_class)
+        return result_of(turn, unread.ended_ns, None if error_class else f"re: {turn.conversation.id}", error_class)
 
     def phases(self) -> dict[str, str]:
         return {record.prompt_id: record.phase for record in self.driver.records}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,18 +18,25 @@ from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
+    ParsingQueue,
     RequestBuffer,
     ThinkingUsers,
     prepare_conversations,
 )
-from specbench_client.load.conversations import FillerPlan, PromptLike
-from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
+from specbench_client.load.conversations import FillerPlan
 from specbench_client.load.judge_parent import AnswerJudge
+from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
 from specbench_client.load.open_loop import OpenLoop, PreciseTimer, sleep_until
-from specbench_client.load.parsing_queue import ParsingQueue
-from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
+from specbench_client.load.phases import (
+    ClosedLoopPhases,
+    InFlightRecorder,
+    LoadTimeline,
+    OpenLoopPhases,
+    closed_loop_bounds,
+    open_loop_bounds,
+)
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
-from specbench_client.load.turn_client import HttpTurnClient, TurnClient
+from specbench_client.load.turns import TurnClient
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_client.workload.row_parsing import Prompt
@@ -62,7 +70,7 @@ class LoopDriver:
 
     async def closed(
         self,
-        prompts: Sequence[PromptLike],
+        prompts: Sequence[Prompt],
         streams: int,
         count: int | None = None,
         duration_s: float | None = None,
@@ -85,7 +93,7 @@ class LoopDriver:
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, counter), REQUESTS_AHEAD, counter.is_closed
             )
-            loop = ClosedLoop(range(streams), runner, buffer, duration_s, fill)
+            loop = ClosedLoop(ClosedLoopShare(tuple(range(streams)), duration_s, fill), runner, buffer)
             await loop.run(begin_ns)
             await parsing_queue.drained()
             if judge is not None:
@@ -106,7 +114,7 @@ class LoopDriver:
         )
 
     async def open(
-        self, prompts: Sequence[PromptLike], offsets_ns: Sequence[int], slots: int | None = None
+        self, prompts: Sequence[Prompt], offsets_ns: Sequence[int], slots: int | None = None
     ) -> LoadTimeline:
         """One worker's open loop: one conversation at each offset, at most `slots` of them in flight."""
         self.worker_table.wipe()
@@ -118,7 +126,8 @@ class LoopDriver:
             )
             begin_ns = self.clock()
             in_flight = nullcontext() if slots is None else asyncio.Semaphore(slots)
-            await OpenLoop(offsets_ns, runner, buffer, timer, slots=in_flight).run(begin_ns)
+            share = OpenLoopShare(range(len(offsets_ns)), array("q", offsets_ns), offsets_ns[-1])
+            await OpenLoop(share, runner, buffer, timer, slots=in_flight).run(begin_ns)
             await parsing_queue.drained()
         self.timeline = LoadTimeline(
             [recorder.log], begin_ns, open_loop_bounds(self.worker_table, begin_ns + offsets_ns[-1])
@@ -130,7 +139,7 @@ class LoopDriver:
 class DrivenEngine:
     """A running engine: a client that sends it conversations, and another one that reads its pages."""
 
-    context: HttpTurnClient
+    context: TurnClient
     control: ControlClient
 
     async def drive(self, rows: Sequence[Prompt], concurrency: int = 3) -> list[Record]:

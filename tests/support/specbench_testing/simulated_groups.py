@@ -15,8 +15,7 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.response_sender import TruthFile
-from specbench_client.simulator.server import SimulatorServer, choose_dialect
+from specbench_client.simulator.server import SimulatorServer, TruthFile, choose_dialect
 from specbench_client.store.points import PointStore
 from specbench_client.store.store import Store
 from specbench_testing.closing_servers import ClosingTestServer
