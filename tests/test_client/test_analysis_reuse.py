@@ -112,6 +112,25 @@ def test_total_loss_is_reported_if_the_baseline_reads_all_prompts_from_its_cache
     assert lost(run_of_world(LOST, Corruptions(records=total))) == [("ngram", Severity.FAULT)]
 
 
+@pytest.mark.parametrize(
+    ("kept", "reported"),
+    [((0.0, 0.0, 0.0), True), ((0.0, 0.3, 0.3), True), ((0.0, 0.95, 0.95), False), ((0.3, 0.95, 0.95), False)],
+    ids=["all", "most", "equal", "more in the first repeat"],
+)
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_lost_reuse_is_reported_although_a_cold_first_repeat_has_none(
+    kept: tuple[float, ...], repeats: int, *, reported: bool
+) -> None:
+    """A ratio of computed tokens of 1, 20 and 20 has the interval [0.27, 1,671]."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        share = (kept if point.arm == "ngram" else (0.0, 0.95, 0.95))[point.repeat]
+        return frame.assign(cached_tokens=(frame.input_tokens * share).astype(int))
+
+    summary = run_of_world(replace(LOST, repeats=repeats), Corruptions(records=edit))
+    assert bool(lost(summary)) is reported
+
+
 def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:
     def only_later_turns(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         cached = [400 if turn else 0 for turn in frame.turn]
