@@ -144,7 +144,16 @@ def _gain_text(choice: WorkloadChoice, request: RecommendationRequest, words: di
     there = (
         " there, which misses the targets" if other is None else f" at {words[other]}" if other != choice.load else ""
     )
-    return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}"
+    return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}{_capacity_text(choice, words)}"
+
+
+def _capacity_text(choice: WorkloadChoice, words: dict[str, str]) -> str:
+    """Return that arm and baseline meet the targets up to the same load: the gain is not one of capacity."""
+    held = {each.arm: each for each in choice.sustained}
+    arm, baseline = held.get(str(choice.arm)), held.get(BASELINE_NAME)
+    if arm is None or baseline is None or arm.load is None or arm.load != baseline.load:
+        return ""
+    return f"; of the loads measured, both meet the targets up to {words[arm.load]}"
 
 
 @dataclass(frozen=True)
