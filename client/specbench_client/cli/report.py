@@ -96,6 +96,7 @@ class ReportFormat(click.Choice[str]):
 )
 @PERCENTILES
 @slo_options
+@click.option("--no-slo", is_flag=True, help="Drop the stored latency limits: only those given here count.")
 def report(
     where: str,
     output: str | None,
@@ -105,6 +106,7 @@ def report(
     show_all: bool,
     latest: bool,
     recompute: bool,
+    no_slo: bool,
     **slo: float | None,
 ) -> None:
     """Show the result of a stored run: in the terminal, or as Markdown, CSV, JSON, HTML, PNG or Parquet.
@@ -117,8 +119,8 @@ def report(
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
     DIR-or-URI is the root of a run, or a results root; several runs are listed. With --slo-…, the records are analyzed
-    again and goodput is judged by these limits. This is not stored unless you add --recompute, nor is the result of a
-    run that has not ended.
+    again and goodput is judged by these limits, and by the stored ones that they do not replace. This is not stored
+    unless you add --recompute, nor is the result of a run that has not ended. --recompute --no-slo removes stored limits.
 
     Definitions of the figures: docs/reference/metrics.md; columns of the records: docs/reference/records.md.
 
@@ -137,11 +139,16 @@ def report(
 
         _write(records_parquet(run), to)
         return
-    given = slo_from_options(slo)
     measured = run.count_measured()
     stored = _has_current_summary(run, measured)
     unfinished = _unfinished(run, measured, stored=stored)
-    summary = _summary(run, given, recompute=recompute, ended=unfinished is None, stored=stored)
+    given, ended = slo_from_options(slo), unfinished is None
+    if stored and ended and not recompute and not no_slo and given is None:
+        summary = run.summary
+    else:
+        summary = _analyze(run, given, keep_slo=not no_slo, store=recompute or (ended and not stored))
+    if recompute:
+        echo(POINTS_STAND, err=True)
     if output in ("text", "json") and to is None:
         print_run_summary(
             plan, summary, output, run.uri, show_all=show_all, statistics=percentiles, unfinished=unfinished
@@ -208,19 +215,13 @@ def _has_current_summary(run: Run, measured: int) -> bool:
     return run.has_summary() if summary is None else summary.points_measured >= measured
 
 
-def _summary(run: Run, given: Slo | None, *, recompute: bool, ended: bool, stored: bool) -> RunSummary:
-    """Return the stored summary, or compute it; that of a run that has ended is stored if there was none."""
-    if stored and ended and not recompute and given is None:
-        return run.summary
+def _analyze(run: Run, given: Slo | None, *, keep_slo: bool, store: bool) -> RunSummary:
+    """Return the summary computed from the records. `keep_slo`: whether stored limits hold that are not given."""
     from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
-    earlier = run.intact_summary()
+    earlier = run.intact_summary() if keep_slo else None
     slo = override_slo(None if earlier is None else earlier.slo, given)
-    keep = recompute or (ended and not stored)
-    summary = conclude(run.plan, run.store, slo=slo) if keep else summarize_stored(run, slo)
-    if recompute:
-        echo(POINTS_STAND, err=True)
-    return summary
+    return conclude(run.plan, run.store, slo=slo) if store else summarize_stored(run, slo)
 
 
 def _rendered(plan: Plan, summary: RunSummary, output: str, statistics: Sequence[str]) -> bytes:
