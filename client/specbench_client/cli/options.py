@@ -116,6 +116,8 @@ class LatencyStatistics(click.ParamType[tuple[str, ...]]):
         return tuple(self.known[word] for word in dict.fromkeys(words))
 
 
+COMMA_SEPARATED = (SchemaNumbers, LatencyStatistics)
+"""Types of a list in one word; in Python also any sequence."""
 POSITIVE = FiniteRange(min=0, min_open=True)
 
 

@@ -3,9 +3,10 @@
 A repeat must be long compared with one request, since its beginning and its end are not a steady load, and short
 compared with what else changes on the machine, which pairing then removes.
 
-A sweep doubles the concurrency until throughput stops growing, or fewer requests meet the SLO. Its probe keeps each stream busy for a few requests. The
-rates are over the time until the first stream has none left, and an answer that ends later counts with its share, so
-there is neither ramp nor drain. They are rough and not reported: they only determine the last load of the run.
+A sweep doubles the concurrency until throughput stops growing, or fewer requests meet the SLO. Its probe keeps each
+stream busy for a few requests. The rates are over the time until the first stream has none left, and an answer that
+ends later counts with its share, so there is neither ramp nor drain. They are rough and not stored: they only determine
+the last load of the run.
 """
 
 from __future__ import annotations
