@@ -13,7 +13,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.slo import PERCENTILES as PERCENTILE_NAMES
 from specbench_api.spec.slo import Slo
-from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_from_options, slo_options
+from specbench_client.cli.options import LATEST, PERCENTILES, Choice, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
 from specbench_client.cli.streams import echo, echo_document, echo_json
@@ -58,7 +58,7 @@ POINTS_STAND = (
 )
 
 
-class ReportFormat(click.Choice[str]):
+class ReportFormat(Choice):
     """One of the formats. For a file name, the error names the option that takes a file."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:

@@ -83,10 +83,3 @@ class ArmCrossover(ApiModel):
     """Name of the workload."""
     crossover: Crossover
     """The crossover over concurrency or rate."""
-
-
-class Crossovers(ApiModel):
-    """The loads from which on speculative decoding is no longer faster."""
-
-    by_load: list[ArmCrossover] = []
-    """One entry per arm and workload."""

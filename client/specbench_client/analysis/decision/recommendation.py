@@ -19,7 +19,7 @@ from specbench_client.analysis.decision.candidates import (
     gain_verdicts,
     sustained_load,
 )
-from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, choose, simplest_first
+from specbench_client.analysis.decision.choice import LACKS_FIGURE, ArmChoice, ArmEntrant, choose, simplest_first
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     not_known,
@@ -100,7 +100,8 @@ def limits_of(
     across = any(each.load not in (None, each.baseline_load) and each.baseline_load for each in choices)
     found = [
         SIMULATED if summary.simulated else "",
-        f"The run is not trustworthy ({', '.join(doubted)}), and neither is this recommendation."
+        f"The run is not trustworthy ({', '.join(doubted)}), and neither is this recommendation: `specbench report`"
+        " shows what to do."
         if not summary.trustworthy
         else "",
         *(f"{arm} is at fault: {', '.join(checks)}." for arm, checks in faults_by_arm(summary.findings).items()),
@@ -317,7 +318,7 @@ def _unjudged(arm: str, mine: Sequence[CandidateCell]) -> str:
     for load in dict.fromkeys(entry.cell.level.label for entry in mine):
         entry = own.get(load)
         if entry is None or not entry.judged:
-            why = entry.candidate.excluded or "without a figure that a target needs" if entry else "not measured"
+            why = entry.candidate.excluded or LACKS_FIGURE if entry else "not measured"
             loads.setdefault(why, []).append(load)
     return "; ".join(f"{', '.join(labels)} ({why})" for why, labels in loads.items())
 

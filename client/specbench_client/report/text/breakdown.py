@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from specbench_client.documents.breakdown import Breakdown, BreakdownSlice, RequestDistribution
 from specbench_client.documents.summary import Cell, RunSummary
-from specbench_client.report.text.text_table import DASH, TextTable, Topic, number, with_interval
+from specbench_client.report.text.text_table import TextTable, Topic, cell_place, number, with_interval
 
 DIMENSIONS = {
     "position": "Steps by output position",
@@ -54,7 +54,7 @@ def _spreads(cells: Sequence[tuple[Cell, Breakdown]]) -> tuple[Line, tuple[Line,
     """Titles and rows of the distributions over requests."""
     spreads = [(cell, kept.acceptance_by_request) for cell, kept in cells if kept.acceptance_by_request]
     head = ("Requests", "Prompts", "Least", "p10", "p25", "p50", "p75", "p90", "Most")
-    return head, tuple((*_place(cell), *_spread(spread)) for cell, spread in spreads)
+    return head, tuple((*cell_place(cell), *_spread(spread)) for cell, spread in spreads)
 
 
 def _classes(name: str, cells: Sequence[tuple[Cell, Breakdown]]) -> tuple[Line, tuple[Line, ...]]:
@@ -63,7 +63,7 @@ def _classes(name: str, cells: Sequence[tuple[Cell, Breakdown]]) -> tuple[Line, 
     shown = {each for _, _, one in found for each in one.figures}
     figures = tuple(title for title, figure in _FIGURES.items() if figure in shown)
     head = (_HEADS.get(name, name.capitalize()), "Steps", "Requests", "Prompts", *figures)
-    return head, tuple((*_place(cell), label, *_slice(each, figures)) for cell, label, each in found)
+    return head, tuple((*cell_place(cell), label, *_slice(each, figures)) for cell, label, each in found)
 
 
 def _labelled(name: str, kept: Breakdown) -> Iterator[tuple[str, BreakdownSlice]]:
@@ -110,8 +110,3 @@ def _missing(name: str, cells: Sequence[tuple[Cell, Breakdown]]) -> Iterator[str
             for cell, kept in cells
             if kept.placed_share is not None and 0 < kept.placed_share < 1
         )
-
-
-def _place(cell: Cell) -> tuple[str, str, str]:
-    """Return arm, workload and load of a cell; invalid cells are marked in each row."""
-    return cell.arm or DASH, cell.workload, cell.level.label + ("" if cell.valid else " invalid")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specbench_client.documents.breakdown import Reuse, ReuseMissing, ReuseSlice
 from specbench_client.documents.summary import Cell
-from specbench_client.report.text.text_table import DASH, TextTable, compared_text
+from specbench_client.report.text.text_table import DASH, TextTable, cell_place, compared_text
 from specbench_client.trust.checks.answers import OUTPUT_LENGTHS_DIFFER
 
 SHARE_TITLES = ("Arm", "Workload", "Load", "Cached", "Baseline's", "Computed / baseline's [95 %]", "Net [95 %]")
@@ -82,12 +82,11 @@ def _slices(title: str, name: str, rows: Sequence[Sequence[str]]) -> TextTable:
 def _shares(cell: Cell, reuse: Reuse) -> list[str]:
     shares = [f"{each.value or 0:.0%}" for each in (reuse.hit_share, reuse.baseline_hit_share)]
     net = compared_text(cell, cell.end_to_end.speedup if cell.end_to_end else None)
-    mark = "" if cell.valid or net == DASH else " invalid"
     ratio = compared_text(cell, reuse.computed_ratio)
-    return [cell.arm, cell.workload, cell.level.label, *shares, ratio, f"{net}{mark}"]
+    return [*cell_place(cell), *shares, ratio, net]
 
 
 def _slice(cell: Cell, each: ReuseSlice) -> list[str]:
     shares = (f"{each.hit_share:.0%}", f"{each.baseline_hit_share:.0%}")
     ratio = compared_text(cell, each.computed_ratio)
-    return [cell.arm, cell.workload, cell.level.label, each.label, f"{each.pairs}", *shares, ratio]
+    return [*cell_place(cell), each.label, f"{each.pairs}", *shares, ratio]
