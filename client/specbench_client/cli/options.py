@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -87,11 +88,11 @@ class SchemaNumbers(click.ParamType[tuple[float, ...]]):
 
 
 class Choice(click.Choice[str]):
-    """One of several values, as flags or as specs spell them: `as-served` and `AsServed`, `vllm` and `vLLM`."""
+    """One of several values in any case, as flags or as specs spell them: `as-served`, `AsServed`."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:  # noqa: ARG002 -- an override
-        """Return the spelling in which values are compared: without case and separators."""
-        return str(choice).lower().replace("-", "").replace("_", "")
+        """Return the spelling in which values are compared and shown."""
+        return re.sub("(?<=[a-z])(?=[A-Z])", "-", str(choice)).lower()
 
 
 class JsonObject(click.ParamType[dict[str, Any]]):

@@ -369,7 +369,7 @@ def _campaign_row(ended: CampaignRunResult) -> tuple[str, ...]:
     summary = ended.outcome.summary
     return (
         *first,
-        f"{summary.points_measured}/{summary.points_total}",
+        f"{summary.points_measured}/{summary.points_total}" + (" (decided)" if summary.decided_after else ""),
         best_speedup_text(summary) or "–",
         _trust(summary),
     )
