@@ -12,7 +12,7 @@ from specbench_client.documents.breakdown import Reuse, ReuseMissing
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.html import render_html
-from specbench_client.report.text.reuse import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
+from specbench_client.report.text.breakdown import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import with_interval
 from specbench_testing.present import present

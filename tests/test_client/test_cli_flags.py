@@ -404,4 +404,6 @@ def test_every_choice_takes_any_case_and_a_hyphen_for_camel_case() -> None:
 
 
 def test_empty_dataset_is_rejected_with_its_flag(rejected: Rejected) -> None:
-    assert "--dataset '': No such file or directory: give a file of prompts" in rejected("--dataset", "", "--concurrency", "1")
+    assert "--dataset '': No such file or directory: give a file of prompts" in rejected(
+        "--dataset", "", "--concurrency", "1"
+    )

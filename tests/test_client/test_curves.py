@@ -14,8 +14,7 @@ import pytest
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves
-from specbench_client.documents.crossover import CrossoverKind
-from specbench_client.documents.curves import Curves
+from specbench_client.documents.curves import CrossoverKind, Curves
 from specbench_client.documents.figure import FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.text.curves import (

@@ -18,7 +18,7 @@ from matplotlib.container import ErrorbarContainer
 
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.spec.load import Level
-from specbench_client.documents.crossover import ArmCrossover, Crossover, CrossoverInterval, CrossoverKind
+from specbench_client.documents.curves import ArmCrossover, Crossover, CrossoverInterval, CrossoverKind
 from specbench_client.documents.figure import Figure, FigureInterval, StatusFigure
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary, Trend
 from specbench_client.report.html import render_html

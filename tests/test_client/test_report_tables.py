@@ -16,11 +16,10 @@ from specbench_client.documents.figure import FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import rich_table
 from specbench_client.report.text.answers import answers_table, lossless_table
-from specbench_client.report.text.breakdown import breakdown_topics
+from specbench_client.report.text.breakdown import breakdown_topics, reuse_tables
 from specbench_client.report.text.cells import categories_table, cells_table, csv, speedup_text, terminal_columns
 from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
-from specbench_client.report.text.reuse import reuse_tables
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import TextTable
 from specbench_testing.present import present

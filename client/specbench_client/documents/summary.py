@@ -13,7 +13,7 @@ from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import NONE_FASTER
 from specbench_client.documents.breakdown import Breakdown, Reuse, ReuseMissing
-from specbench_client.documents.crossover import ArmCrossover
+from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.explanation import Prediction, StepCost
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import ANSWERS_WORSE_CHECK, Finding

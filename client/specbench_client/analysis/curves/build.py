@@ -21,8 +21,7 @@ from specbench_client.analysis.estimates.speedups import (
 )
 from specbench_client.analysis.statistics.effects import Effect, log_ratio, verdicts
 from specbench_client.columns import Column, TextCodes, Values, join_columns
-from specbench_client.documents.crossover import Crossover
-from specbench_client.documents.curves import CurvePoint, Curves, SpeedupCurve
+from specbench_client.documents.curves import Crossover, CurvePoint, Curves, SpeedupCurve
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests

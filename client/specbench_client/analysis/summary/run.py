@@ -36,7 +36,7 @@ from specbench_client.analysis.summary.cells import (
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.analysis.summary.trends import windows_after_decay
 from specbench_client.columns import NewArrayStore, arrays_in_memory
-from specbench_client.documents.crossover import ArmCrossover
+from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.prompt_coverage import PromptCoverage

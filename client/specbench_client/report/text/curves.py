@@ -7,9 +7,9 @@ import shlex
 
 from specbench_api.api_model import in_words
 from specbench_client.analysis.statistics.effects import map_figure
-from specbench_client.documents.crossover import Crossover
 from specbench_client.documents.curves import (
     BestDraftLength,
+    Crossover,
     CurvePoint,
     Curves,
     DraftLengthTable,
