@@ -19,6 +19,7 @@ from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.cli import decide as decide_command
 from specbench_client.cli import measure as measure_command
 from specbench_client.cli.compare import compare_cells
+from specbench_client.cli.options import COMMA_SEPARATED
 from specbench_client.cli.run_execution import execute_run
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.comparison import Comparison
@@ -69,7 +70,7 @@ def measure(endpoint: str | Sequence[str], *, dataset: str, **options: Any) -> R
 def compare(before: Run, after: Run) -> RunComparison:
     """Compare two runs cell by cell, as ratios after / before; requests are paired by prompt.
 
-    Raises BadInput if one of them has no summary or nothing can be compared, NotDurable.
+    Raises BadInput if one of them has not ended or nothing can be compared, NotDurable.
     """
     return RunComparison(compare_cells(before, after))
 
@@ -80,8 +81,9 @@ def decide(run: Run, **options: Any) -> Decision:
     Every option of the command is a parameter: `objective="latency"`, `slo_tpot_ms=35`,
     `gpu_price=2.5`. "No drafter pays" is an answer too.
 
-    Raises BadInput, InvalidSpec, NotDurable.
+    Raises BadInput, also if the run has not ended, InvalidSpec, NotDurable.
     """
+    run.require_summary()
     with _parameter_names(decide_command.decide):
         parsed = _parsed(decide_command.decide, options, run.uri)
         request = decide_command.request_from_options(run.summary, parsed)
@@ -178,8 +180,11 @@ def _words(option: click.Option, value: Any) -> Iterator[str]:
             raise BadInput(f"{flag}: {value!r} is not a choice: give True or False", "Usage")
         yield from [flag] if value else []
         return
-    several = option.multiple and isinstance(value, Sequence) and not isinstance(value, str)
-    for each in value if several else [value]:
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    if listed and isinstance(option.type, COMMA_SEPARATED):
+        yield f"{flag}={','.join(map(str, value))}"
+        return
+    for each in value if listed and option.multiple else [value]:
         yield f"{flag}={json.dumps(each) if isinstance(each, Mapping) else each}"
 
 

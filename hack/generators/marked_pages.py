@@ -6,6 +6,7 @@ Each generated part is replaced between its marks; text outside the marks is kep
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,8 @@ def _callable(level: str, name: str, value: Callable[..., Any]) -> Iterator[str]
 
 
 def _class(name: str, value: type) -> Iterator[str]:
-    public = {key: each for key, each in vars(value).items() if not key.startswith("_")}
+    shown = itertools.takewhile(lambda key: key != "__repr__", vars(value))  # what follows is for the commands
+    public = {key: vars(value)[key] for key in shown if not key.startswith("_")}
     attributes = {**documented(value), **{key: each for key, each in public.items() if not inspect.isfunction(each)}}
     yield from [f"## `{name}`", "", *_paragraphs(value), "", "| attribute | contents |", "|---|---|"]
     for key, each in attributes.items():

@@ -12,7 +12,7 @@ from specbench_client.documents.breakdown import Reuse, ReuseMissing
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.html import render_html
-from specbench_client.report.text.reuse import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
+from specbench_client.report.text.breakdown import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import with_interval
 from specbench_testing.present import present
@@ -110,6 +110,25 @@ def test_total_loss_is_reported_if_the_baseline_reads_all_prompts_from_its_cache
         return frame.assign(cached_tokens=0 if point.arm == "ngram" else frame.input_tokens)
 
     assert lost(run_of_world(LOST, Corruptions(records=total))) == [("ngram", Severity.FAULT)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "reported"),
+    [((0.0, 0.0, 0.0), True), ((0.0, 0.3, 0.3), True), ((0.0, 0.95, 0.95), False), ((0.3, 0.95, 0.95), False)],
+    ids=["all", "most", "equal", "more in the first repeat"],
+)
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_lost_reuse_is_reported_although_a_cold_first_repeat_has_none(
+    kept: tuple[float, ...], repeats: int, *, reported: bool
+) -> None:
+    """A ratio of computed tokens of 1, 20 and 20 has the interval [0.27, 1,671]."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        share = (kept if point.arm == "ngram" else (0.0, 0.95, 0.95))[point.repeat]
+        return frame.assign(cached_tokens=(frame.input_tokens * share).astype(int))
+
+    summary = run_of_world(replace(LOST, repeats=repeats), Corruptions(records=edit))
+    assert bool(lost(summary)) is reported
 
 
 def test_slices_by_turn_and_by_depth_locate_the_loss() -> None:

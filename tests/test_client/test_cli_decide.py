@@ -96,7 +96,7 @@ def test_invalid_options_are_rejected_with_a_remedy(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- 1", "expected a price list, found list"),
+        ("- 1", "expected one mapping of names to values, found list"),
         ("gpuHour: [", "not valid YAML"),
         ("gpuHours: {H100: 1}", "gpuHours"),
         ("gpuHour: {H100: -1}", "greater than"),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.field_paths import found, steps_of
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
-from specbench_client.cli import exit_code
+from specbench_client.cli import cli, exit_code
 from specbench_client.cli.measure import FLAGS_ELSEWHERE, Measurement, base_url, measure, request_headers
-from specbench_client.cli.options import SchemaNumber
+from specbench_client.cli.options import Choice, SchemaNumber
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import FLAGS, SpecFlag, with_flag_names
 from specbench_client.transport.exchange import RESERVED_HEADERS, HttpRequest
@@ -352,3 +354,56 @@ def test_named_variable_without_a_key_is_rejected(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MY_KEY", "") if value == "" else monkeypatch.delenv("MY_KEY", raising=False)
     with pytest.raises(BadInput, match="--api-key-env MY_KEY: this environment variable is not set"):
         request_headers([], "MY_KEY")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("validate",),
+        ("validate", "examples/local-simulator.yaml", "--fence"),
+        ("analyze", "ngram", "examples/prompts.jsonl", "--step-cost"),
+    ],
+    ids=["run", "fence", "cost model"],
+)
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a: [", "line 1, column 5"),
+        (b"- 1", "expected one mapping of names to values, found list ("),
+        (b"\xff\xfea", "it is UTF-16, expected UTF-8 (save it as UTF-8"),
+    ],
+    ids=["syntax", "list", "encoding"],
+)
+def test_every_yaml_file_has_the_same_errors(
+    command: tuple[str, ...], data: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_bytes(data)
+    assert exit_code([*command, str(file)]) == Exit.BAD_INPUT
+    error = capsys.readouterr().err
+    assert str(file) in error
+    assert message in error
+
+
+def commands(group: click.Group) -> Iterator[click.Command]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield from commands(command) if isinstance(command, click.Group) else [command]
+
+
+def test_every_choice_takes_any_case_and_a_hyphen_for_camel_case() -> None:
+    kinds = {each.type for command in commands(cli) for each in command.params if isinstance(each.type, click.Choice)}
+    assert len(kinds) > 10
+    for kind in kinds:
+        assert isinstance(kind, Choice)
+        for value in kind.choices:
+            hyphenated = re.sub("(?<=[a-z])(?=[A-Z])", "-", value)
+            assert [kind.convert(each, None, None) for each in (value, hyphenated.upper())] == [value, value]
+
+
+def test_empty_dataset_is_rejected_with_its_flag(rejected: Rejected) -> None:
+    assert "--dataset '': No such file or directory: give a file of prompts" in rejected(
+        "--dataset", "", "--concurrency", "1"
+    )

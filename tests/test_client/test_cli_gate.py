@@ -15,7 +15,7 @@ from specbench_api.outcome.layout import GATE, SUMMARY, run_root
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.gate import GATE_VARIABLE, BaselineRef, Gate, GateRequest
 from specbench_client.cli import exit_code
-from specbench_client.documents.gate_report import GateReport
+from specbench_client.documents.comparison import GateReport
 from specbench_client.job.commands import run_program
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude

@@ -6,7 +6,7 @@ import pytest
 
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.summary.trends import acceptance_trend
-from specbench_client.cli.progress import LiveProgress
+from specbench_client.cli.run_execution import LiveProgress
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.record import RecordPhase
 from specbench_client.documents.summary import ClientHealth

@@ -102,7 +102,7 @@ def test_rows_without_an_output_are_counted(write: Write, capsys: pytest.Capture
         (ROWS, ["--min-n", "5", "--max-n", "4"], "--min-n 5 is longer than every --max-n"),
         (ROWS, ["-k", "0"], "'0': give whole numbers from 1"),
         (ROWS, ["--batch", "1,x"], "'1,x': give whole numbers from 1"),
-        (ROWS, ["--step-cost", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
+        (ROWS, ["--step-cost", "nowhere.yaml"], "nowhere.yaml: cannot be read: No such file or directory"),
         (ROWS, ["--tokenizer", "nowhere.json"], "--tokenizer"),
     ],
 )
@@ -258,7 +258,7 @@ def test_endpoint_without_a_declared_drafter_is_rejected_as_such() -> None:
             ["--step-cost", "published-h100"],
             "has ngram, eagle, eagle3 but not medusa",
         ),
-        (trace_row(1), ["--step-cost", "/nowhere"], "/nowhere: No such file or directory"),
+        (trace_row(1), ["--step-cost", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
     ],
 )
 def test_invalid_trace_is_rejected_with_a_remedy(

@@ -27,7 +27,7 @@ from specbench_client.analysis.compare.figures import (
 )
 from specbench_client.analysis.compare.gate import GateTrial, gate_outcomes
 from specbench_client.analysis.statistics.effects import Effect
-from specbench_client.documents.gate_report import GateTestOutcome
+from specbench_client.documents.comparison import GateTestOutcome
 from specbench_client.metrics.decode_speed import TPOT_MS, TPOT_MS_POOLED
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Table

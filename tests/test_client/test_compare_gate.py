@@ -17,10 +17,9 @@ from specbench_api.spec.load import Level, Load
 from specbench_client.analysis.compare.comparison import OF_SUMMARIES, comparison
 from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
-from specbench_client.documents.comparison import ComparisonGapReason
+from specbench_client.documents.comparison import ComparisonGapReason, GateReport, GateTestOutcome
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.finding import Finding, Severity
-from specbench_client.documents.gate_report import GateReport, GateTestOutcome
 from specbench_client.documents.summary import Cell
 from specbench_client.report.text.comparison import headline as gate_headline
 from specbench_client.stored_runs.run import Run

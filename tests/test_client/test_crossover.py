@@ -20,7 +20,7 @@ from specbench_client.analysis.curves.crossover import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect
-from specbench_client.documents.crossover import Crossover, CrossoverKind
+from specbench_client.documents.curves import Crossover, CrossoverKind
 from specbench_testing.present import present
 from specbench_testing.speedup_experiment import SpeedupExperiment
 

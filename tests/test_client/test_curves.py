@@ -14,8 +14,7 @@ import pytest
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves
-from specbench_client.documents.crossover import CrossoverKind, Crossovers
-from specbench_client.documents.curves import Curves
+from specbench_client.documents.curves import CrossoverKind, Curves
 from specbench_client.documents.figure import FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.text.curves import (
@@ -100,7 +99,7 @@ def test_cells_that_differ_only_in_the_axis_form_one_curve(
 def test_curve_over_loads_has_the_summarys_crossover() -> None:
     run = result_of(world(concurrency=(1, 2, 3), prompts=16))
     (curve,) = build_curves("concurrency", run).curves
-    assert curve.crossover == present(run.summary.crossover).by_load[0].crossover
+    assert curve.crossover == run.summary.crossovers[0].crossover
 
 
 def test_crossover_is_between_the_right_two_points() -> None:
@@ -241,7 +240,7 @@ def three_loads() -> RunSummary:
 def test_invalid_comparison_is_marked(summary: RunSummary) -> None:
     failing = Corruptions(records=lambda point, frame: frame.assign(error_class="x") if point.repeat == 0 else frame)
     invalid_run = run_of_world(WORLD, failing)
-    assert break_even_table(invalid_run).rows[0][-1].endswith("invalid")
+    assert break_even_table(invalid_run).rows[0][2].endswith(" invalid")
     assert break_even_table(summary).rows[0][-1].endswith("]")
 
 
@@ -249,7 +248,7 @@ def test_one_load_gives_no_crossover(summary: RunSummary) -> None:
     (row,) = crossover_table(summary).rows
     assert row[3] == "no crossover: only concurrency 1 has a usable speed-up"
     assert crossover_lines(summary) == []
-    empty = summary.model_copy(update={"crossover": Crossovers()})
+    empty = summary.model_copy(update={"crossovers": []})
     assert crossover_table(empty).rows == []
 
 
@@ -258,19 +257,19 @@ def test_one_load_gives_no_crossover(summary: RunSummary) -> None:
     [(0.16, "; 18% [16%, 20%] of the speed-up is lost from the smallest load to the largest"), (-0.01, "")],
 )
 def test_significant_loss_is_reported(low: float, suffix: str, three_loads: RunSummary) -> None:
-    (by_load,) = three_loads.crossover.by_load
+    (by_load,) = three_loads.crossovers
     interval = FigureInterval(low=low, high=0.2, level=0.95, method="")
     lost = present(by_load.crossover.lost).model_copy(update={"value": 0.18, "interval": interval})
     crossover = by_load.crossover.model_copy(update={"lost": lost})
-    found = Crossovers(by_load=[by_load.model_copy(update={"crossover": crossover})])
-    (line,) = crossover_lines(three_loads.model_copy(update={"crossover": found}))
+    found = [by_load.model_copy(update={"crossover": crossover})]
+    (line,) = crossover_lines(three_loads.model_copy(update={"crossovers": found}))
     assert line == f"ngram on chat: {crossover.message}{suffix}"
 
 
 def test_invalid_loads_and_too_few_repeats_are_left_out_with_a_reason(three_loads: RunSummary) -> None:
-    (by_load,) = three_loads.crossover.by_load
+    (by_load,) = three_loads.crossovers
     assert by_load.crossover.places == [1.0, 4.0]
     assert by_load.crossover.left_out == ["concurrency 2: invalid (BaselineInvalid, RequestsFailed, NoSteadyState)"]
-    (few,) = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossover.by_load
+    (few,) = run_of_world(SyntheticRun(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossovers
     assert few.crossover.kind is CrossoverKind.INSUFFICIENT_DATA
     assert "2 repeats: too few to tell" in few.crossover.message

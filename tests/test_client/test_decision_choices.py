@@ -151,8 +151,8 @@ def test_all_invalid_cells_give_no_recommendation_with_a_reason() -> None:
     )
     assert found.sentence.endswith("(the run is not trustworthy)")
     assert (
-        "The run is not trustworthy (ClientSaturated, ChunksCoalesced), and neither is this recommendation."
-        in found.limits
+        "The run is not trustworthy (ClientSaturated, ChunksCoalesced), and neither is this recommendation: `specbench"
+        " report` shows what to do." in found.limits
     )
 
 
@@ -215,6 +215,17 @@ def test_largest_load_that_meets_the_targets_is_chosen() -> None:
     assert choice.sustained[0].reason == "TPOT p95 ≤ 35 ms: 50 ms"
     assert "with TPOT p95 ≤ 35 ms" in found.sentence
     assert "3.00x [2.88, 3.13] the baseline's throughput at concurrency 8" in found.sentence
+    assert "both meet" not in found.sentence
+
+
+def test_equal_capacity_within_the_targets_is_stated_beside_the_gain() -> None:
+    cells = [
+        *(Given("none", load, tps=tps, tpot=28) for load, tps in ((1, 50), (8, 300))),
+        *(Given("eagle3", load, tps=tps, tpot=20, gain=1.27) for load, tps in ((1, 63.5), (8, 381))),
+    ]
+    found = decide(*cells, request=tpot(35))
+    assert (found.choices[0].arm, found.choices[0].load) == ("eagle3", "8")
+    assert "; of the loads measured, both meet the targets up to concurrency 8" in found.sentence
 
 
 def test_target_without_a_measured_figure_is_not_met() -> None:
@@ -415,8 +426,7 @@ def test_a_load_that_could_not_be_judged_is_named_with_its_reason_and_a_remedy()
     invalid = Given("none", 1, valid=False, findings={"ClientSaturated": Severity.INVALID})
     (choice,) = decide(invalid, Given("none", 8, tps=500, tpot=40), request=tpot(30)).choices
     assert choice.reason == (
-        "the baseline is shown to miss the targets, and could not be judged at 1 (invalid (ClientSaturated));"
-        " correct what the findings report, and measure again"
+        "the baseline is shown to miss the targets, and could not be judged at 1 (invalid (ClientSaturated))"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import pytest
@@ -48,7 +49,10 @@ def test_sweep_ends_at_the_first_load_without_gain(endpoints: list[Rates], level
 
 
 def test_sweep_reports_why_it_ends_and_has_no_load_above_the_number_of_requests() -> None:
-    assert levels_of(saturating(8))[1][-1] == "sweep: concurrency 16 gains nothing over 8: measuring 1 to 16"
+    less = "sweep: concurrency 16 has less than 5% more throughput than 8: measuring 1 to 16"
+    assert levels_of(saturating(8))[1][-1] == less
+    late = levels_of(lambda streams: ProbedLoad(streams, 100 * 1.27 ** math.log2(streams), GOODPUT[streams]))[1][-1]
+    assert "+27% throughput, but fewer requests a second within the SLO" in late
     levels, said = levels_of(saturating(10**9), most=6)
     assert levels == [1, 2, 4]
     assert "as many requests as the load has" in said[-1]

@@ -163,6 +163,11 @@ def test_finished_run_can_be_evaluated_with_other_targets(tmp_path: Path, capsys
     report_json(results, capsys, "--slo-tpot-ms", "9", "--recompute")
     again = report_json(results, capsys, "--slo-ttft-ms", "500")["slo"]
     assert again == {"tpotMs": 9, "ttftMs": 500, "percentile": 95}, "targets without a flag are kept"
+    assert report_json(results, capsys, "--no-slo", "--slo-ttft-ms", "500")["slo"] == {"ttftMs": 500, "percentile": 95}
+    assert "slo" not in report_json(results, capsys, "--no-slo")
+    assert "slo" in report_json(results, capsys), "not stored without --recompute"
+    assert "slo" not in report_json(results, capsys, "--recompute", "--no-slo")
+    assert "slo" not in report_json(results, capsys)
 
 
 def test_target_out_of_bounds_is_rejected_with_its_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

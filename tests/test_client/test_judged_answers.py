@@ -256,7 +256,7 @@ def test_reports_have_a_table_of_flawed_answers_with_kinds_control_and_p_value()
     assert found is not None
     table = answers_table(summary)
     assert len(table.rows) == 4
-    (row,) = [each for each in table.rows if each[0] == "ngram" and each[2] == "2"]
+    (row,) = [each for each in table.rows if each[0] == "ngram" and each[2] == "2 invalid"]
     assert row[3:] == [f"{found.flawed} loop", f"{found.pairs}", f"{found.flawed}", "0", "11 / 0", "0.0%", "0.00098"]
     assert f"**{table.title}**" in markdown(JUDGED.plan, summary)
     page = render_html(JUDGED.plan, summary)

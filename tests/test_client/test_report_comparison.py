@@ -15,9 +15,11 @@ from specbench_client.documents.comparison import (
     ComparisonGap,
     ComparisonGapReason,
     Difference,
+    GateReport,
+    GateTest,
+    GateTestOutcome,
 )
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict
-from specbench_client.documents.gate_report import GateReport, GateTest, GateTestOutcome
 from specbench_client.report.renderers import fit_columns, rich_table
 from specbench_client.report.text.comparison import (
     LENGTH_MAX,

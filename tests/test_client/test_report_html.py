@@ -89,7 +89,7 @@ def test_categories_of_an_invalid_cell_are_marked_invalid() -> None:
         text[text.index("Results by category</h2>") :].partition("</table>")[0]
         for text in (render_html(WORLD.plan, invalid(plain())), page_of(plain))
     ]
-    assert sections[0].count('<tr class="invalid"><td>') == sections[0].count("] invalid</td>") > 0
+    assert sections[0].count('<tr class="invalid"><td>') == sections[0].count(" invalid</td>") > 0
     assert "invalid" not in sections[1]
 
 

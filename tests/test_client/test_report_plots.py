@@ -18,7 +18,7 @@ from matplotlib.container import ErrorbarContainer
 
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.spec.load import Level
-from specbench_client.documents.crossover import ArmCrossover, Crossover, CrossoverInterval, CrossoverKind
+from specbench_client.documents.curves import ArmCrossover, Crossover, CrossoverInterval, CrossoverKind
 from specbench_client.documents.figure import Figure, FigureInterval, StatusFigure
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary, Trend
 from specbench_client.report.html import render_html
@@ -208,8 +208,7 @@ def test_load_at_which_a_speedup_falls_to_1_is_marked(
     found: ArmCrossover, at: float | None, bar: list[float] | None
 ) -> None:
     summary = many_cells(plain(), arms=2, loads=3)
-    crossover = summary.crossover.model_copy(update={"by_load": [found]})
-    drawing = drawn(figures.speedup, summary.model_copy(update={"crossover": crossover}))
+    drawing = drawn(figures.speedup, summary.model_copy(update={"crossovers": [found]}))
     on_the_line = [each for each in panels(drawing)[0].lines if set(np.asarray(each.get_ydata())) == {1.0}]
     places = [[float(x) for x in np.asarray(each.get_xdata())] for each in on_the_line[1:]]
     assert places == ([] if at is None else [pytest.approx(bar), pytest.approx([at])])

@@ -15,10 +15,15 @@ from specbench_api.spec.engine import EngineKind
 from specbench_client.documents.figure import FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import rich_table
-from specbench_client.report.text.cells import cells_table, csv, speedup_text, terminal_columns
+from specbench_client.report.text.answers import answers_table, lossless_table
+from specbench_client.report.text.breakdown import breakdown_topics, reuse_tables
+from specbench_client.report.text.cells import categories_table, cells_table, csv, speedup_text, terminal_columns
+from specbench_client.report.text.curves import break_even_table
+from specbench_client.report.text.explanation import factors_table
 from specbench_client.report.text.run_report import markdown
+from specbench_client.report.text.text_table import TextTable
 from specbench_testing.present import present
-from specbench_testing.summary_variants import with_cells
+from specbench_testing.summary_variants import invalid, with_cells
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -239,3 +244,18 @@ def test_narrow_terminal_leaves_out_columns_of_other_statistics_too() -> None:
     wide = cells_table(plain(), ("mean", "p50", "p90", "p95", "p99"))
     assert "E2E ms\nmean/p50/p90/p95/p99" in wide.optional
     assert wide.optional[0] == "Acc."
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        lambda run: [categories_table(run)],
+        lambda run: [table for topic in breakdown_topics(run) for table in topic.tables],
+        lambda run: [factors_table(run.cells), break_even_table(run), *reuse_tables(run.cells)],
+        lambda run: [answers_table(run), lossless_table(run), cells_table(run)],
+    ],
+    ids=["categories", "breakdown", "speed-ups", "answers"],
+)
+def test_every_row_of_an_invalid_cell_says_invalid(tables: Callable[[RunSummary], list[TextTable]]) -> None:
+    for table in tables(invalid(plain())):
+        assert all(any("invalid" in text for text in row) for row in table.rows if row[0] != "none"), table.title

@@ -55,7 +55,7 @@ def test_a_missing_figure_stays_missing() -> None:
     ("speedup", "valid", "text"),
     [
         (figure(1.834, 1.76, 1.9), True, "1.83 [1.76, 1.90]"),
-        (figure(1.1, 0.9, 1.3), True, "indistinguishable"),
+        (figure(1.1, 0.9, 1.3), True, "1.10 [0.90, 1.30] indistinguishable"),
         (figure(0.5, 0.4, 0.6), True, "0.50 [0.40, 0.60]"),
         (figure(1.834, 1.76, 1.9), False, "1.83 [1.76, 1.90] invalid"),
     ],

@@ -101,8 +101,8 @@ def test_deeply_nested_json_is_reported_as_damaged(concluded: Path, tmp_path: Pa
     ("uid", "points", "reason", "message"),
     [
         (None, 0, RUN_MISSING, "there is no run here (no plan.json)"),
-        (LOCAL_UID, 1, RUN_UNFINISHED, "1 of 2 points is measured, and there is no summary yet"),
-        (CLUSTER_UID, 0, RUN_UNFINISHED, "0 of 2 points are measured, and there is no summary yet"),
+        (LOCAL_UID, 1, RUN_UNFINISHED, "Interrupted: 1 of 2 points is measured."),
+        (CLUSTER_UID, 0, RUN_UNFINISHED, "Not finished: 0 of 2 points are measured."),
     ],
     ids=["missing", "local", "cluster"],
 )
@@ -116,7 +116,7 @@ def test_a_summary_is_required_with_the_reason_why_there_is_none(
     with pytest.raises(BadInput) as caught:
         Run(FolderStore(folder)).require_summary()
     assert (caught.value.reason, str(caught.value).startswith(f"{folder}: {message}")) == (reason, True)
-    assert ("interrupted" in str(caught.value)) == (uid == LOCAL_UID)
+    assert ("specbench run" in str(caught.value)) == (uid == LOCAL_UID)
 
 
 def test_a_run_reads_each_document_once(concluded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,7 @@ def test_whole_prompts_in_the_cache_were_sent_by_another_load_or_run(world: Synt
     again = [each for each in found(cache_from_repeat(0, 0.99), world) if each.check == "PromptsSentAgain"]
     assert {each.severity for each in again} == {WARNING}
     assert [each.value for each in again] == pytest.approx([0.99] * len(again), abs=0.01)
+    assert all("begin like an earlier prompt" in each.message for each in again if each.load)
 
 
 @pytest.mark.parametrize("system", [{"tokens": 1000}, {"text": "Answer briefly."}])
@@ -157,6 +158,8 @@ def test_prompts_that_a_running_server_gets_again_in_later_repeats_are_a_warning
     again = [finding for finding in found(cache_from_repeat(1), world) if finding.check == "PromptsSentAgain"]
     assert [(each.severity, each.arm) for each in again] == [(WARNING, "none")]
     assert again[0].value == pytest.approx(0.8 * 2 / 3, abs=0.02), "two of three repeats"
+    assert "67% of the prompts are repeats" in again[0].message
+    assert "begin like" not in again[0].message
     assert "PromptsSentAgain" not in dict(names(found(cache_from_repeat(3), world)))
 
 

@@ -67,7 +67,7 @@ def test_source_may_be_named(text: str, dataset: dict[str, str]) -> None:
     assert guess_dataset(text) == dataset
 
 
-@pytest.mark.parametrize("text", ["mix", "sessions", "jsonl", "gsm9k", "nowhere/p.jsonl"])
+@pytest.mark.parametrize("text", ["", "mix", "sessions", "jsonl", "gsm9k", "nowhere/p.jsonl"])
 def test_unknown_file_or_dataset_is_rejected_with_the_available_ones(text: str) -> None:
     with pytest.raises(BadInput, match=r"No such file or directory: give a file of prompts.*gsm8k"):
         guess_dataset(text)

@@ -174,7 +174,7 @@ def test_untrustworthy_results_are_ready_and_report_the_worst_finding(world: Clu
     assert world.status_and_reason(ConditionType.TRUSTWORTHY) == ("False", "NeverDrafted")
     assert "0 tokens were drafted" in world.condition(ConditionType.TRUSTWORTHY).message
     assert (world.status.trust, world.status.best) == ("Untrustworthy", "none faster")
-    assert world.status.arms[1].speedup_text == "indistinguishable"
+    assert world.status.arms[1].speedup_text == "1.01 [0.90, 1.10] indistinguishable"
     assert "Untrustworthy" in {event.reason for event in world.events}
 
 

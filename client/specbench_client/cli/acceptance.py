@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specbench_api.outcome.termination import Exit
-from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, Choice, FiniteRange
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.breakdown import Breakdown
@@ -33,7 +33,7 @@ _NOTHING = Breakdown()
     "--by",
     "dimensions",
     multiple=True,
-    type=click.Choice(list(DIMENSIONS)),
+    type=Choice(list(DIMENSIONS)),
     help="Show only this dimension. Repeatable.  [default: all]",
 )
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Show only this arm. Repeatable.  [default: all]")

@@ -15,7 +15,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.workload import Source
 from specbench_client.cli.measure import request_headers
-from specbench_client.cli.options import FILE, OUTPUT, Command
+from specbench_client.cli.options import FILE, OUTPUT, Choice, Command
 from specbench_client.cli.output import ProgressConsole, print_output
 from specbench_client.cli.streams import echo, echo_document
 from specbench_client.dataset.diversity import (
@@ -68,7 +68,7 @@ from specbench_client.workload.source_detection import shape_hint
 
 SOURCE = click.option(
     "--source",
-    type=click.Choice([source.value for source in Source]),
+    type=Choice([source.value for source in Source]),
     callback=lambda _context, _option, value: Source(value) if value else None,
     help="Format of the file.  [default: detected from its name and first row]",
 )
@@ -288,7 +288,7 @@ SELECT_COLUMNS = ("category", "candidates", "selected", "random [95 %]", "greedy
 )
 @click.option(
     "--by",
-    type=click.Choice(["category", "all"]),
+    type=Choice(["category", "all"]),
     default="category",
     show_default=True,
     help="Whether to select within each category, or among all prompts.",
@@ -408,7 +408,7 @@ _FOLDER = click.Path(exists=True, path_type=Path)
 @TARGET_TOKENIZER
 @click.option("--allow-fewer", is_flag=True, help="Leave out rows that cannot reach the length, instead of failing.")
 @SOURCE
-@click.option("--config", type=click.Choice(CONFIGS), help="For speed-bench: the configuration.")
+@click.option("--config", type=Choice(CONFIGS), help="For speed-bench: the configuration.")
 @click.option("--from", "where", type=_FOLDER, help="For speed-bench: the downloaded folder.  [default: the hub]")
 @click.option("--revision", help="For speed-bench: the revision on the hub.")
 @click.option("--sources", type=_FOLDER, help="For speed-bench: folder with the source datasets.  [default: the hub]")

@@ -12,12 +12,21 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 
 from specbench_api.api_model import in_words
-from specbench_api.errors import InvalidSpec, NotYaml, Problem
-from specbench_api.spec.parsing import TEXT_BYTES_MAX, problems_in, yaml_documents
+from specbench_api.errors import InvalidSpec
+from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.analysis.decision.request import Prices
-from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
+from specbench_client.cli.options import (
+    LATEST,
+    OUTPUT_MARKDOWN,
+    POSITIVE,
+    Choice,
+    FiniteRange,
+    prefixed,
+    read_yaml_file,
+    slo_options,
+)
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
@@ -27,7 +36,7 @@ from specbench_client.documents.summary import RunSummary
 if TYPE_CHECKING:
     from specbench_client.analysis.decision.request import RecommendationRequest
 
-_PRICES_EXAMPLE = "gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
+_PRICES = "write a price list, such as gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
 
 def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices | None:
@@ -35,7 +44,7 @@ def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices |
 
     `flags`: fields of `Prices` by their names in YAML, None if not given.
     """
-    prices = _read_prices(file) if file else {}
+    prices = read_yaml_file(file, _PRICES) if file else {}
     prices |= {name: value for name, value in flags.items() if value is not None}
     if not prices:
         return None
@@ -45,20 +54,6 @@ def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices |
         raise InvalidSpec(prefixed(problems_in(error, Prices), str(file) if file else "prices")) from error
 
 
-def _read_prices(file: Path) -> dict[str, Any]:
-    try:
-        with file.open("rb") as opened:
-            documents = yaml_documents(opened.read(TEXT_BYTES_MAX + 1).decode(), str(file))
-    except NotYaml as error:
-        raise NotYaml([Problem(str(file), error.problems[0].message, _PRICES_EXAMPLE)]) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise NotYaml([Problem(str(file), f"cannot be read as YAML: {error}", _PRICES_EXAMPLE)]) from error
-    content = documents[0] if len(documents) == 1 else documents
-    if not isinstance(content, dict):
-        raise NotYaml([Problem(str(file), f"expected a price list, found {type(content).__name__}", _PRICES_EXAMPLE)])
-    return content
-
-
 _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 
 
@@ -66,7 +61,7 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.argument("where", metavar="DIR-or-URI")
 @click.option(
     "--objective",
-    type=click.Choice([in_words(each) for each in Objective]),
+    type=Choice([in_words(each) for each in Objective]),
     default=in_words(Objective.THROUGHPUT),
     show_default=True,
     help="What to optimize; latency is the time per output token.",
@@ -75,7 +70,7 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.option(
     "--slo-percentile",
     "percentile",
-    type=click.Choice(PERCENTILES),
+    type=Choice(PERCENTILES),
     default="p95",
     show_default=True,
     help="The percentile of requests that the --slo limits apply to.",
@@ -101,7 +96,7 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.option(
     "--gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of one engine, if the run did not record them."
 )
-@click.option("--can-train", type=click.Choice(["yes", "no"]), help="no: exclude drafters that need training.")
+@click.option("--can-train", type=Choice(["yes", "no"]), help="no: exclude drafters that need training.")
 @click.option(
     "--spare-memory-gb",
     type=FiniteRange(min=0),

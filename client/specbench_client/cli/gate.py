@@ -18,7 +18,7 @@ from specbench_api.spec.parsing import problems_in
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, field_options, read_spec_file, with_fields
 from specbench_client.cli.output import ResultConsole, print_output, write_output_file
 from specbench_client.cli.run_selection import select_run
-from specbench_client.documents.gate_report import GateReport
+from specbench_client.documents.comparison import GateReport
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import SpecFlag
 

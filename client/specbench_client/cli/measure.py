@@ -343,7 +343,10 @@ class Measurement:
         if options["tokenizer"] is not None:
             spec["workloads"][0]["chatTemplate"] = {"appliedBy": str(AppliedBy.CLIENT)}
         spec = with_fields(spec, FLAGS, options)
-        spec = replaced(spec, ("workloads", "0", "dataset"), guess_dataset(options["dataset"]))
+        try:
+            spec = replaced(spec, ("workloads", "0", "dataset"), guess_dataset(options["dataset"]))
+        except BadInput as error:
+            raise BadInput(f"--dataset {error}") from error
         name = run_name(spec["model"]["name"]) if options["name"] is None else options["name"]
         return parse_run(
             {"apiVersion": API_VERSION, "kind": SpecBenchRun.__name__, "metadata": {"name": name}, "spec": spec}

@@ -17,7 +17,14 @@ import click
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
-from specbench_api.spec.parsing import TEXT_BYTES_MAX, parse_resource, read_yaml, too_large, yaml_documents
+from specbench_api.spec.parsing import (
+    ONE_RESOURCE,
+    TEXT_BYTES_MAX,
+    parse_resource,
+    read_yaml,
+    too_large,
+    yaml_documents,
+)
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.slo import REPORTED_PERCENTS, Slo
 from specbench_client.bounded_json import parse_json
@@ -80,6 +87,14 @@ class SchemaNumbers(click.ParamType[tuple[float, ...]]):
         return tuple(self._each.convert(word.strip(), param, ctx) for word in value.split(","))
 
 
+class Choice(click.Choice[str]):
+    """One of several values in any case, as flags or as specs spell them: `as-served`, `AsServed`."""
+
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:  # noqa: ARG002 -- an override
+        """Return the spelling in which values are compared and shown."""
+        return re.sub("(?<=[a-z])(?=[A-Z])", "-", str(choice)).lower()
+
+
 class JsonObject(click.ParamType[dict[str, Any]]):
     """A JSON object as text."""
 
@@ -116,6 +131,8 @@ class LatencyStatistics(click.ParamType[tuple[str, ...]]):
         return tuple(self.known[word] for word in dict.fromkeys(words))
 
 
+COMMA_SEPARATED = (SchemaNumbers, LatencyStatistics)
+"""Types of a list in one word; in Python also any sequence."""
 POSITIVE = FiniteRange(min=0, min_open=True)
 
 
@@ -154,7 +171,7 @@ def output_option(*formats: str, help_text: str = "Output format.") -> Callable[
         "--output",
         "-o",
         "output",
-        type=click.Choice(formats),
+        type=Choice(formats),
         default=formats[0],
         show_default=True,
         help=help_text,
@@ -204,14 +221,6 @@ def field_options(flags: Sequence[SpecFlag]) -> Callable[[Command], Command]:
     return add
 
 
-class FieldChoice(click.Choice[str]):
-    """The values of a field, as flags and as specs write them: `as-served` and `AsServed`."""
-
-    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:  # noqa: ARG002 -- an override
-        """Return the spelling in which values are compared."""
-        return re.sub("(?<=[a-z])(?=[A-Z])", "-", str(choice)).lower()
-
-
 def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
     schemas = field_schemas(flag.path)
     kinds, values = {schema.get("type") for schema in schemas}, next((s["enum"] for s in schemas if "enum" in s), None)
@@ -220,7 +229,7 @@ def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
         text += f"  [default: {default}]"
     settings: dict[str, Any] = {"help": text, "metavar": flag.metavar, "required": flag.required}
     if values:
-        settings |= {"type": FieldChoice(values), "metavar": f"[{'|'.join(values)}]"}
+        settings |= {"type": Choice(values), "metavar": f"[{'|'.join(values)}]"}
     elif "boolean" in kinds:
         settings |= {"is_flag": True}
     elif kinds & {"integer", "number"}:
@@ -289,11 +298,16 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 def read_spec_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun | SpecBenchCampaign:
     """Return the resource in a file, or on stdin for `-`, with overrides applied. Raises InvalidSpec."""
-    name = "(stdin)" if path == STDIN else str(path)
-    resource: Any = read_yaml(_read_text(path, name), name)
+    resource: Any = read_yaml_file(path, ONE_RESOURCE)
     for setting in settings:
         resource = _override(resource, setting)
     return parse_resource(resource)
+
+
+def read_yaml_file(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the mapping in a YAML file, or on stdin for `-`. `remedy`: what it should contain. Raises NotYaml."""
+    name = "(stdin)" if path == STDIN else str(path)
+    return read_yaml(_read_text(path, name), name, remedy)
 
 
 def _read_text(path: Path, name: str) -> str:
@@ -302,7 +316,9 @@ def _read_text(path: Path, name: str) -> str:
         with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
             data = file.read(TEXT_BYTES_MAX + 1)
     except OSError as error:
-        raise NotYaml([Problem(name, f"cannot be read: {error}")]) from error
+        raise NotYaml(
+            [Problem(name, f"cannot be read: {error.strerror}", "give a file that exists and may be read")]
+        ) from error
     if len(data) > TEXT_BYTES_MAX:
         raise too_large(name)
     if data.startswith(UTF_16):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -14,7 +13,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.slo import PERCENTILES as PERCENTILE_NAMES
 from specbench_api.spec.slo import Slo
-from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_from_options, slo_options
+from specbench_client.cli.options import LATEST, PERCENTILES, Choice, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
 from specbench_client.cli.streams import echo, echo_document, echo_json
@@ -24,14 +23,13 @@ from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import measuring_process
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
+from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.cells import TERMINAL_STATISTICS, cells_table, csv, figure_value
 from specbench_client.report.text.curves import crossover_lines
-from specbench_client.report.text.findings import FindingGroup, continue_run, group_findings, next_step, points_are
-from specbench_client.report.text.reuse import reuse_lines
+from specbench_client.report.text.findings import FindingGroup, group_findings, next_step, points_are, unfinished_run
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.report.text.trends import trends_table
-from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.stored_runs.run import Run
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_client.trust.checks.engine import SIMULATED
@@ -60,7 +58,7 @@ POINTS_STAND = (
 )
 
 
-class ReportFormat(click.Choice[str]):
+class ReportFormat(Choice):
     """One of the formats. For a file name, the error names the option that takes a file."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -96,6 +94,7 @@ class ReportFormat(click.Choice[str]):
 )
 @PERCENTILES
 @slo_options
+@click.option("--no-slo", is_flag=True, help="Drop the stored latency limits: only those given here count.")
 def report(
     where: str,
     output: str | None,
@@ -105,6 +104,7 @@ def report(
     show_all: bool,
     latest: bool,
     recompute: bool,
+    no_slo: bool,
     **slo: float | None,
 ) -> None:
     """Show the result of a stored run: in the terminal, or as Markdown, CSV, JSON, HTML, PNG or Parquet.
@@ -117,8 +117,9 @@ def report(
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
     DIR-or-URI is the root of a run, or a results root; several runs are listed. With --slo-…, the records are analyzed
-    again and goodput is judged by these limits. This is not stored unless you add --recompute, nor is the result of a
-    run that has not ended.
+    again and goodput is judged by these limits, and by the stored ones that they do not replace. This is not stored
+    unless you add --recompute, nor is the result of a run that has not ended. Stored limits are removed by --recompute
+    --no-slo.
 
     Definitions of the figures: docs/reference/metrics.md; columns of the records: docs/reference/records.md.
 
@@ -137,11 +138,15 @@ def report(
 
         _write(records_parquet(run), to)
         return
-    given = slo_from_options(slo)
-    measured = run.count_measured()
-    stored = _has_current_summary(run, measured)
-    unfinished = _unfinished(run, measured, stored=stored)
-    summary = _summary(run, given, recompute=recompute, ended=unfinished is None, stored=stored)
+    stored = run.has_current_summary()
+    unfinished = _unfinished(run, stored=stored)
+    given, ended = slo_from_options(slo), unfinished is None
+    if stored and ended and not recompute and not no_slo and given is None:
+        summary = run.summary
+    else:
+        summary = _analyze(run, given, keep_slo=not no_slo, store=recompute or (ended and not stored))
+    if recompute:
+        echo(POINTS_STAND, err=True)
     if output in ("text", "json") and to is None:
         print_run_summary(
             plan, summary, output, run.uri, show_all=show_all, statistics=percentiles, unfinished=unfinished
@@ -171,56 +176,30 @@ def _write(data: bytes, to: Path | None) -> None:
         echo_document(data)
 
 
-@dataclass(frozen=True)
-class UnfinishedRun:
-    """A run with points that are not measured yet: its state in a sentence, and what to do next."""
+def _unfinished(run: Run, *, stored: bool) -> tuple[str, str] | None:
+    """Return the state of a run that has not ended, and what to do next; None if it has, even if points are missing.
 
-    state: str
-    next_step: str
-
-
-def _unfinished(run: Run, measured: int, *, stored: bool) -> UnfinishedRun | None:
-    """Return the state of a run that has not ended; None if it has, even if points are missing.
-
-    `measured`: number of measured points; `stored`: whether there is a summary with all of them.
+    `stored`: whether there is a summary with all measured points.
     """
-    plan = run.plan
+    plan, measured = run.plan, run.count_measured()
     process = measuring_process(run.store, plan)
-    if process is None and stored:
+    if measured == len(plan.points) or (process is None and stored):
         return None
-    if measured == len(plan.points):
-        return None
-    count = f"{points_are(plan, measured)} measured"
-    if process is not None:
-        return UnfinishedRun(f"In progress: {count}, by {process}.", "Repeat this command when the run has ended.")
-    if not uid_created_ms(plan.uid):
-        command = f"`kubectl get sbr {plan.name} --namespace {plan.namespace}`"
-        return UnfinishedRun(f"Not finished: {count}.", f"{command} shows whether the run is in progress.")
-    return UnfinishedRun(f"Interrupted: {count}.", continue_run(plan))
+    if process is None:
+        return unfinished_run(plan, measured)
+    return (
+        f"In progress: {points_are(plan, measured)} measured, by {process}.",
+        "Repeat this command when the run has ended.",
+    )
 
 
-def _has_current_summary(run: Run, measured: int) -> bool:
-    """Return whether there is a summary with all measured points, or a damaged one, which is reported when it is read.
-
-    It lacks points if the run was continued after it, because an engine had failed, and was interrupted.
-    """
-    summary = run.intact_summary()
-    return run.has_summary() if summary is None else summary.points_measured >= measured
-
-
-def _summary(run: Run, given: Slo | None, *, recompute: bool, ended: bool, stored: bool) -> RunSummary:
-    """Return the stored summary, or compute it; that of a run that has ended is stored if there was none."""
-    if stored and ended and not recompute and given is None:
-        return run.summary
+def _analyze(run: Run, given: Slo | None, *, keep_slo: bool, store: bool) -> RunSummary:
+    """Return the summary computed from the records. `keep_slo`: whether stored limits hold that are not given."""
     from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
-    earlier = run.intact_summary()
+    earlier = run.intact_summary() if keep_slo else None
     slo = override_slo(None if earlier is None else earlier.slo, given)
-    keep = recompute or (ended and not stored)
-    summary = conclude(run.plan, run.store, slo=slo) if keep else summarize_stored(run, slo)
-    if recompute:
-        echo(POINTS_STAND, err=True)
-    return summary
+    return conclude(run.plan, run.store, slo=slo) if store else summarize_stored(run, slo)
 
 
 def _rendered(plan: Plan, summary: RunSummary, output: str, statistics: Sequence[str]) -> bytes:
@@ -247,11 +226,11 @@ def print_run_summary(
     *,
     show_all: bool = False,
     statistics: Sequence[str] | None = None,
-    unfinished: UnfinishedRun | None = None,
+    unfinished: tuple[str, str] | None = None,
 ) -> None:
     """Print the answer: one JSON document, or text for people. `statistics`: see `cell_columns`.
 
-    A run that has not ended has figures, but no conclusion and no report.
+    A run that has not ended has figures, but no conclusion and no report. `unfinished`: see `unfinished_run`.
     Findings above Info are always printed, since the headline names them; of everything else `NOTES` lines, unless
     `show_all`.
     """
@@ -268,7 +247,7 @@ def print_run_summary(
     named = sum(group.severity is not Severity.INFO for group in groups)
     notes = [*texts[named:], *_result_notes(plan, summary)]
     shown = notes if show_all else notes[:NOTES]
-    console.print_line(f"{unfinished.state} The figures are preliminary." if unfinished else summary.headline)
+    console.print_line(f"{unfinished[0]} The figures are preliminary." if unfinished else summary.headline)
     if summary.trustworthy and not summary.simulated:
         console.print_line("Trustworthy: no check found a reason to doubt these figures.")
     if summary.decided_after is not None:
@@ -283,7 +262,7 @@ def print_run_summary(
     more = len(notes) - len(shown)
     if more:
         console.print(f"{more} more note{'s' if more > 1 else ''}: specbench report {where} --all", soft_wrap=True)
-    console.print_line(f"Next: {unfinished.next_step if unfinished else next_step(plan, summary, groups, where)}")
+    console.print_line(f"Next: {unfinished[1] if unfinished else next_step(plan, summary, groups, where)}")
     if unfinished is None:
         console.print(f"Report: {shown_path(uri)}/{REPORT}", soft_wrap=True)
 

@@ -12,6 +12,7 @@ from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.plan.plan import Plan
 from specbench_client.errors import BadInput, NotDurable
+from specbench_client.report.text.findings import points_are
 from specbench_client.store.locations import open_store
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.store import StoreErrorReason
@@ -82,7 +83,8 @@ def _state(run: Run) -> str:
         return "damaged, or written by another version  "
     summary = run.intact_summary()
     headline = summary.headline if summary else "no summary yet"
-    return f"{run.count_measured()} of {len(run.plan.points)} points  {headline}"
+    points, _, _ = points_are(run.plan, run.count_measured()).rpartition(" ")
+    return f"{points}  {headline}"
 
 
 def _is_damaged(run: Run) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from specbench_client.cli.options import Choice
 from specbench_client.cli.streams import echo
 from specbench_client.simulator import (
     DRAFTER_PROFILES,
@@ -98,7 +99,7 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
     "--drafter",
     default="none",
     show_default=True,
-    type=click.Choice([one.value for one in SimulatedMethod]),
+    type=Choice([one.value for one in SimulatedMethod]),
     help="How drafts are generated.",
 )
 @click.option(
@@ -159,7 +160,7 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
     "--per-request-spec-decode-metrics",
     default="detailed",
     show_default=True,
-    type=click.Choice(["none", "summary", "detailed"]),
+    type=Choice(["none", "summary", "detailed"]),
     help="What each answer reports about speculation (a flag of vLLM; other dialects have none).",
 )
 def simulate(**options: Any) -> None:

@@ -14,7 +14,7 @@ from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.curves.draft_lengths import best_draft_lengths
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
-from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, output_option
+from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, Choice, output_option
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
@@ -45,9 +45,7 @@ REMEDY = "`specbench report` shows the findings of the run, and what to do about
 
 @click.command()
 @click.argument("where", metavar="DIR-or-URI")
-@click.option(
-    "--by", type=click.Choice(list(AXIS_KINDS)), required=True, help="The axis that the curves are drawn against."
-)
+@click.option("--by", type=Choice(list(AXIS_KINDS)), required=True, help="The axis that the curves are drawn against.")
 @output_option("text", "json", "csv", "markdown")
 @LATEST
 def curve(where: str, by: str, output: str, *, latest: bool) -> None:
@@ -128,7 +126,7 @@ ASSUMPTIONS = (
 )
 @click.option(
     "--by",
-    type=click.Choice(["requests", "output-tokens"]),
+    type=Choice(["requests", "output-tokens"]),
     default="requests",
     show_default=True,
     help="Whether the shares of --mix are shares of requests or of output tokens.",

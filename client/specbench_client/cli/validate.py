@@ -21,9 +21,9 @@ from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.parsing import problems_in, read_yaml
+from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.workload import Workload
-from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
+from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file, read_yaml_file
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.documents.summary import MIN_WINDOWS
 from specbench_client.drive.prompts import slots_too_small
@@ -127,7 +127,7 @@ def campaign_warnings(planned: CampaignPlan, base_dir: Path) -> tuple[list[str],
 
 def _fence(path: Path) -> FenceCheck:
     """The check with the fence in a file: the operator's fence.json, or values of the chart. Raises BadInput."""
-    data = read_yaml(path.read_text(encoding="utf-8"), str(path))
+    data = read_yaml_file(path, "give the operator's fence.json, or the values of its chart")
     image = data.get("image") if "fence" in data else None
     own = str(image.get("repository", "")) if isinstance(image, dict) else ""
     try:

@@ -9,9 +9,9 @@ import click
 from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.spec.parsing import problems_in, read_yaml
+from specbench_api.spec.parsing import problems_in
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
-from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed, read_yaml_file
 from specbench_client.cli.output import ProgressConsole, print_tables
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.what_if import CostModel
@@ -73,13 +73,9 @@ def load_cost_model(file_or_name: str | None) -> CostModel | None:
         return None
     if file_or_name == PUBLISHED_H100.name:
         return PUBLISHED_H100
+    data = read_yaml_file(Path(file_or_name), f"give a file with a cost model, or {PUBLISHED_H100.name}")
     try:
-        text = Path(file_or_name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise BadInput(f"--step-cost {file_or_name}: {why}: give a file, or {PUBLISHED_H100.name}") from error
-    try:
-        return CostModel.model_validate(read_yaml(text, file_or_name))
+        return CostModel.model_validate(data)
     except ValidationError as error:
         raise InvalidSpec(prefixed(problems_in(error, CostModel), file_or_name)) from error
 

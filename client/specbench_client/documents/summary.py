@@ -13,7 +13,7 @@ from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import NONE_FASTER
 from specbench_client.documents.breakdown import Breakdown, Reuse, ReuseMissing
-from specbench_client.documents.crossover import Crossovers
+from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.explanation import Prediction, StepCost
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import ANSWERS_WORSE_CHECK, Finding
@@ -427,8 +427,8 @@ class RunSummary(ApiModel):
     """What the arms ran on, and what their drafters cost of it."""
     coverage: dict[str, PromptCoverage] = {}
     """By workload: how many of the requested rows became prompts."""
-    crossover: Crossovers = Crossovers()
-    """Up to which load each arm is faster, and the acceptance length that it needs."""
+    crossovers: list[ArmCrossover] = []
+    """Up to which load each arm is faster, on each workload."""
     slo: Slo | None = None
     """Targets used for goodput; None if the run has none."""
     step_costs: list[StepCost] = []

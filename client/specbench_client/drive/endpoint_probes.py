@@ -3,9 +3,10 @@
 A repeat must be long compared with one request, since its beginning and its end are not a steady load, and short
 compared with what else changes on the machine, which pairing then removes.
 
-A sweep doubles the concurrency until more of it gains nothing. Its probe keeps each stream busy for a few requests. The
-rates are over the time until the first stream has none left, and an answer that ends later counts with its share, so
-there is neither ramp nor drain. They are rough and not reported: they only determine the last load of the run.
+A sweep doubles the concurrency until throughput stops growing, or fewer requests meet the SLO. Its probe keeps each
+stream busy for a few requests. The rates are over the time until the first stream has none left, and an answer that
+ends later counts with its share, so there is neither ramp nor drain. They are rough and not stored: they only determine
+the last load of the run.
 """
 
 from __future__ import annotations
@@ -118,20 +119,22 @@ async def find_levels(probe: Probe, most: int, report: Callable[[str], None]) ->
         now = await probe(streams)
         levels.append(streams)
         report(f"sweep: concurrency {streams}: " + ", ".join(f"{each.tokens_per_s:,.0f} tok/s" for each in now))
-        if before and not any(_gains(*pair) for pair in zip(before, now, strict=True)):
-            report(
-                f"sweep: concurrency {streams} gains nothing over {streams // 2}: measuring {levels[0]} to {streams}"
-            )
+        losses = {_why_no_gain(*pair) for pair in zip(before, now, strict=False)}
+        if losses and "" not in losses:
+            why = " and ".join(sorted(losses))
+            report(f"sweep: concurrency {streams} has {why} than {streams // 2}: measuring {levels[0]} to {streams}")
             return levels
         before, streams = now, 2 * streams
     report(f"sweep: stopped at concurrency {levels[-1]}, with as many requests as the load has")
     return levels
 
 
-def _gains(before: ProbedLoad, now: ProbedLoad) -> bool:
+def _why_no_gain(before: ProbedLoad, now: ProbedLoad) -> str:
+    """Return why twice the concurrency is no gain on an endpoint; empty if it is one."""
     if before.good_per_s is not None and now.good_per_s is not None and now.good_per_s < before.good_per_s:
-        return False
-    return now.tokens_per_s >= GROWTH * before.tokens_per_s
+        growth = now.tokens_per_s / before.tokens_per_s - 1
+        return f"{growth:+.0%} throughput, but fewer requests a second within the SLO"
+    return "" if now.tokens_per_s >= GROWTH * before.tokens_per_s else f"less than {GROWTH - 1:.0%} more throughput"
 
 
 @dataclass(frozen=True)

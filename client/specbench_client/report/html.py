@@ -22,6 +22,7 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.report.plots.figures import SPEEDUP, draw_figures
 from specbench_client.report.plots.style import DARK, GREY_DARK, GREY_LIGHT, LIGHT, Drawing, svg
 from specbench_client.report.text.applicability import dataset_text
+from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.cells import (
     INVALID_STYLE,
     CellColumn,
@@ -31,7 +32,6 @@ from specbench_client.report.text.cells import (
     terminal_columns,
 )
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
-from specbench_client.report.text.reuse import reuse_lines
 from specbench_client.report.text.run_report import definitions_topic, run_topics
 from specbench_client.report.text.text_table import SIMULATED, number
 from specbench_client.visible_text import visible

@@ -6,7 +6,7 @@ from specbench_api.outcome.layout import GATE
 from specbench_api.spec.conditions import GateWait
 from specbench_api.spec.gate import GateRequest
 from specbench_client.analysis.compare.gate import judge_gate
-from specbench_client.documents.gate_report import GateReport
+from specbench_client.documents.comparison import GateReport
 from specbench_client.drive.options import SystemClock
 from specbench_client.errors import BadInput
 from specbench_client.store.store import Store

@@ -21,11 +21,10 @@ from specbench_client.documents.manifest import Manifest
 from specbench_client.documents.summary import PointSummary, RunSummary
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
-from specbench_client.report.text.findings import measuring_command, points_are
+from specbench_client.report.text.findings import unfinished_run
 from specbench_client.report.text.run_report import markdown
 from specbench_client.store.points import PointStore
 from specbench_client.store.records import RecordArrays
-from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.scratch import arrays_on_disk
 from specbench_client.store.store import Store, StoreErrorReason
 
@@ -37,12 +36,14 @@ if TYPE_CHECKING:
 RUN_MISSING = "RunMissing"
 """Reason if there is no run at the given root."""
 RUN_UNFINISHED = "RunNotFinished"
-"""Reason if the run has no summary yet."""
+"""Reason if the run has not ended: it has no summary with all its points."""
 Document = TypeVar("Document", bound=ApiModel)
 
 
 class Run(StoredResult):
     """A stored run. Everything is read on first access. A notebook displays its report."""
+
+    # Members after `__repr__` are for the commands, and not in the documentation of the Python API.
 
     store: Store
     """Where the results are stored."""
@@ -223,17 +224,25 @@ class Run(StoredResult):
         except ValidationError:
             return None
 
+    def has_current_summary(self) -> bool:
+        """Return whether there is a summary with all measured points, or a damaged one, which its reader reports.
+
+        It lacks points if the run was continued after it, because an engine had failed, and was interrupted.
+        """
+        summary = self.intact_summary()
+        return self.has_summary() if summary is None else summary.points_measured >= self.count_measured()
+
     def require_summary(self) -> Run:
-        """Return the run itself. Raises BadInput(RunMissing, RunNotFinished) if no summary is stored."""
+        """Return the run itself. Raises BadInput(RunMissing, RunNotFinished) if it has not ended.
+
+        Only `specbench report` and the figures of a run show what an unfinished run has; nothing is concluded from it.
+        """
         plan = self.plan
-        if self.has_summary():
+        if self.has_current_summary():
             return self
-        remedy = "wait until the run is finished"
-        if uid_created_ms(plan.uid) and not plan.engine.is_imported:
-            how = f"if it was interrupted, run the same {measuring_command(plan)} command again to finish it"
-            remedy = f"{remedy}; {how}; `specbench report` shows what exists"
-        state = f"{points_are(plan, self.count_measured())} measured, and there is no summary yet"
-        raise BadInput(f"{self.uri}: {state}: {remedy}", RUN_UNFINISHED)
+        state, remedy = unfinished_run(plan, self.count_measured())
+        shown = "`specbench report` shows the preliminary figures."
+        raise BadInput(f"{self.uri}: {state} {remedy} {shown}", RUN_UNFINISHED)
 
     def summaries_of(self, points: Iterable[Point]) -> list[PointSummary]:
         """Return the stored summaries of those of the points that are measured."""

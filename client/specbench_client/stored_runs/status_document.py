@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from specbench_api.api_model import in_words
 from specbench_api.outcome.status_document import (
     ARM_AT_FAULT,
     ARMS_BYTES,
@@ -18,9 +17,10 @@ from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import PERCENTILES
 from specbench_api.spec.status import TEXT_MAX, ArmResult, Interval, Percentiles
-from specbench_client.documents.figure import Figure, StatusFigure, Verdict
+from specbench_client.documents.figure import Figure, StatusFigure
 from specbench_client.documents.finding import Finding, Severity, faults_by_arm
 from specbench_client.documents.summary import Cell, RunSummary, best_speedup_text
+from specbench_client.report.text.cells import speedup_text
 
 FINDINGS_MAX = 32
 
@@ -76,7 +76,7 @@ def _arm_row(cell: Cell) -> ArmResult:
         concurrency=cell.level.concurrency,
         rate=cell.level.rate,
         speedup=_interval(cell, cell.speedup),
-        speedup_text=_speedup_text(cell),
+        speedup_text=speedup_text(cell, cell.speedup) if _number(cell.speedup) else "",
         tpot_speedup=_interval(cell, cell.tpot_speedup),
         e2e_speedup=_interval(cell, cell.end_to_end.speedup if cell.end_to_end else None),
         acceptance_length=_value(cell, StatusFigure.ACCEPTANCE_LENGTH),
@@ -121,19 +121,6 @@ def _interval(cell: Cell, figure: Figure | None) -> Interval | None:
         return None
     low, high = figure.interval.low, figure.interval.high
     return Interval(value=_rounded(figure.value), low=_rounded(low), high=_rounded(high))
-
-
-def _speedup_text(cell: Cell) -> str:
-    interval, few = _interval(cell, cell.speedup), cell.too_few_repeats
-    if few and cell.speedup and cell.speedup.value is not None:
-        text = f"{cell.speedup.value:.2f} ({few})"
-    elif interval is None:
-        return ""
-    else:
-        contains_one = interval.low <= 1 <= interval.high
-        shown = f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
-        text = in_words(Verdict.INDISTINGUISHABLE) if contains_one else shown
-    return text if cell.valid else f"{text} invalid"
 
 
 def _fitting(rows: Sequence[ArmResult]) -> list[ArmResult]:

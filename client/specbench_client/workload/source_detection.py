@@ -80,10 +80,10 @@ def guess_source(uri: str) -> Source:
         return Source.SPEC_BENCH if uri.endswith("/question.jsonl") else Source.JSONL
     path = Path(uri)
     if not path.is_file():
-        reason = "Is a directory" if path.is_dir() else "No such file or directory"
+        reason = "Is a directory" if uri and path.is_dir() else "No such file or directory"
         named = ", ".join(str(source) for source in Source if source not in (*GENERATED_SOURCES, *FILE_SOURCES))
         remedy = f"give a file of prompts (JSONL, Parquet, CSV), SOURCE:FILE, or a source of the hub ({named})"
-        raise BadInput(f"{uri}: {reason}: {remedy}")
+        raise BadInput(f"{uri or repr(uri)}: {reason}: {remedy}")
     row = _first_row(path)
     return _source_of_row(row) if isinstance(row, dict) else Source.JSONL
 

@@ -227,6 +227,11 @@ class Fact(ApiModel):
     reason: str | None = None
     """Why it is unknown."""
 
+    @property
+    def number(self) -> float | None:
+        """The value if it is a number, else None."""
+        return self.value if isinstance(self.value, int | float) and not isinstance(self.value, bool) else None
+
     @classmethod
     def observed(cls, value: JsonValue, source: str) -> Self:
         """A fact with its witness."""

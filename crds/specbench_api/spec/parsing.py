@@ -30,15 +30,15 @@ from specbench_api.spec.run import SpecBenchRun
 
 _Resource = TypeVar("_Resource", SpecBenchRun, SpecBenchCampaign)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ONE_RESOURCE = "write one SpecBenchRun or SpecBenchCampaign per file"
+ONE_RESOURCE = "write one SpecBenchRun or SpecBenchCampaign per file"
 
 
-def read_yaml(text: str, name: str = "(file)") -> dict[str, Any]:
+def read_yaml(text: str, name: str = "(file)", remedy: str = ONE_RESOURCE) -> dict[str, Any]:
     """Return the one mapping in a YAML text; messages refer to the text as `name`. Raises NotYaml."""
     documents = yaml_documents(text, name)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         found = f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
-        raise NotYaml([Problem(name, f"expected one resource, found {found}", _ONE_RESOURCE)])
+        raise NotYaml([Problem(name, f"expected one mapping of names to values, found {found}", remedy)])
     return documents[0]
 
 
@@ -250,7 +250,7 @@ def yaml_documents(text: str, name: str = "(file)") -> list[Any]:
     try:
         return [document for document in yaml.load_all(text, _BoundedLoader) if document is not None]
     except yaml.YAMLError as error:
-        raise NotYaml([Problem(name, f"not valid YAML: {error}".replace(UNNAMED, name))]) from error
+        raise NotYaml([Problem(name, f"not valid YAML: {error}".replace(UNNAMED, name), "correct it there")]) from error
     except ValueError as error:  # an impossible date or number; the message describes it
         raise NotYaml([Problem(name, f"not valid YAML: {error}", _QUOTE)]) from error
     except _TAG_ERRORS as error:

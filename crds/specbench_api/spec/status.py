@@ -137,7 +137,7 @@ class ArmResult(ApiModel):
     Missing if fewer than three repeats were compared: an interval would then not include run-to-run variation.
     """
     speedup_text: Annotated[str, Field(max_length=64)] = ""
-    """The speed-up for print columns: `1.83 [1.76, 1.90]`, or `indistinguishable` if the interval contains 1.
+    """The speed-up for print columns: `1.83 [1.76, 1.90]`; `1.02 [0.97, 1.07] indistinguishable` if it contains 1.
 
     With fewer than three repeats: `1.83 (1 repeat: too few to tell)`.
     """

@@ -8,8 +8,7 @@ from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.status import GateStatus
-from specbench_client.documents.comparison import ComparedResult
-from specbench_client.documents.gate_report import GateReport
+from specbench_client.documents.comparison import ComparedResult, GateReport
 
 EARLIER = "s3://results/runs/default/main/0001"
 GATE: dict[str, Any] = {"baselineRef": {"run": "main"}}

@@ -19,10 +19,15 @@ from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers
 
 HIT_SHARE = f"Prompt tokens from the cache over all prompt tokens, {OVER_PAIRS}"
+KEPT_SHARE = (
+    "Cached prompt tokens of the arm ÷ those of the baseline, over the requests of which either side has any,"
+    f" {OVER_PAIRS}"
+)
 COMPUTED_RATIO = f"Σ max(input_tokens − cached_tokens, 1) of the arm ÷ that of the baseline, {OVER_PAIRS}"
 DEFINITIONS = (
     ("hit_share", HIT_SHARE),
     ("baseline_hit_share", HIT_SHARE),
+    ("kept_share", KEPT_SHARE),
     ("computed_ratio", COMPUTED_RATIO),
 )
 """Name and definition of each figure, for the reference documentation."""
@@ -46,8 +51,9 @@ def reuse_of(pairs: Pairs, seed: int) -> Reuse | ReuseMissing:
     turn = np.where(np.isnan(depth), np.nan, np.minimum(numbers(pairs.rows, "turn"), TURNS_MAX))
     depth_class = np.where(np.isnan(depth), np.nan, np.digitize(depth, DEPTHS) - 1.0)
     return Reuse(
-        hit_share=_hit_share(inputs, ARM),
-        baseline_hit_share=_hit_share(inputs, BASELINE),
+        hit_share=_share(inputs, "cached" + ARM, "input" + ARM, HIT_SHARE),
+        baseline_hit_share=_share(inputs, "cached" + BASELINE, "input" + BASELINE, HIT_SHARE),
+        kept_share=_kept_share(pairs.among(depth > 0), seed) if (depth > 0).any() else None,
         computed_ratio=_computed_ratio(inputs),
         by_turn=_slices(pairs, turn, turns, seed),
         by_depth=_slices(pairs, depth_class, token_classes(DEPTHS), seed),
@@ -109,13 +115,24 @@ def _computed_ratio(inputs: LogRatioInputs) -> Figure:
     return ratio.figure(COMPUTED_RATIO)
 
 
-def _hit_share(inputs: LogRatioInputs, side: str) -> Figure:
+def _kept_share(reused: Pairs, seed: int) -> Figure | None:
+    """Return how much of the baseline's reuse the arm has; None if the baseline has none.
+
+    `reused`: the pairs in which either side reads from its cache. The first repeat after a start often has none.
+    """
+    inputs = _token_inputs(reused, seed)
+    if inputs is None or not inputs.matrices["cached" + BASELINE].any():
+        return None
+    return _share(inputs, "cached" + ARM, "cached" + BASELINE, KEPT_SHARE, most=np.inf)
+
+
+def _share(inputs: LogRatioInputs, over: str, under: str, definition: str, most: float = 1.0) -> Figure:
     """Return a share, which may be 0, so that its interval is not computed on the log scale."""
-    value, chosen = value_and_interval(inputs.ratio("cached" + side, "input" + side), inputs.layout)
+    value, chosen = value_and_interval(inputs.ratio(over, under), inputs.layout)
     interval = None
     if chosen:
-        low, high = (float(np.clip(bound, 0.0, 1.0)) for bound in (chosen.bounds.low, chosen.bounds.high))
+        low, high = (float(np.clip(bound, 0.0, most)) for bound in (chosen.bounds.low, chosen.bounds.high))
         interval = FigureInterval(low=low, high=high, level=LEVEL, method=chosen.method)
     return Figure(
-        value=value, unit="ratio", definition=HIT_SHARE, n=inputs.layout.prompts, interval=interval, source="both"
+        value=value, unit="ratio", definition=definition, n=inputs.layout.prompts, interval=interval, source="both"
     )

@@ -35,9 +35,15 @@ from specbench_client.analysis.compare.comparison import (
 from specbench_client.analysis.compare.figures import repeats_to_decide
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.statistics.effects import Effect, holm_rejections
-from specbench_client.documents.comparison import ComparedFigure, ComparisonGap, ComparisonGapReason
+from specbench_client.documents.comparison import (
+    ComparedFigure,
+    ComparisonGap,
+    ComparisonGapReason,
+    GateReport,
+    GateTest,
+    GateTestOutcome,
+)
 from specbench_client.documents.finding import doubting_checks, faults_by_arm, list_faults
-from specbench_client.documents.gate_report import GateReport, GateTest, GateTestOutcome
 
 NAMED = 3
 """Maximum number of cells listed in the message; the table has all of them."""

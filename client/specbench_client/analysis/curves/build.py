@@ -22,8 +22,7 @@ from specbench_client.analysis.estimates.speedups import (
 )
 from specbench_client.analysis.statistics.effects import Effect, log_ratio, verdicts
 from specbench_client.columns import Column, TextCodes, Values, join_columns
-from specbench_client.documents.crossover import Crossover
-from specbench_client.documents.curves import CurvePoint, Curves, SpeedupCurve
+from specbench_client.documents.curves import Crossover, CurvePoint, Curves, SpeedupCurve
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.decode_speed import later_tokens

@@ -25,7 +25,7 @@ from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL, deviatio
 from specbench_client.analysis.statistics.effects import Effect, EffectDraws
 from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.columns import Values
-from specbench_client.documents.crossover import Crossing, Crossover, CrossoverInterval, CrossoverKind
+from specbench_client.documents.curves import Crossing, Crossover, CrossoverInterval, CrossoverKind
 from specbench_client.documents.figure import Figure, FigureInterval
 
 PLACES_MIN = 2

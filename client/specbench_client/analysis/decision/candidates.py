@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from specbench_api.api_model import in_words
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.outcome.provenance import FactName
+from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.request import Prices, RecommendationRequest
@@ -318,18 +318,15 @@ def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> E
 
 def _gpus(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> tuple[str, int | None]:
     """Return product and number of GPUs: as requested, else as reported by launches, else as given."""
-    seen: Mapping[FactName, object] = {}
+    seen: Mapping[FactName, Fact] = {}
     for each in summary.arm_environments:
         if each.arm == arm:
-            seen = {name: fact.value for name, fact in each.facts.items()}
-    product, counted = seen.get(FactName.GPU), seen.get(FactName.GPU_COUNT)
-    count = plan.placement.engine_devices or _whole(counted) or prices.gpus
-    return (product if isinstance(product, str) else ""), count or None
-
-
-def _whole(counted: object) -> int:
-    """Return the reported number of GPUs; 0 if it is not whole, being a median of launches that differ."""
-    return int(counted) if isinstance(counted, int | float) and counted == int(counted) else 0
+            seen = each.facts
+    product, counted = (seen.get(name) for name in (FactName.GPU, FactName.GPU_COUNT))
+    # A median of launches that differ need not be whole.
+    whole = int(counted.number) if counted and counted.number and counted.number == int(counted.number) else 0
+    count = plan.placement.engine_devices or whole or prices.gpus
+    return (product.value if product and isinstance(product.value, str) else ""), count or None
 
 
 REQUESTS_PER_HOUR = "requests_per_hour"

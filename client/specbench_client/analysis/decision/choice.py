@@ -12,6 +12,8 @@ from specbench_client.analysis.statistics.effects import is_larger
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.recommendation import Attainment, RecommendationAnswer
 
+LACKS_FIGURE = "lacks a figure that a target needs"
+
 
 @dataclass(frozen=True)
 class ArmEntrant:
@@ -64,8 +66,6 @@ def _nothing(entrants: Sequence[ArmEntrant]) -> ArmChoice:
     for each in entrants:
         reasons.setdefault(f"{_why_not(each)}{_lacking(each)}", []).append(_named(each))
     clauses = [f"{', '.join(names)} {why}" for why, names in reasons.items()]
-    if any(each.entry.judged or each.entry.candidate.excluded for each in entrants):
-        clauses.append("correct what the findings report, and measure again")
     return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, "; ".join(clauses) or "nothing was measured")
 
 
@@ -153,7 +153,7 @@ def _why_not(each: ArmEntrant) -> str:
     if candidate.excluded:
         return f"cannot be chosen: {candidate.excluded}"
     return {
-        Attainment.UNKNOWN: "lacks a figure that a target needs",
+        Attainment.UNKNOWN: LACKS_FIGURE,
         Attainment.MISSED: "is shown to miss the targets",
         Attainment.MISSED_BY_VALUE: f"misses the targets by value, but this is not shown: {each.entry.why_by_value}",
     }.get(candidate.attainment, "meets the targets")

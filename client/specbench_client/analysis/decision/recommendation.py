@@ -19,7 +19,7 @@ from specbench_client.analysis.decision.candidates import (
     gain_verdicts,
     sustained_load,
 )
-from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, choose, simplest_first
+from specbench_client.analysis.decision.choice import LACKS_FIGURE, ArmChoice, ArmEntrant, choose, simplest_first
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     not_known,
@@ -100,7 +100,8 @@ def limits_of(
     across = any(each.load not in (None, each.baseline_load) and each.baseline_load for each in choices)
     found = [
         SIMULATED if summary.simulated else "",
-        f"The run is not trustworthy ({', '.join(doubted)}), and neither is this recommendation."
+        f"The run is not trustworthy ({', '.join(doubted)}), and neither is this recommendation: `specbench report`"
+        " shows what to do."
         if not summary.trustworthy
         else "",
         *(f"{arm} is at fault: {', '.join(checks)}." for arm, checks in faults_by_arm(summary.findings).items()),
@@ -144,7 +145,16 @@ def _gain_text(choice: WorkloadChoice, request: RecommendationRequest, words: di
     there = (
         " there, which misses the targets" if other is None else f" at {words[other]}" if other != choice.load else ""
     )
-    return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}"
+    return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}{_capacity_text(choice, words)}"
+
+
+def _capacity_text(choice: WorkloadChoice, words: dict[str, str]) -> str:
+    """Return that arm and baseline meet the targets up to the same load: the gain is not one of capacity."""
+    held = {each.arm: each for each in choice.sustained}
+    arm, baseline = held.get(str(choice.arm)), held.get(BASELINE_NAME)
+    if arm is None or baseline is None or arm.load is None or arm.load != baseline.load:
+        return ""
+    return f"; of the loads measured, both meet the targets up to {words[arm.load]}"
 
 
 @dataclass(frozen=True)
@@ -308,7 +318,7 @@ def _unjudged(arm: str, mine: Sequence[CandidateCell]) -> str:
     for load in dict.fromkeys(entry.cell.level.label for entry in mine):
         entry = own.get(load)
         if entry is None or not entry.judged:
-            why = entry.candidate.excluded or "without a figure that a target needs" if entry else "not measured"
+            why = entry.candidate.excluded or LACKS_FIGURE if entry else "not measured"
             loads.setdefault(why, []).append(load)
     return "; ".join(f"{', '.join(labels)} ({why})" for why, labels in loads.items())
 

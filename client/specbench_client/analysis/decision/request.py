@@ -149,6 +149,4 @@ def _takes_memory(drafter: Drafter) -> bool:
 def _weights_gb(summary: RunSummary) -> dict[str, float]:
     """Return the size of drafters' weights in GB, where an engine reported it; caches come on top of that."""
     facts = {each.arm: each.facts.get(FactName.DRAFTER_WEIGHTS_BYTES) for each in summary.arm_environments}
-    values = {arm: fact.value for arm, fact in facts.items() if fact is not None}
-    numbers = {arm: value for arm, value in values.items() if isinstance(value, int | float)}
-    return {arm: value / GB for arm, value in numbers.items() if not isinstance(value, bool)}
+    return {arm: fact.number / GB for arm, fact in facts.items() if fact is not None and fact.number is not None}

@@ -36,7 +36,7 @@ from specbench_client.analysis.summary.cells import (
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.analysis.summary.trends import windows_after_decay
 from specbench_client.columns import NewArrayStore, arrays_in_memory
-from specbench_client.documents.crossover import ArmCrossover, Crossovers
+from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.prompt_coverage import PromptCoverage
@@ -99,7 +99,7 @@ def _fact_over_launches(name: FactName, launches: Sequence[LaunchRecord]) -> Fac
     if not reported:
         return launches[0].facts[name]
     values, source = [fact.value for fact in reported], str(reported[0].source)
-    numbers = [number for fact in reported if (number := _fact_number(fact)) is not None]
+    numbers = [fact.number for fact in reported if fact.number is not None]
     if all(value == values[0] for value in values):
         return reported[0]
     if len(numbers) == len(values):
@@ -108,22 +108,17 @@ def _fact_over_launches(name: FactName, launches: Sequence[LaunchRecord]) -> Fac
 
 
 def _kv_cache_lost(seen: dict[FactName, Fact], whole: Fact | None, launches: int) -> Figure:
-    mine, full = _fact_number(seen[FactName.KV_CACHE_TOKENS]), None if whole is None else _fact_number(whole)
+    mine, full = seen[FactName.KV_CACHE_TOKENS].number, None if whole is None else whole.number
     value = 1 - mine / full if mine is not None and full else None
     return Figure(
         value=value, unit="ratio", definition=KV_CACHE_LOST, n=0 if value is None else launches, source="engine"
     )
 
 
-def _fact_number(fact: Fact) -> float | None:
-    value = fact.value
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
 # The load up to which each arm pays.
 
 
-def crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[Finding]) -> Crossovers:
+def crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[Finding]) -> list[ArmCrossover]:
     """Find the crossovers of every arm and workload that was compared.
 
     `judged`: cells with their final findings. `findings`: those of the whole run, points included.
@@ -131,7 +126,7 @@ def crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[F
     compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
     keys = dict.fromkeys((each.cell.arm, each.cell.workload) for each in compared)
     of_each = {key: [each for each in compared if (each.cell.arm, each.cell.workload) == key] for key in keys}
-    return Crossovers(by_load=[_load_crossovers(plan, mine, findings) for mine in of_each.values()])
+    return [_load_crossovers(plan, mine, findings) for mine in of_each.values()]
 
 
 def why_unusable(cell: Cell, findings: Sequence[Finding], *, interval: bool) -> str:
@@ -258,7 +253,7 @@ def summarise_cells(
         cells=cells,
         arm_environments=environments,
         coverage=dict(coverage or {}),
-        crossover=crossovers(plan, judged, findings),
+        crossovers=crossovers(plan, judged, findings),
         slo=slo,
         step_costs=costs,
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),

@@ -64,7 +64,7 @@ def speedup(summary: RunSummary) -> Drawing | None:
         _draw_by_load(axes, cells, lambda cell: _compared(cell, cell.speedup), looks)
         axes.set_ylabel("speed-up (1 = baseline)")
         loads = [level.order for level in _levels(cells)]
-        for each in summary.crossover.by_load:
+        for each in summary.crossovers:
             at, interval = each.crossover.at.value, each.crossover.interval
             if each.workload == cells[0].workload and at is not None:
                 ends = (interval.low or 0.0, interval.high or np.inf) if interval else (at, at)
@@ -72,7 +72,7 @@ def speedup(summary: RunSummary) -> Drawing | None:
                 color = looks[each.arm]["color"]
                 axes.plot([left, right], [1, 1], color=color, linewidth=5, alpha=0.4, zorder=2)
                 axes.plot(place, 1, marker="|", color=color, markersize=16, markeredgewidth=2.2, zorder=5)
-    crossed = any(each.crossover.at.value is not None for each in summary.crossover.by_load)
+    crossed = any(each.crossover.at.value is not None for each in summary.crossovers)
     crossing = "Stroke on the line at 1: where a speed-up falls to 1; its bar: the interval." if crossed else ""
     return finished(canvas, (_compared(cell, cell.speedup) for cell in summary.cells), crossing, HOLLOW)
 
@@ -326,8 +326,7 @@ def _figure_of(name: str) -> Callable[[Cell], Figure | None]:
 
 def _fact(engine: ArmEnvironment, name: FactName) -> float:
     """Return a number that the engine reported; 0 if it did not."""
-    value = engine.facts[name].value if name in engine.facts else None
-    return float(value) if isinstance(value, int | float) else 0.0
+    return engine.facts[name].number or 0.0 if name in engine.facts else 0.0
 
 
 def _place(loads: Sequence[float], load: float) -> float:

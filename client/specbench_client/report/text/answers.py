@@ -6,7 +6,7 @@ from specbench_api.api_model import in_words
 from specbench_client.documents.lossless import JudgedAnswers, Losslessness
 from specbench_client.documents.record import AnswerFlaw
 from specbench_client.documents.summary import Cell, RunSummary
-from specbench_client.report.text.text_table import DASH, TextTable, figure_text, number, percent
+from specbench_client.report.text.text_table import DASH, TextTable, cell_place, figure_text, number, percent
 
 ANSWERS_TITLE = "Flawed answers, paired with the baseline's"
 _COLUMNS = (
@@ -53,9 +53,7 @@ def answers_lines(summary: RunSummary) -> list[str]:
 def _row(cell: Cell, found: JudgedAnswers) -> list[str]:
     by_number = sorted(found.flaws.items(), key=lambda each: (-each[1], each[0]))
     return [
-        cell.arm,
-        cell.workload,
-        cell.level.label,
+        *cell_place(cell),
         ", ".join(f"{count} {in_words(AnswerFlaw(flaw))}" for flaw, count in by_number) or "none",
         f"{found.pairs:,}",
         f"{found.flawed:,}",
@@ -95,5 +93,5 @@ def _lossless(cell: Cell, found: Losslessness) -> list[str]:
     if place:
         both = (DASH if each is None else number(each.value, 0) for each in (place.arm, place.control))
         first = f"{' / '.join(both)} {place.unit}"
-    fields = [cell.arm, cell.workload, cell.level.label, str(found.verdict)]
+    fields = [*cell_place(cell), str(found.verdict)]
     return [*fields, *(figure_text(each, percent) for each in shares), first]

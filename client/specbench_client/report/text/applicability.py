@@ -61,10 +61,10 @@ def _known(texts: Iterable[str]) -> str:
 
 
 def _text(facts: Mapping[FactName, Fact], name: FactName) -> str:
-    value = facts[name].value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:,.0f}"
-    return DASH if value is None else str(value)
+    fact = facts[name]
+    if fact.number is not None:
+        return f"{fact.number:,.0f}"
+    return DASH if fact.value is None else str(fact.value)
 
 
 def _machine(facts: Mapping[FactName, Fact]) -> str:
@@ -81,8 +81,8 @@ def _dtype(facts: Mapping[FactName, Fact]) -> str:
 
 
 def _mebibytes(facts: Mapping[FactName, Fact], name: FactName) -> str:
-    value = facts[name].value
-    return f"{value / _MIB:,.0f} MiB" if isinstance(value, int | float) else DASH
+    value = facts[name].number
+    return DASH if value is None else f"{value / _MIB:,.0f} MiB"
 
 
 PROMPT_CACHE_WORDS = {PromptCache.DISABLED: "disabled", PromptCache.AS_SERVED: "as served"}

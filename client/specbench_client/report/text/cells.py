@@ -16,6 +16,7 @@ from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
     DASH,
     TextTable,
+    cell_place,
     compared_text,
     csv_fields,
     mark_simulated,
@@ -203,7 +204,7 @@ def table_of_cells(title: str, columns: Sequence[CellColumn], summary: RunSummar
 def categories_table(summary: RunSummary) -> TextTable:
     """Return the figures of each category of every cell but the baseline's."""
     pairs = [
-        (cell, [cell.arm, cell.workload, cell.level.label, name, *_category(cell, figures)])
+        (cell, [*cell_place(cell), name, *_category(cell, figures)])
         for cell in summary.cells
         if cell.arm != BASELINE_NAME
         for name, figures in cell.by_category.items()
@@ -216,7 +217,6 @@ def categories_table(summary: RunSummary) -> TextTable:
 
 def _category(cell: Cell, figures: Mapping[str, Figure]) -> list[str]:
     speedups = [compared_text(cell, figures.get(name)) for name in ("speedup", "tpot_speedup")]
-    speedups[0] += "" if cell.valid else " invalid"
     return [*speedups, *(with_interval(figures.get(name)) for name in (_AL, "acceptance_rate"))]
 
 

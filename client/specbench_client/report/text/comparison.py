@@ -14,9 +14,11 @@ from specbench_client.documents.comparison import (
     Comparison,
     ComparisonGap,
     Difference,
+    GateReport,
+    GateTest,
+    GateTestOutcome,
 )
 from specbench_client.documents.figure import Verdict
-from specbench_client.documents.gate_report import GateReport, GateTest, GateTestOutcome
 from specbench_client.report.renderers import markdown_code, markdown_sentence, markdown_table
 from specbench_client.report.text.text_table import (
     DASH,

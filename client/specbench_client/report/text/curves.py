@@ -7,9 +7,9 @@ import shlex
 
 from specbench_api.api_model import in_words
 from specbench_client.analysis.statistics.effects import map_figure
-from specbench_client.documents.crossover import Crossover
 from specbench_client.documents.curves import (
     BestDraftLength,
+    Crossover,
     CurvePoint,
     Curves,
     DraftLengthTable,
@@ -23,6 +23,7 @@ from specbench_client.report.text.text_table import (
     DASH,
     TextTable,
     Topic,
+    cell_place,
     compared_text,
     csv_fields,
     figure_text,
@@ -154,7 +155,7 @@ def crossover_table(summary: RunSummary) -> TextTable:
             lost_text(each.crossover),
             "; ".join(each.crossover.left_out) or DASH,
         ]
-        for each in summary.crossover.by_load
+        for each in summary.crossovers
     ]
     return TextTable("Where the speed-up falls to 1", CROSSOVER_COLUMNS, rows, words=CROSSOVER_COLUMNS)
 
@@ -163,7 +164,7 @@ def crossover_lines(summary: RunSummary) -> list[str]:
     """Return one line for each arm and workload that was measured at several loads."""
     return [
         f"{each.arm} on {each.workload}: {each.crossover.message}{_and_lost(each.crossover)}"
-        for each in summary.crossover.by_load
+        for each in summary.crossovers
         if len(each.crossover.places) > 1
     ]
 
@@ -200,4 +201,4 @@ def _break_even(cell: Cell, found: Prediction) -> list[str]:
     needed = map_figure(found.step_cost, lambda cost: 1 / cost, "tokens/step", "t_sd / t_ar")
     measured = map_figure(found.acceptance, lambda share: share * ideal, "tokens/step", "tokens per step")
     lengths = [compared_text(cell, needed), with_interval(measured)]
-    return [cell.arm, cell.workload, cell.level.label, *lengths, margin if cell.valid else f"{margin} invalid"]
+    return [*cell_place(cell), *lengths, margin]

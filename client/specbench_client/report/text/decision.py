@@ -15,6 +15,7 @@ from specbench_api.launch.launcher import target_path
 from specbench_api.launch.support_matrix import SGLANG_RELEASE, VLLM_RELEASE
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.parsing import read_yaml
 from specbench_client.analysis.decision.deployment import Deployment
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.recommendation import (
@@ -235,7 +236,7 @@ def _slower(deployment: Deployment) -> list[str]:
 def _configs(deployment: Deployment) -> list[str]:
     """Return the configuration files that the arguments refer to, or the configuration that every arm had."""
     if deployment.launch.drafting_config:
-        common = {name: yaml.safe_load(text) for name, text in deployment.baseline.configs.items()}
+        common = {name: read_yaml(text, name) for name, text in deployment.baseline.configs.items()}
         return [f"{name} of every arm: {json.dumps(each)}" for name, each in common.items()]
     # Without spaces, a wrapped comment keeps the document on one line, from which it can be copied.
     files = {name: json.loads(text) for name, text in deployment.launch.configs.items()}

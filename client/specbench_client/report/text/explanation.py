@@ -8,6 +8,7 @@ from specbench_client.documents.explanation import MixPrediction, Prediction, St
 from specbench_client.documents.summary import Cell
 from specbench_client.report.text.text_table import (
     TextTable,
+    cell_place,
     compared_text,
     figure_text,
     number,
@@ -24,7 +25,7 @@ FACTORS_SAY = (
     " docs/research/explain.md; computed from the pairs of requests that have all factors on both sides, so the"
     " speed-up can differ from the report's"
 )
-MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]", "Note")
+MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]")
 CATEGORY_TITLES = ("Arm", "Workload", "Load", "Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
 
 
@@ -40,15 +41,14 @@ def mixes_table(mixes: Sequence[MixPrediction]) -> TextTable:
         [
             each.arm,
             each.workload,
-            each.load,
+            each.load + ("" if each.valid else " invalid"),
             with_interval(each.measured_speedup),
             with_interval(each.speedup),
             with_interval(each.acceptance_length),
-            "" if each.valid else "invalid",
         ]
         for each in mixes
     ]
-    return TextTable("Your mix", MIX_TITLES, rows, words=(*MIX_TITLES[:2], "Note"))
+    return TextTable("Your mix", MIX_TITLES, rows, words=MIX_TITLES[:2])
 
 
 def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
@@ -57,7 +57,7 @@ def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
         [
             mix.arm,
             mix.workload,
-            mix.load,
+            mix.load + ("" if mix.valid else " invalid"),
             each.category,
             f"{each.requests_share:.0%}",
             f"{each.tokens_share:.0%}",
@@ -73,9 +73,9 @@ def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
 
 def _factors(cell: Cell, found: Prediction) -> list[str]:
     inner = (found.ideal, found.acceptance, found.step_cost)
-    measured = compared_text(cell, found.measured) + ("" if cell.valid else " invalid")
+    measured = compared_text(cell, found.measured)
     outer = [number(found.predicted.value), number(found.prefill.value, 3), number(found.length.value, 3)]
-    return [cell.arm, cell.workload, cell.level.label, measured, *outer, *(number(each.value, 3) for each in inner)]
+    return [*cell_place(cell), measured, *outer, *(number(each.value, 3) for each in inner)]
 
 
 # Tables of step costs: terms of the model with intervals, held-out error, and the parts of each cell's step.

@@ -72,19 +72,23 @@ def continue_run(plan: Plan) -> str:
         return AGAIN_ON_A_CLUSTER
     if plan.engine.is_imported:
         return AGAIN_ELSEWHERE
-    command = measuring_command(plan)
+    command = "`specbench measure`" if _is_of_measure(plan) else "`specbench run`"
     return f"Repeat the same {command} command: measured points are reused, and only the missing ones are measured."
-
-
-def measuring_command(plan: Plan) -> str:
-    """Return the command with which this run was measured on this machine: `specbench run` or `specbench measure`."""
-    return "`specbench measure`" if _is_of_measure(plan) else "`specbench run`"
 
 
 def points_are(plan: Plan, count: int) -> str:
     """Return `2 of 12 points are`, to be followed by what they are; a run with a stop rule may need fewer."""
     most = "" if plan.stop is None else "at most "
     return f"{count} of {most}{len(plan.points)} points {'is' if count == 1 else 'are'}"
+
+
+def unfinished_run(plan: Plan, measured: int) -> tuple[str, str]:
+    """Return the state of a run of which not every point is measured, in a sentence, and what to do next."""
+    count = f"{points_are(plan, measured)} measured."
+    if uid_created_ms(plan.uid):
+        return f"Interrupted: {count}", continue_run(plan)
+    command = f"`kubectl get sbr {plan.name} --namespace {plan.namespace}`"
+    return f"Not finished: {count}", f"{command} shows whether the run is in progress."
 
 
 def _is_of_measure(plan: Plan) -> bool:

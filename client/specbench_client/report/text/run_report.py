@@ -10,7 +10,7 @@ from specbench_client.documents.figure import Figure
 from specbench_client.documents.recommendation import Recommendation
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import markdown_document
-from specbench_client.report.text import answers, applicability, curves, decision, explanation, reuse, trends
+from specbench_client.report.text import answers, applicability, breakdown, curves, decision, explanation, trends
 from specbench_client.report.text.cells import arrival_text, categories_table, cell_columns, table_of_cells
 from specbench_client.report.text.findings import group_findings, measure_again
 from specbench_client.report.text.text_table import TextTable, Topic
@@ -42,8 +42,8 @@ def run_topics(plan: Plan, summary: RunSummary) -> list[Topic]:
             "reuse",
             "Reuse of the prompt cache",
             METRICS_PAGE,
-            reuse.reuse_tables(summary.cells),
-            [reuse.REUSE_SAYS],
+            breakdown.reuse_tables(summary.cells),
+            [breakdown.REUSE_SAYS],
         ),
         _prediction(summary),
         _topic(
@@ -86,7 +86,7 @@ def markdown(plan: Plan, summary: RunSummary, statistics: Sequence[str] = PERCEN
     loads = [f"Load: {arrivals}."] if arrivals else []
     loads += [f"In time: {targets}."] if targets else []
     results = table_of_cells("", cell_columns(summary, statistics), summary)
-    answer = [Topic("", lines=reuse.reuse_lines(summary.cells)), Topic("", [results], loads)]
+    answer = [Topic("", lines=breakdown.reuse_lines(summary.cells)), Topic("", [results], loads)]
     topics = [*answer, *_findings(plan, summary), *run_topics(plan, summary)]
     return markdown_document(summary.name, topics, simulated=summary.simulated, answer=summary.headline)
 

@@ -92,6 +92,11 @@ def with_interval(figure: Figure | None, digits: int = 2, *, unit: Literal["prom
     return figure_text(figure, partial(number, digits=digits), bare=why)
 
 
+def cell_place(cell: Cell) -> list[str]:
+    """Return arm, workload and load of a cell, the first columns of its row; an invalid cell is marked."""
+    return [cell.arm, cell.workload, cell.level.label + ("" if cell.valid else " invalid")]
+
+
 def compared_text(cell: Cell, figure: Figure | None) -> str:
     """Return a comparison; with too few repeats without its interval, which does not cover run-to-run variation."""
     if not cell.too_few_repeats or figure is None or figure.value is None:

@@ -52,7 +52,8 @@ def _row(cell: Cell, trend: Trend) -> tuple[str, ...]:
     figure, hourly = _BY_NAME[trend.name], trend.change_per_hour
     label = figure.label if figure.is_share else f"{figure.label} ({figure.unit})"
     values = _value(figure, trend.start), _value(figure, trend.end), trend.time_words
-    return (cell.arm, label, *values, _change(figure, trend), DASH if hourly is None else _difference(figure, hourly))
+    arm = cell.arm + ("" if cell.valid else " invalid")
+    return (arm, label, *values, _change(figure, trend), DASH if hourly is None else _difference(figure, hourly))
 
 
 def _value(figure: TrendFigure, value: float) -> str:

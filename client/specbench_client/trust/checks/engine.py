@@ -58,16 +58,16 @@ def _of_arm(environment: ArmEnvironment, points: Sequence[PointSummary]) -> Chec
     lost = environment.kv_cache_lost.value if environment.kv_cache_lost else None
     if lost is None or lost < LOST_FROM:
         return None
-    tokens_left = environment.facts[FactName.KV_CACHE_TOKENS].value
-    left = f", {tokens_left:,.0f} tokens are left" if isinstance(tokens_left, int | float) else ""
+    tokens_left = environment.facts[FactName.KV_CACHE_TOKENS].number
+    left = "" if tokens_left is None else f", {tokens_left:,.0f} tokens are left"
     message = f"this arm has {lost:.0%} less KV cache than the baseline{left}{_effect(tokens_left, points)}"
     return CheckResult(Severity.INFO, message, value=lost, threshold=LOST_FROM, arm=environment.arm)
 
 
-def _effect(tokens_left: object, points: Sequence[PointSummary]) -> str:
+def _effect(tokens_left: float | None, points: Sequence[PointSummary]) -> str:
     """State whether the highest load fills the remaining cache; empty if that is not known."""
     needed = max((each for point in points if (each := _needed(point)) is not None), default=None)
-    if needed is None or not isinstance(tokens_left, int | float):
+    if needed is None or tokens_left is None:
         return ""
     if needed < tokens_left:
         return f"; the highest load needs about {needed:,.0f}: no speed-up of this run includes the cost of the loss"
@@ -96,8 +96,8 @@ KV_CACHE_REDUCED: Check[RunEvidence] = Check(
         " cache that is not full costs nothing, so the severity is Info."
     ),
     remedy=(
-        "Add your service's load (load.concurrency or load.rate), with long prompts too: the speed-up there includes"
-        " the loss."
+        "Measure your service's load too (of load.concurrency or load.rate, whichever this run has), with long"
+        " prompts: the speed-up there includes the loss."
     ),
     evaluate=_kv_cache_reduced,
 )

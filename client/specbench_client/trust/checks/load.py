@@ -220,12 +220,12 @@ SINGLE_STREAM_ONLY: Check[RunEvidence] = Check(
         " one user at a time may be intended, so the severity is Info."
     ),
     remedy=(
-        "Add your service's load (load.concurrency or load.rate); `specbench analyze curve RESULTS --by concurrency`"
-        " shows the load at which the gain ends."
+        "Measure higher loads too, up to your service's: of load.concurrency or load.rate, whichever this run has."
+        " `specbench report` then shows the load at which the gain ends."
     ),
     imported_remedy=(
-        "Run the benchmark with your service's concurrency or rate too, and import all files; `specbench "
-        "analyze curve` shows the load at which the gain ends."
+        "Run the benchmark at higher loads too, up to your service's, and import all files; `specbench report` then"
+        " shows the load at which the gain ends."
     ),
     evaluate=_single_stream_only,
 )

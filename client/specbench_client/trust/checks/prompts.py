@@ -292,10 +292,11 @@ PROMPT_CACHE_HIT: Check[PointEvidence] = Check(
 
 
 def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
-    """Hits of prompts that had been sent before.
+    """Hits of prompts that had been sent before, or of which another prompt has nearly all tokens.
 
     The cell's rows show which ones it repeats. Of another load, an earlier or interrupted run, or a cache that was not
-    emptied, only the hits show it: what follows the system prompt is in the cache too.
+    emptied, only the hits show it: what follows the system prompt is in the cache too. A prompt that shares a long
+    beginning with another one looks the same.
     """
     plan, rows = evidence.plan, evidence.rows
     cached, prompt = numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")
@@ -303,15 +304,19 @@ def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
     if plan.prompt_cache is PromptCache.DISABLED or not known.any():
         return []
     since_emptied = numbers(rows, "repeat") if plan.empties_cache else np.zeros(len(rows))
-    again = _seen_before(since_emptied, numbers(rows, "repeat"), numbers(rows, "intended_ns"), rows)
+    repeated = known & _seen_before(since_emptied, numbers(rows, "repeat"), numbers(rows, "intended_ns"), rows)
     shared = _shared_tokens(evidence, cached[known])
-    again |= known & (cached - shared >= WHOLE_SHARE * (prompt - shared)) & (prompt - cached <= WHOLE_REST)
-    share = float(cached[known & again].sum() / max(prompt[known].sum(), 1.0))
+    whole = known & (cached - shared >= WHOLE_SHARE * (prompt - shared)) & (prompt - cached <= WHOLE_REST)
+    share = float(cached[repeated | whole].sum() / max(prompt[known].sum(), 1.0))
     if share <= CACHED_SHARE:
         return []
+    reasons = (
+        ("{} of the prompts are repeats", repeated),
+        ("{} begin like an earlier prompt up to their last tokens, or are the same", whole & ~repeated),
+    )
+    why = ", ".join(words.format(f"{rows.sum() / known.sum():.0%}") for words, rows in reasons if rows.any())
     message = (
-        f"{share:.0%} of the prompt tokens of first turns were read from the prompt cache because the same prompt had"
-        f" been sent before, as {float(again[known].mean()):.0%} of them had: their TTFT is too short"
+        f"{share:.0%} of the prompt tokens of first turns were read from the prompt cache: {why}. TTFT is too short"
     )
     return [CheckResult(Severity.WARNING, message, value=share, threshold=CACHED_SHARE)]
 
@@ -336,17 +341,20 @@ def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Columns)
 PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
     name="PromptsSentAgain",
     severities=(Severity.WARNING,),
-    description="With promptCache: AsServed, prompts were in the cache because they had been sent before.",
+    description="With promptCache: AsServed, whole prompts, or all but a few tokens of each, were in the cache.",
     threshold=(
         f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns, in prompts that the cell repeats, or of"
         f" which at least {WHOLE_SHARE:.0%} after the system prompt and all but {WHOLE_REST} tokens are in the cache"
     ),
     rationale=(
         "Users seldom send the same whole prompt twice. A prompt that is sent again skips its whole prefill, so TTFT is"
-        " shorter than in production, on every arm. Shared beginnings, such as a system prompt, are not counted."
+        " shorter than in production, on every arm. Beginnings that users share are not counted: the system prompt, and"
+        f" any other that leaves more than {WHOLE_REST} tokens to compute. Of prompts that differ only in fewer tokens,"
+        " hits look the same: if your traffic is like that, TTFT is right."
     ),
     remedy=(
-        "Give more prompts, so that none is sent twice; restart running servers, or empty their caches, before you send"
+        "Give more prompts, so that none is sent twice; give the beginning that they share as systemPrompt; restart"
+        " running servers, or empty their caches, before you send"
         " the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
     ),
     evaluate=_prompts_sent_again,
@@ -354,27 +362,38 @@ PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
 
 
 MORE_COMPUTED = 1.05
+KEPT_MIN = 0.95
 
 
 def _reuse_lost(evidence: CellEvidence) -> CheckResults:
-    """An arm that computes prompt tokens again which the baseline reads from its prompt cache."""
+    """An arm that computes prompt tokens again which the baseline reads from its prompt cache.
+
+    The ratio of computed tokens shows the loss of a block. It is too noisy for a large loss, because the few tokens
+    that the baseline computes differ between repeats; the share of the baseline's hits that the arm has is not.
+    """
     reuse = evidence.reuse
-    ratio = reuse.computed_ratio if reuse else None
-    if reuse is None or ratio is None or ratio.interval is None or ratio.interval.low <= MORE_COMPUTED:
+    computed = reuse.computed_ratio if reuse else None
+    if reuse is None or computed is None or computed.value is None or computed.value <= MORE_COMPUTED:
+        return []
+    kept = reuse.kept_share.interval if reuse.kept_share else None
+    if not (computed.interval and computed.interval.low > MORE_COMPUTED) and not (kept and kept.high < KEPT_MIN):
         return []
     hits, theirs = reuse.hit_share.value or 0.0, reuse.baseline_hit_share.value or 0.0
     message = (
         f"{hits:.0%} of the prompt tokens came from the prompt cache, but {theirs:.0%} of the same requests' on the"
-        f" baseline: the arm computed {ratio.value:.2f} times as many"
+        f" baseline: the arm computed {computed.value:.2f} times as many"
     )
-    return [CheckResult(Severity.FAULT, message, value=ratio.value, threshold=MORE_COMPUTED)]
+    return [CheckResult(Severity.FAULT, message, value=computed.value, threshold=MORE_COMPUTED)]
 
 
 REUSE_LOST: Check[CellEvidence] = Check(
     name="ReuseLost",
     severities=(Severity.FAULT,),
     description="With promptCache: AsServed, the arm reuses fewer prompt tokens than the paired baseline.",
-    threshold=f"the interval of computed prompt tokens, arm over baseline, lies above {MORE_COMPUTED:g}",
+    threshold=(
+        f"more than {MORE_COMPUTED:g} times the baseline's computed prompt tokens, and the interval of this ratio lies"
+        f" above it, or that of cached tokens, arm over baseline, below {KEPT_MIN:g}"
+    ),
     rationale=(
         "Engines have lost the last block of each hit, or all hits, once a drafter was on. Both sides get the same"
         " requests in the same order, so honest arms differ only where answers end in another order."
