@@ -26,7 +26,7 @@ from specbench_client.documents.curves import CurvePoint, Curves, SpeedupCurve
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
-from specbench_client.metrics.rows import Columns, Rows
+from specbench_client.metrics.rows import Columns, Table
 from specbench_client.metrics.tidy_frame import numbers
 
 
@@ -196,7 +196,7 @@ def measured_samples(
     return [sorted((found[cell.key] for cell in cells), key=lambda sample: sample.place) for cells in groups]
 
 
-def rows_of(result: StoredResult, key: CellKey) -> Rows:
+def rows_of(result: StoredResult, key: CellKey) -> Table:
     """Return the tidy rows of a cell."""
     return result.rows_of(result.points_of(key))
 
