@@ -112,8 +112,7 @@ def _title(kind: AxisKind, cells: Sequence[CurveCell]) -> str:
 # 2^(k + 1/2)), so that prompts of a nominal length are in one class with any tokenizer. A class pools the curve's
 # cells with different prompts or different limits.
 #
-# Rows are in column stores. In memory are the pairs of one cell, on a measured axis those of one curve: 12 bytes
-# each.
+# Many rows are on disk. In memory are the pairs of one cell, on a measured axis those of one curve: 12 bytes each.
 
 
 LENGTH_DEFINITION = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {OVER_PAIRS}"
