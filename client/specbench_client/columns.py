@@ -1,4 +1,4 @@
-"""Columns of tidy rows: numbers, texts as codes, and short lists stored flat; and where they are between two uses.
+"""Columns of tidy rows: numbers, texts as codes, and short lists stored flat.
 
 An array object per row would cost more than the few numbers of a list, and a text per row more than its code. A column
 of any kind has a length, and `column[at]` selects rows by a mask, by indices or by a slice.
@@ -6,7 +6,7 @@ of any kind has a length, and `column[at]` selects rows by a mask, by indices or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -103,10 +103,8 @@ class RaggedColumn:
         return self.sizes.size
 
     def __getitem__(self, at: Any) -> RaggedColumn:
-        counts = np.maximum(self.sizes, 0)
-        starts, counts = (np.cumsum(counts) - counts)[at], counts[at]
-        places = np.arange(int(counts.sum())) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-        return RaggedColumn(self.sizes[at], self.flat[places])
+        sizes = self.sizes[at]
+        return RaggedColumn(sizes, self.flat[flat_places(self.starts[at], sizes)])
 
     @property
     def known(self) -> Mask:
@@ -157,6 +155,17 @@ class RaggedEntries:
         return [piece if there else None for piece, there in zip(pieces, self.known, strict=True)]
 
 
+def flat_places(starts: NDArray[np.integer], sizes: RowIndices) -> slice | NDArray[np.int64]:
+    """Return where the numbers of some rows are, row by row: a slice if they are next to one another."""
+    counts = np.maximum(sizes, 0)
+    ends = np.cumsum(counts, dtype=np.int64)
+    offsets = starts - (ends - counts)
+    if not offsets.size or (offsets == offsets[0]).all():
+        first = int(offsets[0]) if offsets.size else 0
+        return slice(first, first + int(counts.sum()))
+    return np.arange(ends[-1]) + np.repeat(offsets, counts)
+
+
 Column = Array | TextCodes | RaggedColumn
 
 
@@ -178,21 +187,3 @@ def fill(values: Array, pieces: Iterable[Array]) -> None:
     for piece in pieces:
         values[start : start + piece.size] = piece
         start += piece.size
-
-
-ReadArray = Callable[[], Array]
-"""Reads a stored array, which the caller must not write to. The data is deleted with the last of these functions."""
-StoreArray = Callable[[Array], ReadArray]
-"""Stores a one-dimensional array of numbers or booleans."""
-NewArrayStore = Callable[[], StoreArray]
-"""Prepares the place where the rows of one arm at one workload and load are stored."""
-
-
-def arrays_in_memory() -> StoreArray:
-    """Return a function that keeps arrays in memory."""
-
-    def store(values: Array) -> ReadArray:
-        kept = np.ascontiguousarray(values)
-        return lambda: kept
-
-    return store

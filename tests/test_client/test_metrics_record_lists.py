@@ -109,7 +109,7 @@ def test_memory_of_a_steady_answer_does_not_grow_with_its_length() -> None:
         times = [NS_PER_MS * (50 + index) for index in range(chunks)]
         lists = {"chunk_ns": times, "chunk_tokens": [1, 4] * (chunks // 2), "step_accepted": [0, 3] * (chunks // 2)}
         rows = tidy([frame_of([record(**lists, last_token_ns=times[-1])])])
-        return sum(each.nbytes for column in rows.columns.values() for each in arrays_of(column))
+        return sum(each.nbytes for name in rows.columns for each in arrays_of(rows.column(name)))
 
     assert memory_bytes(10_000) == memory_bytes(10) > 0
 

@@ -1,4 +1,4 @@
-"""Rows in a column store give the same results as the table they were stored from."""
+"""A table gives the same results in memory and on disk."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.columns import Mask, NewArrayStore, TextCodes, arrays_in_memory
-from specbench_client.metrics import rows as blocks_module
+from specbench_client.columns import Mask, TextCodes
+from specbench_client.metrics import rows as tables
 from specbench_client.metrics.pairing import iter_by_prompt
-from specbench_client.metrics.rows import Rows, Table, group_numbers, join_rows, join_tables, repeated_rows, store_rows
+from specbench_client.metrics.rows import Table, collect_tables, group_numbers, join_rows, join_tables, repeated_rows
 from specbench_client.metrics.tidy_frame import (
     any_known,
     chain_history,
@@ -25,12 +25,12 @@ from specbench_client.metrics.tidy_frame import (
     text_hashes,
     tidy,
 )
-from specbench_client.store.scratch import arrays_on_disk
+from specbench_client.store.scratch import StoredColumn
 from specbench_testing.synthetic_records import SyntheticRun, frame_of, record
 from specbench_testing.tables import assert_same_table, filled
 
-BLOCK_ROWS = 7
-"""Small, so that a point has several blocks."""
+PIECE_ROWS = 7
+"""Small, so that a point has several pieces."""
 WORLD = SyntheticRun(prompts=12, concurrency=(3,), repeats=2)
 POINTS = [point.hash for point in WORLD.plan.points if point.arm == "ngram"]
 
@@ -41,27 +41,28 @@ def records(point: str) -> pd.DataFrame:
     return pd.concat([frame.iloc[:9], failed.assign(phase="steady"), frame.iloc[9:]], ignore_index=True)
 
 
-def stored(new_store: NewArrayStore) -> Rows:
-    """Return both points, stored from parts of five records."""
+def collected() -> Table:
+    """Return both points, collected from parts of five records."""
     frames = [(records(point), point) for point in POINTS]
     parts = [([frame.iloc[start : start + 5] for start in range(0, len(frame), 5)], point) for frame, point in frames]
-    return store_rows((table for frames, point in parts for table in iter_tidy(frames, point)), new_store())
+    return collect_tables(table for frames, point in parts for table in iter_tidy(frames, point))
 
 
 def whole() -> Table:
     return join_tables([tidy([records(point)], point) for point in POINTS])
 
 
-@pytest.fixture(params=[arrays_in_memory, arrays_on_disk])
-def new_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> NewArrayStore:
-    monkeypatch.setattr(blocks_module, "BLOCK_ROWS", BLOCK_ROWS)
-    made: NewArrayStore = request.param
-    return made
+@pytest.fixture(params=[PIECE_ROWS, 1_000], ids=["disk", "memory"])
+def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Table:
+    monkeypatch.setattr(tables, "PIECE_ROWS", request.param)
+    found = collected()
+    on_disk = {isinstance(column, StoredColumn) for column in found.columns.values()}
+    assert on_disk == {request.param == PIECE_ROWS}
+    return found
 
 
-def test_stored_columns_keep_their_type_and_missing_values(new_store: NewArrayStore) -> None:
-    rows, expected = stored(new_store), whole()
-    assert len(rows.blocks) > len(POINTS)
+def test_columns_keep_their_type_and_missing_values(rows: Table) -> None:
+    expected = whole()
     assert len(rows) == len(expected)
     assert_same_table(rows.table(expected.columns), expected)
     assert "edge_ns" in rows
@@ -78,20 +79,21 @@ def test_stored_columns_keep_their_type_and_missing_values(new_store: NewArraySt
         lambda rows: np.arange(len(rows)) < 4,
         lambda rows: rows.codes("point").by_row == POINTS[1],
     ],
-    ids=["all", "none", "every third", "of one block", "of one point"],
+    ids=["all", "none", "every third", "the first", "of one point"],
 )
-def test_selected_rows_equal_those_of_the_table(new_store: NewArrayStore, mine: Callable[[Table], Mask]) -> None:
-    rows, expected = stored(new_store), whole()
+def test_selected_rows_equal_those_of_the_table(rows: Table, mine: Callable[[Table], Mask]) -> None:
+    expected = whole()
     chosen, same = rows.among(mine(expected)), expected.among(mine(expected))
     assert_same_table(chosen.table(expected.columns), same)
     twice = np.arange(len(chosen)) % 2 == 0
     assert_same_table(chosen.among(twice).table(expected.columns), same.among(twice))
-    assert sum(len(piece) for piece in chosen.pieces()) == len(chosen)
+    assert_same_table(rows.at(np.arange(len(rows))[::-1]), expected.at(np.arange(len(rows))[::-1]))
+    assert_same_table(join_tables(list(chosen.pieces())), same)
     assert [len(each) for each in chosen.by_point()] == [len(each) for each in same.by_point()]
 
 
-def test_stored_rows_give_the_same_columns_as_the_table(new_store: NewArrayStore) -> None:
-    rows, expected = stored(new_store), whole()
+def test_pieces_give_the_same_sums_as_the_table(rows: Table) -> None:
+    expected = whole()
     names = ["tokens", "phase"]
     assert_same_table(steady_rows(rows).table(names), steady_rows(expected).table(names))
     for look in (lambda each: tally(each, "accepted_of_steps"), step_walks):
@@ -101,20 +103,21 @@ def test_stored_rows_give_the_same_columns_as_the_table(new_store: NewArrayStore
     assert not any_known(rows, "text_bytes")
 
 
-def test_point_without_records_has_all_columns_and_no_rows(new_store: NewArrayStore) -> None:
-    rows = store_rows(iter_tidy([], "h"), new_store())
+def test_point_without_records_has_all_columns_and_no_rows() -> None:
+    rows = collect_tables(iter_tidy([], "h"))
     assert len(rows) == 0
     assert_same_table(rows.table(tidy([]).columns), tidy([]))
     assert list(rows.by_point()) == []
     assert [len(piece) for piece in rows.pieces()] == [0]
 
 
-def test_columns_can_be_replaced(new_store: NewArrayStore) -> None:
-    rows = stored(new_store)
-    values = filled(Table({"steps": np.arange(len(rows)) + 0.5}), acceptance_source=None)
-    replaced = rows.replaced(values, new_store())
-    assert_same_table(replaced.table(values.columns), values)
-    assert_same_table(replaced.table(["tokens"]), rows.table(["tokens"]))
+def test_columns_can_be_replaced(rows: Table) -> None:
+    chosen = rows.among(np.arange(len(rows)) % 3 == 1)
+    for each in (rows, chosen):
+        values = filled(Table({"steps": np.arange(len(each)) + 0.5}), acceptance_source=None)
+        replaced = each.assign(**values.columns)
+        assert_same_table(replaced.table(values.columns), values)
+        assert_same_table(replaced.table(["tokens"]), each.table(["tokens"]))
 
 
 KEYS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, 1.0, np.nan])), max_size=8)

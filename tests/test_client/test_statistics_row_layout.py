@@ -10,9 +10,8 @@ import pytest
 
 from specbench_client.analysis.statistics import row_layout as module
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
-from specbench_client.columns import arrays_in_memory
 from specbench_client.metrics import rows as tidy_rows
-from specbench_client.metrics.rows import store_rows
+from specbench_client.metrics.rows import collect_tables
 from specbench_client.metrics.tidy_frame import iter_tidy
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import frame_of, record
@@ -52,14 +51,14 @@ def test_a_prompt_has_its_first_known_category_and_categories_are_strata() -> No
     assert found.category_of[-5:].tolist() == [-1] * 5
 
 
-def test_rows_that_are_stored_in_several_blocks_have_the_same_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tidy_rows, "BLOCK_ROWS", 1)
+def test_rows_that_are_read_in_several_pieces_have_the_same_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidy_rows, "PIECE_ROWS", 1)
     records = [
         record(repeat=repeat, prompt_id=prompt, category=category)
         for repeat, prompt, category in zip(REPEATS, PROMPTS, CATEGORIES, strict=True)
     ]
     parts = [frame_of(some) for some in (records[:4], records[4:5], records[5:])]
-    found, expected = layout_of(store_rows(iter_tidy(parts), arrays_in_memory())), layout()
+    found, expected = layout_of(collect_tables(iter_tidy(parts))), layout()
     assert found.cell_of.tolist() == expected.cell_of.tolist()
     assert found.repeat_numbers.tolist() == expected.repeat_numbers.tolist()
     codes = found.category_of.tolist()

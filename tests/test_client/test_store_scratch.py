@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
 
+from specbench_client.columns import Column, RaggedColumn, TextCodes
 from specbench_client.errors import NotDurable
-from specbench_client.store.scratch import arrays_on_disk, scratch_folder
+from specbench_client.store.scratch import ColumnWriter, StoredColumn, scratch_folder
 from specbench_client.store.store import StoreErrorReason
+from specbench_testing.tables import arrays_of
 
 OWNER = """
 from specbench_client.store.scratch import scratch_folder
@@ -85,13 +86,35 @@ def test_unknown_folder_is_kept(temporary: Path) -> None:
     assert unknown.exists()
 
 
-def test_columns_are_read_in_any_order_with_their_types(temporary: Path) -> None:
-    store = arrays_on_disk()
-    columns = [np.array([1.5, np.nan]), np.array([True, False, True]), np.empty(0, np.int32), np.arange(9)[::2]]
-    stored = [store(column) for column in columns]
-    for read, column in reversed(list(zip(stored, columns, strict=True))):
-        np.testing.assert_array_equal(read(), column)
-        assert read().dtype == column.dtype
+def stored(*parts: Column) -> StoredColumn:
+    with ColumnWriter() as writer:
+        for part in parts:
+            writer.append({"before": np.array([True, False, True]), "column": part})
+        return writer.finish()["column"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([1.5, np.nan, 2.5, 3.5]),
+        np.array([True, False, True, False]),
+        np.empty(0, np.int32),
+        np.arange(9)[::2],
+        TextCodes.of(["a", None, "b", "a"]),
+        RaggedColumn.of([np.array([[1, 2]]), None, np.empty((1, 0)), np.array([[3]])], np.float32),
+        RaggedColumn.of([None, None], np.float32),
+    ],
+    ids=["numbers", "booleans", "none", "every second", "texts", "lists", "no lists"],
+)
+@pytest.mark.parametrize("at", [slice(None), slice(1, 3), np.array([1, 0, 1]), np.empty(0, np.int32)])
+def test_rows_are_read_as_they_were_written(column: Column, at: Any, temporary: Path) -> None:
+    rows = at if isinstance(at, slice) else at[: len(column)]
+    read = stored(column[:2], column[2:])
+    assert len(read) == len(column)
+    assert type(read[rows]) is type(column)
+    for found, expected in zip(arrays_of(read[rows]), arrays_of(column[rows]), strict=True):
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype
     assert list(temporary.iterdir()) == []
 
 
@@ -100,28 +123,21 @@ def open_files(folder: Path) -> int:
     return sum(str(link.readlink()).startswith(str(folder)) for link in links)
 
 
-def test_file_is_deleted_with_the_last_array(temporary: Path) -> None:
-    store = arrays_on_disk()
-    read = store(np.arange(3))
-    del store
-    assert read().tolist() == [0, 1, 2]
+def test_one_file_is_open_and_deleted_with_the_last_column(temporary: Path) -> None:
+    column = stored(np.arange(3))
+    found = column[:]
     assert open_files(temporary) == 1
-    del read
+    del column
     assert open_files(temporary) == 0
+    assert np.asarray(found).tolist() == [0, 1, 2]
 
 
 def test_full_disk_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(**_: object) -> BinaryIO:
+        return Path("/dev/full").open("w+b", buffering=0)
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(NotDurable, match=r"No space left on device.*TMPDIR") as caught:
-        arrays_on_disk()(np.arange(3))
+        stored(np.arange(3))
     assert caught.value.reason == StoreErrorReason.DISK_FULL
     assert str(temporary) in str(caught.value)
-
-
-def test_partial_write_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda file, data, at: whole(file, bytes(data)[:3], at))
-    assert arrays_on_disk()(np.arange(5))().tolist() == [0, 1, 2, 3, 4]

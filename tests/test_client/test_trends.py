@@ -22,7 +22,7 @@ from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RequestCounts, RunSummary
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
-from specbench_client.metrics.rows import Rows
+from specbench_client.metrics.rows import Table
 from specbench_client.report.text.findings import remedy_of
 from specbench_client.report.text.run_report import markdown, run_topics
 from specbench_client.report.text.trends import trend_lines, trends_table
@@ -137,7 +137,7 @@ def evidence(values: list[float], window_s: float = WINDOW_S) -> CellEvidence:
         arm=plan.arms[1],
         workload=plan.workloads[0],
         level=plan.load.levels[0],
-        rows=Rows(()),
+        rows=Table({}),
         baseline=None,
         pairs=None,
         speedup=None,

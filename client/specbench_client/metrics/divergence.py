@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from specbench_client.columns import Values
 from specbench_client.metrics.pairing import HISTORY, iter_by_prompt, with_history
-from specbench_client.metrics.rows import Columns, Table, TidyRows, group_numbers, join_rows, join_tables
+from specbench_client.metrics.rows import Columns, Table, group_numbers, join_rows, join_tables
 from specbench_client.metrics.tidy_frame import flags, numbers
 
 Codes = NDArray[np.intp]
@@ -69,13 +69,13 @@ class Divergence:
         return self.table.among(self.table.known("control"))
 
 
-def divergence(arm: TidyRows, baseline: TidyRows) -> Divergence:
+def divergence(arm: Table, baseline: Table) -> Divergence:
     """Compare the answers of an arm with the baseline's, given the tidy rows of one cell over all repeats."""
     each = iter_by_prompt((arm, baseline))
     return Divergence(join_tables([_compare_prompts(arm.at(mine), baseline.at(theirs)) for mine, theirs in each]))
 
 
-def _compare_prompts(arm: TidyRows, baseline: TidyRows) -> Table:
+def _compare_prompts(arm: Table, baseline: Table) -> Table:
     """The table for some prompts, given all of their rows."""
     mine, base = comparable_answers(arm), comparable_answers(baseline)
     found, control = _share_differing(mine, base), _share_differing(base, base, other_repeats=True)

@@ -20,7 +20,7 @@ from specbench_client.columns import Values
 from specbench_client.documents.record import RecordPhase
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
-from specbench_client.metrics.rows import Columns, T, TidyRows, has_text
+from specbench_client.metrics.rows import Columns, Table, has_text
 from specbench_client.metrics.steady_window import steady_window
 from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, flags, numbers
 
@@ -40,7 +40,7 @@ RATE_MISSING = "no target is given, no request is in the steady state, or no req
 _UNKNOWN = "no target is given, or no request has the data for it"
 
 
-def judged_rows(rows: T) -> T:
+def judged_rows(rows: Table) -> Table:
     """Return the rows that the share is over: sent in the steady state, including failed ones."""
     skipped = has_text(rows, "error_class", SKIPPED_AFTER_ERROR)
     return rows.among(has_text(rows, "phase", RecordPhase.STEADY.value) & ~skipped)
@@ -77,7 +77,7 @@ def target_attainment_ratio(name: str, target: float) -> RatioMetric:
     return _share(f"slo_attainment_{name}", definition, lambda rows: meets_target(rows, name, target))
 
 
-def good_requests(rows: TidyRows, slo: Slo) -> tuple[Values, Values]:
+def good_requests(rows: Table, slo: Slo) -> tuple[Values, Values]:
     """Return each point's good requests in its steady window, and the window's length in s; shape (points,) each.
 
     Points without a steady window, or without any request whose result is known, are left out.
@@ -87,7 +87,7 @@ def good_requests(rows: TidyRows, slo: Slo) -> tuple[Values, Values]:
     return np.array([count for count, _ in known]), np.array([seconds for _, seconds in known])
 
 
-def _good(point: TidyRows, slo: Slo) -> tuple[float, float] | None:
+def _good(point: Table, slo: Slo) -> tuple[float, float] | None:
     window = steady_window(point)
     if window is None:
         return None

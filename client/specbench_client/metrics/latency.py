@@ -12,7 +12,7 @@ import numpy as np
 
 from specbench_client.columns import Values
 from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric
-from specbench_client.metrics.rows import Table, TidyRows, group_numbers
+from specbench_client.metrics.rows import Table, group_numbers
 from specbench_client.metrics.tidy_frame import flags, numbers, sent_rows
 
 NS_PER_MS = 1e6
@@ -68,7 +68,7 @@ _END_DELAY_COLUMNS = [
 _THINKING_COLUMNS = ("turn", "filler")
 
 
-def stream_end_delay_ns(rows: TidyRows, *, thinks: bool) -> tuple[Values, Values]:
+def stream_end_delay_ns(rows: Table, *, thinks: bool) -> tuple[Values, Values]:
     """Return stream-end delay and total time in ns, for each answer that another request of its stream follows.
 
     `thinks`: whether streams wait between the turns of a conversation. Both arrays have the shape (answers,).
@@ -108,7 +108,7 @@ def _ends_of_conversations(rows: Table) -> Table:
     return ordered.assign(begun_ns=first[conversation], ok=all_ok[conversation]).at(last)
 
 
-def stream_end_delay_share(rows: TidyRows, *, thinks: bool = False) -> float | None:
+def stream_end_delay_share(rows: Table, *, thinks: bool = False) -> float | None:
     """Return the stream-end delay as a share of the streams' time; None if no stream has another request."""
     after, whole = stream_end_delay_ns(rows, thinks=thinks)
     return float(after.sum() / whole.sum()) if whole.sum() > 0 else None

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.plan.plan import Plan
-from specbench_client.columns import Column, Mask, RowIndices, TextCodes, Values, join_columns
-from specbench_client.metrics.rows import Columns, Rows, Table, TidyRows, group_numbers, has_text, join_rows
+from specbench_client.columns import Column, Mask, RowIndices, TextCodes, Values
+from specbench_client.metrics.rows import Columns, Table, group_numbers, has_text, join_rows
 from specbench_client.metrics.tidy_frame import chain_history, flags, numbers
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""
 PIECE_PAIRS = 262_144
-"""Pairs that are read together: their rows of the baseline are in any order, and a piece reads each block once."""
+"""Pairs that are read together: some MB."""
 
 
 def iter_by_prompt(sides: Sequence[Columns]) -> Iterator[tuple[RowIndices, ...]]:
@@ -80,8 +80,8 @@ _READ = (
 class JoinedRows(Columns):
     """Pairs as row indices on both sides, shape (pairs,); the columns are read from the sides on access."""
 
-    arm: TidyRows
-    baseline: TidyRows
+    arm: Table
+    baseline: Table
     left: RowIndices
     right: RowIndices
     passes: RowIndices
@@ -102,11 +102,9 @@ class JoinedRows(Columns):
             return self.passes
         if name == HISTORY + ARM:
             return self.history
-        if len(self) > PIECE_PAIRS:
-            return join_columns((piece.column(name) for piece in self.pieces()), len(self))
         if name.endswith(BASELINE):
-            return self.baseline.column(name.removesuffix(BASELINE))[self.right]
-        return self.arm.column(name.removesuffix(ARM))[self.left]
+            return self.baseline.at(self.right).column(name.removesuffix(BASELINE))
+        return self.arm.at(self.left).column(name.removesuffix(ARM))
 
     def among(self, mask: Mask) -> JoinedRows:
         """Return the pairs selected by a mask of shape (pairs,)."""
@@ -114,15 +112,11 @@ class JoinedRows(Columns):
         return JoinedRows(self.arm, self.baseline, left, right, passes, _repeated(self.history[mask]))
 
     def pieces(self) -> Iterator[JoinedRows]:
-        """Yield the pairs piece by piece; columns of a piece are read from the blocks of its rows alone."""
-        if len(self) <= PIECE_PAIRS:
-            yield self
-            return
-        for start in range(0, len(self), PIECE_PAIRS):
+        """Yield at most `PIECE_PAIRS` pairs at a time."""
+        for start in range(0, max(len(self), 1), PIECE_PAIRS):
             some = slice(start, start + PIECE_PAIRS)
-            arm, left = _only(self.arm, self.left[some])
-            baseline, right = _only(self.baseline, self.right[some])
-            yield JoinedRows(arm, baseline, left, right, self.passes[some], self.history[some])
+            sides = self.left[some], self.right[some]
+            yield JoinedRows(self.arm, self.baseline, *sides, self.passes[some], self.history[some])
 
 
 @dataclass(frozen=True)
@@ -174,7 +168,7 @@ class Pairs:
         return self.among(has_text(self.rows, "category" + BASELINE, name))
 
 
-def pair_requests(arm: TidyRows, baseline: TidyRows, plan: Plan | None) -> Pairs:
+def pair_requests(arm: Table, baseline: Table, plan: Plan | None) -> Pairs:
     """Pair the tidy rows of an arm with those of the baseline, over all repeats of one cell.
 
     `plan`: of the run that both belong to; None for rows without one, whose arms have a fixed order and number of
@@ -203,14 +197,6 @@ def _repeated(values: Values) -> Values:
     return np.broadcast_to(values[0], values.shape) if values.size and (values == values[0]).all() else values
 
 
-def _only(rows: TidyRows, at: RowIndices) -> tuple[TidyRows, RowIndices]:
-    """Return only these rows of a side, each once and ascending, and the indices of the requested rows among them."""
-    if not isinstance(rows, Rows):
-        return rows, at
-    ascending, places = np.unique(at, return_inverse=True)
-    return rows.at(ascending), places.astype(np.int32)
-
-
 @dataclass(frozen=True)
 class _Matches:
     """Pairs of some prompts: row indices of the arm and of the baseline, passes, and histories, shape (pairs,) each."""
@@ -220,7 +206,7 @@ class _Matches:
     unpaired_later: int
 
 
-def _match(arm: TidyRows, baseline: TidyRows, mine: RowIndices, theirs: RowIndices) -> _Matches:
+def _match(arm: Table, baseline: Table, mine: RowIndices, theirs: RowIndices) -> _Matches:
     """Pair the rows of some prompts, given their row indices on both sides."""
     left, right = (keyed_requests(rows, row_indices) for rows, row_indices in ((arm, mine), (baseline, theirs)))
     first, second = join_rows(left, right, PAIR_KEY)
@@ -232,7 +218,7 @@ def _match(arm: TidyRows, baseline: TidyRows, mine: RowIndices, theirs: RowIndic
     return _Matches(columns, len(left), int((~comparable).sum()))
 
 
-def keyed_requests(rows: TidyRows, at: RowIndices) -> Table:
+def keyed_requests(rows: Table, at: RowIndices) -> Table:
     """Return the steady rows among these rows of some prompts, all of which are needed.
 
     The columns are those of `PAIR_KEY`, the hash of earlier replies, and `row`, the row's index.

@@ -1,7 +1,7 @@
-"""Tables of tidy rows, in memory (`Table`) or loaded lazily (`Rows`): each column is read on access and released again.
+"""Tables of tidy rows, in memory or, if there are many rows, on disk: metrics read a column by name.
 
 A cell may have a million rows of about three hundred bytes, of which a figure uses twenty. So rows are stored column by
-column, in blocks, and metrics read a column by name. A subset of stored rows is a list of row indices.
+column, and a column is read on access and released again. A subset of a table is a list of row indices.
 
 What is computed row by row is computed piece by piece (`Columns.pieces`), so that only its result is in memory.
 """
@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
-from typing import Self, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +23,13 @@ from specbench_client.columns import (
     RaggedColumn,
     RaggedEntries,
     RowIndices,
-    StoreArray,
     TextCodes,
     join_columns,
 )
+from specbench_client.store.scratch import ColumnWriter, StoredColumn
 
-BLOCK_ROWS = 16_384
-"""Rows per stored block: some MB while a block is assembled."""
+PIECE_ROWS = 16_384
+"""Rows that are read, or kept in memory, together: some MB."""
 POINT = "point"
 """The column with the hash of a row's point."""
 
@@ -82,186 +79,77 @@ class Columns(ABC):
         return Table({name: self.column(name) for name in names})
 
 
-class TidyRows(Columns):
-    """Rows of which some can be selected."""
-
-    @abstractmethod
-    def at(self, indices: NDArray[np.integer]) -> Self:
-        """Return the rows with these indices, which are ascending."""
-
-    def among(self, mask: Mask) -> Self:
-        """Return the rows selected by a mask of shape (rows,)."""
-        return self if mask.all() else self.at(np.flatnonzero(mask))
-
-    def by_point(self) -> Iterator[Self]:
-        """Yield the rows of each point that has any, sorted by point."""
-        points = self.codes(POINT)
-        for code in sorted(np.unique(points.codes), key=lambda code: str(points.texts[code])):
-            yield self.among(points.codes == code)
-
-
 @dataclass(frozen=True)
-class Table(TidyRows):
-    """Columns in memory, at least one, by name."""
+class Table(Columns):
+    """Columns, at least one, by name. `where` are the indices of the selected rows, in any order; None selects all."""
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, Column | StoredColumn]
+    where: RowIndices | None = None
 
     def column(self, name: str) -> Column:
-        return self.columns[name]
+        return self.columns[name][slice(None) if self.where is None else self.where]
 
     def __contains__(self, name: object) -> bool:
         return name in self.columns
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return len(next(iter(self.columns.values())) if self.where is None else self.where)
 
     def pieces(self) -> Iterator[Table]:
-        """Yield the whole table."""
-        yield self
+        """Yield at most `PIECE_ROWS` rows at a time."""
+        rows = len(self)
+        for start in range(0, max(rows, 1), PIECE_ROWS):
+            yield self if rows <= PIECE_ROWS else self.at(np.arange(start, min(start + PIECE_ROWS, rows)))
 
     def at(self, indices: NDArray[np.integer]) -> Table:
         """Return the rows with these indices, in their order."""
-        return Table({name: column[indices] for name, column in self.columns.items()})
+        where = indices if self.where is None else self.where[indices]
+        return Table(self.columns, where.astype(np.int32, copy=False))
 
-    def assign(self, **columns: Column) -> Table:
+    def among(self, mask: Mask) -> Table:
+        """Return the rows selected by a mask of shape (rows,)."""
+        return self if mask.all() else self.at(np.flatnonzero(mask))
+
+    def by_point(self) -> Iterator[Table]:
+        """Yield the rows of each point that has any, sorted by point."""
+        points = self.codes(POINT)
+        for code in sorted(np.unique(points.codes), key=lambda code: str(points.texts[code])):
+            yield self.among(points.codes == code)
+
+    def assign(self, **columns: Column | StoredColumn) -> Table:
         """Return the table with these columns, new ones or instead of its own."""
-        return Table({**self.columns, **columns})
+        own = self.columns if self.where is None else self.table(self.columns).columns
+        return Table({**own, **columns})
 
 
 def join_tables(tables: list[Table]) -> Table:
     """Return the tables' rows as one table, and empty the list column by column, so that there is only one copy."""
+    return Table(_joined_columns(tables))
+
+
+def _joined_columns(tables: list[Table]) -> dict[str, Column]:
     rows = sum(map(len, tables))
-    columns = {name: [table.columns[name] for table in tables] for name in tables[0].columns}
+    columns = {name: [table.column(name) for table in tables] for name in tables[0].columns}
     tables.clear()
-    return Table({name: join_columns(iter(columns.pop(name)), rows) for name in list(columns)})
+    return {name: join_columns(iter(columns.pop(name)), rows) for name in list(columns)}
 
 
-ReadColumn = Callable[[], Column]
-"""Reads a stored column of a block; the caller must not write to it."""
+def collect_tables(tables: Iterable[Table]) -> Table:
+    """Return the rows of these tables, at least one, as one table: on disk if they are more than a piece.
 
-
-class TextVocabulary:
-    """The different texts of a column in all blocks, each with its code."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._texts: NDArray[np.object_] = np.array([], dtype=np.object_)
-
-    def codes(self, column: TextCodes) -> RowIndices:
-        """Return the code of each text, shape (rows,), and assign codes to new texts."""
-        return column.numbered(self._numbers)
-
-    @property
-    def texts(self) -> NDArray[np.object_]:
-        """The texts by code."""
-        if self._texts.size != len(self._numbers):
-            self._texts = np.array([*self._numbers], dtype=np.object_)
-        return self._texts
-
-
-@dataclass(frozen=True)
-class RowBlock:
-    """Rows that were stored together."""
-
-    size: int
-    columns: Mapping[str, ReadColumn]
-
-    def column(self, name: str, at: RowIndices | None) -> Column:
-        """Return a column of these rows of the block, or of all rows if `at` is None."""
-        column = self.columns[name]()
-        return column if at is None else column[at]
-
-
-def store_rows(tables: Iterable[Table], store: StoreArray) -> Rows:
-    """Store the rows of these tables, at least one, in blocks; tables are not kept in memory."""
-    vocabularies: dict[str, TextVocabulary] = {}
-    blocks: list[RowBlock] = []
+    Tables are not kept in memory. Raises NotDurable if the disk is full.
+    """
     waiting: list[Table] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(map(len, waiting)) >= BLOCK_ROWS:
-            blocks.append(_store_block(join_tables(waiting), store, vocabularies))
-    if waiting or not blocks:
-        blocks.append(_store_block(join_tables(waiting), store, vocabularies))
-    return Rows(blocks)
-
-
-def _store_block(table: Table, store: StoreArray, vocabularies: dict[str, TextVocabulary]) -> RowBlock:
-    columns = {name: _store_column(name, column, store, vocabularies) for name, column in table.columns.items()}
-    return RowBlock(len(table), columns)
-
-
-def _store_column(name: str, column: Column, store: StoreArray, vocabularies: dict[str, TextVocabulary]) -> ReadColumn:
-    if isinstance(column, RaggedColumn):
-        sizes, flat = store(column.sizes), store(column.flat)
-        return lambda: RaggedColumn(sizes(), flat())
-    if isinstance(column, TextCodes):
-        known = vocabularies.setdefault(name, TextVocabulary())
-        codes = store(known.codes(column))
-        return lambda: TextCodes(codes(), known.texts)
-    return store(column)
-
-
-@dataclass(frozen=True)
-class Rows(TidyRows):
-    """Rows of some blocks. `where` are the indices of the selected rows, ascending; None selects all."""
-
-    blocks: Sequence[RowBlock]
-    where: RowIndices | None = None
-
-    def __len__(self) -> int:
-        return int(self._starts[-1]) if self.where is None else int(self.where.size)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.blocks[0].columns
-
-    def column(self, name: str) -> Column:
-        selected = self._selected()
-        return join_columns((block.column(name, at) for block, at in selected), len(self))
-
-    def at(self, indices: NDArray[np.integer]) -> Rows:
-        where = indices.astype(np.int32, copy=False) if self.where is None else self.where[indices]
-        return replace(self, where=where)
-
-    def pieces(self) -> Iterator[Rows]:
-        """Yield the rows one block at a time; few rows are one piece."""
-        if len(self) <= BLOCK_ROWS:
-            yield self
-            return
-        yield from (Rows((block,), at) for block, at in self._selected())
-
-    def replaced(self, table: Table, store: StoreArray) -> Rows:
-        """Return these rows, all of their blocks', with the columns of the table instead of their own."""
-        vocabularies: dict[str, TextVocabulary] = {}
-        spans = (slice(start, end) for start, end in pairwise(self._starts))
-        parts = (Table({name: column[span] for name, column in table.columns.items()}) for span in spans)
-        return Rows(
-            [
-                replace(block, columns={**block.columns, **_store_block(part, store, vocabularies).columns})
-                for block, part in zip(self.blocks, parts, strict=True)
-            ]
-        )
-
-    @cached_property
-    def _starts(self) -> NDArray[np.int64]:
-        return np.cumsum([0, *(block.size for block in self.blocks)])
-
-    def _selected(self) -> list[tuple[RowBlock, RowIndices | None]]:
-        """The blocks with selected rows and the indices within the block; the first block if there are none."""
-        if self.where is None:
-            return [(block, None) for block in self.blocks]
-        if len(self.blocks) == 1:
-            return [(self.blocks[0], self.where)]
-        bounds = np.searchsorted(self.where, self._starts)
-        found: list[tuple[RowBlock, RowIndices | None]] = []
-        for block, start, (low, high) in zip(self.blocks, self._starts, pairwise(bounds), strict=False):
-            if high > low:
-                at = (self.where[low:high] - start).astype(np.int32)
-                found.append((block, None if at.size == block.size else at))
-        return found or [(self.blocks[0], np.empty(0, dtype=np.int32))]
-
-
-T = TypeVar("T", bound=TidyRows)
+    with ColumnWriter() as writer:
+        for table in tables:
+            waiting.append(table)
+            if sum(map(len, waiting)) > PIECE_ROWS:
+                writer.append(_joined_columns(waiting))
+        if writer.is_empty:
+            return join_tables(waiting)
+        if waiting:
+            writer.append(_joined_columns(waiting))
+        return Table(writer.finish())
 
 
 def has_text(rows: Columns, name: str, text: str) -> Mask:

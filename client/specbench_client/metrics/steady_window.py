@@ -14,7 +14,7 @@ import numpy as np
 
 from specbench_client.columns import Values
 from specbench_client.metrics.decode_speed import NS_PER_S
-from specbench_client.metrics.rows import Columns, TidyRows
+from specbench_client.metrics.rows import Columns, Table
 from specbench_client.metrics.tidy_frame import flags, numbers, steady_rows
 
 OUTPUT_TPS = "output_tps"
@@ -48,7 +48,7 @@ class WindowBounds:
         return (self.end_ns - self.start_ns) / NS_PER_S
 
 
-def steady_window(rows: TidyRows) -> WindowBounds | None:
+def steady_window(rows: Table) -> WindowBounds | None:
     """Return the steady window of one point's rows, or None if it has none."""
     inside = steady_rows(rows)
     starts, ends = numbers(inside, "sent_ns"), numbers(inside, "last_token_ns")
@@ -58,7 +58,7 @@ def steady_window(rows: TidyRows) -> WindowBounds | None:
     return window if window.end_ns > window.start_ns else None
 
 
-def window_tokens(rows: TidyRows, window: WindowBounds) -> float:
+def window_tokens(rows: Table, window: WindowBounds) -> float:
     """Return the tokens of error-free answers that arrived inside the window; NaN if one of them was not counted.
 
     Steady answers are stored without their chunks, because they are inside the window from their first to their
@@ -76,7 +76,7 @@ def window_tokens(rows: TidyRows, window: WindowBounds) -> float:
     return float((shares[inside] * tokens[inside]).sum())
 
 
-def window_throughput(rows: TidyRows) -> tuple[Values, Values]:
+def window_throughput(rows: Table) -> tuple[Values, Values]:
     """Return tokens and seconds of each point's steady window, shape (points,) each.
 
     Points without a window, or with an answer in it whose tokens were not counted, are left out.
@@ -86,7 +86,7 @@ def window_throughput(rows: TidyRows) -> tuple[Values, Values]:
     return tokens, seconds
 
 
-def _delivered(point: TidyRows) -> tuple[float, float] | None:
+def _delivered(point: Table) -> tuple[float, float] | None:
     window = steady_window(point)
     if window is None:
         return None

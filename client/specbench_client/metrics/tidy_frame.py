@@ -26,7 +26,7 @@ from specbench_client.metrics.record_lists import (
     WALK_FIELDS,
     condense_lists,
 )
-from specbench_client.metrics.rows import POINT, Columns, T, Table, has_text, join_tables
+from specbench_client.metrics.rows import POINT, Columns, Table, has_text, join_tables
 
 SKIPPED_AFTER_ERROR = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
@@ -158,12 +158,12 @@ def any_known(rows: Columns, name: str) -> bool:
     return any(bool(piece.known(name).any()) for piece in rows.pieces())
 
 
-def steady_rows(rows: T) -> T:
+def steady_rows(rows: Table) -> Table:
     """Return the rows that enter figures."""
     return rows.among(flags(rows, "steady"))
 
 
-def sent_rows(rows: T) -> T:
+def sent_rows(rows: Table) -> Table:
     """Return the rows of requests that were sent: all except turns skipped after an error."""
     return rows.among(~has_text(rows, "error_class", SKIPPED_AFTER_ERROR))
 

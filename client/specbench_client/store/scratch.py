@@ -1,4 +1,4 @@
-"""Scratch directories, removed when their owner exits, and arrays in unnamed temporary files.
+"""Scratch directories, removed when their owner exits, and columns in unnamed temporary files.
 
 A killed process cleans up nothing, and its unfinished records may be gigabytes. So each directory contains a file that
 its owner has locked. The kernel releases the lock when the process ends, however it ended, and the next process removes
@@ -8,22 +8,28 @@ directories whose lock is free. Directories without such a file belong to other 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import shutil
 import tempfile
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from specbench_client.columns import Array, ReadArray, StoreArray
+from specbench_client.columns import Array, Column, RaggedColumn, TextCodes, flat_places
 from specbench_client.errors import NotDurable
 from specbench_client.store.store import StoreErrorReason
 
 PREFIX = "specbench-"
 OWNER = "owner.lock"
+COPY_BYTES = 2**16
+"""Bytes of a file that are in memory while it is copied."""
 
 
 @contextmanager
@@ -54,38 +60,110 @@ def _remove_stale(parent: Path) -> None:
                 os.close(lock)
 
 
-def arrays_on_disk() -> StoreArray:
-    """Return a function that stores arrays one after the other in an unnamed temporary file (`TMPDIR`).
+@dataclass(frozen=True)
+class StoredArray:
+    """An array in an unnamed temporary file: `array[at]` reads values by indices or by a slice. None stay in memory."""
 
-    The file disappears with the process. Arrays are read on demand and not memory-mapped, so they use no memory until
-    then. Raises NotDurable if the disk is full.
+    file: mmap.mmap
+    kind: np.dtype[Any]
+    size: int
+    start: int
+    """Of the first byte in the file."""
+
+    def __getitem__(self, at: Any) -> Array:
+        values: Array = np.frombuffer(self.file, self.kind, self.size, self.start)[at]
+        values = values.copy() if isinstance(at, slice) else values
+        self.file.madvise(mmap.MADV_DONTNEED)  # Pages that were read would count as this process's memory.
+        return values
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """A column on disk: `column[at]` reads rows by indices or by a slice."""
+
+    arrays: Sequence[StoredArray]
+    texts: NDArray[np.object_] | None
+    """The texts by code, of a column of texts."""
+
+    def __len__(self) -> int:
+        return self.arrays[0].size
+
+    def __getitem__(self, at: Any) -> Column:
+        values, *lists = self.arrays
+        if lists:
+            starts, flat = lists
+            sizes = values[at]
+            return RaggedColumn(sizes, flat[flat_places(starts[at], sizes)])
+        return values[at] if self.texts is None else TextCodes(values[at], self.texts)
+
+
+class ColumnWriter(ExitStack):
+    """Writes the columns of a table to an unnamed temporary file (`TMPDIR`), which disappears with the process.
+
+    Until all rows are there, each array has a file of its own. They are closed at the end of the `with` block. Methods
+    raise NotDurable if the disk is full.
     """
-    file, end = _UnnamedFile(), 0
-
-    def store(values: Array) -> ReadArray:
-        nonlocal end
-        offset, size, kind, end = end, values.nbytes, values.dtype, end + values.nbytes
-        _write_at(file.fd, values.tobytes(), offset)
-        return lambda: np.frombuffer(os.pread(file.fd, size, offset), dtype=kind)
-
-    return store
-
-
-class _UnnamedFile:
-    """A file without a name; its descriptor is closed when this object is garbage-collected."""
 
     def __init__(self) -> None:
-        with tempfile.TemporaryFile(prefix="specbench-") as file:
-            self.fd = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self.fd)
+        super().__init__()
+        self._arrays: dict[str, list[tuple[BinaryIO, np.dtype[Any]]]] = {}
+        self._codes: dict[str, dict[str, int]] = {}
+        self._numbers: Counter[str] = Counter()
+        """How many numbers of each column of lists are written."""
+
+    def append(self, columns: Mapping[str, Column]) -> None:
+        """Write further rows, of the same columns."""
+        with _report_full_disk():
+            for name, column in columns.items():
+                arrays = self._arrays_of(name, column)
+                if name not in self._arrays:
+                    files = [self.enter_context(tempfile.TemporaryFile(prefix=PREFIX)) for _ in arrays]  # noqa: SIM115 -- entered
+                    self._arrays[name] = [(file, each.dtype) for file, each in zip(files, arrays, strict=True)]
+                for (file, _), values in zip(self._arrays[name], arrays, strict=True):
+                    file.write(np.ascontiguousarray(values).data)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was appended."""
+        return not self._arrays
+
+    def finish(self) -> dict[str, StoredColumn]:
+        """Move all arrays to one file, and return the columns."""
+        with _report_full_disk(), tempfile.TemporaryFile(prefix=PREFIX) as whole:
+            spans = {name: [_moved(*each, whole) for each in arrays] for name, arrays in self._arrays.items()}
+            whole.flush()
+            data = mmap.mmap(whole.fileno(), 0, prot=mmap.PROT_READ)
+        texts = {name: np.array([*known], dtype=np.object_) for name, known in self._codes.items()}
+        return {
+            name: StoredColumn([StoredArray(data, *each) for each in spans[name]], texts.get(name)) for name in spans
+        }
+
+    def _arrays_of(self, name: str, column: Column) -> list[Array]:
+        if isinstance(column, RaggedColumn):
+            starts = column.starts.astype(np.int64) + self._numbers[name]
+            self._numbers[name] += column.flat.size
+            return [column.sizes, starts, column.flat]
+        if isinstance(column, TextCodes):
+            return [column.numbered(self._codes.setdefault(name, {}))]
+        return [column]
 
 
-def _write_at(fd: int, data: bytes, offset: int) -> None:
-    written = 0
-    while written < len(data):
-        try:
-            written += os.pwrite(fd, data[written:], offset + written)
-        except OSError as error:
-            where = f"{tempfile.gettempdir()}: {error.strerror}"
-            remedy = "a summary needs up to 300 bytes per record of two arms there: free some space, or set TMPDIR"
-            raise NotDurable(f"{where}: {remedy}", StoreErrorReason.DISK_FULL) from error
+def _moved(file: BinaryIO, kind: np.dtype[Any], whole: BinaryIO) -> tuple[np.dtype[Any], int, int]:
+    """Append a file to another, aligned, and delete it. Return the type, the size and the first byte of its array."""
+    with file:
+        size = file.tell()
+        whole.write(bytes(-whole.tell() % kind.itemsize))
+        start = whole.tell()
+        file.seek(0)
+        shutil.copyfileobj(file, whole, COPY_BYTES)
+    return kind, size // kind.itemsize, start
+
+
+@contextmanager
+def _report_full_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = f"{tempfile.gettempdir()}: {error.strerror}"
+        remedy = "a summary needs up to 400 bytes per record of two arms there: free some space, or set TMPDIR"
+        raise NotDurable(f"{where}: {remedy}", StoreErrorReason.DISK_FULL) from error

@@ -25,7 +25,6 @@ from specbench_client.report.text.findings import unfinished_run
 from specbench_client.report.text.run_report import markdown
 from specbench_client.store.points import PointStore
 from specbench_client.store.records import RecordArrays
-from specbench_client.store.scratch import arrays_on_disk
 from specbench_client.store.store import Store, StoreErrorReason
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ class Run(StoredResult):
 
     def __init__(self, store: Store, plan: Plan | None = None) -> None:
         self.store = store
-        self.array_store = arrays_on_disk
         self._points = PointStore(store)
         if plan is not None:
             self.plan = plan

@@ -82,7 +82,7 @@ def is_decided(run: Run) -> bool:
     run = run.reopened()
     if not ends_a_round(run.plan, run.manifests):
         return False
-    judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, array_store=run.array_store)
+    judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records)
     return decided_after(run.plan, run.manifests, judged) is not None
 
 
@@ -123,7 +123,6 @@ def _build_report(
         run.launches,
         coverage=_coverage(plan, run.manifests),
         slo=slo,
-        array_store=run.array_store,
         failures=failures,
     )
     run.records.verify_unread()

@@ -26,7 +26,7 @@ from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import ArmEnvironment, ClientHealth, CounterDeltas, PointSummary, Trend
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
-from specbench_client.metrics.rows import Table, TidyRows
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import flags, numbers, sent_rows, steady_rows
 
 
@@ -119,8 +119,8 @@ class CellEvidence:
     arm: Arm
     workload: Workload
     level: Level
-    rows: TidyRows
-    baseline: TidyRows | None
+    rows: Table
+    baseline: Table | None
     pairs: Pairs | None
     speedup: Figure | None
     baseline_repeats: Values

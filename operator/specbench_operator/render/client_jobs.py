@@ -67,7 +67,7 @@ CLIENT_CONTAINER = "client"
 PLAN_DIR = "/plan"
 TMP_SIZE = "24Gi"
 """Size of /tmp: for downloaded data sets and tokenizers, for the records of the point in progress (328 MiB per million
-requests without their texts, benchmarks/README.md), and for columns of the summary (260 bytes per record). A client
+requests without their texts, benchmarks/README.md), and for columns of the summary (360 bytes per record). A client
 that writes more is evicted, and the next one continues at the first point without a manifest, at most RETRIES times."""
 CLIENT_GRACE_S = 30
 """Grace period of client pods, in seconds: time to store records that are not in S3 yet."""

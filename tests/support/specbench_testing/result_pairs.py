@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from specbench_client.analysis.compare.figures import MeasuredArm
-from specbench_client.columns import arrays_in_memory
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.rows import Table
@@ -83,12 +82,12 @@ def _pairs(prompt: tuple[int, ...], repeat: tuple[int, ...]) -> Pairs:
 def run_in_memory(**contents: Any) -> Run:
     """A run whose attributes have these values instead of being read."""
     run = Run(FolderStore(Path("results/run")))
-    for name, value in {"uri": "results/run", "array_store": arrays_in_memory, **contents}.items():
+    for name, value in {"uri": "results/run", **contents}.items():
         setattr(run, name, value)
     return run
 
 
-CONTENTS = ("plan", "summary", "manifests", "point_summaries", "records", "launches", "array_store")
+CONTENTS = ("plan", "summary", "manifests", "point_summaries", "records", "launches")
 
 
 def replaced(run: Run, **changes: Any) -> Run:

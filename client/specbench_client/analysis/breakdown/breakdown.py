@@ -32,7 +32,7 @@ from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
-from specbench_client.metrics.rows import Columns, TidyRows
+from specbench_client.metrics.rows import Columns, Table
 from specbench_client.metrics.tidy_frame import any_known, numbers, piecewise, steady_rows, step_walks
 
 # All classes of a dimension use common draws of prompts. Prompts without a step in a class are part of the draw but of
@@ -362,7 +362,7 @@ ONE_LENGTH = "at least three in four answers have the same length, which may be 
 NO_TURNS = "every request is the first turn of its conversation"
 
 
-def breakdown_of_cell(rows: TidyRows, seed: int | None, drafts: int) -> Breakdown:
+def breakdown_of_cell(rows: Table, seed: int | None, drafts: int) -> Breakdown:
     """Compute all breakdowns of the tidy rows of a cell, over all its repeats.
 
     `seed` is that of the intervals; without one there are none. `drafts` is the maximum number of draft tokens per

@@ -33,7 +33,7 @@ from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Cell
 from specbench_client.metrics import acceptance, decode_speed, latency, steady_window
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.pairing import pair_requests
-from specbench_client.metrics.rows import Rows
+from specbench_client.metrics.rows import Table
 
 SlotKey = tuple[str, str]
 """Workload and load level's label: arms of one slot are compared with each other."""
@@ -179,7 +179,7 @@ class _Side:
     def __init__(self, result: StoredResult, slot: SlotKey) -> None:
         self.result = result
         self._slot = slot
-        self._rows: dict[str, Rows | None] = {}
+        self._rows: dict[str, Table | None] = {}
 
     @property
     def seed(self) -> int:
@@ -192,7 +192,7 @@ class _Side:
         pairs = None if rows is None or baseline is None else pair_requests(rows, baseline, self.result.plan)
         return None if rows is None else MeasuredArm(rows, pairs)
 
-    def _rows_of(self, arm: str) -> Rows | None:
+    def _rows_of(self, arm: str) -> Table | None:
         if arm not in self._rows:
             points = self.result.points_of((arm, *self._slot))
             self._rows[arm] = self.result.rows_of(points) if points else None

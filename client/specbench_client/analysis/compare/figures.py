@@ -43,7 +43,7 @@ from specbench_client.metrics.pairing import (
     iter_by_prompt,
     keyed_requests,
 )
-from specbench_client.metrics.rows import Columns, TidyRows, group_numbers, join_tables
+from specbench_client.metrics.rows import Columns, Table, group_numbers, join_tables
 from specbench_client.metrics.tidy_frame import piecewise
 
 # Two results share the requests that both answered, and each of them has the same weight on both sides.
@@ -63,7 +63,7 @@ RequestNumbers = NDArray[np.int32]
 class MeasuredArm:
     """Rows of one arm at one workload and load over all repeats, and their pairs with the baseline of the same run."""
 
-    rows: TidyRows
+    rows: Table
     pairs: Pairs | None
 
 
@@ -116,7 +116,7 @@ RequestParts = Callable[[Columns], Sequence[Values]]
 
 
 def _number_requests(
-    sides: tuple[TidyRows, TidyRows],
+    sides: tuple[Table, Table],
 ) -> tuple[RequestNumbers, RequestNumbers]:
     """Number the steady requests of both sides, a few prompts at a time; not later turns with an unknown history."""
     before, after = (np.full(len(side), -1, dtype=np.int32) for side in sides)

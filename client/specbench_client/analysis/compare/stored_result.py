@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.estimates.point_rows import RecordParts, load_rows
-from specbench_client.columns import NewArrayStore, arrays_in_memory
 from specbench_client.documents.comparison import ComparedResult
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.documents.summary import Cell, PointSummary, RunSummary
-from specbench_client.metrics.rows import Rows
+from specbench_client.metrics.rows import Table
 
 CellKey = tuple[str, str, str]
 """Arm, workload, and the load level's label."""
@@ -52,9 +51,6 @@ class StoredResult(ABC):
     @abstractmethod
     def launches(self) -> Sequence[LaunchRecord]: ...
 
-    array_store: NewArrayStore = arrays_in_memory
-    """Where the rows of a cell are stored while it is compared."""
-
     @property
     def side(self) -> ComparedResult:
         """Describe the result as in documents."""
@@ -80,9 +76,9 @@ class StoredResult(ABC):
         cell, stored = self.cells_by_key.get(key), self.point_summaries
         return [stored[point] for point in (cell.points if cell else ()) if point in stored]
 
-    def rows_of(self, points: Sequence[PointSummary]) -> Rows:
-        """Return the tidy rows of points of one cell, of which at most one block is in memory."""
-        return load_rows(self.plan, points, self.records, self.array_store())
+    def rows_of(self, points: Sequence[PointSummary]) -> Table:
+        """Return the tidy rows of points of one cell; many are on disk."""
+        return load_rows(self.plan, points, self.records)
 
     def observed_of(self, workload: str) -> list[PointProvenance]:
         """Return the provenance of a workload's points."""

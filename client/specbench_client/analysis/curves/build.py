@@ -27,7 +27,7 @@ from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
-from specbench_client.metrics.rows import Columns, Rows
+from specbench_client.metrics.rows import Columns, Table
 from specbench_client.metrics.tidy_frame import numbers
 
 
@@ -109,8 +109,7 @@ def _title(kind: AxisKind, cells: Sequence[CurveCell]) -> str:
 # 2^(k + 1/2)), so that prompts of a nominal length are in one class with any tokenizer. A class pools the curve's
 # cells with different prompts or different limits.
 #
-# Rows are in column stores. In memory are the pairs of one cell, on a measured axis those of one curve: 12 bytes
-# each.
+# Many rows are on disk. In memory are the pairs of one cell, on a measured axis those of one curve: 12 bytes each.
 
 
 LENGTH_DEFINITION = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {OVER_PAIRS}"
@@ -193,7 +192,7 @@ def measured_samples(
     return [sorted((found[cell.key] for cell in cells), key=lambda sample: sample.place) for cells in groups]
 
 
-def rows_of(result: StoredResult, key: CellKey) -> Rows:
+def rows_of(result: StoredResult, key: CellKey) -> Table:
     """Return the tidy rows of a cell."""
     return result.rows_of(result.points_of(key))
 

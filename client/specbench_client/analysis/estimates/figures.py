@@ -43,7 +43,7 @@ from specbench_client.metrics.goodput import (
     target_attainment_ratio,
 )
 from specbench_client.metrics.metric_types import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric
-from specbench_client.metrics.rows import TidyRows, distinct_texts
+from specbench_client.metrics.rows import Table, distinct_texts
 from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, piecewise, sent_rows, steady_rows
 
 
@@ -54,7 +54,7 @@ class SampleRows:
     Data that several of the about fifty figures need is computed once.
     """
 
-    rows: TidyRows
+    rows: Table
     seed: int | None = None
 
     @cached_property
@@ -120,7 +120,7 @@ def percentile_figures(sample: SampleRows, measures: Sequence[RequestMetric]) ->
     return {name: figure for measure in measures for name, figure in _percentiles_of(measure, sample).items()}
 
 
-def output_tps(rows: TidyRows, *, intervals: bool) -> Figure:
+def output_tps(rows: Table, *, intervals: bool) -> Figure:
     """Return the engine's throughput in the steady windows of all points among the rows."""
     tokens, seconds = steady_window.window_throughput(rows)
     definition, unit = steady_window.OUTPUT_TPS_DEFINITION, steady_window.OUTPUT_TPS_UNIT
@@ -238,7 +238,7 @@ def limited_interval(interval: FigureInterval, value: float, ratio: RatioMetric)
     return interval.model_copy(update={"low": low, "high": high, "method": method})
 
 
-def counts_of(rows: TidyRows) -> RequestCounts:
+def counts_of(rows: Table) -> RequestCounts:
     """Count requests and tokens of tidy rows.
 
     Turns that were skipped after an error were never sent and do not count, and neither do fillers.
@@ -255,12 +255,12 @@ def counts_of(rows: TidyRows) -> RequestCounts:
     )
 
 
-def _whole_sum(rows: TidyRows, name: str) -> int | None:
+def _whole_sum(rows: Table, name: str) -> int | None:
     sums = [known for piece in rows.pieces() if (known := known_sum(numbers(piece, name))) is not None]
     return round(sum(sums)) if sums else None
 
 
-def goodput_of(rows: TidyRows, slo: Slo, seed: int) -> Goodput:
+def goodput_of(rows: Table, slo: Slo, seed: int) -> Goodput:
     """Evaluate the tidy rows of a cell, over all its repeats, against the SLO; `seed` is that of the intervals."""
     together, each = (
         attainment_ratio(slo),

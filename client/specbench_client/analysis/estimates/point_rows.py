@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.columns import StoreArray
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
-from specbench_client.metrics.rows import POINT, Rows, Table, store_rows
+from specbench_client.metrics.rows import POINT, Table, collect_tables
 from specbench_client.metrics.tidy_frame import RecordColumns, iter_tidy, without_point_columns
 from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, acceptance_without, refuted_rows
 from specbench_client.trust.checks.client import CLIENT_CLOCKS_DIFFER, CLIENT_SATURATED
@@ -87,19 +86,17 @@ RecordParts = Iterable[RecordColumns]
 """The records of a point in any number of parts; read once."""
 
 
-def load_rows(
-    plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts], store: StoreArray
-) -> Rows:
+def load_rows(plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts]) -> Table:
     """Return the tidy rows of these points, in order, without columns that only a single point's checks need.
 
-    `records` maps the point's hash to its records. The rows are in `store`; at most one block of them is in memory.
+    `records` maps the point's hash to its records. Many rows are on disk (`metrics.rows.collect_tables`).
     """
-    rows = store_rows((table for point in points for table in _tidy_rows(point.hash, records)), store)
+    rows = collect_tables(table for point in points for table in _tidy_rows(point.hash, records))
     point_of, refuted = rows.codes(POINT), np.zeros(len(rows), dtype=np.bool_)
     for point in points:
         mine = point_of.codes == np.flatnonzero(point_of.texts == point.hash)
         refuted[mine] = refuted_rows(_evidence(plan, point, rows.among(mine).table(DRAFTING_COLUMNS)))
-    return rows.replaced(acceptance_without(rows, refuted), store) if refuted.any() else rows
+    return rows.assign(**acceptance_without(rows, refuted).columns) if refuted.any() else rows
 
 
 def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:

@@ -44,7 +44,6 @@ from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, ROW, Pairs,
 from specbench_client.metrics.rows import (
     Columns,
     Table,
-    TidyRows,
     distinct_texts,
     group_numbers,
     has_text,
@@ -57,8 +56,8 @@ from specbench_client.trust.checks.answers import sign_test
 
 def losslessness(
     found: Divergence,
-    arm: TidyRows,
-    baseline: TidyRows,
+    arm: Table,
+    baseline: Table,
     records: Mapping[str, Iterable[RecordColumns]],
     sampling: Sampling,
 ) -> Losslessness | None:
@@ -170,7 +169,7 @@ AnswerPair = tuple[AnswerKey, AnswerKey, str]
 
 
 def first_differences(
-    arm: TidyRows, baseline: TidyRows, records: Mapping[str, Iterable[RecordColumns]]
+    arm: Table, baseline: Table, records: Mapping[str, Iterable[RecordColumns]]
 ) -> tuple[ComparedBy, FirstDifference | None]:
     """Compare the texts of answers whose digests differ, given the tidy rows of one cell and its records by point."""
     if not _has_texts(arm, baseline):
@@ -242,7 +241,7 @@ _REQUEST = ["prompt_id", "pass", "turn", HISTORY]
 _FLAWED = "flawed"
 
 
-def judged_answers(pairs: Pairs, baseline: TidyRows) -> JudgedAnswers | None:
+def judged_answers(pairs: Pairs, baseline: Table) -> JudgedAnswers | None:
     """Compare the flaws of paired answers, given the baseline's rows as the control.
 
     Returns None if there was no attempt to judge them, as in imported results.
@@ -291,7 +290,7 @@ def _kinds(pairs: Pairs, side: str, other: str) -> dict[str, int]:
     return dict(sorted(text_counts(pairs.among(judged).rows, "flaw" + side).items()))
 
 
-def _control(baseline: TidyRows) -> float | None:
+def _control(baseline: Table) -> float | None:
     """Return the share of pairs of answers to one request in two repeats of which exactly one is flawed."""
     differing = compared = 0.0
     flawed = numbers(baseline, _FLAWED)

@@ -22,7 +22,7 @@ from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
 from specbench_client.metrics.divergence import comparable_answers, divergence
-from specbench_client.metrics.rows import Columns, Table, TidyRows, distinct_texts, group_numbers, join_tables
+from specbench_client.metrics.rows import Columns, Table, distinct_texts, group_numbers, join_tables
 from specbench_client.metrics.tidy_frame import RecordColumns, any_known, numbers
 
 # The permutation test within prompts of how answers begin. The statistic for openings (first tokens, or first words) is
@@ -185,8 +185,8 @@ _TESTS: Mapping[str, DistributionTester] = {"opening": opening_test, "length": l
 
 
 def judge_sampled(
-    arm: TidyRows,
-    baseline: TidyRows,
+    arm: Table,
+    baseline: Table,
     records: Mapping[str, Iterable[RecordColumns]],
     sampling: Sampling,
 ) -> Losslessness:
@@ -262,7 +262,7 @@ def _halves(base: Table) -> tuple[Table, Table] | None:
     return (base.among(number % 2 == 0), base.among(number % 2 == 1)) if repeats.size >= 2 else None
 
 
-def _copies(baseline: TidyRows) -> bool:
+def _copies(baseline: Table) -> bool:
     """Whether most long answers of the baseline are repeated in another repeat."""
     long = baseline.among((numbers(baseline, "tokens") >= LONG_TOKENS) & (numbers(baseline, "turn") == 0))
     control = divergence(long, long).control if len(long) else None

@@ -26,7 +26,7 @@ from specbench_client.documents.explanation import Coefficient, StepCost, StepOb
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
-from specbench_client.metrics.rows import Columns, TidyRows
+from specbench_client.metrics.rows import Columns, Table
 from specbench_client.metrics.tidy_frame import flags, numbers, piecewise, steady_rows
 
 # The terms that the observations can identify. A grid with one batch size or one draft length identifies none. Optional
@@ -385,7 +385,7 @@ class ObservedCell:
         return self.arm.drafter.num_speculative_tokens if self.arm.drafter else 0
 
 
-def observe_cell(cell: ObservedCell, rows: TidyRows) -> StepObservation | None:
+def observe_cell(cell: ObservedCell, rows: Table) -> StepObservation | None:
     """Return the observation of a cell's tidy rows; None if steps, times or lengths are missing."""
     inside = steady_rows(rows)
     step_ms, contexts = piecewise(inside, lambda rows: _step_ms(rows, cell.arm)), piecewise(inside, mean_context)
@@ -435,7 +435,7 @@ def _draft_tokens(rows: Columns, cell: ObservedCell) -> float | None:
     return float(sums[0] / sums[1]) if sums[1] > 0 else float(cell.draft_tokens)
 
 
-def _load_of_others(rows: TidyRows, arm: Arm) -> Values:
+def _load_of_others(rows: Table, arm: Arm) -> Values:
     """Sum the mean others in decode, and their prompt tokens per step, over the steady requests that have each.
 
     Both sums, and the numbers of these requests, shape (2, 2).

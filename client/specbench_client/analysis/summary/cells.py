@@ -39,7 +39,7 @@ from specbench_client.metrics.catalog import CATEGORY_RATIOS
 from specbench_client.metrics.decode_speed import STREAM_TPS
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
-from specbench_client.metrics.rows import Rows, distinct_texts, has_text
+from specbench_client.metrics.rows import Table, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.answers import SIGNIFICANCE
@@ -56,7 +56,7 @@ class MeasuredCell:
     arm: Arm
     workload: Workload
     level: Level
-    rows: Rows
+    rows: Table
     points: tuple[PointSummary, ...]
     slo: Slo | None = None
 
@@ -210,7 +210,7 @@ def _by_category(measured: MeasuredCell, pairs: Pairs | None) -> dict[str, _Cate
     return {name: _of_category(name, measured, rows, pairs).reportable for name in names}
 
 
-def _of_category(name: str, measured: MeasuredCell, rows: Rows, pairs: Pairs | None) -> _CategoryFigures:
+def _of_category(name: str, measured: MeasuredCell, rows: Table, pairs: Pairs | None) -> _CategoryFigures:
     mine, seed = rows.among(has_text(rows, "category", name)), measured.seed
     figures = ratio_figures(SampleRows(mine, seed), limit_to_drafts(CATEGORY_RATIOS, measured.arm.most_drafts))
     prompts = len(distinct_texts(mine, "prompt_id"))

@@ -35,7 +35,6 @@ from specbench_client.analysis.summary.cells import (
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.analysis.summary.trends import windows_after_decay
-from specbench_client.columns import NewArrayStore, arrays_in_memory
 from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Finding, Severity
@@ -170,7 +169,6 @@ def summarise_run(
     *,
     coverage: Mapping[str, PromptCoverage] | None = None,
     slo: Slo | None = None,
-    array_store: NewArrayStore = arrays_in_memory,
     failures: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Summarise a run from its measured points.
@@ -178,10 +176,9 @@ def summarise_run(
     `summaries`: one for each point with a manifest, in any order. `records`: the point's hash → its records in parts;
     each is read once, one workload × load after the other, so that a lazy mapping keeps memory small, and once more
     where texts are stored and answers differ. `created`: RFC 3339. `launches`: records of the launches that served
-    these points. `coverage`: by workload. `slo`: targets of the goodput. `array_store`: where the rows of an arm
-    are stored while it is compared; in memory by default. `failures`: arm → why its engine failed.
+    these points. `coverage`: by workload. `slo`: targets of the goodput. `failures`: arm → why its engine failed.
     """
-    judged = evaluate_cells(plan, summaries, records, slo, array_store)
+    judged = evaluate_cells(plan, summaries, records, slo)
     return summarise_cells(plan, summaries, judged, created, launches, coverage=coverage, slo=slo, failures=failures)
 
 
@@ -190,11 +187,10 @@ def evaluate_cells(
     summaries: Sequence[PointSummary],
     records: Mapping[str, RecordParts],
     slo: Slo | None = None,
-    array_store: NewArrayStore = arrays_in_memory,
 ) -> list[EvaluatedCell]:
     """Evaluate every measured cell, by workload and load; parameters as of `summarise_run`."""
     slots = _slots(plan, _in_order(plan, summaries))
-    found = [each for slot in slots for each in _evaluate_slot(plan, slot, RunRecords(records, array_store), slo)]
+    found = [each for slot in slots for each in _evaluate_slot(plan, slot, records, slo)]
     return with_claims(with_answers_checked(found))
 
 
@@ -341,15 +337,7 @@ def _slots(plan: Plan, measured: Sequence[PointSummary]) -> list[_Slot]:
     return [slot for slot in slots if slot.points]
 
 
-@dataclass(frozen=True)
-class RunRecords:
-    """The records of all points, and where tidy rows are stored."""
-
-    records: Mapping[str, RecordParts]
-    array_store: NewArrayStore
-
-
-def _evaluate_slot(plan: Plan, slot: _Slot, stored: RunRecords, slo: Slo | None) -> list[EvaluatedCell]:
+def _evaluate_slot(plan: Plan, slot: _Slot, records: Mapping[str, RecordParts], slo: Slo | None) -> list[EvaluatedCell]:
     """Evaluate the baseline first; where it is invalid, no comparison with it is valid.
 
     Rows of only one arm and the baseline are stored at a time, whatever the number of arms.
@@ -357,12 +345,12 @@ def _evaluate_slot(plan: Plan, slot: _Slot, stored: RunRecords, slo: Slo | None)
     arms = sorted((arm for arm in plan.arms if _points_of(arm, slot)), key=lambda arm: not arm.is_baseline)
     theirs = _points_of(arms[0], slot) if arms[0].is_baseline else ()
     own = RoundsLeftOut.of(plan, theirs)
-    baseline = _measured(plan, arms[0], slot.without(own), stored, slo) if theirs else None
+    baseline = _measured(plan, arms[0], slot.without(own), records, slo) if theirs else None
     judged = [evaluate_cell(baseline, None)] if baseline else []
     for arm in arms[len(judged) :]:
         rounds = RoundsLeftOut.of(plan, [*theirs, *_points_of(arm, slot)])
-        measured = _measured(plan, arm, slot.without(rounds), stored, slo)
-        cell = _losslessness(measured, baseline, stored.records) if baseline else evaluate_cell(measured, None)
+        measured = _measured(plan, arm, slot.without(rounds), records, slo)
+        cell = _losslessness(measured, baseline, records) if baseline else evaluate_cell(measured, None)
         on_cell = any(finding.severity is Severity.INVALID for finding in cell.findings)
         hopeful = not on_cell and rounds.may_become_few(plan.load.repeats // REPEATS_OF_ROUND)
         judged.append(replace(cell, may_become_valid=hopeful))
@@ -370,9 +358,9 @@ def _evaluate_slot(plan: Plan, slot: _Slot, stored: RunRecords, slo: Slo | None)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 
 
-def _measured(plan: Plan, arm: Arm, slot: _Slot, stored: RunRecords, slo: Slo | None) -> MeasuredCell:
+def _measured(plan: Plan, arm: Arm, slot: _Slot, records: Mapping[str, RecordParts], slo: Slo | None) -> MeasuredCell:
     points = _points_of(arm, slot)
-    rows = load_rows(plan, points, stored.records, stored.array_store())
+    rows = load_rows(plan, points, records)
     return MeasuredCell(plan, arm, slot.workload, slot.level, rows, points, slo)
 
 

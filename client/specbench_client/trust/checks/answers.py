@@ -14,7 +14,7 @@ from specbench_client.documents.record import AnswerFlaw
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, pass_numbers
 from specbench_client.metrics.rows import (
     Columns,
-    TidyRows,
+    Table,
     distinct_texts,
     group_numbers,
     has_text,
@@ -204,7 +204,7 @@ def _temperature_not_applied(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=wrong, threshold=least)]
 
 
-def _compared(rows: TidyRows, longest: float) -> Values:
+def _compared(rows: Table, longest: float) -> Values:
     """Of each prompt, the share of its first turns of a suitable length that are the same as in the first repeat."""
     inside = steady_rows(rows)
     repeats = [numbers(piece, "repeat")[_fit(piece, longest)] for piece in inside.pieces()]
@@ -213,7 +213,7 @@ def _compared(rows: TidyRows, longest: float) -> Values:
     return np.concatenate(each)
 
 
-def _same(rows: TidyRows, longest: float, earliest: float) -> Values:
+def _same(rows: Table, longest: float, earliest: float) -> Values:
     """Like `_compared`, for some prompts, given all of their steady rows; `earliest` is the first repeat."""
     read = rows.table(_READ)
     known = read.assign(**{"pass": pass_numbers(read)}).among(_fit(read, longest))

@@ -12,7 +12,7 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS
-from specbench_client.metrics.rows import Columns, TidyRows
+from specbench_client.metrics.rows import Columns, Table
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
@@ -366,13 +366,13 @@ def _throughput_contradicts_speedup(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=ratio, threshold=speedup.value)]
 
 
-def _turns(rows: TidyRows, streams: int) -> float:
+def _turns(rows: Table, streams: int) -> float:
     """Mean number of steady requests per stream and repeat."""
     inside = steady_rows(rows)
     return len(inside) / streams / max(1, np.unique(numbers(inside, "repeat")).size)
 
 
-def _output_tps(rows: TidyRows) -> float | None:
+def _output_tps(rows: Table) -> float | None:
     tokens, seconds = window_throughput(rows)
     return float(tokens.sum() / seconds.sum()) if seconds.size else None
 

@@ -11,7 +11,7 @@ from specbench_client.columns import Mask, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.pairing import ARM, BASELINE
-from specbench_client.metrics.rows import Columns, TidyRows, has_text, repeated_rows
+from specbench_client.metrics.rows import Columns, Table, has_text, repeated_rows
 from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, steady_rows, sums_by_text, tally
 from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
@@ -463,7 +463,7 @@ def _bytes_per_token_differ(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=abs(ours / base - 1), threshold=BYTES_SHARE)]
 
 
-def _by_prompt(rows: TidyRows) -> dict[str, Values]:
+def _by_prompt(rows: Table) -> dict[str, Values]:
     """Bytes of text and tokens of each prompt, shape (2,), summed over the steady answers that have both."""
     sums = sums_by_text(steady_rows(rows), "prompt_id", _size_and_tokens)
     return {prompt: each for prompt, each in sums.items() if each[0] > 0}
