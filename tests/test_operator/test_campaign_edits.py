@@ -22,7 +22,7 @@ from specbench_operator.cluster.campaigns import CampaignObserver
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.state.campaign import ANNOTATION_SUSPEND_REASON, CampaignObservation, RunDeletion, RunPatch
 from specbench_testing.campaign_world import CampaignWorld
-from specbench_testing.fake_api_store import FakeApiStore
+from specbench_testing.fake_api import FakeApi
 
 TEMPERATURES = "spec.axes[1].values"
 
@@ -140,7 +140,7 @@ def test_result_location_and_placement_edits_affect_only_new_runs(world: Campaig
 class OutdatedCache(CampaignObserver):
     """A cache that does not change any more."""
 
-    def __init__(self, store: FakeApiStore) -> None:
+    def __init__(self, store: FakeApi) -> None:
         copied: Any = copy.deepcopy(store)
         super().__init__(copied)
 
@@ -197,7 +197,7 @@ def test_an_error_is_reported_although_another_write_met_a_conflict(outdated: Ca
     observed = outdated.reconciler.observer.observe("default", "nightly")
     assert observed is not None
     run = observed.runs[0]
-    outdated.store.refuse["new"] = Stop("Forbidden", "the quota is exceeded")
+    outdated.store.refuse["create", "new"] = Stop("Forbidden", "the quota is exceeded")
     manifest = {"kind": "SpecBenchRun", "metadata": {"name": "new", "namespace": "default"}}
     decision = replace(
         decide_campaign(observed, outdated.now),
@@ -241,19 +241,19 @@ def test_suspending_a_campaign_suspends_its_runs_and_creates_none(started: Campa
 
 def test_a_refused_suspend_of_one_run_does_not_block_the_others(started: CampaignWorld) -> None:
     first, second = started.planned[:2]
-    started.store.refuse_changes[first] = Stop("ManifestRefused", "an admission webhook says no")
+    started.store.refuse["merge", first] = Stop("ManifestRefused", "an admission webhook says no")
     started.edit("spec.suspend", True)
     with pytest.raises(Stop, match="webhook"):
         started.reconcile()
     assert suspended_runs(started) == {second: "Suspended"}
-    started.store.refuse_changes.clear()
+    started.store.refuse.clear()
     started.settle()
     assert suspended_runs(started) == {first: "Suspended", second: "Suspended"}
 
 
 def test_an_unreachable_api_server_ends_the_loop_over_the_runs(started: CampaignWorld) -> None:
     first, second = started.planned[:2]
-    started.store.refuse_changes[first] = Retry("ApiUnreachable", "read timed out")
+    started.store.refuse["merge", first] = Retry("ApiUnreachable", "read timed out")
     started.edit("spec.suspend", True)
     with pytest.raises(Retry, match="timed out"):
         started.reconcile()

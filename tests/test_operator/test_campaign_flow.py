@@ -21,7 +21,7 @@ from specbench_operator.state.campaign import CampaignObservation, ObservedRun, 
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import NAME, CampaignWorld
 from specbench_testing.campaigns import campaign_of
-from specbench_testing.fake_api_store import FakeApiStore, Raw
+from specbench_testing.fake_api import FakeApi, Raw
 from specbench_testing.operator_builders import NOON
 from specbench_testing.resources import MISSING, resource
 
@@ -182,7 +182,7 @@ def test_a_recreated_campaign_waits_until_the_old_runs_are_removed(world: Campai
 
 
 def test_a_name_conflict_on_create_is_retried(world: CampaignWorld) -> None:
-    world.store.refuse[world.planned[0]] = Changed("Conflict", "exists")
+    world.store.refuse["create", world.planned[0]] = Changed("Conflict", "exists")
     with pytest.raises(Changed):
         world.reconcile()
     assert "status" not in world.resource
@@ -199,7 +199,7 @@ def test_a_refused_run_is_reported_and_does_not_block_other_runs(
     error: Retry | Stop, phase: ConditionStatus, kind: ConditionStatus
 ) -> None:
     world = CampaignWorld({"spec.parallelism": 3})
-    world.store.refuse[world.planned[0]] = error
+    world.store.refuse["create", world.planned[0]] = error
     with pytest.raises(type(error)):
         world.reconcile()
     assert world.store.created == world.planned[1:3]
@@ -214,7 +214,7 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(worl
     world.finish_all()
     last = world.status
     world.delete(world.planned[0])
-    world.store.refuse[world.planned[0]] = Retry("ApiUnreachable", "read timed out")
+    world.store.refuse["create", world.planned[0]] = Retry("ApiUnreachable", "read timed out")
     with pytest.raises(Retry):
         world.reconcile()
     assert world.status == last
@@ -516,7 +516,7 @@ def test_run_state_is_derived_from_its_conditions(condition: Raw, succeeded: boo
 
 
 def test_a_campaign_that_does_not_exist_is_not_observed() -> None:
-    assert CampaignObserver(FakeApiStore()).observe("default", "gone") is None
+    assert CampaignObserver(FakeApi()).observe("default", "gone") is None
 
 
 # Schedules.

@@ -18,7 +18,7 @@ from specbench_operator.campaign.rounds import plan_round
 from specbench_operator.state.timestamps import parse_timestamp
 from specbench_testing.campaign_world import NAME, CampaignWorld
 from specbench_testing.campaigns import campaign
-from specbench_testing.fake_api_store import OperatorKilled
+from specbench_testing.fake_api import OperatorKilled
 from specbench_testing.operator_builders import NOON
 from specbench_testing.resources import edit
 
@@ -86,10 +86,10 @@ def test_the_round_is_restored_from_its_runs_when_status_is_lost(world: Campaign
 def test_an_operator_killed_while_starting_a_round_starts_it_once(world: CampaignWorld, writes: int) -> None:
     world.finish_all()
     world.edit("spec.rerun", "b")
-    world.store.writes_left = writes
+    world.store.kill_after(writes)
     with pytest.raises(OperatorKilled):
         world.settle()
-    world.store.writes_left = None
+    world.store.restart()
     world.finish_all()
     assert round_of(world).number == 2
     assert world.store.created == [*world.planned, *(f"{name}-2" for name in world.planned)]
@@ -98,10 +98,10 @@ def test_an_operator_killed_while_starting_a_round_starts_it_once(world: Campaig
 def test_replacing_a_token_before_its_round_is_in_status_starts_two_rounds(world: CampaignWorld) -> None:
     world.finish_all()
     world.edit("spec.rerun", "b")
-    world.store.writes_left = 6
+    world.store.kill_after(6)
     with pytest.raises(OperatorKilled):
         world.reconcile()
-    world.store.writes_left = None
+    world.store.restart()
     assert round_of(world).number == 1, "the runs exist, but the status is not written"
     world.edit("spec.rerun", "c")
     world.finish_all()
@@ -111,10 +111,10 @@ def test_replacing_a_token_before_its_round_is_in_status_starts_two_rounds(world
 def test_a_firing_interrupted_by_a_kill_is_not_reported_as_skipped() -> None:
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.finish_all()
-    world.store.writes_left = 6
+    world.store.kill_after(6)
     with pytest.raises(OperatorKilled):
         until(world, THREE)
-    world.store.writes_left = None
+    world.store.restart()
     world.settle()
     assert parse_timestamp(round_of(world).fire_time) == THREE
     assert "FiringSkipped" not in world.events

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -27,34 +26,29 @@ from specbench_operator.cluster.leader_election import (
     NotLeading,
     process_identity,
 )
-from specbench_operator.errors import Changed, OperatorError, Retry
+from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.telemetry import RunRow, Telemetry
+from specbench_testing.fake_api import FakeApi, Raw
 from specbench_testing.fake_api_server import api_of, api_server
 
-Raw = dict[str, Any]
 UNREACHABLE = Retry("ApiUnreachable", "connection refused")
 
 
 @dataclass
-class LeaseServer:
+class LeaseServer(FakeApi):
     """An API server with one Lease, and the true time. `lose_answer`: the next write is done but not answered."""
 
     time: float = 1000.0
-    lease: Raw | None = None
     lose_answer: bool = False
     partitioned: set[str] = field(default_factory=set)
     """Replicas whose requests fail."""
     refused: int = 0
     """The number of further requests that fail, of any replica."""
-    version: int = 0
 
-    def write(self, spec: Raw) -> Raw:
-        self.version += 1
-        self.lease = {"metadata": {"resourceVersion": str(self.version)}, "spec": spec}
-        if self.lose_answer:
-            self.lose_answer = False
-            raise UNREACHABLE
-        return copy.deepcopy(self.lease)
+    @property
+    def lease(self) -> Raw:
+        (found,) = self.objects.values()
+        return found
 
 
 @dataclass
@@ -65,35 +59,26 @@ class LeaseClient:
     name: str
     delay_s: float = 0.0
 
-    def _begin(self) -> None:
+    def get(self, *target: str | None) -> Raw | None:
+        return self._answer(self.server.get, *target)
+
+    def create(self, manifest: Raw) -> Raw | None:
+        return self._answer(self.server.create, manifest)
+
+    def merge(self, *patch: Any) -> Raw | None:
+        return self._answer(self.server.merge, *patch)
+
+    def _answer(self, request: Callable[..., Raw | None], *arguments: Any) -> Raw | None:
         self.server.time += self.delay_s
         self.server.refused -= 1
         if self.name in self.server.partitioned or self.server.refused >= 0:
             raise UNREACHABLE
-
-    def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
-        self._begin()
-        found = copy.deepcopy(self.server.lease)
+        answer = request(*arguments)
+        if self.server.lose_answer and self.server.verbs[-1] != "get":
+            self.server.lose_answer = False
+            raise UNREACHABLE
         self.server.time += self.delay_s
-        return found
-
-    def create(self, manifest: Raw) -> Raw:
-        self._begin()
-        if self.server.lease is not None:
-            raise Changed("Conflict", "exists")
-        written = self.server.write(manifest["spec"])
-        self.server.time += self.delay_s
-        return written
-
-    def merge(self, kind: str, namespace: str, name: str, patch: Raw) -> Raw | None:
-        self._begin()
-        if self.server.lease is None:
-            return None
-        if patch["metadata"]["resourceVersion"] != self.server.lease["metadata"]["resourceVersion"]:
-            raise Changed("Conflict", "the object has been modified")
-        written = self.server.write({**self.server.lease["spec"], **patch["spec"]})
-        self.server.time += self.delay_s
-        return written
+        return answer
 
 
 def replica(server: LeaseServer, name: str, clock_offset_s: float = 0.0, delay_s: float = 0.0) -> LeaderElection:
@@ -102,12 +87,11 @@ def replica(server: LeaseServer, name: str, clock_offset_s: float = 0.0, delay_s
     def clock() -> float:
         return server.time + clock_offset_s
 
-    client = LeaseClient(server, name, delay_s)
+    client: Any = LeaseClient(server, name, delay_s)
     return LeaderElection(client, Leadership(clock), ("system", "operator"), name, clock=clock)
 
 
 def holder(server: LeaseServer) -> str:
-    assert server.lease is not None
     return str(server.lease["spec"]["holderIdentity"])
 
 
@@ -124,7 +108,6 @@ def test_the_first_replica_creates_the_lease_and_leads() -> None:
     server = LeaseServer()
     leader, standby = elected(server, "b")
     assert not standby.leadership.holds()
-    assert server.lease is not None
     spec = server.lease["spec"]
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 0)
     assert leader.leadership.until == server.time + RENEW_DEADLINE_S
@@ -196,11 +179,14 @@ def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
     assert leader.leadership.until == server.time + RENEW_DEADLINE_S
 
 
-@pytest.mark.parametrize("lease", [None, {"metadata": {"resourceVersion": "9"}, "spec": {"holderIdentity": ""}}])
-def test_a_leader_whose_lease_was_deleted_or_emptied_ends(lease: Raw | None) -> None:
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_leader_whose_lease_was_deleted_or_emptied_ends(deleted: bool) -> None:
     server = LeaseServer()
     (leader,) = elected(server)
-    server.lease = lease
+    server.lease["spec"] = {"holderIdentity": ""}
+    server.touch(server.lease)
+    if deleted:
+        server.objects.clear()
     with pytest.raises(LeaseLost):
         leader.step()
 
@@ -334,7 +320,7 @@ def step(server: LeaseServer, replicas: dict[str, LeaderElection], name: str) ->
     try:
         replicas[name].step()
     except LeaseLost:
-        replicas[name] = replica(server, f"{name}-after-{server.version}-{server.time}")
+        replicas[name] = replica(server, f"{name}-after-{len(server.requests)}-{server.time}")
     except OperatorError:
         pass
 

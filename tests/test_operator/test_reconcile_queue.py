@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +14,7 @@ from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.cluster.api import EVENT, WORKLOADS, Forbidden, NotFound, path_of
 from specbench_operator.cluster.kueue import NO_KUEUE, NO_WORKLOAD, KueueReader
-from specbench_operator.errors import Retry
+from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import (
     ChildKey,
@@ -27,6 +27,7 @@ from specbench_operator.state.objects import (
 )
 from specbench_operator.state.run import RunDecision
 from specbench_testing.cluster_world import ClusterWorld, launched
+from specbench_testing.fake_api import FakeApi, Raw
 from specbench_testing.operator_builders import NOON, operator_run
 
 DAY_S = 86_400.0
@@ -455,36 +456,39 @@ def condition(kind: str, status: str, reason: str, message: str) -> dict[str, st
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-def workload(*conditions: dict[str, str], at: str = "2026-01-02T12:00:00Z", **spec: Any) -> dict[str, Any]:
-    meta = {"name": "job-demo-g0-0-1a2b3", "creationTimestamp": at}
+WORKLOAD = "job-demo-g0-0-1a2b3"
+
+
+def workload(
+    *conditions: dict[str, str],
+    at: str = "2026-01-02T12:00:00Z",
+    name: str = WORKLOAD,
+    uid: str = "job-uid",
+    **spec: Any,
+) -> Raw:
+    labels = {"kueue.x-k8s.io/job-uid": uid}
+    meta = {"name": name, "creationTimestamp": at, "labels": labels}
     return {"metadata": meta, "spec": spec, "status": {"conditions": list(conditions)}}
 
 
-def event(message: str, at: str, **target: str) -> dict[str, Any]:
-    return {"message": message, "lastTimestamp": at, "involvedObject": target}
+def event(message: str, at: str, **target: str) -> Raw:
+    return {"metadata": {"name": message}, "message": message, "lastTimestamp": at, "involvedObject": target}
 
 
-@dataclass
-class FakeLists:
-    """A fake API server with these lists; any other list is refused."""
-
-    lists: dict[str, list[dict[str, Any]] | Exception]
-    requests: list[tuple[str, str]] = field(default_factory=list)
-
-    def list(self, kind: str, namespace: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
-        self.requests.append((kind, labels or fields))
-        found = self.lists.get(kind, NotFound("Missing", "404"))
-        if isinstance(found, Exception):
-            raise found
-        return found
+def kueue_api(lists: Mapping[str, list[Raw] | OperatorError]) -> FakeApi:
+    """An API server with these objects or errors by kind. It does not know other kinds of Workloads."""
+    api = FakeApi()
+    for kind, found in {**dict.fromkeys(WORKLOADS, NotFound("Missing", "404")), **lists}.items():
+        if isinstance(found, OperatorError):
+            api.refuse["list", kind] = found
+        else:
+            api.objects |= {(kind, raw["metadata"]["name"]): raw for raw in found}
+    return api
 
 
-Ask = Callable[..., QueueWait | None]
-
-
-def wait_of(lists: dict[str, list[dict[str, Any]] | Exception], job: Job = JOB) -> QueueWait | None:
-    lists_api: Any = FakeLists(lists)
-    return KueueReader(lists_api).wait_of("bench", job)
+def wait_of(lists: Mapping[str, list[Raw] | OperatorError], job: Job = JOB) -> QueueWait | None:
+    api: Any = kueue_api(lists)
+    return KueueReader(api).wait_of("bench", job)
 
 
 WORKLOAD_WAITS: dict[str, tuple[dict[str, Any], QueueWait]] = {
@@ -510,7 +514,8 @@ WORKLOAD_WAITS: dict[str, tuple[dict[str, Any], QueueWait]] = {
     "given up": (
         workload(condition("Evicted", "True", "Deactivated", "exceeded the requeue limit"), active=False),
         QueueWait(
-            "Kueue has deactivated the Workload job-demo-g0-0-1a2b3: exceeded the requeue limit", inadmissible=True
+            "Kueue has deactivated the Workload job-demo-g0-0-1a2b3: exceeded the requeue limit",
+            inadmissible=True,
         ),
     ),
     "switched off": (
@@ -531,11 +536,12 @@ def test_the_workload_explains_why_its_job_waits(case: str) -> None:
 
 
 def test_the_youngest_workload_with_the_jobs_uid_counts() -> None:
-    older = workload(condition("QuotaReserved", "False", "Pending", "old words"), at="2026-01-01T00:00:00Z")
+    older = workload(condition("QuotaReserved", "False", "Pending", "old words"), at="2026-01-01T00:00:00Z", name="a")
     younger = workload(condition("QuotaReserved", "False", "Pending", PENDING))
-    lists_api: Any = FakeLists({WORKLOADS[0]: [younger, older]})
-    assert KueueReader(lists_api).wait_of("bench", JOB) == QueueWait(PENDING)
-    assert lists_api.requests == [(WORKLOADS[0], "kueue.x-k8s.io/job-uid=job-uid")]
+    another = workload(
+        condition("QuotaReserved", "False", "Pending", "of another"), at="2026-01-03T00:00:00Z", name="b", uid="x"
+    )
+    assert wait_of({WORKLOADS[0]: [younger, older, another]}) == QueueWait(PENDING)
 
 
 def test_falls_back_to_an_older_kueue_api_version() -> None:
@@ -566,13 +572,11 @@ def test_without_permission_to_read_workloads_events_are_used() -> None:
 
 
 def test_a_job_without_a_queue_is_not_looked_up() -> None:
-    lists_api: Any = FakeLists({})
-    assert KueueReader(lists_api).wait_of("bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None
-    assert lists_api.requests == []
+    api: Any = kueue_api({WORKLOADS[0]: Retry("ApiBusy", "busy")})
+    assert KueueReader(api).wait_of("bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None
 
 
 @pytest.mark.parametrize("kind", [WORKLOADS[0], EVENT])
 def test_an_api_server_error_is_raised(kind: str) -> None:
-    lists: dict[str, list[dict[str, Any]] | Exception] = {WORKLOADS[0]: FORBIDDEN, EVENT: []}
     with pytest.raises(Retry, match="busy"):
-        wait_of({**lists, kind: Retry("ApiBusy", "busy")})
+        wait_of({WORKLOADS[0]: FORBIDDEN, EVENT: [], kind: Retry("ApiBusy", "busy")})

@@ -182,7 +182,7 @@ def suspended(world: CampaignWorld) -> None:
 
 def refused(world: CampaignWorld) -> None:
     """A step that is rejected is tried again."""
-    world.store.refuse[world.planned[0]] = Stop("ManifestRefused", "spec.x")
+    world.store.refuse["create", world.planned[0]] = Stop("ManifestRefused", "spec.x")
     with pytest.raises(Stop):
         world.reconcile()
 

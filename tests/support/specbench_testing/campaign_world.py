@@ -23,7 +23,7 @@ from specbench_operator.handlers.work_queue import ResourceKey
 from specbench_operator.state.timestamps import format_timestamp, parse_timestamp
 from specbench_operator.telemetry import Telemetry
 from specbench_testing.campaigns import campaign
-from specbench_testing.fake_api_store import FakeApiStore, Raw
+from specbench_testing.fake_api import FakeApi, Raw
 from specbench_testing.resources import edit
 
 NAME = "nightly"
@@ -37,7 +37,7 @@ class CampaignWorld:
     """A campaign of six runs (two engines at three temperatures), edited by path."""
 
     edits: Mapping[str, Any] = field(default_factory=dict)
-    store: FakeApiStore = field(default_factory=FakeApiStore)
+    store: FakeApi = field(default_factory=FakeApi)
 
     def __post_init__(self) -> None:
         self.telemetry = Telemetry()
@@ -74,8 +74,7 @@ class CampaignWorld:
     @property
     def runs(self) -> dict[str, Raw]:
         """All SpecBenchRuns in order of creation."""
-        found = [raw for (kind, _), raw in self.store.objects.items() if kind == "SpecBenchRun"]
-        return {raw["metadata"]["name"]: raw for raw in found}
+        return self.store.named("SpecBenchRun")
 
     @property
     def owned_runs(self) -> dict[str, Raw]:
@@ -90,7 +89,7 @@ class CampaignWorld:
     @property
     def events(self) -> list[str]:
         """Reasons of all events so far."""
-        return [raw["reason"] for (kind, _), raw in self.store.objects.items() if kind == "Event"]
+        return [raw["reason"] for raw in self.store.named("Event").values()]
 
     def status_and_reason(self, kind: CampaignConditionType) -> tuple[ConditionStatus, str]:
         """Status and reason of a condition."""
