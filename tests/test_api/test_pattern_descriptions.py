@@ -13,8 +13,8 @@ from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import parse_resource
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
 from specbench_api.spec.run import SpecBenchRun
-from specbench_testing.campaigns import campaign
 from specbench_testing.invalid_specs import INVALID_SPECS
+from specbench_testing.resources import campaign
 
 
 def patterns(node: Any) -> Iterator[str]:

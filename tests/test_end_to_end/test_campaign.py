@@ -29,8 +29,7 @@ from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.kwok_nodes import placement
-from specbench_testing.operator_process import eventually
-from specbench_testing.retries import retry_until_available
+from specbench_testing.operator_process import eventually, retry_until_available
 from specbench_testing.simulated_site import SimulatedSite, all_end, simulated_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(7200)]

@@ -20,10 +20,9 @@ from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.state.campaign import CampaignObservation, ObservedRun, RunCondition
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import NAME, CampaignWorld
-from specbench_testing.campaigns import campaign_of
 from specbench_testing.fake_api import FakeApi, Raw
 from specbench_testing.operator_builders import NOON
-from specbench_testing.resources import MISSING, resource
+from specbench_testing.resources import MISSING, campaign_of, resource
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 

@@ -17,10 +17,9 @@ from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.campaign.rounds import plan_round
 from specbench_operator.state.timestamps import parse_timestamp
 from specbench_testing.campaign_world import NAME, CampaignWorld
-from specbench_testing.campaigns import campaign
 from specbench_testing.fake_api import OperatorKilled
 from specbench_testing.operator_builders import NOON
-from specbench_testing.resources import edit
+from specbench_testing.resources import campaign, edit
 
 NIGHTLY = {"spec.schedule": "0 3 * * *", "spec.timeZone": "Europe/Berlin"}
 THREE = datetime(2026, 1, 3, 2, tzinfo=UTC)

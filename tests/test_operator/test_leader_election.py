@@ -28,8 +28,7 @@ from specbench_operator.cluster.leader_election import (
 )
 from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.telemetry import RunRow, Telemetry
-from specbench_testing.fake_api import FakeApi, Raw
-from specbench_testing.fake_api_server import api_of, api_server
+from specbench_testing.fake_api import FakeApi, Raw, api_of, api_server
 
 UNREACHABLE = Retry("ApiUnreachable", "connection refused")
 

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,38 @@ from specbench_operator.render.engine_pod import engine_launch
 from specbench_operator.render.network_policies import network_policies
 from specbench_operator.settings import NetworkPolicySettings
 from specbench_operator.state.objects import ChildKey, Job, ObjectRef
-from specbench_testing.documented_runs import documented_runs
-from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run
-from specbench_testing.rendered_jobs import own_jobs
+from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run, own_jobs
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/placement.md"
+
+
+@dataclass(frozen=True)
+class DocumentedRun:
+    """A run of the page."""
+
+    resource: dict[str, Any]
+    fence: Mapping[str, Any]
+    """Values of the chart that the page shows after the run."""
+
+    @property
+    def edits(self) -> dict[str, Any]:
+        """The run's spec as edits of another run."""
+        return {f"spec.{field}": value for field, value in self.resource["spec"].items()}
+
+
+def documented_runs() -> dict[str, DocumentedRun]:
+    """Name → the run. The first is complete, and each of the others shows the placement with which it differs."""
+    page = PAGE.read_text(encoding="utf-8")
+    begin, end = page.index("### RDMA"), page.index("## Provide the model")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.+?)```", page[begin:end], re.DOTALL)]
+    whole = blocks[0]
+    placements = [whole["spec"]["placement"], *(block["placement"] for block in blocks[2::2])]
+    names = re.findall(r"^### (\w+)$", page[begin:end], re.MULTILINE)
+    return {
+        name.lower(): DocumentedRun({**whole, "spec": {**whole["spec"], "placement": placement}}, values["fence"])
+        for name, placement, values in zip(names, placements, blocks[1::2], strict=True)
+    }
+
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, Any] = {"spec.placement": {}}

@@ -17,8 +17,7 @@ from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.run.run_status import run_events
 from specbench_operator.state.run import NORMAL, KubernetesEvent, RunDecision
-from specbench_testing.fake_api import FakeApi
-from specbench_testing.fake_api_server import api_of, api_server
+from specbench_testing.fake_api import FakeApi, api_of, api_server
 from specbench_testing.operator_builders import NOON, operator_run
 
 EVENTS = (KubernetesEvent(NORMAL, "EngineStarting", "group 0"), KubernetesEvent(NORMAL, "EngineReady", "group 0"))

@@ -22,9 +22,8 @@ from specbench_operator.handlers.reconcilers import CampaignReconciler, Reconcil
 from specbench_operator.handlers.work_queue import ResourceKey
 from specbench_operator.state.timestamps import format_timestamp, parse_timestamp
 from specbench_operator.telemetry import Telemetry
-from specbench_testing.campaigns import campaign
 from specbench_testing.fake_api import FakeApi, Raw
-from specbench_testing.resources import edit
+from specbench_testing.resources import campaign, edit
 
 NAME = "nightly"
 KEY = ResourceKey("SpecBenchCampaign", "default", NAME)

@@ -1,4 +1,4 @@
-"""An in-memory API server: names, UIDs, resource versions and their preconditions, and injected errors.
+"""API servers of tests: one in memory, with names, UIDs, resource versions and injected errors, and one over HTTP.
 
 Observers, writers and reconcilers are the real ones and use it like `cluster.api.Api`. The further behaviour of a real
 server is tested in `test_campaign_on_cluster.py`.
@@ -8,21 +8,70 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
 
+from kubernetes import client
 from specbench_api.fence.model import Limits
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import GateStatus
-from specbench_operator.cluster.api import EXISTS, RUN
+from specbench_operator.cluster.api import EXISTS, RUN, KubernetesApi
+from specbench_operator.cluster.leader_election import Leadership
 from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
 from specbench_operator.state.timestamps import format_timestamp
 from specbench_testing.operator_builders import NOON
+
+Answer = Callable[[str, str, Mapping[str, list[str]]], tuple[int, bytes]]
+"""Method, path and query of a request → status and JSON."""
+
+
+@contextmanager
+def api_server(answer: Answer) -> Iterator[str]:
+    """Run the server; yields its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            url = urlsplit(self.path)
+            status, body = answer(self.command, url.path, parse_qs(url.query))
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            with suppress(BrokenPipeError, ConnectionResetError):  # the client has read enough
+                self.wfile.write(body)
+
+        do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 -- names of the base class
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def api_of(url: str, leadership: Leadership | None = None) -> KubernetesApi:
+    """The operator's client for this server. Without `leadership`, it may always write."""
+    configuration = client.Configuration(host=url)
+    return KubernetesApi(client.ApiClient(configuration), 10, leadership)
+
 
 Raw = dict[str, Any]
 

@@ -39,9 +39,8 @@ from specbench_testing.fault_proxy import (
     api_upstream,
 )
 from specbench_testing.kwok_nodes import KwokNodes, placement
-from specbench_testing.operator_process import eventually
+from specbench_testing.operator_process import eventually, retry_until_available
 from specbench_testing.resources import endpoint_edits
-from specbench_testing.retries import retry_until_available
 from specbench_testing.simulated_site import SimulatedSite, simulated_site
 
 RUN_NAME = re.compile(r"life-\d{4}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from urllib3.exceptions import HTTPError
 
 from generators.custom_resources import CAMPAIGN, RUN
 from specbench_api import API_VERSION
@@ -23,6 +24,28 @@ from specbench_testing.api_server_runs import Runs
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.ports import free_port
 from specbench_testing.resources import Resource
+
+AWAY_S = 60.0
+_BUSY = 429
+
+
+def retry_until_available(ask: Callable[[], T]) -> T:
+    """The response as soon as there is one. Raises ApiError for a client error."""
+
+    def answer() -> tuple[T] | None:
+        try:
+            return (ask(),)
+        except ApiError as refused:
+            if refused.status < 500 and refused.status != _BUSY:
+                raise
+        except HTTPError:
+            pass
+        return None
+
+    found = eventually(answer, "the API server does not answer", AWAY_S)
+    assert found is not None
+    return found[0]
+
 
 PATIENCE_S = 180.0
 LONGEST_PAUSE_S = 0.5
