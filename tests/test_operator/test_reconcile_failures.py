@@ -449,9 +449,7 @@ def test_an_engine_without_a_pod_reports_the_warning_and_fails_after_the_deadlin
 
 
 def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 1, message="no CUDA device")
-    world.settle()
+    world.fail_engine(1, message="no CUDA device")
     world.pods.clear()
     del world.run["status"]
     world.settle()
@@ -461,9 +459,7 @@ def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: Clust
 def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None:
     world = launched(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
     assert [group.arm for group in world.plan.groups] == ["none", "ngram", "none", "ngram"]
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 137, reason="OOMKilled", message="loading weights")
-    world.settle()
+    world.fail_engine(137, reason="OOMKilled", message="loading weights")
     for group in (1, 3):
         world.measure(group)
         world.settle()

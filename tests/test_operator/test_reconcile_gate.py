@@ -59,8 +59,7 @@ def test_a_run_without_a_gate_has_no_gate_condition() -> None:
 def test_before_the_run_is_finished_the_gate_is_pending_and_has_no_job() -> None:
     world = launched(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     assert world.status_and_reason(GATED) == ("Unknown", "NotYet")
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     assert (world.status_and_reason(GATED), gate_jobs(world)) == (("Unknown", "NotYet"), [])
 
 
@@ -75,10 +74,8 @@ def test_a_finished_run_has_its_gate_evaluated() -> None:
 
 def test_the_gate_job_receives_the_gate_and_the_baseline_location() -> None:
     world = ClusterWorld(operator_run({"spec.gate": {**GATE, "confidence": 0.9}}), earlier=(MAIN,))
-    for group in (0, 1):
-        world.settle()
-        world.measure(group)
-    world.finish_report()
+    world.measure_all()
+    world.store_results()
     world.reconcile()
     (manifest,) = world.reconcile().apply
     container = manifest["spec"]["template"]["spec"]["containers"][0]
@@ -262,10 +259,8 @@ def test_a_campaign_baseline_is_its_newest_earlier_finished_run_of_the_same_cell
     run = operator_run({"spec.gate": {"baselineRef": {"campaign": "nightly"}}})
     run["metadata"] |= {"creationTimestamp": "2026-01-02T00:00:00Z", "annotations": {ANNOTATION_COMBINATION: SAME}}
     world = ClusterWorld(run, earlier=earlier)
-    for group in (0, 1):
-        world.settle()
-        world.measure(group)
-    world.finish_report()
+    world.measure_all()
+    world.store_results()
     world.reconcile()
     decision = world.reconcile()
     if expected.startswith("Baseline"):
@@ -320,9 +315,7 @@ def test_a_gate_waits_for_an_unreachable_s3() -> None:
 def test_a_failed_run_does_not_pass_its_gate() -> None:
     world = launched(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     for group in (0, 1):
-        world.start_pod(world.engine(group))
-        world.crash(world.engine(group), 1, message="no CUDA device")
-        world.settle()
+        world.fail_engine(1, group=group, message="no CUDA device")
     assert world.status.phase is Phase.FAILED
     assert world.status_and_reason(GATED) == ("False", "RunFailed")
     assert gate_jobs(world) == []

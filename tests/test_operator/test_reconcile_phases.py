@@ -33,8 +33,7 @@ def running(edits: dict[str, Any] | None = None) -> ClusterWorld:
 def measured(**fields: Any) -> ClusterWorld:
     """Both groups are measured, and the report Job exists."""
     world = running()
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     for name, value in fields.items():
         setattr(world, name, value)
     return world
@@ -90,7 +89,7 @@ def report_ended(**how: Any) -> ClusterWorld:
 
 def report_without_results() -> ClusterWorld:
     world = measured()
-    world.finish_report()
+    world.store_results()
     world.results = None
     return world
 
@@ -328,9 +327,7 @@ def world() -> ClusterWorld:
 
 
 def test_a_run_with_one_failed_arm_succeeds_with_the_other_arm(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 137, reason="OOMKilled")
-    world.settle()
+    world.fail_engine(137, reason="OOMKilled")
     finish_other_arm(world)
     status = world.status
     assert status.phase is Phase.SUCCEEDED
@@ -343,9 +340,7 @@ def test_a_run_with_one_failed_arm_succeeds_with_the_other_arm(world: ClusterWor
 
 def test_a_run_without_any_measurement_fails_and_creates_no_report(world: ClusterWorld) -> None:
     for group in (0, 1):
-        world.start_pod(world.engine(group))
-        world.crash(world.engine(group), 1, message="no CUDA device")
-        world.settle()
+        world.fail_engine(1, group=group, message="no CUDA device")
     assert world.status.phase is Phase.FAILED
     assert world.status_and_reason(ConditionType.STALLED) == ("True", "Crashed")
     assert world.status_and_reason(ConditionType.READY) == ("False", "Crashed")
@@ -356,9 +351,7 @@ def test_a_run_without_any_measurement_fails_and_creates_no_report(world: Cluste
 
 def test_a_failed_run_is_not_retried_when_its_children_are_gone(world: ClusterWorld) -> None:
     for group in (0, 1):
-        world.start_pod(world.engine(group))
-        world.crash(world.engine(group), 1)
-        world.settle()
+        world.fail_engine(1, group=group)
     world.settle(after_s=86_400)
     world.settle()
     assert world.jobs == {}
@@ -366,8 +359,7 @@ def test_a_failed_run_is_not_retried_when_its_children_are_gone(world: ClusterWo
 
 
 def measure_all(world: ClusterWorld) -> None:
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
 
 
 def test_a_report_that_cannot_be_stored_is_reported(world: ClusterWorld) -> None:
@@ -388,7 +380,6 @@ def test_a_report_that_cannot_start_is_waited_for_because_it_holds_no_gpus(world
     assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "Analyzing")
     assert "0/3 nodes" in world.condition(ConditionType.RECONCILING).message
     world.finish_report()
-    world.settle()
     assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
 
 
@@ -403,7 +394,6 @@ def test_a_failed_report_is_created_again_when_its_job_is_deleted(world: Cluster
     world.settle()
     assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
     world.finish_report()
-    world.settle()
     assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
     assert len(world.launched) == 2
 

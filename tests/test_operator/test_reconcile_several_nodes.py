@@ -92,7 +92,6 @@ def test_a_complete_run_leaves_no_set_and_no_pod() -> None:
         world.settle()
         assert sets(world) == ([] if group else [f"{world.engine(1)}-n"])
     world.finish_report()
-    world.settle()
     assert world.status.phase is Phase.SUCCEEDED
     assert alive(world) == []
 

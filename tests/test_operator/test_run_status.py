@@ -61,9 +61,7 @@ def test_the_problem_of_a_phase(name: str) -> None:
 
 def test_a_failed_arm_stays_a_problem_with_its_reason() -> None:
     world = launched()
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 137, reason="OOMKilled")
-    world.settle()
+    world.fail_engine(137, reason="OOMKilled")
     finish_other_arm(world)
     assert (world.status.phase, world.status.problem) == ("Succeeded", "OOMKilled (none)")
 
@@ -373,14 +371,12 @@ def test_decided_and_error_statuses_are_below_the_limit() -> None:
     works = [{"name": f"w{row}", "dataset": dataset, "output": {"maxTokens": row + 8}} for row in range(16)]
     load = {"concurrency": list(range(1, 17)), "repeats": 1}
     world = launched(operator_run({"spec.workloads": works, "spec.load": load}))
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     summary = summary_of(world.plan, len(world.plan.points))
     rows = [
         summary.cells[1].model_copy(update={"level": Level(concurrency=row + 1), "figures": CELL}) for row in range(512)
     ]
     world.finish_report(summary.model_copy(update={"cells": rows}))
-    world.settle()
     assert world.status.arms_omitted > 0
     assert json_size(world.status) <= STATUS_BYTES_MAX
     world.run["status"] = status_of([GroupState.WAITING] * GROUPS_MAX, "x" * 4096, ended=False).to_dict()
@@ -480,7 +476,6 @@ def test_an_adopting_run_launches_only_the_missing_groups(plan: Plan) -> None:
     assert world.launched == [world.engine(1)]
     world.measure(1)
     world.finish_report()
-    world.settle()
     assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "2/2")
     assert world.launched == [world.engine(1)]
 
@@ -514,7 +509,6 @@ def test_a_point_that_is_measured_again_gets_a_new_report(plan: Plan) -> None:
     world.settle()
     assert (world.status.phase, world.report in world.jobs) == (Phase.ANALYZING, True)
     world.finish_report()
-    world.settle()
     assert world.status.phase is Phase.SUCCEEDED
 
 

@@ -279,7 +279,24 @@ class ClusterWorld:
         self.finish_client(group, attempt)
         self.settle()
 
+    def measure_all(self) -> None:
+        """Take every group from launch to release."""
+        self.settle()
+        for group in self.plan.groups:
+            self.measure(group.index)
+
+    def fail_engine(self, code: int = 1, group: int = 0, **how: Any) -> None:
+        """Start the first engine of a group, end it with this code, and settle."""
+        self.start_pod(self.engine(group))
+        self.crash(self.engine(group), code, **how)
+        self.settle()
+
     def finish_report(self, summary: RunSummary | None = None) -> None:
+        """Store the results, complete the report Job, and settle."""
+        self.store_results(summary)
+        self.settle()
+
+    def store_results(self, summary: RunSummary | None = None) -> None:
         """Store the results and complete the report Job."""
         self.results = status_document(summary or summary_of(self.plan, len(self.measured)), self.plan)
         self.jobs[self.report] = replace(self.jobs[self.report], complete=True)
@@ -368,7 +385,6 @@ def finish_other_arm(world: ClusterWorld) -> None:
     """Measure group 1 and create the report."""
     world.measure(1)
     world.finish_report()
-    world.settle()
 
 
 def launched(run: dict[str, Any] | None = None, **fields: Any) -> ClusterWorld:
@@ -380,9 +396,6 @@ def launched(run: dict[str, Any] | None = None, **fields: Any) -> ClusterWorld:
 
 def finished(world: ClusterWorld) -> ClusterWorld:
     """Take a run of two groups from creation to completion."""
-    world.settle()
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     world.finish_report()
-    world.settle()
     return world
