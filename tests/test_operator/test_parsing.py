@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +23,6 @@ from specbench_operator.cluster.parsing import (
     parse_pod,
 )
 from specbench_operator.cluster.results import known_results_uid, newest_matching_results, with_adopted_uid
-from specbench_operator.cluster.s3 import Listing
 from specbench_operator.render.job_annotations import (
     ANNOTATION_ENGINE_NODES,
     ANNOTATION_PRIOR_LAUNCHES,
@@ -48,7 +46,7 @@ from specbench_operator.state.objects import (
 )
 from specbench_operator.state.run import REMEMBERED_BYTES_MAX, NamespaceRun, RunObservation, parsed_run
 from specbench_testing.cluster_world import AWAY, ClusterWorld
-from specbench_testing.fake_api import FakeApi, FakeResults, Raw, observe
+from specbench_testing.fake_api import FakeApi, FakeBucket, FakeResults, Raw, observe
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_status
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 from specbench_testing.resources import edit
@@ -307,23 +305,6 @@ FORGED = plan_of("a").to_json().replace('"args": []', '"args": ["--other"]')
 """A plan with other arguments of the engine, and unchanged hashes."""
 
 
-@dataclass
-class PlanBucket:
-    """A bucket with plan.json by UID, each with the hour at which it was stored."""
-
-    plans: Mapping[str, tuple[int, str]]
-
-    def listing(self, prefix: str) -> Listing:
-        if prefix == f"{ROOT}/":
-            return Listing({}, tuple(f"{ROOT}/{uid}/" for uid in (*self.plans, "half-written")))
-        found = self.plans.get(prefix.removeprefix(f"{ROOT}/").rstrip("/"))
-        stored = {f"{prefix}plan.json": datetime(2026, 1, 2, found[0], tzinfo=UTC)} if found else {}
-        return Listing({}, (), stored)
-
-    def get(self, key: str, _max_bytes: int) -> bytes:
-        return self.plans[key.split("/")[-2]][1].encode()
-
-
 @pytest.mark.parametrize(
     ("plans", "found"),
     [
@@ -344,7 +325,8 @@ class PlanBucket:
     ],
 )  # fmt: skip
 def test_finds_the_newest_results_of_the_same_plan(plans: Mapping[str, tuple[int, str]], found: str | None) -> None:
-    bucket: Any = PlanBucket(plans)
+    stored = {f"{ROOT}/{uid}/plan.json": plan for uid, plan in plans.items()}
+    bucket: Any = FakeBucket({**stored, f"{ROOT}/half-written/x": (13, "")})
     assert newest_matching_results(bucket, ROOT, plan_of(UID)) == found
 
 

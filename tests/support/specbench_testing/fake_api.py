@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -24,6 +24,7 @@ from specbench_api.spec.status import GateStatus
 from specbench_operator.cluster.api import EXISTS, RUN, KubernetesApi
 from specbench_operator.cluster.leader_election import Leadership
 from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.s3 import Listing
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
@@ -231,6 +232,28 @@ class FakeResults:
     def read_gate(self, _run: SpecBenchRun) -> GateStatus | None:
         self.lookups.append("gate.json")
         return self.gate
+
+
+@dataclass
+class FakeBucket:
+    """A bucket with documents by key, each with the hour at which it was stored."""
+
+    documents: Mapping[str, tuple[int, str]]
+
+    def listing(self, prefix: str) -> Listing:
+        """The objects and folders below the prefix."""
+        found = [key for key in self.documents if key.startswith(prefix)]
+        below = [key.removeprefix(prefix).partition("/") for key in found]
+        folders = dict.fromkeys(f"{prefix}{name}/" for name, slash, _ in below if slash)
+        stored = {
+            key: datetime(2026, 1, 2, self.documents[key][0], tzinfo=UTC)
+            for key, (_, slash, _) in zip(found, below, strict=True)
+            if not slash
+        }
+        return Listing({}, tuple(folders), stored)
+
+    def get(self, key: str, _max_bytes: int) -> bytes:
+        return self.documents[key][1].encode()
 
 
 def observe(
