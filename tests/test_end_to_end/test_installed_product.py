@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import math
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import yaml
@@ -27,7 +25,7 @@ from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.health_checks import ArgoScript, kstatus
 from specbench_testing.installed_product import SLOW, InstalledProduct
-from specbench_testing.operator_process import eventually, retry_until_available
+from specbench_testing.operator_process import BackgroundThread, eventually, retry_until_available
 from specbench_testing.run_watcher import RunWatcher
 from specbench_testing.s3_results import StoredRun
 from specbench_testing.secret_search import find_secrets
@@ -44,25 +42,14 @@ KINDS = (
 )
 
 
-class Traces:
+class Traces(BackgroundThread):
     """Within a `with` block, a thread looks at pods and their logs, which are gone after their end."""
 
     def __init__(self, product: InstalledProduct) -> None:
+        super().__init__("traces")
         self.texts: dict[str, bytes] = {}
         self._command_lines: set[bytes] = set()
         self._product = product
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look_repeatedly, name="traces", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
 
     def look(self) -> None:
         """Collect all objects and the metrics as they are now."""
@@ -88,8 +75,9 @@ class Traces:
     def _namespaces(self) -> tuple[str, str]:
         return (self._product.namespace, self._product.product.system)
 
-    def _look_repeatedly(self) -> None:
-        while not self._over.wait(LOOK_S):
+    def work(self) -> None:
+        """Look at pods, logs and command lines until the end of the block."""
+        while not self.over.wait(LOOK_S):
             for namespace in self._namespaces:
                 for pod in self._items(f"/api/v1/namespaces/{namespace}/pods"):
                     self._add("pods", namespace, without_own_words(pod))
