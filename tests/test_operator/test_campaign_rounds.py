@@ -31,6 +31,14 @@ def world() -> CampaignWorld:
     return CampaignWorld({"spec.parallelism": 6})
 
 
+@pytest.fixture
+def nightly() -> CampaignWorld:
+    """A scheduled campaign whose first round is over."""
+    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
+    world.finish_all()
+    return world
+
+
 def round_of(world: CampaignWorld) -> CampaignRound:
     assert world.status.round is not None
     return world.status.round
@@ -107,16 +115,14 @@ def test_replacing_a_token_before_its_round_is_in_status_starts_two_rounds(world
     assert (round_of(world).number, round_of(world).token) == (3, "c")
 
 
-def test_a_firing_interrupted_by_a_kill_is_not_reported_as_skipped() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    world.store.kill_after(6)
+def test_a_firing_interrupted_by_a_kill_is_not_reported_as_skipped(nightly: CampaignWorld) -> None:
+    nightly.store.kill_after(6)
     with pytest.raises(OperatorKilled):
-        until(world, THREE)
-    world.store.restart()
-    world.settle()
-    assert parse_timestamp(round_of(world).fire_time) == THREE
-    assert "FiringSkipped" not in world.events
+        until(nightly, THREE)
+    nightly.store.restart()
+    nightly.settle()
+    assert parse_timestamp(round_of(nightly).fire_time) == THREE
+    assert "FiringSkipped" not in nightly.events
 
 
 def test_rounds_beyond_the_history_limit_are_deleted(world: CampaignWorld) -> None:
@@ -160,22 +166,20 @@ def test_a_gate_against_another_campaign_keeps_no_old_runs(world: CampaignWorld)
     assert {run["metadata"]["labels"]["specbench.io/round"] for run in world.runs.values()} == {"2"}
 
 
-def test_the_first_round_starts_at_creation_and_the_second_on_schedule() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    assert world.status.phase is CampaignPhase.SCHEDULED
-    assert parse_timestamp(world.status.next_schedule_time) == THREE
-    assert world.requeue_after_s == (THREE - world.now).total_seconds()
-    until(world, THREE - timedelta(seconds=1))
-    assert round_of(world).number == 1
-    until(world, THREE)
-    assert round_of(world).number == 2
-    assert parse_timestamp(round_of(world).fire_time) == THREE
-    assert parse_timestamp(world.status.last_schedule_time) == THREE
-    assert parse_timestamp(world.status.next_schedule_time) == THREE + timedelta(days=1)
+def test_the_first_round_starts_at_creation_and_the_second_on_schedule(nightly: CampaignWorld) -> None:
+    assert nightly.status.phase is CampaignPhase.SCHEDULED
+    assert parse_timestamp(nightly.status.next_schedule_time) == THREE
+    assert nightly.requeue_after_s == (THREE - nightly.now).total_seconds()
+    until(nightly, THREE - timedelta(seconds=1))
+    assert round_of(nightly).number == 1
+    until(nightly, THREE)
+    assert round_of(nightly).number == 2
+    assert parse_timestamp(round_of(nightly).fire_time) == THREE
+    assert parse_timestamp(nightly.status.last_schedule_time) == THREE
+    assert parse_timestamp(nightly.status.next_schedule_time) == THREE + timedelta(days=1)
     assert all(
         run["metadata"]["annotations"]["specbench.io/fire-time"] == "2026-01-03T02:00:00Z"
-        for name, run in world.runs.items()
+        for name, run in nightly.runs.items()
         if name.endswith("-2")
     )
 
@@ -192,14 +196,12 @@ def test_a_firing_during_an_active_round_is_skipped_and_reported() -> None:
     assert round_of(world).number == 2
 
 
-def test_a_firing_of_a_suspended_campaign_is_skipped_and_not_caught_up() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    world.change("spec.suspend", True)
-    until(world, THREE + timedelta(hours=1))
-    world.change("spec.suspend", False)
-    assert round_of(world).number == 1
-    assert world.events.count("FiringSkipped") == 1
+def test_a_firing_of_a_suspended_campaign_is_skipped_and_not_caught_up(nightly: CampaignWorld) -> None:
+    nightly.change("spec.suspend", True)
+    until(nightly, THREE + timedelta(hours=1))
+    nightly.change("spec.suspend", False)
+    assert round_of(nightly).number == 1
+    assert nightly.events.count("FiringSkipped") == 1
 
 
 @pytest.mark.parametrize(("deadline", "number"), [(None, 2), (7 * 3600, 2), (3600, 1)])
@@ -223,28 +225,24 @@ def test_a_schedule_added_later_does_not_fire_for_the_past() -> None:
     assert parse_timestamp(world.status.next_schedule_time) == NOON + timedelta(days=30, hours=1)
 
 
-def test_changing_the_schedule_cancels_the_announced_firing() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    world.pass_time((THREE - world.now).total_seconds() + 60)
-    world.change("spec.schedule", "30 5 * * *")
-    assert round_of(world).number == 1
+def test_changing_the_schedule_cancels_the_announced_firing(nightly: CampaignWorld) -> None:
+    nightly.pass_time((THREE - nightly.now).total_seconds() + 60)
+    nightly.change("spec.schedule", "30 5 * * *")
+    assert round_of(nightly).number == 1
 
 
-def test_a_lost_status_skips_a_firing_instead_of_firing_twice() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    until(world, THREE)
-    world.finish_all()
-    world.lose_status()
-    world.settle()
-    assert (round_of(world).number, parse_timestamp(round_of(world).fire_time)) == (2, THREE)
-    assert len(world.store.created) == 12
-    world.lose_status()
-    until(world, THREE + timedelta(days=1))
-    assert round_of(world).number == 2
-    until(world, THREE + timedelta(days=2))
-    assert round_of(world).number == 3
+def test_a_lost_status_skips_a_firing_instead_of_firing_twice(nightly: CampaignWorld) -> None:
+    until(nightly, THREE)
+    nightly.finish_all()
+    nightly.lose_status()
+    nightly.settle()
+    assert (round_of(nightly).number, parse_timestamp(round_of(nightly).fire_time)) == (2, THREE)
+    assert len(nightly.store.created) == 12
+    nightly.lose_status()
+    until(nightly, THREE + timedelta(days=1))
+    assert round_of(nightly).number == 2
+    until(nightly, THREE + timedelta(days=2))
+    assert round_of(nightly).number == 3
 
 
 def test_the_schedule_starts_the_next_round_after_a_stopped_one() -> None:

@@ -19,6 +19,11 @@ from specbench_testing.cluster_world import AWAY, ClusterWorld, launched
 from specbench_testing.operator_builders import NOON, OLDER_UID, operator_run
 
 
+@pytest.fixture
+def world() -> ClusterWorld:
+    return launched()
+
+
 def required(nodes: int = 1) -> ClusterWorld:
     """A run whose engines must all run on the same node, or the same nodes."""
     placement = {"gpus": 2, "pinNode": "Require", **({"nodes": nodes} if nodes > 1 else {})}
@@ -97,8 +102,7 @@ def set_suspended(world: ClusterWorld, *, suspend: bool = True) -> None:
     world.settle()
 
 
-def test_suspended_launches_are_not_losses_when_status_is_lost() -> None:
-    world = launched()
+def test_suspended_launches_are_not_losses_when_status_is_lost(world: ClusterWorld) -> None:
     for attempt in range(2):
         world.serve(0, attempt)
         set_suspended(world)
@@ -113,8 +117,7 @@ def test_suspended_launches_are_not_losses_when_status_is_lost() -> None:
 
 
 @pytest.mark.parametrize("status", ["kept", "lost"])
-def test_an_engine_that_ended_while_suspended_counts_as_suspended(status: str) -> None:
-    world = launched()
+def test_an_engine_that_ended_while_suspended_counts_as_suspended(world: ClusterWorld, status: str) -> None:
     world.serve()
     world.run["spec"]["suspend"] = True
     world.lose_pods(world.engine())
@@ -127,8 +130,7 @@ def test_an_engine_that_ended_while_suspended_counts_as_suspended(status: str) -
     assert (row.state, row.attempt, row.suspensions) == (GroupState.STARTING, 1, 1)
 
 
-def test_a_loss_stays_a_loss_when_the_run_is_suspended_later() -> None:
-    world = launched()
+def test_a_loss_stays_a_loss_when_the_run_is_suspended_later(world: ClusterWorld) -> None:
     world.serve()
     world.lose_pods(world.engine())
     world.settle()
@@ -159,8 +161,7 @@ def test_a_preemption_counts_without_its_status_write_and_the_older_job() -> Non
 
 
 @pytest.mark.parametrize("state", list(GroupState))
-def test_wrong_group_rows_in_status_launch_no_second_engine(state: GroupState) -> None:
-    world = launched()
+def test_wrong_group_rows_in_status_launch_no_second_engine(world: ClusterWorld, state: GroupState) -> None:
     for row in world.run["status"]["groups"]:
         row |= {"state": state, "attempt": 2}
     world.reconcile()
@@ -198,8 +199,7 @@ def suspend(world: ClusterWorld, *, suspended: bool = True) -> None:
     world.run["spec"]["suspend"] = suspended
 
 
-def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail() -> None:
-    world = launched()
+def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail(world: ClusterWorld) -> None:
     world.start_pod(world.engine())
     world.lose_status()
     suspend(world)
@@ -214,9 +214,8 @@ def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail()
     assert world.jobs[world.engine(0, 0)].verdict.reason == SUSPENDED  # type: ignore[union-attr]
 
 
-def test_no_engine_is_launched_before_the_stopped_job_has_ended() -> None:
+def test_no_engine_is_launched_before_the_stopped_job_has_ended(world: ClusterWorld) -> None:
     """The Job is new: its controller may still create a pod before it sees the deadline."""
-    world = launched()
     world.lose_status()
     suspend(world)
     world.reconcile()
@@ -262,8 +261,9 @@ def test_a_queued_launch_leaves_its_queue_once_it_is_in_status() -> None:
 
 
 @pytest.mark.parametrize("s3_was_away", [False, True])
-def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(s3_was_away: bool) -> None:
-    world = launched()
+def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(
+    world: ClusterWorld, s3_was_away: bool
+) -> None:
     for attempt in range(4):
         world.serve(0, attempt)
         suspend(world)
@@ -288,8 +288,7 @@ def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(s3_was_
     assert world.launched[-1] == world.engine(1, 0), "each group has its own numbers"
 
 
-def test_an_older_remaining_job_does_not_hide_a_newer_launch() -> None:
-    world = launched()
+def test_an_older_remaining_job_does_not_hide_a_newer_launch(world: ClusterWorld) -> None:
     world.serve()
     world.lose_pods(world.engine())
     world.settle()
@@ -302,8 +301,7 @@ def test_an_older_remaining_job_does_not_hide_a_newer_launch() -> None:
     assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
 
 
-def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number() -> None:
-    world = launched()
+def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number(world: ClusterWorld) -> None:
     world.start_pod(world.engine())
     world.lose_status()
     world.run["spec"]["placement"]["nodes"] = 2
@@ -315,8 +313,7 @@ def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number() -> None:
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
-def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired() -> None:
-    world = launched()
+def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired(world: ClusterWorld) -> None:
     world.measure(0)
     world.serve(1)
     world.settle()

@@ -42,6 +42,7 @@ def serve(world: ClusterWorld, group: int = 0, attempt: int = 0) -> None:
     world.reconcile(after_s=1)
 
 
+@pytest.fixture(name="world")
 def serving() -> ClusterWorld:
     """A run whose first engine serves and whose client measures."""
     world = spread()
@@ -96,8 +97,7 @@ def test_a_complete_run_leaves_no_set_and_no_pod() -> None:
     assert alive(world) == []
 
 
-def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
-    world = serving()
+def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone(world: ClusterWorld) -> None:
     world.finish_client()
     for _ in range(3):
         world.reconcile()
@@ -108,8 +108,7 @@ def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
     assert world.launched == [world.engine(0), world.engine(1)]
 
 
-def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
-    world = serving()
+def test_a_pod_with_a_restarted_container_still_holds_its_gpus(world: ClusterWorld) -> None:
     world.reconcile()
     before = world.status.gpu_seconds_held
     change(world, 1, terminated=ContainerTerminated(1, "Error", "", world.now, world.now), restarts=1)
@@ -118,8 +117,7 @@ def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
 
 
 @pytest.mark.parametrize("worker", range(NODES))
-def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(worker: int) -> None:
-    world = serving()
+def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(world: ClusterWorld, worker: int) -> None:
     (name,) = [name for name, pod in world.pods.items() if pod.worker == worker]
     del world.pods[name]
     world.start_pod(world.engine(), worker=worker, node="other", ready=True)
@@ -129,8 +127,7 @@ def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(worker: int
     assert (world.group(0).attempt, world.group(0).reason) == (1, "Starting")
 
 
-def test_a_missing_node_is_a_lost_engine() -> None:
-    world = serving()
+def test_a_missing_node_is_a_lost_engine(world: ClusterWorld) -> None:
     world.pods = {name: pod for name, pod in world.pods.items() if pod.worker != 2}
     decision = world.reconcile()
     assert [stop.verdict.reason for stop in decision.stop] == [EngineReason.LOST]
@@ -156,9 +153,11 @@ def pod_replaced(world: ClusterWorld) -> None:
     ids=["terminating", "ended"],
 )
 def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
-    consequence: Callable[[ClusterWorld], None], change_fields: dict[str, Any], reason: EngineReason
+    world: ClusterWorld,
+    consequence: Callable[[ClusterWorld], None],
+    change_fields: dict[str, Any],
+    reason: EngineReason,
 ) -> None:
-    world = serving()
     change(world, 2, **change_fields)
     world.pass_time(1)
     consequence(world)
@@ -176,9 +175,8 @@ def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
     [(137, "OOMKilled", EngineReason.OOM_KILLED), (1, "Error", EngineReason.CRASHED)],
 )
 def test_a_restarted_container_fails_the_arm_with_its_reason(
-    worker: int, code: int, reason: str, expected: EngineReason
+    world: ClusterWorld, worker: int, code: int, reason: str, expected: EngineReason
 ) -> None:
-    world = serving()
     ended = ContainerTerminated(code, reason, "last words", world.now, world.now)
     change(world, worker, terminated=ended, restarts=1)
     world.reconcile()
@@ -217,8 +215,7 @@ def test_a_set_without_its_job_belongs_to_its_run_and_not_to_an_older_one() -> N
     assert (LWS_KIND, "demo-g9-0-n") in world.objects, "objects of other runs are never deleted"
 
 
-def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods() -> None:
-    world = serving()
+def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods(world: ClusterWorld) -> None:
     kept = world.objects[LWS_KIND, f"{world.engine()}-n"]
     world.finish_client()
     world.reconcile()
@@ -248,8 +245,7 @@ def test_a_single_node_engine_uses_no_set() -> None:
     assert sets(world) == []
 
 
-def test_the_environment_is_the_leaders_with_the_gpus_of_all_nodes() -> None:
-    world = serving()
+def test_the_environment_is_the_leaders_with_the_gpus_of_all_nodes(world: ClusterWorld) -> None:
     leader = next(pod for pod in world.pods.values() if pod.worker == 0)
     facts = collect_host_facts(parse_run(world.run), leader, ()).facts
     assert (facts[FactName.NODE].value, facts[FactName.GPU_COUNT].value) == ("gpu-0", NODES * 8)
