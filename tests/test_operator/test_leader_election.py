@@ -50,6 +50,11 @@ class LeaseServer(FakeApi):
         return found
 
 
+@pytest.fixture
+def server() -> LeaseServer:
+    return LeaseServer()
+
+
 @dataclass
 class LeaseClient:
     """One replica's access to the server; each request takes `delay_s` before and after the server's work."""
@@ -103,8 +108,7 @@ def elected(server: LeaseServer, *others: str) -> tuple[LeaderElection, ...]:
     return replicas
 
 
-def test_the_first_replica_creates_the_lease_and_leads() -> None:
-    server = LeaseServer()
+def test_the_first_replica_creates_the_lease_and_leads(server: LeaseServer) -> None:
     leader, standby = elected(server, "b")
     assert not standby.leadership.holds()
     spec = server.lease["spec"]
@@ -112,8 +116,7 @@ def test_the_first_replica_creates_the_lease_and_leads() -> None:
     assert leader.leadership.until == server.time + RENEW_DEADLINE_S
 
 
-def test_a_standby_takes_over_when_it_has_seen_no_renewal_for_the_whole_duration() -> None:
-    server = LeaseServer()
+def test_a_standby_takes_over_when_it_has_seen_no_renewal_for_the_whole_duration(server: LeaseServer) -> None:
     leader, standby = elected(server, "b")
     server.time += LEASE_DURATION_S - 0.1
     standby.step()
@@ -124,8 +127,7 @@ def test_a_standby_takes_over_when_it_has_seen_no_renewal_for_the_whole_duration
     assert (holder(server), standby.leadership.holds(), leader.leadership.holds()) == ("b", True, False)
 
 
-def test_a_replica_that_starts_waits_for_the_whole_duration_although_the_lease_looks_old() -> None:
-    server = LeaseServer()
+def test_a_replica_that_starts_waits_for_the_whole_duration_although_the_lease_looks_old(server: LeaseServer) -> None:
     elected(server)
     server.time += 3600
     late = replica(server, "b")
@@ -134,8 +136,7 @@ def test_a_replica_that_starts_waits_for_the_whole_duration_although_the_lease_l
     assert late.pause_s() == RETRY_S
 
 
-def test_a_paused_leader_writes_nothing_when_it_continues_and_ends() -> None:
-    server = LeaseServer()
+def test_a_paused_leader_writes_nothing_when_it_continues_and_ends(server: LeaseServer) -> None:
     leader, standby = elected(server, "b")
     server.time += LEASE_DURATION_S
     standby.step()
@@ -147,8 +148,9 @@ def test_a_paused_leader_writes_nothing_when_it_continues_and_ends() -> None:
     assert not leader.leadership.holds(), "never again in this process"
 
 
-def test_a_leader_stops_writing_at_its_deadline_and_continues_when_nobody_has_led_meanwhile() -> None:
-    server = LeaseServer()
+def test_a_leader_stops_writing_at_its_deadline_and_continues_when_nobody_has_led_meanwhile(
+    server: LeaseServer,
+) -> None:
     (leader,) = elected(server)
     server.partitioned.add("a")
     server.time += RENEW_DEADLINE_S
@@ -161,15 +163,13 @@ def test_a_leader_stops_writing_at_its_deadline_and_continues_when_nobody_has_le
     assert leader.leadership.holds()
 
 
-def test_the_deadline_counts_from_the_beginning_of_the_renewal() -> None:
-    server = LeaseServer()
+def test_the_deadline_counts_from_the_beginning_of_the_renewal(server: LeaseServer) -> None:
     leader = replica(server, "a", delay_s=3)
     leader.step()  # one request to read, one to create: three seconds before and after each
     assert leader.leadership.until == 1000.0 + 6 + RENEW_DEADLINE_S
 
 
-def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
-    server = LeaseServer()
+def test_a_renewal_whose_answer_was_lost_is_recognised(server: LeaseServer) -> None:
     (leader,) = elected(server)
     server.lose_answer = True
     with pytest.raises(OperatorError):
@@ -179,8 +179,7 @@ def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("deleted", [True, False])
-def test_a_leader_whose_lease_was_deleted_or_emptied_ends(deleted: bool) -> None:
-    server = LeaseServer()
+def test_a_leader_whose_lease_was_deleted_or_emptied_ends(server: LeaseServer, deleted: bool) -> None:
     (leader,) = elected(server)
     server.lease["spec"] = {"holderIdentity": ""}
     server.touch(server.lease)
@@ -190,8 +189,7 @@ def test_a_leader_whose_lease_was_deleted_or_emptied_ends(deleted: bool) -> None
         leader.step()
 
 
-def test_a_process_that_restarts_in_the_same_pod_leads_at_once() -> None:
-    server = LeaseServer()
+def test_a_process_that_restarts_in_the_same_pod_leads_at_once(server: LeaseServer) -> None:
     elected(server)
     successor = replica(server, "a")
     successor.step()
@@ -203,23 +201,20 @@ def test_processes_without_a_pod_have_different_identities() -> None:
     assert process_identity("") != process_identity("")
 
 
-def test_a_released_lease_is_taken_at_once() -> None:
-    server = LeaseServer()
+def test_a_released_lease_is_taken_at_once(server: LeaseServer) -> None:
     leader, standby = elected(server, "b")
     asyncio.run(leader.release())
     standby.step()
     assert (holder(server), leader.leadership.holds(), standby.leadership.holds()) == ("b", False, True)
 
 
-def test_a_standby_that_ends_releases_nothing() -> None:
-    server = LeaseServer()
+def test_a_standby_that_ends_releases_nothing(server: LeaseServer) -> None:
     _, standby = elected(server, "b")
     asyncio.run(standby.release())
     assert holder(server) == "a"
 
 
-def test_the_lease_is_released_after_the_answers_to_all_writes() -> None:
-    server = LeaseServer()
+def test_the_lease_is_released_after_the_answers_to_all_writes(server: LeaseServer) -> None:
     (leader,) = elected(server)
     release = threading.Thread(target=leader.release_now)
     with leader.leadership.writing():
@@ -231,8 +226,7 @@ def test_the_lease_is_released_after_the_answers_to_all_writes() -> None:
     assert holder(server) == ""
 
 
-def test_the_lease_is_left_to_expire_while_a_write_has_no_answer() -> None:
-    server = LeaseServer()
+def test_the_lease_is_left_to_expire_while_a_write_has_no_answer(server: LeaseServer) -> None:
     (leader,) = elected(server)
     server.time = leader.leadership.until
     with leader.leadership.writing():

@@ -28,6 +28,12 @@ def world() -> ClusterWorld:
     return launched()
 
 
+@pytest.fixture
+def serving(world: ClusterWorld) -> ClusterWorld:
+    world.serve()
+    return world
+
+
 def test_a_new_run_gets_its_plan_one_engine_and_one_service(new_world: ClusterWorld) -> None:
     decision = new_world.reconcile()
     assert [(item["kind"], item["metadata"]["name"]) for item in decision.apply] == [
@@ -93,20 +99,19 @@ def test_a_run_ends_successfully_although_its_stop_rule_left_points_out() -> Non
     assert world.launched.count(world.engine()) == 1
 
 
-def test_a_relaunched_engine_is_ready_only_after_its_own_first_completion(world: ClusterWorld) -> None:
-    world.serve()
-    world.answering = (0, 0)
-    world.reconcile()
-    world.lose_job(world.engine())
-    world.settle()
-    world.serve(0, 1)
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
-    world.answering = (0, 1)
-    world.reconcile()
-    world.trouble = AWAY
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("True", "Serving")
+def test_a_relaunched_engine_is_ready_only_after_its_own_first_completion(serving: ClusterWorld) -> None:
+    serving.answering = (0, 0)
+    serving.reconcile()
+    serving.lose_job(serving.engine())
+    serving.settle()
+    serving.serve(0, 1)
+    serving.reconcile()
+    assert serving.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
+    serving.answering = (0, 1)
+    serving.reconcile()
+    serving.trouble = AWAY
+    serving.reconcile()
+    assert serving.status_and_reason(ConditionType.ENGINE_READY) == ("True", "Serving")
 
 
 def test_a_finished_client_releases_the_engine_before_the_next_launch(new_world: ClusterWorld) -> None:
@@ -225,30 +230,28 @@ def test_suspending_releases_the_gpus_and_resuming_continues(world: ClusterWorld
     assert "EngineLost" not in reasons, "a suspension is not a loss"
 
 
-def test_remaining_pods_of_a_suspended_launch_do_not_affect_the_next(world: ClusterWorld) -> None:
-    world.serve()
-    world.run["spec"]["suspend"] = True
-    world.reconcile()
-    world.run["spec"]["suspend"] = False
-    for job in (world.engine(), world.client()):
-        world.change_pod(job, phase="Failed", ready=False, terminated=ContainerTerminated(137, "Error"))
-    world.reconcile()
-    world.reconcile()
-    assert world.launched == [world.engine(), world.engine(0, 1)]
-    assert world.group(0).state is GroupState.STARTING
+def test_remaining_pods_of_a_suspended_launch_do_not_affect_the_next(serving: ClusterWorld) -> None:
+    serving.run["spec"]["suspend"] = True
+    serving.reconcile()
+    serving.run["spec"]["suspend"] = False
+    for job in (serving.engine(), serving.client()):
+        serving.change_pod(job, phase="Failed", ready=False, terminated=ContainerTerminated(137, "Error"))
+    serving.reconcile()
+    serving.reconcile()
+    assert serving.launched == [serving.engine(), serving.engine(0, 1)]
+    assert serving.group(0).state is GroupState.STARTING
 
 
-def test_a_slowly_deleted_job_of_a_suspended_run_is_not_lost(world: ClusterWorld) -> None:
-    world.serve()
-    world.run["spec"]["suspend"] = True
-    before = world.observed()
-    decision = world.reconcile()
-    world.jobs = {job.ref.name: replace(job, deleting=True) for job in before.jobs}
-    world.reconcile()
-    assert (world.group(0).attempt, world.group(0).suspensions) == (1, 1)
-    world.run["status"] = before.resource["status"]
-    world.reconcile()
-    assert world.status == decision.status, "the same status without the first write"
+def test_a_slowly_deleted_job_of_a_suspended_run_is_not_lost(serving: ClusterWorld) -> None:
+    serving.run["spec"]["suspend"] = True
+    before = serving.observed()
+    decision = serving.reconcile()
+    serving.jobs = {job.ref.name: replace(job, deleting=True) for job in before.jobs}
+    serving.reconcile()
+    assert (serving.group(0).attempt, serving.group(0).suspensions) == (1, 1)
+    serving.run["status"] = before.resource["status"]
+    serving.reconcile()
+    assert serving.status == decision.status, "the same status without the first write"
 
 
 def test_a_run_that_is_being_deleted_changes_nothing(new_world: ClusterWorld) -> None:
@@ -283,14 +286,13 @@ def test_a_stored_plan_is_kept_when_the_operator_would_plan_differently(world: C
     assert world.states()[0] is GroupState.DONE
 
 
-def test_a_deleted_client_service_or_plan_is_applied_again(world: ClusterWorld) -> None:
-    world.serve()
-    world.lose_job(world.client())
-    world.reap()
-    world.objects.clear()
-    world.plan_json = None
-    kinds = [(item["kind"], item["metadata"]["name"]) for item in world.reconcile().apply]
-    assert kinds == [("ConfigMap", "demo-plan"), ("Service", world.engine()), ("Job", world.client())]
+def test_a_deleted_client_service_or_plan_is_applied_again(serving: ClusterWorld) -> None:
+    serving.lose_job(serving.client())
+    serving.reap()
+    serving.objects.clear()
+    serving.plan_json = None
+    kinds = [(item["kind"], item["metadata"]["name"]) for item in serving.reconcile().apply]
+    assert kinds == [("ConfigMap", "demo-plan"), ("Service", serving.engine()), ("Job", serving.client())]
 
 
 def test_an_unreadable_status_is_treated_as_lost(world: ClusterWorld) -> None:

@@ -96,17 +96,11 @@ def test_the_node_of_an_adopted_run_is_not_required() -> None:
     assert [pinned(row) for row in made] == [[]]
 
 
-def set_suspended(world: ClusterWorld, *, suspend: bool = True) -> None:
-    """Suspends or resumes the run and settles."""
-    world.run["spec"]["suspend"] = suspend
-    world.settle()
-
-
 def test_suspended_launches_are_not_losses_when_status_is_lost(world: ClusterWorld) -> None:
     for attempt in range(2):
         world.serve(0, attempt)
-        set_suspended(world)
-        set_suspended(world, suspend=False)
+        world.suspend()
+        world.suspend(suspend=False)
     world.serve(0, 2)
     world.reconcile()
     world.lose_status()
@@ -125,7 +119,7 @@ def test_an_engine_that_ended_while_suspended_counts_as_suspended(world: Cluster
     world.settle()
     if status == "lost":
         world.lose_status()
-    set_suspended(world, suspend=False)
+    world.suspend(suspend=False)
     row = world.group(0)
     assert (row.state, row.attempt, row.suspensions) == (GroupState.STARTING, 1, 1)
 
@@ -136,7 +130,7 @@ def test_a_loss_stays_a_loss_when_the_run_is_suspended_later(world: ClusterWorld
     world.settle()
     world.lose_job(world.engine(0, 1))
     world.lose_status()
-    set_suspended(world)
+    world.suspend()
     assert (world.group(0).attempt, world.group(0).suspensions) == (1, 0)
 
 
@@ -195,20 +189,15 @@ def test_progress_of_the_adopted_run_does_not_make_a_new_engine_ready() -> None:
 QUEUED: dict[str, Any] = {"spec.placement": {"gpus": 2, "queueName": "bench", "preemptionBudget": 50}}
 
 
-def suspend(world: ClusterWorld, *, suspended: bool = True) -> None:
-    world.run["spec"]["suspend"] = suspended
-
-
 def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail(world: ClusterWorld) -> None:
     world.start_pod(world.engine())
     world.lose_status()
-    suspend(world)
+    world.run["spec"]["suspend"] = True
     for _ in range(3):
         world.reconcile_without_status_write()
         world.reap()
     assert [pod for pod in world.pods.values() if pod.alive] == [], "its GPUs are released"
-    suspend(world, suspended=False)
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     assert (world.group(0).attempt, world.group(0).suspensions) == (1, 1)
     assert world.jobs[world.engine(0, 0)].verdict.reason == SUSPENDED  # type: ignore[union-attr]
@@ -217,13 +206,12 @@ def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail(w
 def test_no_engine_is_launched_before_the_stopped_job_has_ended(world: ClusterWorld) -> None:
     """The Job is new: its controller may still create a pod before it sees the deadline."""
     world.lose_status()
-    suspend(world)
+    world.run["spec"]["suspend"] = True
     world.reconcile()
     stopped = world.jobs[world.engine()]
     assert stopped.verdict is not None
     world.jobs[world.engine()] = replace(stopped, failure=None)
-    suspend(world, suspended=False)
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched == [world.engine(0, 0)]
     world.fail_job(world.engine(), "DeadlineExceeded")
     world.settle()
@@ -233,30 +221,27 @@ def test_no_engine_is_launched_before_the_stopped_job_has_ended(world: ClusterWo
 def test_a_launch_whose_first_status_write_fails_keeps_its_number() -> None:
     """The last written row has the same number, for a launch that was not made yet."""
     world = ClusterWorld()
-    suspend(world)
-    world.settle()
-    suspend(world, suspended=False)
+    world.suspend()
+    world.run["spec"]["suspend"] = False
     world.reconcile_without_status_write()
     assert (world.group(0).attempt, world.group(0).state) == (0, GroupState.WAITING)
-    suspend(world)
+    world.run["spec"]["suspend"] = True
     world.reconcile_without_status_write()
-    suspend(world, suspended=False)
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
 def test_a_queued_launch_leaves_its_queue_once_it_is_in_status() -> None:
     world = launched(operator_run(QUEUED))
     world.lose_status()
-    suspend(world)
+    world.run["spec"]["suspend"] = True
     for _ in range(3):
         world.reconcile_without_status_write()
     world.reconcile()
     assert world.engine() in world.jobs, "this reconcile writes it to the status"
     world.reconcile()
     assert world.engine() not in world.jobs
-    suspend(world, suspended=False)
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
@@ -266,10 +251,8 @@ def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(
 ) -> None:
     for attempt in range(4):
         world.serve(0, attempt)
-        suspend(world)
-        world.settle()
-        suspend(world, suspended=False)
-        world.settle()
+        world.suspend()
+        world.suspend(suspend=False)
     world.launches_there = {0: 4}
     world.jobs.clear()
     world.pods.clear()

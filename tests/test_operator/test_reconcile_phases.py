@@ -358,12 +358,8 @@ def test_a_failed_run_is_not_retried_when_its_children_are_gone(world: ClusterWo
     assert len(world.launched) == 2
 
 
-def measure_all(world: ClusterWorld) -> None:
-    world.measure_all()
-
-
 def test_a_report_that_cannot_be_stored_is_reported(world: ClusterWorld) -> None:
-    measure_all(world)
+    world.measure_all()
     world.start_pod(world.report)
     message = Termination(code=5, reason="CredentialsRefused", message="denied").to_message()
     world.end_pod(world.report, 5, message=message)
@@ -373,7 +369,7 @@ def test_a_report_that_cannot_be_stored_is_reported(world: ClusterWorld) -> None
 
 
 def test_a_report_that_cannot_start_is_waited_for_because_it_holds_no_gpus(world: ClusterWorld) -> None:
-    measure_all(world)
+    world.measure_all()
     world.start_pod(world.report, phase="Pending", unschedulable="0/3 nodes")
     world.reconcile()
     world.settle(after_s=100_000)
@@ -384,7 +380,7 @@ def test_a_report_that_cannot_start_is_waited_for_because_it_holds_no_gpus(world
 
 
 def test_a_failed_report_is_created_again_when_its_job_is_deleted(world: ClusterWorld) -> None:
-    measure_all(world)
+    world.measure_all()
     world.start_pod(world.report)
     world.crash(world.report, 1, message="bug")
     world.settle()
@@ -399,7 +395,7 @@ def test_a_failed_report_is_created_again_when_its_job_is_deleted(world: Cluster
 
 
 def test_a_point_deleted_during_the_report_is_measured_again_first(world: ClusterWorld) -> None:
-    measure_all(world)
+    world.measure_all()
     assert world.report in world.jobs
     world.measured -= {point.hash for point in world.plan.groups[1].points}
     world.settle()

@@ -64,6 +64,12 @@ def serve(world: ClusterWorld, launch: int = 0) -> None:
     world.settle()
 
 
+@pytest.fixture
+def serving(world: ClusterWorld) -> ClusterWorld:
+    serve(world)
+    return world
+
+
 def load(world: ClusterWorld) -> None:
     """Admit the engine's Job and start its pod, which is not ready."""
     world.admit(world.engine())
@@ -137,36 +143,37 @@ def test_a_run_without_a_queue_is_not_queued() -> None:
     assert world.status_and_reason(ConditionType.QUEUED) == ("False", "NotQueued")
 
 
-def test_a_preempted_engine_keeps_its_job_and_is_measured_as_another_launch(world: ClusterWorld) -> None:
-    serve(world)
-    job = world.jobs[world.engine()]
-    decision = preempt(world)
-    assert {ref.name for ref in decision.delete} == {world.client(), world.engine()}, (
+def test_a_preempted_engine_keeps_its_job_and_is_measured_as_another_launch(serving: ClusterWorld) -> None:
+    job = serving.jobs[serving.engine()]
+    decision = preempt(serving)
+    assert {ref.name for ref in decision.delete} == {serving.client(), serving.engine()}, (
         "the client and the Service are deleted"
     )
-    assert not [ref for ref in decision.delete if ref.name == world.engine() and ref.kind == "Job"]
-    assert world.jobs[world.engine()].ref == job.ref, "the Job keeps its position in the queue"
-    assert (world.status.phase, world.status_and_reason(ConditionType.QUEUED)) == (Phase.QUEUED, ("True", "Preempted"))
-    message = world.condition(ConditionType.QUEUED).message
+    assert not [ref for ref in decision.delete if ref.name == serving.engine() and ref.kind == "Job"]
+    assert serving.jobs[serving.engine()].ref == job.ref, "the Job keeps its position in the queue"
+    assert (serving.status.phase, serving.status_and_reason(ConditionType.QUEUED)) == (
+        Phase.QUEUED,
+        ("True", "Preempted"),
+    )
+    message = serving.condition(ConditionType.QUEUED).message
     assert "preempted 1 times" in message
     assert FULL.message in message
-    row = world.group(0)
+    row = serving.group(0)
     assert (row.state, row.attempt, row.preemptions, row.measured) == (GroupState.QUEUED, 1, 1, 0)
-    assert "Preempted" in {event.reason for event in world.events}
-    assert [job for job in world.jobs.values() if job.key.role == ROLE_CLIENT] == []
+    assert "Preempted" in {event.reason for event in serving.events}
+    assert [job for job in serving.jobs.values() if job.key.role == ROLE_CLIENT] == []
 
 
-def test_the_service_of_a_restarted_launch_selects_the_pods_of_its_job(world: ClusterWorld) -> None:
-    serve(world)
-    world.hold_back(world.engine())
-    world.reconcile()
-    world.admit(world.engine())
-    world.reap()
-    world.start_pod(world.engine(), ready=True)
-    made = {row["kind"]: row for row in world.reconcile().apply}
-    assert made["Service"]["metadata"]["name"] == world.engine(0, 1)
+def test_the_service_of_a_restarted_launch_selects_the_pods_of_its_job(serving: ClusterWorld) -> None:
+    serving.hold_back(serving.engine())
+    serving.reconcile()
+    serving.admit(serving.engine())
+    serving.reap()
+    serving.start_pod(serving.engine(), ready=True)
+    made = {row["kind"]: row for row in serving.reconcile().apply}
+    assert made["Service"]["metadata"]["name"] == serving.engine(0, 1)
     assert made["Service"]["spec"]["selector"]["specbench.io/attempt"] == "0"
-    assert f"//{world.engine(0, 1)}." in str(made["Job"]["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert f"//{serving.engine(0, 1)}." in str(made["Job"]["spec"]["template"]["spec"]["containers"][0]["args"])
 
 
 def pods_remain(world: ClusterWorld) -> None:
@@ -219,27 +226,26 @@ PREEMPTIONS: list[Callable[[ClusterWorld], None]] = [
 @pytest.mark.parametrize("preemption", PREEMPTIONS)
 @pytest.mark.parametrize("status", ["kept", "lost"])
 def test_every_kind_of_preemption_counts_once_and_ends_the_client(
-    world: ClusterWorld, preemption: Callable[[ClusterWorld], None], status: str
+    serving: ClusterWorld, preemption: Callable[[ClusterWorld], None], status: str
 ) -> None:
-    serve(world)
-    preemption(world)
+    preemption(serving)
     if status == "lost":
-        world.run.pop("status")
-    world.settle()
-    world.settle()
-    assert (world.group(0).preemptions, world.group(0).attempt) == (1, 1)
-    assert world.client() not in world.jobs or world.jobs[world.client()].ended
-    assert world.jobs[world.engine()].verdict is None
-    if world.jobs[world.engine()].suspended:
-        world.hold_back(world.engine())
-        world.reap()
-        world.admit(world.engine())
-    if not [pod for pod in world.pods.values() if pod.key.role == ROLE_ENGINE and pod.deleted_at is None]:
-        world.start_pod(world.engine())
-    world.change_pod(world.engine(), ready=True)
-    world.settle()
-    assert world.jobs[world.client(0, 1)].engine_pod == world.group(0).engine_pod
-    assert world.launched == [world.engine()]
+        serving.run.pop("status")
+    serving.settle()
+    serving.settle()
+    assert (serving.group(0).preemptions, serving.group(0).attempt) == (1, 1)
+    assert serving.client() not in serving.jobs or serving.jobs[serving.client()].ended
+    assert serving.jobs[serving.engine()].verdict is None
+    if serving.jobs[serving.engine()].suspended:
+        serving.hold_back(serving.engine())
+        serving.reap()
+        serving.admit(serving.engine())
+    if not [pod for pod in serving.pods.values() if pod.key.role == ROLE_ENGINE and pod.deleted_at is None]:
+        serving.start_pod(serving.engine())
+    serving.change_pod(serving.engine(), ready=True)
+    serving.settle()
+    assert serving.jobs[serving.client(0, 1)].engine_pod == serving.group(0).engine_pod
+    assert serving.launched == [serving.engine()]
 
 
 def test_a_preemption_during_loading_is_counted(world: ClusterWorld) -> None:
@@ -290,22 +296,20 @@ def test_a_pod_deleted_between_two_lists_is_not_lost_before_the_next_reconcile(
     assert world.jobs[world.engine()].verdict is None
 
 
-def test_a_manually_deleted_pod_is_a_lost_launch(world: ClusterWorld) -> None:
-    serve(world)
-    world.change_pod(world.engine(), deleted_at=world.now + timedelta(seconds=5))
-    assert world.reconcile().requeue_after_s == 5
-    world.settle(after_s=5)
-    assert (world.group(0).attempt, world.group(0).preemptions) == (1, 0)
-    assert world.launched[-1] == world.engine(0, 1)
+def test_a_manually_deleted_pod_is_a_lost_launch(serving: ClusterWorld) -> None:
+    serving.change_pod(serving.engine(), deleted_at=serving.now + timedelta(seconds=5))
+    assert serving.reconcile().requeue_after_s == 5
+    serving.settle(after_s=5)
+    assert (serving.group(0).attempt, serving.group(0).preemptions) == (1, 0)
+    assert serving.launched[-1] == serving.engine(0, 1)
 
 
-def test_a_client_that_finished_before_the_preemption_is_not_repeated(world: ClusterWorld) -> None:
-    serve(world)
-    world.finish_client()
-    world.hold_back(world.engine())
-    world.settle()
-    assert world.states() == [GroupState.DONE, GroupState.QUEUED]
-    assert world.launched == [world.engine(0), world.engine(1)]
+def test_a_client_that_finished_before_the_preemption_is_not_repeated(serving: ClusterWorld) -> None:
+    serving.finish_client()
+    serving.hold_back(serving.engine())
+    serving.settle()
+    assert serving.states() == [GroupState.DONE, GroupState.QUEUED]
+    assert serving.launched == [serving.engine(0), serving.engine(1)]
 
 
 def test_preemptions_and_losses_have_separate_budgets() -> None:

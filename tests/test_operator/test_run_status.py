@@ -459,25 +459,28 @@ def plan() -> Plan:
     return expand(parse_run(older_run()))
 
 
-def test_an_adopting_run_stores_its_results_at_the_old_location(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.reconcile()
-    assert world.plan == plan
-    assert results_uri(parse_run(world.run)) == f"s3://results/runs/default/demo/{OLDER_UID}"
-    assert world.status.results is not None
-    assert world.status.results.uri.endswith(OLDER_UID)
-    assert Plan.from_json(world.plan_json or "").uid == OLDER_UID
+@pytest.fixture
+def adopting(plan: Plan) -> ClusterWorld:
+    return adopting_world(plan)
 
 
-def test_an_adopting_run_launches_only_the_missing_groups(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.measured = {point.hash for point in plan.groups[0].points}
-    world.settle()
-    assert world.launched == [world.engine(1)]
-    world.measure(1)
-    world.finish_report()
-    assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "2/2")
-    assert world.launched == [world.engine(1)]
+def test_an_adopting_run_stores_its_results_at_the_old_location(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.reconcile()
+    assert adopting.plan == plan
+    assert results_uri(parse_run(adopting.run)) == f"s3://results/runs/default/demo/{OLDER_UID}"
+    assert adopting.status.results is not None
+    assert adopting.status.results.uri.endswith(OLDER_UID)
+    assert Plan.from_json(adopting.plan_json or "").uid == OLDER_UID
+
+
+def test_an_adopting_run_launches_only_the_missing_groups(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.measured = {point.hash for point in plan.groups[0].points}
+    adopting.settle()
+    assert adopting.launched == [adopting.engine(1)]
+    adopting.measure(1)
+    adopting.finish_report()
+    assert (adopting.status.phase, adopting.status.progress) == (Phase.SUCCEEDED, "2/2")
+    assert adopting.launched == [adopting.engine(1)]
 
 
 def test_adopting_a_finished_run_restores_its_status_and_launches_nothing(plan: Plan) -> None:
@@ -512,12 +515,11 @@ def test_a_point_that_is_measured_again_gets_a_new_report(plan: Plan) -> None:
     assert world.status.phase is Phase.SUCCEEDED
 
 
-def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.plan_there = None
-    decision = world.reconcile()
-    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
-    message = world.condition(ConditionType.VALIDATED).message
+def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.plan_there = None
+    decision = adopting.reconcile()
+    assert (decision.apply, adopting.status.phase) == ((), Phase.INVALID)
+    message = adopting.condition(ConditionType.VALIDATED).message
     assert f"spec.results.adopt: there are no results at s3://results/runs/default/demo/{OLDER_UID}" in message
 
 
@@ -530,13 +532,12 @@ def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(plan: Pla
     ],
 )
 def test_results_of_another_plan_are_refused_with_the_differing_fields(
-    plan: Plan, path: str, value: object, names: str
+    adopting: ClusterWorld, plan: Plan, path: str, value: object, names: str
 ) -> None:
-    world = adopting_world(plan)
-    edit(world.run, path, value)
-    decision = world.reconcile()
-    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
-    assert f"have another plan: {names} differ" in world.condition(ConditionType.VALIDATED).message
+    edit(adopting.run, path, value)
+    decision = adopting.reconcile()
+    assert (decision.apply, adopting.status.phase) == ((), Phase.INVALID)
+    assert f"have another plan: {names} differ" in adopting.condition(ConditionType.VALIDATED).message
 
 
 @pytest.mark.parametrize(
@@ -549,30 +550,29 @@ def test_results_of_another_plan_are_refused_with_the_differing_fields(
         ("spec.model.tokenSecretRef", {"name": "hub", "key": "token"}),
     ],
 )
-def test_fields_that_are_not_measured_may_differ_from_the_adopted_plan(plan: Plan, path: str, value: object) -> None:
+def test_fields_that_are_not_measured_may_differ_from_the_adopted_plan(
+    adopting: ClusterWorld, plan: Plan, path: str, value: object
+) -> None:
     """Another cluster has other queues; the points have the same hashes and are found."""
-    world = adopting_world(plan)
-    edit(world.run, path, value)
-    world.measured = {point.hash for point in plan.groups[0].points}
-    world.settle()
-    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
-    assert world.launched == [world.engine(1)]
+    edit(adopting.run, path, value)
+    adopting.measured = {point.hash for point in plan.groups[0].points}
+    adopting.settle()
+    assert adopting.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+    assert adopting.launched == [adopting.engine(1)]
 
 
-def test_other_hardware_is_another_plan(plan: Plan) -> None:
-    world = adopting_world(plan)
-    edit(world.run, "spec.placement.nodeSelector", {"gpu": "H200"})
-    world.reconcile()
-    assert world.status.phase is Phase.INVALID
-    assert "groups" in world.condition(ConditionType.VALIDATED).message
-    assert "placement" in world.condition(ConditionType.VALIDATED).message
+def test_other_hardware_is_another_plan(adopting: ClusterWorld, plan: Plan) -> None:
+    edit(adopting.run, "spec.placement.nodeSelector", {"gpu": "H200"})
+    adopting.reconcile()
+    assert adopting.status.phase is Phase.INVALID
+    assert "groups" in adopting.condition(ConditionType.VALIDATED).message
+    assert "placement" in adopting.condition(ConditionType.VALIDATED).message
 
 
-def test_an_unreadable_plan_is_refused(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.plan_there = '{"schemaVersion": "specbench.io/plan/v0"}'
-    world.reconcile()
-    assert "written by another version" in world.condition(ConditionType.VALIDATED).message
+def test_an_unreadable_plan_is_refused(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.plan_there = '{"schemaVersion": "specbench.io/plan/v0"}'
+    adopting.reconcile()
+    assert "written by another version" in adopting.condition(ConditionType.VALIDATED).message
 
 
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -592,23 +592,23 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("changed", FORGED)
-def test_a_stored_plan_whose_contents_do_not_match_its_hashes_is_refused(plan: Plan, changed: str) -> None:
+def test_a_stored_plan_whose_contents_do_not_match_its_hashes_is_refused(
+    adopting: ClusterWorld, plan: Plan, changed: str
+) -> None:
     """Whoever may write to the bucket would otherwise choose the engine's image, also against the fence."""
-    world = adopting_world(plan)
     forged = json.loads(plan.to_json())
     FORGED[changed](forged)
-    world.plan_there = json.dumps(forged)
-    decision = world.reconcile()
-    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
-    assert "spec.results.adopt: " in world.condition(ConditionType.VALIDATED).message
+    adopting.plan_there = json.dumps(forged)
+    decision = adopting.reconcile()
+    assert (decision.apply, adopting.status.phase) == ((), Phase.INVALID)
+    assert "spec.results.adopt: " in adopting.condition(ConditionType.VALIDATED).message
 
 
-def test_while_s3_is_unreachable_nothing_is_refused_or_launched(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.trouble = AWAY
-    world.settle()
-    assert world.launched == []
-    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+def test_while_s3_is_unreachable_nothing_is_refused_or_launched(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.trouble = AWAY
+    adopting.settle()
+    assert adopting.launched == []
+    assert adopting.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
 
 
 # Results in S3 without adoption.
