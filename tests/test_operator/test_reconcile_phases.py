@@ -330,7 +330,7 @@ def test_a_run_with_one_failed_arm_succeeds_with_the_other_arm(world: ClusterWor
     world.fail_engine(137, reason="OOMKilled")
     finish_other_arm(world)
     status = world.status
-    assert status.phase is Phase.SUCCEEDED
+    assert (status.phase, status.problem) == (Phase.SUCCEEDED, "OOMKilled (none)")
     assert (status.points.measured, status.points.failed, status.progress) == (1, 1, "1/2")
     assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
     assert world.status_and_reason(ConditionType.MEASUREMENT_COMPLETE) == ("False", "OOMKilled")

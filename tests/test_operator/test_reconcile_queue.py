@@ -137,12 +137,6 @@ def test_client_start_deadline_counts_from_engine_readiness(world: ClusterWorld)
     assert world.group(0).state is GroupState.MEASURING
 
 
-def test_a_run_without_a_queue_is_not_queued() -> None:
-    world = launched()
-    assert not world.jobs[world.engine()].suspended
-    assert world.status_and_reason(ConditionType.QUEUED) == ("False", "NotQueued")
-
-
 def test_a_preempted_engine_keeps_its_job_and_is_measured_as_another_launch(serving: ClusterWorld) -> None:
     job = serving.jobs[serving.engine()]
     decision = preempt(serving)
@@ -246,14 +240,6 @@ def test_every_kind_of_preemption_counts_once_and_ends_the_client(
     serving.settle()
     assert serving.jobs[serving.client(0, 1)].engine_pod == serving.group(0).engine_pod
     assert serving.launched == [serving.engine()]
-
-
-def test_a_preemption_during_loading_is_counted(world: ClusterWorld) -> None:
-    load(world)
-    world.hold_back(world.engine())
-    world.reap()
-    world.settle()
-    assert (world.group(0).preemptions, world.status_and_reason(ConditionType.QUEUED)) == (1, ("True", "Preempted"))
 
 
 def reconcile_with_stale_jobs(world: ClusterWorld, change: Callable[[], None]) -> None:
