@@ -105,9 +105,9 @@ class CampaignWorld:
         self.requeue_after_s = outcome.requeue_after_s
         return outcome
 
-    def settle(self, most: int = 6) -> None:
+    def settle(self) -> None:
         """Reconcile until nothing changes."""
-        for _ in range(most):
+        for _ in range(6):
             before = dict(self.store.objects), self.resource["metadata"]["resourceVersion"]
             try:
                 self.reconcile()
@@ -189,9 +189,9 @@ class CampaignWorld:
         self.runs[name]["spec"]["suspend"] = suspend
         self.store.touch(self.runs[name])
 
-    def finish_all(self, most: int = 20) -> None:
+    def finish_all(self) -> None:
         """Finish every run that the campaign creates, until it creates no more."""
-        for _ in range(most):
+        for _ in range(20):
             self.settle()
             unfinished = [
                 name for name, run in self.owned_runs.items() if not has_ended(run) and not run["spec"]["suspend"]

@@ -369,11 +369,11 @@ class ClusterWorld:
                 self.pods[name] = replace(pod, deleted_at=gone_at)
 
 
-def assert_first_group_failed(world: ClusterWorld, reason: str, scope: FailureScope = FailureScope.GROUP) -> None:
+def assert_first_group_failed(world: ClusterWorld, reason: str) -> None:
     """Check that group 0 failed for this reason, its Job records it, its pods ended, and group 1 continues."""
     engine = world.jobs[world.engine()]
     assert engine.verdict is not None
-    assert (engine.verdict.reason, engine.verdict.scope) == (reason, scope)
+    assert (engine.verdict.reason, engine.verdict.scope) == (reason, FailureScope.GROUP)
     assert engine.ended
     assert not [pod for pod in world.pods.values() if pod.alive and pod.job == world.engine()]
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, reason)

@@ -16,24 +16,6 @@ ENGINE = {"name": "engine", "path": "engine.kind", "values": ["vllm", "sglang"]}
 TEMPERATURE = {"path": "workloads[0].sampling.temperature", "values": [0, 0.7, 1.0]}
 
 
-def campaign(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -> Resource:
-    """Return a campaign of two engines at three temperatures, edited by path."""
-    made: Resource = {
-        "apiVersion": "specbench.io/v1alpha1",
-        "kind": "SpecBenchCampaign",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"template": {"spec": resource()["spec"]}, "axes": copy.deepcopy([ENGINE, TEMPERATURE])},
-    }
-    for path, value in (edits or {}).items():
-        edit(made, path, value)
-    return made
-
-
-def campaign_of(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -> SpecBenchCampaign:
-    """Return the campaign as a model."""
-    return parse_campaign(campaign(edits, name=name))
-
-
 Resource = dict[str, Any]
 
 
@@ -79,9 +61,9 @@ def resource(edits: Mapping[str, Any] | None = None, *, name: str = "demo", name
     return run
 
 
-def run_of(edits: Mapping[str, Any] | None = None, *, name: str = "demo") -> SpecBenchRun:
+def run_of(edits: Mapping[str, Any] | None = None) -> SpecBenchRun:
     """Return the run as a model."""
-    return parse_run(resource(edits, name=name))
+    return parse_run(resource(edits))
 
 
 def edit(target: Resource, path: str, value: Any) -> None:
@@ -96,3 +78,21 @@ def edit(target: Resource, path: str, value: Any) -> None:
         parent.append(copy.deepcopy(value))
     else:
         parent[last] = copy.deepcopy(value)
+
+
+def campaign(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -> Resource:
+    """Return a campaign of two engines at three temperatures, edited by path."""
+    made: Resource = {
+        "apiVersion": "specbench.io/v1alpha1",
+        "kind": "SpecBenchCampaign",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"template": {"spec": resource()["spec"]}, "axes": copy.deepcopy([ENGINE, TEMPERATURE])},
+    }
+    for path, value in (edits or {}).items():
+        edit(made, path, value)
+    return made
+
+
+def campaign_of(edits: Mapping[str, Any] | None = None) -> SpecBenchCampaign:
+    """Return the campaign as a model."""
+    return parse_campaign(campaign(edits))
