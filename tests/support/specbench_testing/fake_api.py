@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import copy
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,6 +27,7 @@ from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
 from specbench_operator.state.timestamps import format_timestamp
+from specbench_testing.http_server import Reply, Request, http_server
 from specbench_testing.operator_builders import NOON
 
 Answer = Callable[[str, str, Mapping[str, list[str]]], tuple[int, bytes]]
@@ -39,33 +38,13 @@ Answer = Callable[[str, str, Mapping[str, list[str]]], tuple[int, bytes]]
 def api_server(answer: Answer) -> Iterator[str]:
     """Run the server; yields its URL."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def reply(request: Request) -> Reply:
+        url = urlsplit(request.target)
+        status, body = answer(request.method, url.path, parse_qs(url.query))
+        return status, {"Content-Type": "application/json"}, body
 
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
-            url = urlsplit(self.path)
-            status, body = answer(self.command, url.path, parse_qs(url.query))
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            with suppress(BrokenPipeError, ConnectionResetError):  # the client has read enough
-                self.wfile.write(body)
-
-        do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 -- names of the base class
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with http_server(reply) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def api_of(url: str, leadership: Leadership | None = None) -> KubernetesApi:
