@@ -108,6 +108,11 @@ def elected(server: LeaseServer, *others: str) -> tuple[LeaderElection, ...]:
     return replicas
 
 
+@pytest.fixture
+def leader(server: LeaseServer) -> LeaderElection:
+    return elected(server)[0]
+
+
 def test_the_first_replica_creates_the_lease_and_leads(server: LeaseServer) -> None:
     leader, standby = elected(server, "b")
     assert not standby.leadership.holds()
@@ -150,8 +155,8 @@ def test_a_paused_leader_writes_nothing_when_it_continues_and_ends(server: Lease
 
 def test_a_leader_stops_writing_at_its_deadline_and_continues_when_nobody_has_led_meanwhile(
     server: LeaseServer,
+    leader: LeaderElection,
 ) -> None:
-    (leader,) = elected(server)
     server.partitioned.add("a")
     server.time += RENEW_DEADLINE_S
     with pytest.raises(OperatorError):
@@ -169,8 +174,7 @@ def test_the_deadline_counts_from_the_beginning_of_the_renewal(server: LeaseServ
     assert leader.leadership.until == 1000.0 + 6 + RENEW_DEADLINE_S
 
 
-def test_a_renewal_whose_answer_was_lost_is_recognised(server: LeaseServer) -> None:
-    (leader,) = elected(server)
+def test_a_renewal_whose_answer_was_lost_is_recognised(server: LeaseServer, leader: LeaderElection) -> None:
     server.lose_answer = True
     with pytest.raises(OperatorError):
         leader.step()
@@ -179,8 +183,9 @@ def test_a_renewal_whose_answer_was_lost_is_recognised(server: LeaseServer) -> N
 
 
 @pytest.mark.parametrize("deleted", [True, False])
-def test_a_leader_whose_lease_was_deleted_or_emptied_ends(server: LeaseServer, deleted: bool) -> None:
-    (leader,) = elected(server)
+def test_a_leader_whose_lease_was_deleted_or_emptied_ends(
+    server: LeaseServer, leader: LeaderElection, deleted: bool
+) -> None:
     server.lease["spec"] = {"holderIdentity": ""}
     server.touch(server.lease)
     if deleted:
@@ -214,8 +219,7 @@ def test_a_standby_that_ends_releases_nothing(server: LeaseServer) -> None:
     assert holder(server) == "a"
 
 
-def test_the_lease_is_released_after_the_answers_to_all_writes(server: LeaseServer) -> None:
-    (leader,) = elected(server)
+def test_the_lease_is_released_after_the_answers_to_all_writes(server: LeaseServer, leader: LeaderElection) -> None:
     release = threading.Thread(target=leader.release_now)
     with leader.leadership.writing():
         release.start()
@@ -226,8 +230,7 @@ def test_the_lease_is_released_after_the_answers_to_all_writes(server: LeaseServ
     assert holder(server) == ""
 
 
-def test_the_lease_is_left_to_expire_while_a_write_has_no_answer(server: LeaseServer) -> None:
-    (leader,) = elected(server)
+def test_the_lease_is_left_to_expire_while_a_write_has_no_answer(server: LeaseServer, leader: LeaderElection) -> None:
     server.time = leader.leadership.until
     with leader.leadership.writing():
         leader.release_now()
