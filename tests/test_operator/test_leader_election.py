@@ -29,6 +29,7 @@ from specbench_operator.cluster.leader_election import (
 from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.telemetry import RunRow, Telemetry
 from specbench_testing.fake_api import FakeApi, Raw, api_of, api_server
+from specbench_testing.operator_builders import Clock
 
 UNREACHABLE = Retry("ApiUnreachable", "connection refused")
 
@@ -359,16 +360,6 @@ def requests() -> Iterator[Requests]:
     found = Requests()
     with api_server(found.answer) as found.url:
         yield found
-
-
-@dataclass
-class Clock:
-    """A clock that tests set."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize("read", READS)

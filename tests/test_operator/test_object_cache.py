@@ -26,7 +26,7 @@ from specbench_operator.cluster.object_cache import (
 )
 from specbench_operator.cluster.parsing import parse_job, parse_pod
 from specbench_testing.fake_api import FakeApi
-from specbench_testing.operator_builders import operator_run
+from specbench_testing.operator_builders import Clock, operator_run
 
 EVERYWHERE: Scope = (JOB, None)
 
@@ -223,14 +223,14 @@ def test_runs_are_selected_by_equality_and_inequality() -> None:
 
 
 def test_answers_about_unwatched_objects_are_kept_for_a_while() -> None:
-    now, server = [0.0], FakeApi()
-    reader = CacheReader(cache_of(), server, lambda: now[0])
+    clock, server = Clock(), FakeApi()
+    reader = CacheReader(cache_of(), server, clock)
     for _ in range(3):
         assert reader.get(SECRET, "team", "s3", bare=True) is None
     assert len(server.requests) == 1
     reader.get(SECRET, "team", "other", bare=True)
     assert len(server.requests) == 2
-    now[0] = UNWATCHED_KEPT_S
+    clock.now = UNWATCHED_KEPT_S
     reader.get(SECRET, "team", "s3", bare=True)
     assert len(server.requests) == 3
 
@@ -257,12 +257,12 @@ class LargeSecrets(FakeApi):
     ids=["expired", "many at once", "other data"],
 )
 def test_secrets_do_not_fill_the_memory(key: str, pause_s: float, limit_bytes: int) -> None:
-    now, server = [0.0], LargeSecrets(key=key)
-    reader = CacheReader(cache_of(), server, lambda: now[0])
+    clock, server = Clock(), LargeSecrets(key=key)
+    reader = CacheReader(cache_of(), server, clock)
     tracemalloc.start()
     try:
         for number in range(80):
-            now[0] += pause_s
+            clock.now += pause_s
             reader.get(SECRET, "team", f"secret-{number}")
         used = tracemalloc.get_traced_memory()[0]
     finally:

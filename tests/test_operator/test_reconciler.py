@@ -34,7 +34,7 @@ from specbench_operator.state.run import NamespaceRun, RunDecision, RunObservati
 from specbench_operator.telemetry import Telemetry
 from specbench_testing.cluster_world import ClusterWorld, finished
 from specbench_testing.fake_api import FakeApi
-from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
+from specbench_testing.operator_builders import NOON, SETTINGS, Clock, operator_run
 
 KEY = ResourceKey("SpecBenchRun", "default", "demo")
 
@@ -490,9 +490,9 @@ def test_only_as_many_runs_begin_as_the_limit_allows(runs: int) -> None:
 
 
 def test_a_run_is_forgotten_when_lists_show_what_became_of_it() -> None:
-    now = [0.0]
-    begun = BegunRuns(lambda: now[0])
+    clock = Clock()
+    begun = BegunRuns(clock)
     assert decide(begun, 0, 1).apply
     assert not decide(begun, 1, 1).apply
-    now[0] = BEGUN_S
+    clock.now = BEGUN_S
     assert decide(begun, 1, 1).apply

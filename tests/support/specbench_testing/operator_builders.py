@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +28,16 @@ OLDER_UID = "7d0f6bd8-0000-4c4b-9d53-000000000000"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SETTINGS = OperatorSettings(client_image="registry.example/specbench:0.1.0")
 _ALL = ("*",)
+
+
+@dataclass
+class Clock:
+    """A clock that only the test advances, in seconds."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def fenced(**values: Any) -> OperatorSettings:
