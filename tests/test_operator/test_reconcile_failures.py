@@ -16,8 +16,20 @@ from specbench_operator.cluster.parsing import kept_fields, parse_job, parse_pod
 from specbench_operator.run.launches.client import start_delay, termination_of
 from specbench_operator.state.objects import ChildKey, ContainerTerminated, FailureScope, Job, ObjectRef, Pod
 from specbench_operator.state.timestamps import parse_timestamp
-from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, finish_other_arm, launched
+from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, launched
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run, waiting
+
+
+def assert_first_group_failed(world: ClusterWorld, reason: str) -> None:
+    """Check that group 0 failed for this reason, its Job records it, its pods ended, and group 1 continues."""
+    engine = world.jobs[world.engine()]
+    assert engine.verdict is not None
+    assert (engine.verdict.reason, engine.verdict.scope) == (reason, FailureScope.GROUP)
+    assert engine.ended
+    assert not [pod for pod in world.pods.values() if pod.alive and pod.job == world.engine()]
+    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, reason)
+    assert world.launched == [world.engine(0), world.engine(1)]
+    assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
 
 
 @pytest.fixture

@@ -43,7 +43,6 @@ from specbench_operator.state.objects import (
     ChildKey,
     ChildObject,
     ContainerTerminated,
-    FailureScope,
     Job,
     JobFailure,
     Node,
@@ -367,18 +366,6 @@ class ClusterWorld:
         for name, pod in self.pods.items():
             if pod.job == job and pod.alive and pod.deleted_at is None:
                 self.pods[name] = replace(pod, deleted_at=gone_at)
-
-
-def assert_first_group_failed(world: ClusterWorld, reason: str) -> None:
-    """Check that group 0 failed for this reason, its Job records it, its pods ended, and group 1 continues."""
-    engine = world.jobs[world.engine()]
-    assert engine.verdict is not None
-    assert (engine.verdict.reason, engine.verdict.scope) == (reason, FailureScope.GROUP)
-    assert engine.ended
-    assert not [pod for pod in world.pods.values() if pod.alive and pod.job == world.engine()]
-    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, reason)
-    assert world.launched == [world.engine(0), world.engine(1)]
-    assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
 
 
 def finish_other_arm(world: ClusterWorld) -> None:
