@@ -285,7 +285,8 @@ def test_a_pod_deleted_between_two_lists_is_not_lost_before_the_next_reconcile(
 def test_a_manually_deleted_pod_is_a_lost_launch(serving: ClusterWorld) -> None:
     serving.change_pod(serving.engine(), deleted_at=serving.now + timedelta(seconds=5))
     assert serving.reconcile().requeue_after_s == 5
-    serving.settle(after_s=5)
+    assert serving.reconcile(after_s=5).stop, "the pod is gone at this time"
+    serving.settle()
     assert (serving.group(0).attempt, serving.group(0).preemptions) == (1, 0)
     assert serving.launched[-1] == serving.engine(0, 1)
 
