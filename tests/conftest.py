@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +15,28 @@ from hypothesis import settings
 
 from specbench_client.analysis.statistics import bootstrap
 from specbench_cluster import Cluster as Ground
+from specbench_cluster.product import builds
 from specbench_testing.api_server_runs import Definition, install_campaign_definition, install_definition
 from specbench_testing.cluster import Cluster
-from specbench_testing.product_image import product_image
 from specbench_testing.shared_cluster import borrowed_cluster
+
+NAME = "docker.io/library/specbench:test"
+
+
+def product_image(cluster: Cluster) -> str:
+    """The name of the client's image on the cluster: SPECBENCH_IMAGE, or built here together with the operator's."""
+    given = os.environ.get("SPECBENCH_IMAGE")
+    if given:
+        return given
+    if cluster.ground is None:
+        pytest.fail(
+            "SPECBENCH_KUBECONFIG is set: set SPECBENCH_IMAGE=NAME:TAG; its nodes need NAME-operator:TAG too",
+            pytrace=False,
+        )
+    for build in builds(NAME):
+        cluster.ground.load_image(cluster.ground.build_image(build))
+    return NAME
+
 
 # No test asserts a time: a busy machine is not a fault in the code. `make test` has the same examples every time;
 # `--hypothesis-profile drawn` draws new ones.

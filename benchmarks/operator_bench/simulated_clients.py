@@ -23,7 +23,7 @@ from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LAB
 from specbench_api.plan.plan import Plan
 from specbench_cluster.settings import S3
 from specbench_testing.cluster import MERGE, ApiError, Cluster
-from specbench_testing.retries import retry_until_available
+from specbench_testing.operator_process import retry_until_available
 
 POINT_STORED = "point stored → status"
 POINT_S = 60.0

@@ -23,8 +23,8 @@ from specbench_api.plan.names import (
     ROLE_ENGINE,
 )
 from specbench_testing.cluster import MERGE, Cluster
+from specbench_testing.operator_process import retry_until_available
 from specbench_testing.resources import Resource
-from specbench_testing.retries import retry_until_available
 
 THREADS = 8
 RUNS, JOBS = RUN.plural, "jobs"

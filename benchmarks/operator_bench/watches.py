@@ -14,7 +14,7 @@ from urllib3 import Timeout
 from urllib3.exceptions import HTTPError
 
 from specbench_testing.cluster import ApiError, Cluster
-from specbench_testing.retries import retry_until_available
+from specbench_testing.operator_process import retry_until_available
 
 OnEvent = Callable[[str, dict[str, Any], float], None]
 """Receives the type of an event, the object, and the time at which it arrived."""

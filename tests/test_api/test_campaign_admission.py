@@ -16,9 +16,8 @@ from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import parse_campaign
 from specbench_testing.api_server_runs import Definition, Runs
-from specbench_testing.campaigns import campaign, campaign_of
 from specbench_testing.cluster import ApiError, Cluster
-from specbench_testing.resources import MISSING, Resource
+from specbench_testing.resources import MISSING, Resource, campaign, campaign_of
 
 pytestmark = pytest.mark.cluster
 

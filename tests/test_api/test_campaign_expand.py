@@ -30,8 +30,7 @@ from specbench_api.spec.campaign import CAMPAIGN_NAME_MAX
 from specbench_api.spec.campaign_status import COMBINATION_TEXT_MAX
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
-from specbench_testing.campaigns import ENGINE, TEMPERATURE, campaign_of
-from specbench_testing.resources import MISSING, run_of
+from specbench_testing.resources import ENGINE, MISSING, TEMPERATURE, campaign_of, run_of
 
 DRAFTERS = [
     {"name": "eagle3", "method": "eagle3", "model": "acme/draft"},

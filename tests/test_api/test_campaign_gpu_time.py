@@ -16,7 +16,7 @@ import pytest
 
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_testing.campaigns import campaign_of
+from specbench_testing.resources import campaign_of
 
 DRAWS = 200
 CLAIM = 1.05

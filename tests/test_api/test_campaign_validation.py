@@ -15,8 +15,7 @@ from specbench_api.spec.parsing import parse_campaign, parse_resource
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.secrets import SECRET_FIELDS, TEMPLATE_SECRETS, TEMPLATE_WORDS, secrets_named
 from specbench_testing.campaign_secrets import ACCEPTED, REFUSED
-from specbench_testing.campaigns import ENGINE, TEMPERATURE, campaign, campaign_of
-from specbench_testing.resources import resource
+from specbench_testing.resources import ENGINE, TEMPERATURE, campaign, campaign_of, resource
 
 
 def problems_of(edits: dict[str, Any]) -> list[Problem]:

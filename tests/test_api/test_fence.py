@@ -19,7 +19,6 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.fence.check import FENCED_FIELDS, S3_ADDRESSES, FenceCheck, problems_of
 from specbench_api.fence.model import Fence, matches
 from specbench_api.spec.run import RunSpec
-from specbench_testing.campaigns import campaign_of
 from specbench_testing.fenced_runs import (
     ALLOWED,
     BASE,
@@ -33,7 +32,7 @@ from specbench_testing.fenced_runs import (
     Edits,
     reading,
 )
-from specbench_testing.resources import run_of
+from specbench_testing.resources import campaign_of, run_of
 
 VALUES = Path(__file__).resolve().parents[2] / "helm/specbench/values.yaml"
 

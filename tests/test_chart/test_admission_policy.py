@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from generators.custom_resources import CAMPAIGN, RUN
-from specbench_testing.admission_policies import ADMISSION, POLICIES, grant, installed_policies
 from specbench_testing.api_server_runs import Definition, Runs
 from specbench_testing.campaign_secrets import ACCEPTED, REFUSED, TEMPLATE
-from specbench_testing.campaigns import campaign
+from specbench_testing.charts import ADMISSION, POLICIES, grant, installed_policies
 from specbench_testing.cluster import ApiError, Cluster
 from specbench_testing.fenced_runs import (
     ALLOWED,
@@ -27,7 +26,7 @@ from specbench_testing.fenced_runs import (
 )
 from specbench_testing.fenced_runs import REFUSED as REFUSED_BY_FENCE
 from specbench_testing.operator_process import eventually
-from specbench_testing.resources import Resource, resource
+from specbench_testing.resources import Resource, campaign, resource
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -16,8 +16,8 @@ from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code, validate
 from specbench_client.documents.summary import MIN_WINDOWS
 from specbench_testing.agent_traces import otlp, span, user
-from specbench_testing.campaigns import campaign
 from specbench_testing.chat_templates import tokenizer_folder
+from specbench_testing.resources import campaign
 from specbench_testing.specs import simulated_campaign, simulated_run, write_campaign, write_run
 
 OPEN = {"rate": [2.5, 1], "slots": 8, "durationSeconds": 60, "repeats": 1}

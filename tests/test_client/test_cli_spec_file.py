@@ -15,8 +15,7 @@ from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.run import SpecBenchRun
 from specbench_client.cli import exit_code
 from specbench_client.cli.options import read_spec_file
-from specbench_testing.campaigns import campaign
-from specbench_testing.resources import resource
+from specbench_testing.resources import campaign, resource
 
 
 def read_run_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from math import prod
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -29,8 +28,7 @@ from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.kwok_nodes import placement
-from specbench_testing.operator_process import eventually
-from specbench_testing.retries import retry_until_available
+from specbench_testing.operator_process import BackgroundThread, eventually, retry_until_available
 from specbench_testing.simulated_site import SimulatedSite, all_end, simulated_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(7200)]
@@ -160,7 +158,7 @@ def drawn_seed() -> str:
     return seed
 
 
-class ComponentKills:
+class ComponentKills(BackgroundThread):
     """Kills the operator, the API server or the S3 server `times` times in the background of a `with` block.
 
     After the block the operator runs; kills that remain are dropped. An operator that ends because it could not renew
@@ -168,42 +166,26 @@ class ComponentKills:
     """
 
     def __init__(self, site: SimulatedSite, times: int, seed: str) -> None:
+        super().__init__("kills of the operator")
         self.victims: list[str] = []
         self._operator, self._ground, self._times = site.operator, site.ground, times
         self._chance = Random(seed)
-        self._over = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._guarded, name="kills of the operator", daemon=True)
 
     @property
     def done(self) -> bool:
         """Whether all kills are done. Raises the error of a failed kill."""
-        if self._failure:
-            raise self._failure
+        self.raise_failure()
         return len(self.victims) == self._times
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
-        self._thread.join(timeout=60)
-        assert not self._thread.is_alive(), "the kills do not end"
+        super().__exit__(kind, error, trace)
         if error is None:
             eventually(self._operator.healthy, "the operator does not become healthy again")
-            if self._failure:
-                raise self._failure
 
-    def _guarded(self) -> None:
-        try:
-            self._kill_repeatedly()
-        except BaseException as error:  # noqa: BLE001 -- handed over to the test's thread
-            self._failure = error
-
-    def _kill_repeatedly(self) -> None:
+    def work(self) -> None:
+        """Kill and start components, then watch over the operator until the end of the block."""
         components: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
             "operator": (partial(self._operator.end, signal.SIGKILL), self._operator.launch)
         }
@@ -216,7 +198,7 @@ class ComponentKills:
             kill, start = components[victim]
             kill()
             self.victims.append(victim)
-            self._over.wait(self._chance.uniform(*AWAY_S))
+            self.over.wait(self._chance.uniform(*AWAY_S))
             start()
         while not self._wait(1.0):
             """The API server may have been away for too long, shortly before the last kill."""
@@ -224,7 +206,7 @@ class ComponentKills:
     def _wait(self, seconds: float) -> bool:
         """Wait, and return whether the block is over; restart an operator that lost its Lease meanwhile."""
         due = time.monotonic() + seconds
-        while not self._over.wait(max(min(due - time.monotonic(), 0.2), 0.0)):
+        while not self.over.wait(max(min(due - time.monotonic(), 0.2), 0.0)):
             ended = self._operator.ended
             if ended == LEASE_LOST:
                 self._operator.launch()

@@ -5,10 +5,9 @@ Engines and clients are simulated; `specbench_testing.simulated_site` describes 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from specbench_testing.cluster import Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.hostile_stores import BEHAVIOURS, hostile_store
 from specbench_testing.kwok_nodes import placement
-from specbench_testing.operator_process import OperatorProcess, eventually
+from specbench_testing.operator_process import BackgroundThread, OperatorProcess, eventually
 from specbench_testing.simulated_site import SimulatedSite, all_end, simulated_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(2400)]
@@ -54,9 +53,9 @@ def test_honest_runs_end_beside_four_hostile_stores(
         for run, name in zip(hostile, HOSTILE, strict=True):
             reason = BEHAVIOURS[name][1]
             wait_for_reason(run, reason)
-        with unhealthy_times(site.operator) as unhealthy:
+        with UnhealthyTimes(site.operator) as unhealthy:
             beside_s = run_honest(site, "beside")
-        assert unhealthy == []
+        assert unhealthy.found == []
         assert site.operator.ended is None, "the operator restarted"
         assert all(run.children("jobs") == [] for run in hostile), "no engine is launched without a readable store"
         memory_mib = peak_memory_mib(site.operator)
@@ -93,21 +92,16 @@ def peak_memory_mib(operator: OperatorProcess) -> int:
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
 
 
-@contextmanager
-def unhealthy_times(operator: OperatorProcess) -> Iterator[list[float]]:
+class UnhealthyTimes(BackgroundThread):
     """The times at which the liveness probe failed, asked for every second until the end of the block."""
-    found: list[float] = []
-    over = threading.Event()
 
-    def watch() -> None:
-        while not over.wait(1):
-            if not operator.healthy():
-                found.append(time.monotonic())
+    def __init__(self, operator: OperatorProcess) -> None:
+        super().__init__("liveness probe")
+        self.found: list[float] = []
+        self._operator = operator
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield found
-    finally:
-        over.set()
-        watcher.join()
+    def work(self) -> None:
+        """Probe every second."""
+        while not self.over.wait(1):
+            if not self._operator.healthy():
+                self.found.append(time.monotonic())

@@ -14,8 +14,7 @@ import pytest
 from specbench_testing.cluster import ApiError
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.installed_product import SLOW, InstalledProduct
-from specbench_testing.operator_process import eventually
-from specbench_testing.retries import retry_until_available
+from specbench_testing.operator_process import eventually, retry_until_available
 from specbench_testing.run_watcher import RunWatcher
 from specbench_testing.s3_results import StoredRun
 

@@ -12,10 +12,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
@@ -24,6 +22,7 @@ import pytest
 import yaml
 
 from peers.registry import PEERS
+from specbench_testing.http_server import Reply, Request, http_server
 from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
@@ -71,28 +70,12 @@ class CommentApi:
         found["body"] = body
         return 200, found
 
-    def server(self) -> ThreadingHTTPServer:
-        """Return a server of this API, not started."""
-        api = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def handle_any(self) -> None:
-                data = self.rfile.read(int(self.headers.get("content-length", 0)))
-                given = self.headers.get("authorization", "").removeprefix("Bearer ") or self.headers["private-token"]
-                text = json.loads(data)["body"] if data else ""
-                status, document = api.answer(self.command, self.path, text) if given == TOKEN else (401, {})
-                answer = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("content-length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
-                """Log nothing."""
-
-        for method in ("GET", "POST", "PATCH", "PUT"):
-            setattr(Handler, f"do_{method}", Handler.handle_any)
-        return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    def reply(self, request: Request) -> Reply:
+        """Answer a request over HTTP; one without the token is refused."""
+        given = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers["private-token"]
+        text = json.loads(request.body)["body"] if request.body else ""
+        status, document = self.answer(request.method, request.target, text) if given == TOKEN else (401, {})
+        return status, {}, json.dumps(document).encode()
 
 
 @dataclass(frozen=True)
@@ -256,11 +239,8 @@ def api() -> CommentApi:
 
 @pytest.fixture
 def api_url(api: CommentApi) -> Iterator[str]:
-    server = api.server()
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with http_server(api.reply) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 # The scripts, executed.

@@ -22,7 +22,7 @@ from specbench_operator.errors import Retry
 from specbench_operator.handlers.list_watch import open_session
 from specbench_operator.handlers.store_looks import THREADS_MAX
 from specbench_operator.settings import OperatorSettings
-from specbench_testing.fake_api_server import api_of, api_server
+from specbench_testing.fake_api import api_of, api_server
 from specbench_testing.operator_builders import operator_run
 
 DEPTHS = [64, LEVELS_KEPT, 199, 200, 201, 1000, 9_990]

@@ -20,7 +20,7 @@ from specbench_operator.state.campaign import ObservedRun, RunCondition
 from specbench_operator.state.objects import ObjectRef
 from specbench_operator.state.timestamps import format_timestamp
 from specbench_testing.campaign_world import GPUS, CampaignWorld, has_ended, holds_gpus
-from specbench_testing.fake_api_store import OperatorKilled
+from specbench_testing.fake_api import OperatorKilled
 from specbench_testing.operator_builders import NOON
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -307,7 +307,7 @@ def happens(world: CampaignWorld, event: str) -> None:
     if event in EDITS:
         world.edit(*EDITS[event])
     elif event == "kill":
-        world.store.writes_left = 0
+        world.store.kill_after(0)
     elif event == "launch":
         for name in active:
             if not holds_gpus(world.runs[name]):
@@ -322,7 +322,7 @@ def pass_half_a_minute(world: CampaignWorld) -> None:
         world.pass_time(wait_s)
         with suppress(Changed, OperatorKilled):
             world.reconcile()
-        world.store.writes_left = None
+        world.store.restart()
         release_suspended(world)
     assert sum(world.status_and_reason(kind)[0] is TRUE for kind in (Kind.READY, Kind.RECONCILING, Kind.STALLED)) <= 1
 

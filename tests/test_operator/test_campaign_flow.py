@@ -20,21 +20,26 @@ from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.state.campaign import CampaignObservation, ObservedRun, RunCondition
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import NAME, CampaignWorld
-from specbench_testing.campaigns import campaign_of
-from specbench_testing.fake_api_store import FakeApiStore, Raw
+from specbench_testing.fake_api import FakeApi, Raw
 from specbench_testing.operator_builders import NOON
-from specbench_testing.resources import MISSING, resource
+from specbench_testing.resources import MISSING, campaign_of, resource
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 
 
 @pytest.fixture
-def world() -> CampaignWorld:
+def new_world() -> CampaignWorld:
     return CampaignWorld()
 
 
+@pytest.fixture
+def world(new_world: CampaignWorld) -> CampaignWorld:
+    """A campaign whose first run exists."""
+    new_world.settle()
+    return new_world
+
+
 def test_the_first_planned_run_is_created_and_owned_by_the_campaign(world: CampaignWorld) -> None:
-    world.settle()
     (run,) = world.runs.values()
     assert run["metadata"]["name"] == world.planned[0]
     assert run["metadata"]["ownerReferences"] == [
@@ -86,7 +91,6 @@ def test_active_and_queued_runs_never_exceed_parallelism(parallelism: int) -> No
 
 
 def test_a_campaign_being_deleted_creates_nothing_and_keeps_its_status(world: CampaignWorld) -> None:
-    world.settle()
     (name,), status_before = world.runs, world.status
     world.resource["metadata"]["deletionTimestamp"] = "2026-01-02T12:00:00Z"
     world.fail(name)
@@ -107,7 +111,6 @@ def test_an_invalid_combination_is_reported_and_creates_no_run() -> None:
 
 
 def test_a_campaign_that_becomes_invalid_keeps_its_runs(world: CampaignWorld) -> None:
-    world.settle()
     world.edit("spec.axes[0].values", ["no-such-engine"])
     before = dict(world.store.objects)
     world.reconcile()
@@ -119,49 +122,49 @@ def test_a_campaign_that_becomes_invalid_keeps_its_runs(world: CampaignWorld) ->
     assert len(world.store.created) == 6
 
 
-def test_a_foreign_run_with_a_planned_name_is_reported_and_left_unchanged(world: CampaignWorld) -> None:
-    names = world.planned
-    foreign_run = world.store.put(resource(name=names[1]))
+def test_a_foreign_run_with_a_planned_name_is_reported_and_left_unchanged(new_world: CampaignWorld) -> None:
+    names = new_world.planned
+    foreign_run = new_world.store.put(resource(name=names[1]))
     before = dict(foreign_run["metadata"])
-    world.finish_all()
-    assert world.runs[names[1]]["metadata"] == before, "the foreign run is unchanged"
-    assert len(world.store.created) == 5
-    row = world.status.runs[1]
+    new_world.finish_all()
+    assert new_world.runs[names[1]]["metadata"] == before, "the foreign run is unchanged"
+    assert len(new_world.store.created) == 5
+    row = new_world.status.runs[1]
     assert (row.name, row.phase, row.reason) == (names[1], "", "NameTaken")
-    assert world.status_and_reason(Kind.READY) == (TRUE, "FinishedWithFailures")
-    assert "NameTaken" in world.message(Kind.READY)
-    assert "NameTaken" in world.events
-    world.delete(names[1])
-    world.finish_all()
-    assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
+    assert new_world.status_and_reason(Kind.READY) == (TRUE, "FinishedWithFailures")
+    assert "NameTaken" in new_world.message(Kind.READY)
+    assert "NameTaken" in new_world.events
+    new_world.delete(names[1])
+    new_world.finish_all()
+    assert new_world.status_and_reason(Kind.READY) == (TRUE, "Finished")
 
 
-def test_a_run_with_our_label_but_another_owner_counts_as_foreign(world: CampaignWorld) -> None:
-    names = world.planned
+def test_a_run_with_our_label_but_another_owner_counts_as_foreign(new_world: CampaignWorld) -> None:
+    names = new_world.planned
     forged = resource(name=names[0])
-    forged["metadata"]["labels"] = {"specbench.io/campaign-uid": world.resource["metadata"]["uid"]}
-    world.store.put(forged)
-    world.settle()
-    assert world.status.runs[0].reason == "NameTaken"
-    assert world.store.created == [names[1]]
+    forged["metadata"]["labels"] = {"specbench.io/campaign-uid": new_world.resource["metadata"]["uid"]}
+    new_world.store.put(forged)
+    new_world.settle()
+    assert new_world.status.runs[0].reason == "NameTaken"
+    assert new_world.store.created == [names[1]]
 
 
-def test_only_runs_that_changed_are_read_again(world: CampaignWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.change("spec.parallelism", 6)
+def test_only_runs_that_changed_are_read_again(new_world: CampaignWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_world.change("spec.parallelism", 6)
     read: list[str] = []
-    get = world.store.get
+    get = new_world.store.get
 
     def recording_get(kind: str, namespace: str | None, name: str) -> Raw | None:
         read.append(name)
         return get(kind, namespace, name)
 
-    monkeypatch.setattr(world.store, "get", recording_get)
-    world.reconcile()
+    monkeypatch.setattr(new_world.store, "get", recording_get)
+    new_world.reconcile()
     assert read == [NAME]
-    world.launch(world.planned[2])
-    world.reconcile()
-    assert read == [NAME, NAME, world.planned[2]]
-    assert world.status.runs[2].phase == "Running"
+    new_world.launch(new_world.planned[2])
+    new_world.reconcile()
+    assert read == [NAME, NAME, new_world.planned[2]]
+    assert new_world.status.runs[2].phase == "Running"
 
 
 def test_a_recreated_campaign_waits_until_the_old_runs_are_removed(world: CampaignWorld) -> None:
@@ -181,14 +184,14 @@ def test_a_recreated_campaign_waits_until_the_old_runs_are_removed(world: Campai
     assert world.status_and_reason(Kind.READY) == (TRUE, "Finished")
 
 
-def test_a_name_conflict_on_create_is_retried(world: CampaignWorld) -> None:
-    world.store.refuse[world.planned[0]] = Changed("Conflict", "exists")
+def test_a_name_conflict_on_create_is_retried(new_world: CampaignWorld) -> None:
+    new_world.store.refuse["create", new_world.planned[0]] = Changed("Conflict", "exists")
     with pytest.raises(Changed):
-        world.reconcile()
-    assert "status" not in world.resource
-    world.store.refuse.clear()
-    world.settle()
-    assert world.store.created == world.planned[:1]
+        new_world.reconcile()
+    assert "status" not in new_world.resource
+    new_world.store.refuse.clear()
+    new_world.settle()
+    assert new_world.store.created == new_world.planned[:1]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_a_refused_run_is_reported_and_does_not_block_other_runs(
     error: Retry | Stop, phase: ConditionStatus, kind: ConditionStatus
 ) -> None:
     world = CampaignWorld({"spec.parallelism": 3})
-    world.store.refuse[world.planned[0]] = error
+    world.store.refuse["create", world.planned[0]] = error
     with pytest.raises(type(error)):
         world.reconcile()
     assert world.store.created == world.planned[1:3]
@@ -214,7 +217,7 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(worl
     world.finish_all()
     last = world.status
     world.delete(world.planned[0])
-    world.store.refuse[world.planned[0]] = Retry("ApiUnreachable", "read timed out")
+    world.store.refuse["create", world.planned[0]] = Retry("ApiUnreachable", "read timed out")
     with pytest.raises(Retry):
         world.reconcile()
     assert world.status == last
@@ -222,7 +225,6 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(worl
 
 
 def test_failed_runs_do_not_block_others_and_are_named_at_the_end(world: CampaignWorld) -> None:
-    world.settle()
     world.fail(world.planned[0], "OOMKilled")
     world.settle()
     world.fail(world.planned[1], "InvalidSpec", "Invalid")
@@ -248,18 +250,17 @@ def test_each_failure_of_a_repeated_run_has_one_event() -> None:
         world.delete(name)
 
 
-def test_a_campaign_without_results_is_stalled(world: CampaignWorld) -> None:
-    for name in world.planned:
-        world.settle()
-        world.fail(name)
-    world.settle()
-    assert world.status_and_reason(Kind.STALLED) == (TRUE, "NothingMeasured")
-    assert world.status_and_reason(Kind.READY)[0] is FALSE
-    assert world.status_and_reason(Kind.RECONCILING)[0] is FALSE
+def test_a_campaign_without_results_is_stalled(new_world: CampaignWorld) -> None:
+    for name in new_world.planned:
+        new_world.settle()
+        new_world.fail(name)
+    new_world.settle()
+    assert new_world.status_and_reason(Kind.STALLED) == (TRUE, "NothingMeasured")
+    assert new_world.status_and_reason(Kind.READY)[0] is FALSE
+    assert new_world.status_and_reason(Kind.RECONCILING)[0] is FALSE
 
 
 def test_a_stalled_unfinished_run_does_not_occupy_a_slot(world: CampaignWorld) -> None:
-    world.settle()
     run = world.runs[world.planned[0]]
     run["status"] = {"phase": "Starting", "conditions": [{"type": "Stalled", "status": "True", "reason": "BadRequest"}]}
     world.store.touch(run)
@@ -516,7 +517,7 @@ def test_run_state_is_derived_from_its_conditions(condition: Raw, succeeded: boo
 
 
 def test_a_campaign_that_does_not_exist_is_not_observed() -> None:
-    assert CampaignObserver(FakeApiStore()).observe("default", "gone") is None
+    assert CampaignObserver(FakeApi()).observe("default", "gone") is None
 
 
 # Schedules.

@@ -17,10 +17,9 @@ from specbench_api import API_VERSION
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_testing.api_server_runs import Definition
 from specbench_testing.campaign_world import conditions
-from specbench_testing.campaigns import campaign
 from specbench_testing.cluster import Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
-from specbench_testing.resources import Resource
+from specbench_testing.resources import Resource, campaign
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

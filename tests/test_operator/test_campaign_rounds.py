@@ -17,10 +17,9 @@ from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.campaign.rounds import plan_round
 from specbench_operator.state.timestamps import parse_timestamp
 from specbench_testing.campaign_world import NAME, CampaignWorld
-from specbench_testing.campaigns import campaign
-from specbench_testing.fake_api_store import OperatorKilled
+from specbench_testing.fake_api import OperatorKilled
 from specbench_testing.operator_builders import NOON
-from specbench_testing.resources import edit
+from specbench_testing.resources import campaign, edit
 
 NIGHTLY = {"spec.schedule": "0 3 * * *", "spec.timeZone": "Europe/Berlin"}
 THREE = datetime(2026, 1, 3, 2, tzinfo=UTC)
@@ -30,6 +29,14 @@ THREE = datetime(2026, 1, 3, 2, tzinfo=UTC)
 @pytest.fixture
 def world() -> CampaignWorld:
     return CampaignWorld({"spec.parallelism": 6})
+
+
+@pytest.fixture
+def nightly() -> CampaignWorld:
+    """A scheduled campaign whose first round is over."""
+    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
+    world.finish_all()
+    return world
 
 
 def round_of(world: CampaignWorld) -> CampaignRound:
@@ -86,10 +93,10 @@ def test_the_round_is_restored_from_its_runs_when_status_is_lost(world: Campaign
 def test_an_operator_killed_while_starting_a_round_starts_it_once(world: CampaignWorld, writes: int) -> None:
     world.finish_all()
     world.edit("spec.rerun", "b")
-    world.store.writes_left = writes
+    world.store.kill_after(writes)
     with pytest.raises(OperatorKilled):
         world.settle()
-    world.store.writes_left = None
+    world.store.restart()
     world.finish_all()
     assert round_of(world).number == 2
     assert world.store.created == [*world.planned, *(f"{name}-2" for name in world.planned)]
@@ -98,26 +105,24 @@ def test_an_operator_killed_while_starting_a_round_starts_it_once(world: Campaig
 def test_replacing_a_token_before_its_round_is_in_status_starts_two_rounds(world: CampaignWorld) -> None:
     world.finish_all()
     world.edit("spec.rerun", "b")
-    world.store.writes_left = 6
+    world.store.kill_after(6)
     with pytest.raises(OperatorKilled):
         world.reconcile()
-    world.store.writes_left = None
+    world.store.restart()
     assert round_of(world).number == 1, "the runs exist, but the status is not written"
     world.edit("spec.rerun", "c")
     world.finish_all()
     assert (round_of(world).number, round_of(world).token) == (3, "c")
 
 
-def test_a_firing_interrupted_by_a_kill_is_not_reported_as_skipped() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    world.store.writes_left = 6
+def test_a_firing_interrupted_by_a_kill_is_not_reported_as_skipped(nightly: CampaignWorld) -> None:
+    nightly.store.kill_after(6)
     with pytest.raises(OperatorKilled):
-        until(world, THREE)
-    world.store.writes_left = None
-    world.settle()
-    assert parse_timestamp(round_of(world).fire_time) == THREE
-    assert "FiringSkipped" not in world.events
+        until(nightly, THREE)
+    nightly.store.restart()
+    nightly.settle()
+    assert parse_timestamp(round_of(nightly).fire_time) == THREE
+    assert "FiringSkipped" not in nightly.events
 
 
 def test_rounds_beyond_the_history_limit_are_deleted(world: CampaignWorld) -> None:
@@ -161,22 +166,20 @@ def test_a_gate_against_another_campaign_keeps_no_old_runs(world: CampaignWorld)
     assert {run["metadata"]["labels"]["specbench.io/round"] for run in world.runs.values()} == {"2"}
 
 
-def test_the_first_round_starts_at_creation_and_the_second_on_schedule() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    assert world.status.phase is CampaignPhase.SCHEDULED
-    assert parse_timestamp(world.status.next_schedule_time) == THREE
-    assert world.requeue_after_s == (THREE - world.now).total_seconds()
-    until(world, THREE - timedelta(seconds=1))
-    assert round_of(world).number == 1
-    until(world, THREE)
-    assert round_of(world).number == 2
-    assert parse_timestamp(round_of(world).fire_time) == THREE
-    assert parse_timestamp(world.status.last_schedule_time) == THREE
-    assert parse_timestamp(world.status.next_schedule_time) == THREE + timedelta(days=1)
+def test_the_first_round_starts_at_creation_and_the_second_on_schedule(nightly: CampaignWorld) -> None:
+    assert nightly.status.phase is CampaignPhase.SCHEDULED
+    assert parse_timestamp(nightly.status.next_schedule_time) == THREE
+    assert nightly.requeue_after_s == (THREE - nightly.now).total_seconds()
+    until(nightly, THREE - timedelta(seconds=1))
+    assert round_of(nightly).number == 1
+    until(nightly, THREE)
+    assert round_of(nightly).number == 2
+    assert parse_timestamp(round_of(nightly).fire_time) == THREE
+    assert parse_timestamp(nightly.status.last_schedule_time) == THREE
+    assert parse_timestamp(nightly.status.next_schedule_time) == THREE + timedelta(days=1)
     assert all(
         run["metadata"]["annotations"]["specbench.io/fire-time"] == "2026-01-03T02:00:00Z"
-        for name, run in world.runs.items()
+        for name, run in nightly.runs.items()
         if name.endswith("-2")
     )
 
@@ -193,14 +196,12 @@ def test_a_firing_during_an_active_round_is_skipped_and_reported() -> None:
     assert round_of(world).number == 2
 
 
-def test_a_firing_of_a_suspended_campaign_is_skipped_and_not_caught_up() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    world.change("spec.suspend", True)
-    until(world, THREE + timedelta(hours=1))
-    world.change("spec.suspend", False)
-    assert round_of(world).number == 1
-    assert world.events.count("FiringSkipped") == 1
+def test_a_firing_of_a_suspended_campaign_is_skipped_and_not_caught_up(nightly: CampaignWorld) -> None:
+    nightly.change("spec.suspend", True)
+    until(nightly, THREE + timedelta(hours=1))
+    nightly.change("spec.suspend", False)
+    assert round_of(nightly).number == 1
+    assert nightly.events.count("FiringSkipped") == 1
 
 
 @pytest.mark.parametrize(("deadline", "number"), [(None, 2), (7 * 3600, 2), (3600, 1)])
@@ -224,28 +225,24 @@ def test_a_schedule_added_later_does_not_fire_for_the_past() -> None:
     assert parse_timestamp(world.status.next_schedule_time) == NOON + timedelta(days=30, hours=1)
 
 
-def test_changing_the_schedule_cancels_the_announced_firing() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    world.pass_time((THREE - world.now).total_seconds() + 60)
-    world.change("spec.schedule", "30 5 * * *")
-    assert round_of(world).number == 1
+def test_changing_the_schedule_cancels_the_announced_firing(nightly: CampaignWorld) -> None:
+    nightly.pass_time((THREE - nightly.now).total_seconds() + 60)
+    nightly.change("spec.schedule", "30 5 * * *")
+    assert round_of(nightly).number == 1
 
 
-def test_a_lost_status_skips_a_firing_instead_of_firing_twice() -> None:
-    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
-    world.finish_all()
-    until(world, THREE)
-    world.finish_all()
-    world.lose_status()
-    world.settle()
-    assert (round_of(world).number, parse_timestamp(round_of(world).fire_time)) == (2, THREE)
-    assert len(world.store.created) == 12
-    world.lose_status()
-    until(world, THREE + timedelta(days=1))
-    assert round_of(world).number == 2
-    until(world, THREE + timedelta(days=2))
-    assert round_of(world).number == 3
+def test_a_lost_status_skips_a_firing_instead_of_firing_twice(nightly: CampaignWorld) -> None:
+    until(nightly, THREE)
+    nightly.finish_all()
+    nightly.lose_status()
+    nightly.settle()
+    assert (round_of(nightly).number, parse_timestamp(round_of(nightly).fire_time)) == (2, THREE)
+    assert len(nightly.store.created) == 12
+    nightly.lose_status()
+    until(nightly, THREE + timedelta(days=1))
+    assert round_of(nightly).number == 2
+    until(nightly, THREE + timedelta(days=2))
+    assert round_of(nightly).number == 3
 
 
 def test_the_schedule_starts_the_next_round_after_a_stopped_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from specbench_operator.state.run import (
 )
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished
-from specbench_testing.fake_backends import FakeBackends
+from specbench_testing.fake_api import FakeApi, FakeResults, observe
 from specbench_testing.fenced_runs import BASE, Edits
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 from specbench_testing.resources import edit
@@ -386,18 +387,10 @@ def test_a_run_waits_when_the_gpu_hours_of_its_namespace_are_used(held: float, g
     assert (decision.apply == ()) is waits
 
 
-class Server(FakeBackends):
-    """An API server with a run that was created at NOON. A list of all runs takes a second."""
-
-    def __init__(self, phase: str) -> None:
-        super().__init__()
-        self.run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
-        self.run["status"] = {"phase": phase, "gpuSecondsHeld": 5}
-        self.now, self.lists = 0.0, 0
-
-    def each(self, _kind: str, _namespace: str, /, **_selectors: str) -> Any:
-        self.lists, self.now = self.lists + 1, self.now + 1
-        return [self.run]
+def created_at_noon(phase: str) -> dict[str, Any]:
+    run = operator_run()
+    run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
+    return {**run, "status": {"phase": phase, "gpuSecondsHeld": 5}}
 
 
 @pytest.mark.parametrize(
@@ -412,20 +405,33 @@ class Server(FakeBackends):
 def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_begun(
     phase: str, limits: dict[str, int], names: list[str]
 ) -> None:
-    observed = Server(phase).observe(limits=fenced(limits=limits).limits)
+    observed = observe(FakeApi.of(created_at_noon(phase)), limits=fenced(limits=limits).limits)
     seen = [(run.name, run.created, run.phase, run.gpu_seconds) for run in observed.namespace_runs]
     assert seen == [(name, "2026-01-02T12:00:00Z", phase, 5) for name in names]
 
 
+class SlowLists(FakeApi):
+    """An API server of which a list of all runs takes a second."""
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
+
+    def each(self, kind: str, namespace: str | None, **selectors: Any) -> Any:
+        self.now += timedelta(seconds=1)
+        return super().each(kind, namespace, **selectors)
+
+
 def test_a_thousand_waiting_runs_do_not_list_each_other_without_end() -> None:
     """A list that takes one second is made every ten seconds at most, however many runs wait."""
-    server: Any = Server("Pending")
-    observer = RunObserver(server, server, limits=fenced(limits={"runs": 1}).limits, clock=lambda: server.now)
+    server = SlowLists.of(created_at_noon("Pending"))
+    store: Any = FakeResults()
+    limits = fenced(limits={"runs": 1}).limits
+    observer = RunObserver(server, store, limits=limits, clock=server.seconds)
     for _ in range(1000):
         observer.observe("default", "demo")
-        server.now += 0.03
-    assert server.now > 30
-    assert 3 <= server.lists <= 5
+        server.now += timedelta(seconds=0.03)
+    assert server.now > NOON + timedelta(seconds=30)
+    assert 3 <= [kind for _, kind, _ in server.requests].count("SpecBenchRun") - 1000 <= 5
 
 
 # Campaigns

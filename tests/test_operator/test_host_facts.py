@@ -254,10 +254,6 @@ def test_a_truncated_or_missing_message_leaves_reasons() -> None:
     assert facts_of("")[FactName.TORCH] == Fact.unknown(f"{PROBE_SOURCE} reports none: its output is empty")
 
 
-def test_without_a_probe_there_are_no_probe_facts() -> None:
-    assert probe_facts(BARE_POD) == {}
-
-
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
 def test_an_image_without_a_shell_fails_the_arm_with_a_remedy(reason: str) -> None:
     world = launched()

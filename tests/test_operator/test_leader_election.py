@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -27,34 +26,34 @@ from specbench_operator.cluster.leader_election import (
     NotLeading,
     process_identity,
 )
-from specbench_operator.errors import Changed, OperatorError, Retry
+from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.telemetry import RunRow, Telemetry
-from specbench_testing.fake_api_server import api_of, api_server
+from specbench_testing.fake_api import FakeApi, Raw, api_of, api_server
+from specbench_testing.operator_builders import Clock
 
-Raw = dict[str, Any]
 UNREACHABLE = Retry("ApiUnreachable", "connection refused")
 
 
 @dataclass
-class LeaseServer:
+class LeaseServer(FakeApi):
     """An API server with one Lease, and the true time. `lose_answer`: the next write is done but not answered."""
 
     time: float = 1000.0
-    lease: Raw | None = None
     lose_answer: bool = False
     partitioned: set[str] = field(default_factory=set)
     """Replicas whose requests fail."""
     refused: int = 0
     """The number of further requests that fail, of any replica."""
-    version: int = 0
 
-    def write(self, spec: Raw) -> Raw:
-        self.version += 1
-        self.lease = {"metadata": {"resourceVersion": str(self.version)}, "spec": spec}
-        if self.lose_answer:
-            self.lose_answer = False
-            raise UNREACHABLE
-        return copy.deepcopy(self.lease)
+    @property
+    def lease(self) -> Raw:
+        (found,) = self.objects.values()
+        return found
+
+
+@pytest.fixture
+def server() -> LeaseServer:
+    return LeaseServer()
 
 
 @dataclass
@@ -65,35 +64,26 @@ class LeaseClient:
     name: str
     delay_s: float = 0.0
 
-    def _begin(self) -> None:
+    def get(self, *target: str | None) -> Raw | None:
+        return self._answer(self.server.get, *target)
+
+    def create(self, manifest: Raw) -> Raw | None:
+        return self._answer(self.server.create, manifest)
+
+    def merge(self, *patch: Any) -> Raw | None:
+        return self._answer(self.server.merge, *patch)
+
+    def _answer(self, request: Callable[..., Raw | None], *arguments: Any) -> Raw | None:
         self.server.time += self.delay_s
         self.server.refused -= 1
         if self.name in self.server.partitioned or self.server.refused >= 0:
             raise UNREACHABLE
-
-    def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
-        self._begin()
-        found = copy.deepcopy(self.server.lease)
+        answer = request(*arguments)
+        if self.server.lose_answer and self.server.verbs[-1] != "get":
+            self.server.lose_answer = False
+            raise UNREACHABLE
         self.server.time += self.delay_s
-        return found
-
-    def create(self, manifest: Raw) -> Raw:
-        self._begin()
-        if self.server.lease is not None:
-            raise Changed("Conflict", "exists")
-        written = self.server.write(manifest["spec"])
-        self.server.time += self.delay_s
-        return written
-
-    def merge(self, kind: str, namespace: str, name: str, patch: Raw) -> Raw | None:
-        self._begin()
-        if self.server.lease is None:
-            return None
-        if patch["metadata"]["resourceVersion"] != self.server.lease["metadata"]["resourceVersion"]:
-            raise Changed("Conflict", "the object has been modified")
-        written = self.server.write({**self.server.lease["spec"], **patch["spec"]})
-        self.server.time += self.delay_s
-        return written
+        return answer
 
 
 def replica(server: LeaseServer, name: str, clock_offset_s: float = 0.0, delay_s: float = 0.0) -> LeaderElection:
@@ -102,12 +92,11 @@ def replica(server: LeaseServer, name: str, clock_offset_s: float = 0.0, delay_s
     def clock() -> float:
         return server.time + clock_offset_s
 
-    client = LeaseClient(server, name, delay_s)
+    client: Any = LeaseClient(server, name, delay_s)
     return LeaderElection(client, Leadership(clock), ("system", "operator"), name, clock=clock)
 
 
 def holder(server: LeaseServer) -> str:
-    assert server.lease is not None
     return str(server.lease["spec"]["holderIdentity"])
 
 
@@ -120,18 +109,20 @@ def elected(server: LeaseServer, *others: str) -> tuple[LeaderElection, ...]:
     return replicas
 
 
-def test_the_first_replica_creates_the_lease_and_leads() -> None:
-    server = LeaseServer()
+@pytest.fixture
+def leader(server: LeaseServer) -> LeaderElection:
+    return elected(server)[0]
+
+
+def test_the_first_replica_creates_the_lease_and_leads(server: LeaseServer) -> None:
     leader, standby = elected(server, "b")
     assert not standby.leadership.holds()
-    assert server.lease is not None
     spec = server.lease["spec"]
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 0)
     assert leader.leadership.until == server.time + RENEW_DEADLINE_S
 
 
-def test_a_standby_takes_over_when_it_has_seen_no_renewal_for_the_whole_duration() -> None:
-    server = LeaseServer()
+def test_a_standby_takes_over_when_it_has_seen_no_renewal_for_the_whole_duration(server: LeaseServer) -> None:
     leader, standby = elected(server, "b")
     server.time += LEASE_DURATION_S - 0.1
     standby.step()
@@ -142,8 +133,7 @@ def test_a_standby_takes_over_when_it_has_seen_no_renewal_for_the_whole_duration
     assert (holder(server), standby.leadership.holds(), leader.leadership.holds()) == ("b", True, False)
 
 
-def test_a_replica_that_starts_waits_for_the_whole_duration_although_the_lease_looks_old() -> None:
-    server = LeaseServer()
+def test_a_replica_that_starts_waits_for_the_whole_duration_although_the_lease_looks_old(server: LeaseServer) -> None:
     elected(server)
     server.time += 3600
     late = replica(server, "b")
@@ -152,8 +142,7 @@ def test_a_replica_that_starts_waits_for_the_whole_duration_although_the_lease_l
     assert late.pause_s() == RETRY_S
 
 
-def test_a_paused_leader_writes_nothing_when_it_continues_and_ends() -> None:
-    server = LeaseServer()
+def test_a_paused_leader_writes_nothing_when_it_continues_and_ends(server: LeaseServer) -> None:
     leader, standby = elected(server, "b")
     server.time += LEASE_DURATION_S
     standby.step()
@@ -165,9 +154,10 @@ def test_a_paused_leader_writes_nothing_when_it_continues_and_ends() -> None:
     assert not leader.leadership.holds(), "never again in this process"
 
 
-def test_a_leader_stops_writing_at_its_deadline_and_continues_when_nobody_has_led_meanwhile() -> None:
-    server = LeaseServer()
-    (leader,) = elected(server)
+def test_a_leader_stops_writing_at_its_deadline_and_continues_when_nobody_has_led_meanwhile(
+    server: LeaseServer,
+    leader: LeaderElection,
+) -> None:
     server.partitioned.add("a")
     server.time += RENEW_DEADLINE_S
     with pytest.raises(OperatorError):
@@ -179,16 +169,13 @@ def test_a_leader_stops_writing_at_its_deadline_and_continues_when_nobody_has_le
     assert leader.leadership.holds()
 
 
-def test_the_deadline_counts_from_the_beginning_of_the_renewal() -> None:
-    server = LeaseServer()
+def test_the_deadline_counts_from_the_beginning_of_the_renewal(server: LeaseServer) -> None:
     leader = replica(server, "a", delay_s=3)
     leader.step()  # one request to read, one to create: three seconds before and after each
     assert leader.leadership.until == 1000.0 + 6 + RENEW_DEADLINE_S
 
 
-def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
-    server = LeaseServer()
-    (leader,) = elected(server)
+def test_a_renewal_whose_answer_was_lost_is_recognised(server: LeaseServer, leader: LeaderElection) -> None:
     server.lose_answer = True
     with pytest.raises(OperatorError):
         leader.step()
@@ -196,17 +183,19 @@ def test_a_renewal_whose_answer_was_lost_is_recognised() -> None:
     assert leader.leadership.until == server.time + RENEW_DEADLINE_S
 
 
-@pytest.mark.parametrize("lease", [None, {"metadata": {"resourceVersion": "9"}, "spec": {"holderIdentity": ""}}])
-def test_a_leader_whose_lease_was_deleted_or_emptied_ends(lease: Raw | None) -> None:
-    server = LeaseServer()
-    (leader,) = elected(server)
-    server.lease = lease
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_leader_whose_lease_was_deleted_or_emptied_ends(
+    server: LeaseServer, leader: LeaderElection, deleted: bool
+) -> None:
+    server.lease["spec"] = {"holderIdentity": ""}
+    server.touch(server.lease)
+    if deleted:
+        server.objects.clear()
     with pytest.raises(LeaseLost):
         leader.step()
 
 
-def test_a_process_that_restarts_in_the_same_pod_leads_at_once() -> None:
-    server = LeaseServer()
+def test_a_process_that_restarts_in_the_same_pod_leads_at_once(server: LeaseServer) -> None:
     elected(server)
     successor = replica(server, "a")
     successor.step()
@@ -218,24 +207,20 @@ def test_processes_without_a_pod_have_different_identities() -> None:
     assert process_identity("") != process_identity("")
 
 
-def test_a_released_lease_is_taken_at_once() -> None:
-    server = LeaseServer()
+def test_a_released_lease_is_taken_at_once(server: LeaseServer) -> None:
     leader, standby = elected(server, "b")
     asyncio.run(leader.release())
     standby.step()
     assert (holder(server), leader.leadership.holds(), standby.leadership.holds()) == ("b", False, True)
 
 
-def test_a_standby_that_ends_releases_nothing() -> None:
-    server = LeaseServer()
+def test_a_standby_that_ends_releases_nothing(server: LeaseServer) -> None:
     _, standby = elected(server, "b")
     asyncio.run(standby.release())
     assert holder(server) == "a"
 
 
-def test_the_lease_is_released_after_the_answers_to_all_writes() -> None:
-    server = LeaseServer()
-    (leader,) = elected(server)
+def test_the_lease_is_released_after_the_answers_to_all_writes(server: LeaseServer, leader: LeaderElection) -> None:
     release = threading.Thread(target=leader.release_now)
     with leader.leadership.writing():
         release.start()
@@ -246,9 +231,7 @@ def test_the_lease_is_released_after_the_answers_to_all_writes() -> None:
     assert holder(server) == ""
 
 
-def test_the_lease_is_left_to_expire_while_a_write_has_no_answer() -> None:
-    server = LeaseServer()
-    (leader,) = elected(server)
+def test_the_lease_is_left_to_expire_while_a_write_has_no_answer(server: LeaseServer, leader: LeaderElection) -> None:
     server.time = leader.leadership.until
     with leader.leadership.writing():
         leader.release_now()
@@ -334,7 +317,7 @@ def step(server: LeaseServer, replicas: dict[str, LeaderElection], name: str) ->
     try:
         replicas[name].step()
     except LeaseLost:
-        replicas[name] = replica(server, f"{name}-after-{server.version}-{server.time}")
+        replicas[name] = replica(server, f"{name}-after-{len(server.requests)}-{server.time}")
     except OperatorError:
         pass
 
@@ -377,16 +360,6 @@ def requests() -> Iterator[Requests]:
     found = Requests()
     with api_server(found.answer) as found.url:
         yield found
-
-
-@dataclass
-class Clock:
-    """A clock that tests set."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize("read", READS)

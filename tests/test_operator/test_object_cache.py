@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -24,8 +25,8 @@ from specbench_operator.cluster.object_cache import (
     Scope,
 )
 from specbench_operator.cluster.parsing import parse_job, parse_pod
-from specbench_testing.fake_api_store import FakeApiStore
-from specbench_testing.operator_builders import operator_run
+from specbench_testing.fake_api import FakeApi
+from specbench_testing.operator_builders import Clock, operator_run
 
 EVERYWHERE: Scope = (JOB, None)
 
@@ -209,64 +210,36 @@ def test_runs_are_selected_by_equality_and_inequality() -> None:
     ]
     cache = ObjectCache(frozenset({RUN}))
     fill(cache, *rows, version="5", scope=(RUN, None))
-    reader = CacheReader(cache, NoServer())
+    server = FakeApi()
+    reader = CacheReader(cache, server)
     selected = {
         labels: [raw["metadata"]["name"] for raw in reader.list(RUN, "team", labels=labels, bare=True)]
         for labels in ("", f"{LABEL_CAMPAIGN_UID}=u", f"{LABEL_CAMPAIGN_UID}!=u")
     }
     assert list(selected.values()) == [["a", "b", "c"], ["a"], ["b", "c"]]
+    assert server.requests == [], "only the cache is read"
     with pytest.raises(ValueError, match="unknown"):
         reader.list(RUN, "team", labels="unknown=1")
 
 
-class NoServer:
-    """An API server that must not be asked, except for Secrets."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
-        assert kind == SECRET
-        self.asked += 1
-        return None
-
-    def list(
-        self,
-        kind: str,
-        namespace: str | None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        prefix: str = "",
-        bare: bool = False,
-    ) -> list[Raw]:
-        raise AssertionError(kind)
-
-    def each(
-        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
-    ) -> Iterator[Raw]:
-        raise AssertionError(kind)
-
-
 def test_answers_about_unwatched_objects_are_kept_for_a_while() -> None:
-    now, server = [0.0], NoServer()
-    reader = CacheReader(cache_of(), server, lambda: now[0])
+    clock, server = Clock(), FakeApi()
+    reader = CacheReader(cache_of(), server, clock)
     for _ in range(3):
         assert reader.get(SECRET, "team", "s3", bare=True) is None
-    assert server.asked == 1
+    assert len(server.requests) == 1
     reader.get(SECRET, "team", "other", bare=True)
-    assert server.asked == 2
-    now[0] = UNWATCHED_KEPT_S
+    assert len(server.requests) == 2
+    clock.now = UNWATCHED_KEPT_S
     reader.get(SECRET, "team", "s3", bare=True)
-    assert server.asked == 3
+    assert len(server.requests) == 3
 
 
-class LargeSecrets(NoServer):
+@dataclass
+class LargeSecrets(FakeApi):
     """An API server with Secrets of 300 kB, most of it in this key."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
+    key: str = ""
 
     def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
         super().get(kind, namespace, name, bare=bare)
@@ -284,19 +257,19 @@ class LargeSecrets(NoServer):
     ids=["expired", "many at once", "other data"],
 )
 def test_secrets_do_not_fill_the_memory(key: str, pause_s: float, limit_bytes: int) -> None:
-    now, server = [0.0], LargeSecrets(key)
-    reader = CacheReader(cache_of(), server, lambda: now[0])
+    clock, server = Clock(), LargeSecrets(key=key)
+    reader = CacheReader(cache_of(), server, clock)
     tracemalloc.start()
     try:
         for number in range(80):
-            now[0] += pause_s
+            clock.now += pause_s
             reader.get(SECRET, "team", f"secret-{number}")
         used = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
     assert used < limit_bytes
     assert reader.get(SECRET, "team", "secret-79") == reader.get(SECRET, "team", "secret-79")
-    assert server.asked == 80, "the last answer is kept"
+    assert len(server.requests) == 80, "the last answer is kept"
 
 
 POD_RAW: Raw = {
@@ -359,7 +332,7 @@ def test_an_object_that_is_too_large_is_read_from_the_api_server() -> None:
 def test_one_object_that_is_not_kept_hides_no_other() -> None:
     """All runs of a namespace are read for its limits, so one large run must not make that fail."""
     small, large = noisy_run("a", hex_digits=100), noisy_run("large")
-    cache, server = ObjectCache(frozenset({RUN})), FakeApiStore()
+    cache, server = ObjectCache(frozenset({RUN})), FakeApi()
     for raw in (small, large):
         cache.wrote(raw)
         server.objects[RUN, raw["metadata"]["name"]] = raw

@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,6 @@ def test_every_setting_is_documented_with_its_unit() -> None:
     assert [field.name for field in fields(OperatorSettings)] == list(documented)
     units = {name: docstring for name, docstring in documented.items() if name.endswith("_s")}
     assert [name for name, docstring in units.items() if "in seconds" not in docstring] == []
-
-
-def test_every_setting_but_the_image_has_a_default() -> None:
-    required = [field.name for field in fields(OperatorSettings) if field.default is MISSING]
-    assert required == ["client_image"]
 
 
 @pytest.mark.parametrize(("name", "value"), CHART_VALUES.items())

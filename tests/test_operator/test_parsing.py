@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +10,11 @@ import pytest
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION, LABEL_CAMPAIGN
 from specbench_api.plan.expansion import expand
+from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType
 from specbench_api.spec.parsing import parse_run
-from specbench_api.spec.run import SpecBenchRun
-from specbench_api.spec.status import GateStatus
+from specbench_operator.cluster.api import RUN
 from specbench_operator.cluster.parsing import (
     leader_worker_set_owners,
     parse_child_object,
@@ -24,7 +23,6 @@ from specbench_operator.cluster.parsing import (
     parse_pod,
 )
 from specbench_operator.cluster.results import known_results_uid, newest_matching_results, with_adopted_uid
-from specbench_operator.cluster.s3 import Listing
 from specbench_operator.render.job_annotations import (
     ANNOTATION_ENGINE_NODES,
     ANNOTATION_PRIOR_LAUNCHES,
@@ -46,9 +44,9 @@ from specbench_operator.state.objects import (
     PriorLaunches,
     Relaunch,
 )
-from specbench_operator.state.run import REMEMBERED_BYTES_MAX, NamespaceRun, StoredResults, StoreFailure, parsed_run
+from specbench_operator.state.run import REMEMBERED_BYTES_MAX, NamespaceRun, RunObservation, parsed_run
 from specbench_testing.cluster_world import AWAY, ClusterWorld
-from specbench_testing.fake_backends import FakeBackends
+from specbench_testing.fake_api import FakeApi, FakeBucket, FakeResults, Raw, observe
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_status
 from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 from specbench_testing.resources import edit
@@ -307,23 +305,6 @@ FORGED = plan_of("a").to_json().replace('"args": []', '"args": ["--other"]')
 """A plan with other arguments of the engine, and unchanged hashes."""
 
 
-@dataclass
-class PlanBucket:
-    """A bucket with plan.json by UID, each with the hour at which it was stored."""
-
-    plans: Mapping[str, tuple[int, str]]
-
-    def listing(self, prefix: str) -> Listing:
-        if prefix == f"{ROOT}/":
-            return Listing({}, tuple(f"{ROOT}/{uid}/" for uid in (*self.plans, "half-written")))
-        found = self.plans.get(prefix.removeprefix(f"{ROOT}/").rstrip("/"))
-        stored = {f"{prefix}plan.json": datetime(2026, 1, 2, found[0], tzinfo=UTC)} if found else {}
-        return Listing({}, (), stored)
-
-    def get(self, key: str, _max_bytes: int) -> bytes:
-        return self.plans[key.split("/")[-2]][1].encode()
-
-
 @pytest.mark.parametrize(
     ("plans", "found"),
     [
@@ -344,56 +325,41 @@ class PlanBucket:
     ],
 )  # fmt: skip
 def test_finds_the_newest_results_of_the_same_plan(plans: Mapping[str, tuple[int, str]], found: str | None) -> None:
-    bucket: Any = PlanBucket(plans)
+    stored = {f"{ROOT}/{uid}/plan.json": plan for uid, plan in plans.items()}
+    bucket: Any = FakeBucket({**stored, f"{ROOT}/half-written/x": (13, "")})
     assert newest_matching_results(bucket, ROOT, plan_of(UID)) == found
 
 
-@dataclass
-class Adopting(FakeBackends):
-    """A run that adopts the latest results; records which results are looked up."""
-
-    run: dict[str, Any] = field(default_factory=lambda: operator_run(LATEST))
-    found: str | StoreFailure | None = OLDER_UID
-    plans: tuple[str, ...] = ()
-    lookups: list[str] = field(default_factory=list)
-
-    def list(self, kind: str, _namespace: str, /, **_selectors: str) -> list[Any]:
-        labelled = {"specbench.io/role": "plan"}
-        meta = {"name": "p", "uid": "p", "labels": labelled, "ownerReferences": [{"uid": UID, "controller": True}]}
-        return [{"metadata": meta, "data": {"plan.json": text}} for text in self.plans] if kind == "ConfigMap" else []
-
-    def read(self, run: SpecBenchRun, *, last_launch: bool) -> StoredResults:
-        self.lookups.append(run.results_uid)
-        return StoredResults()
-
-    def latest(self, _run: SpecBenchRun) -> str | StoreFailure | None:
-        self.lookups.append("Latest")
-        return self.found
-
-    def adopted(self) -> str | None:
-        return parse_run(self.observe().resource).spec.results.adopt
+def adopted(results: FakeResults, *others: Raw, status: Raw | None = None) -> str | None:
+    """The UID that the observed run adopts, if its spec says Latest."""
+    run = {**operator_run(LATEST), "status": status or {}}
+    return parse_run(observe(FakeApi.of(run, *others), results).resource).spec.results.adopt
 
 
-def test_adopts_the_found_results_as_if_their_uid_were_in_the_spec() -> None:
-    backends = Adopting()
-    assert backends.adopted() == OLDER_UID
-    assert backends.lookups == ["Latest", OLDER_UID]
+def stored_plan(uid: str) -> Raw:
+    labels = {LABEL_MANAGED: MANAGER, LABEL_RUN: "demo", "specbench.io/role": "plan"}
+    meta = {"name": "p", "uid": "p", "labels": labels, "ownerReferences": [{"uid": UID, "controller": True}]}
+    return {"kind": "ConfigMap", "metadata": meta, "data": {"plan.json": plan_of(uid).to_json()}}
 
 
-def test_starts_from_scratch_when_no_results_match() -> None:
-    backends = Adopting(found=None)
-    assert backends.adopted() is None
-    assert backends.lookups == ["Latest", UID]
+@pytest.mark.parametrize(
+    ("found", "adopts", "read"), [(OLDER_UID, OLDER_UID, OLDER_UID), (None, None, UID)], ids=["found", "none match"]
+)
+def test_adopts_the_found_results_as_if_their_uid_were_in_the_spec(
+    found: str | None, adopts: str | None, read: str
+) -> None:
+    results = FakeResults(newest=found)
+    assert adopted(results) == adopts
+    assert results.lookups == ["Latest", read]
 
 
 @pytest.mark.parametrize("uid", [OLDER_UID, UID], ids=["earlier run", "own"])
 def test_keeps_the_first_adopted_uid_when_newer_results_appear(uid: str) -> None:
-    by_plan = Adopting(plans=(plan_of(uid).to_json(),), found="newer")
-    by_status = Adopting(found="newer")
-    by_status.run["status"] = {"results": {"uri": f"s3://results/runs/default/demo/{uid}"}}
-    for backends in (by_plan, by_status):
-        assert backends.adopted() == (None if uid == UID else uid)
-        assert backends.lookups == [uid], "S3 is not searched again"
+    expected = None if uid == UID else uid
+    results = FakeResults(newest="newer")
+    assert adopted(results, stored_plan(uid)) == expected
+    assert adopted(results, status={"results": {"uri": f"s3://results/runs/default/demo/{uid}"}}) == expected
+    assert results.lookups == [uid, uid], "S3 is not searched again"
 
 
 @pytest.mark.parametrize("plan_json", [None, "", "{", "[]", "null", "{}"])
@@ -402,9 +368,9 @@ def test_an_unreadable_plan_yields_no_known_uid(plan_json: str | None) -> None:
 
 
 def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:
-    backends = Adopting(found=AWAY)
-    observed = backends.observe()
-    assert (observed.stored, backends.lookups) == (AWAY, ["Latest"])
+    results = FakeResults(newest=AWAY)
+    observed = observe(FakeApi.of(operator_run(LATEST)), results)
+    assert (observed.stored, results.lookups) == (AWAY, ["Latest"])
     world = ClusterWorld(operator_run(LATEST), trouble=AWAY)
     decision = world.reconcile()
     assert (decision.apply, world.launched, world.status.results) == ((), [], None)
@@ -418,9 +384,9 @@ def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:
 
 def test_a_spec_with_a_fixed_uid_or_no_adoption_is_unchanged() -> None:
     for edits in ({}, {"spec.results.adopt": OLDER_UID}):
-        backends = Adopting(run=operator_run(edits))
-        assert backends.observe().resource == backends.run
-        assert "Latest" not in backends.lookups
+        run, results = operator_run(edits), FakeResults()
+        assert observe(FakeApi.of(run), results).resource == run
+        assert "Latest" not in results.lookups
 
 
 def test_adoption_changes_only_the_adopt_field() -> None:
@@ -436,35 +402,21 @@ def test_adoption_changes_only_the_adopt_field() -> None:
 NIGHTLY = {"baselineRef": {"campaign": "nightly"}}
 
 
-class Gated(FakeBackends):
-    """A run that has ended, and its baseline; records what is read for the gate."""
-
-    def __init__(self, gate: dict[str, Any] | None, /, **status: Any) -> None:
-        super().__init__(operator_run({"spec.gate": gate} if gate else None))
-        self.run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z", **status}
-        self.report = gate_status(gate=gate) if gate else None
-        self.requests: list[object] = []
-        annotations = {ANNOTATION_COMBINATION: "c"}
-        meta = {"name": "main", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}
-        self.main = {"metadata": meta, "status": {"phase": "Succeeded", "results": {"uri": EARLIER}}}
-
-    def get(self, kind: str, _namespace: str, name: str, *, bare: bool = False) -> Any:
-        if kind == "SpecBenchRun" and name != "demo":
-            self.requests.append(name)
-        return {"demo": self.run, "main": self.main}.get(name)
-
-    def list(self, kind: str, _namespace: str, /, **selectors: str) -> list[Any]:
-        if kind == "SpecBenchRun":
-            self.requests.append(selectors["labels"])
-        return [self.main] if kind == "SpecBenchRun" else []
-
-    def read(self, _run: object, *, last_launch: bool) -> StoredResults:
-        assert last_launch, "no status records where the last engine ran"
-        return StoredResults()
-
-    def read_gate(self, _run: object) -> GateStatus | None:
-        self.requests.append("gate.json")
-        return self.report
+def observe_gated(gate: Raw | None, /, **status: Any) -> tuple[RunObservation, FakeResults, list[str]]:
+    """What is observed of a run that has ended, its store, and the requests for other runs."""
+    run = operator_run({"spec.gate": gate} if gate else None)
+    run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z", **status}
+    meta = {
+        "name": "main",
+        "uid": "u",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {LABEL_CAMPAIGN: "nightly"},
+    }
+    meta["annotations"] = {ANNOTATION_COMBINATION: "c"}
+    main = {"kind": RUN, "metadata": meta, "status": {"phase": "Succeeded", "results": {"uri": EARLIER}}}
+    api, results = FakeApi.of(run, main), FakeResults(gate=gate_status(gate=gate) if gate else None)
+    observed = observe(api, results)
+    return observed, results, [target for _, kind, target in api.requests if kind == RUN and target != "demo"]
 
 
 MAIN = NamespaceRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c")
@@ -473,36 +425,39 @@ MAIN = NamespaceRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "
 @pytest.mark.parametrize(
     ("gate", "requests", "earlier"),
     [
-        (GATE, ["gate.json", "main"], (MAIN,)),
-        (NIGHTLY, ["gate.json", f"{LABEL_CAMPAIGN}=nightly"], (MAIN,)),
-        ({"baselineRef": {"uri": "s3://results/else"}}, ["gate.json"], ()),
-        ({"baselineRef": {"run": "gone"}}, ["gate.json", "gone"], ()),
+        (GATE, ["main"], (MAIN,)),
+        (NIGHTLY, [f"{LABEL_CAMPAIGN}=nightly"], (MAIN,)),
+        ({"baselineRef": {"uri": "s3://results/else"}}, [], ()),
+        ({"baselineRef": {"run": "gone"}}, ["gone"], ()),
     ],
     ids=["run", "campaign", "uri", "gone"],
 )
 def test_a_finished_run_reads_its_gate_report_and_its_baseline_runs(
-    gate: dict[str, Any], requests: list[object], earlier: tuple[NamespaceRun, ...]
+    gate: Raw, requests: list[str], earlier: tuple[NamespaceRun, ...]
 ) -> None:
-    cluster = Gated(gate)
-    observed = cluster.observe()
-    assert (observed.gate, observed.earlier, cluster.requests) == (cluster.report, earlier, requests)
+    observed, results, requested = observe_gated(gate)
+    assert (observed.gate, observed.earlier, requested) == (results.gate, earlier, requests)
+    assert results.lookups == ["gate.json"]
 
 
 @pytest.mark.parametrize(
-    "cluster",
+    ("gate", "status"),
     [
-        Gated(None),
-        Gated(GATE, completionTime=None),
-        Gated(GATE, phase="Failed"),
-        Gated(GATE, gate={"gateDigest": digest_of(), "passed": True, "reason": "Passed"}),
+        (None, {}),
+        (GATE, {"completionTime": None}),
+        (GATE, {"phase": "Failed"}),
+        (GATE, {"gate": {"gateDigest": digest_of(), "passed": True, "reason": "Passed"}}),
     ],
     ids=["no gate", "not finished", "failed", "evaluated"],
 )
-def test_nothing_is_read_when_the_gate_needs_no_evaluation(cluster: Gated) -> None:
-    observed = cluster.observe()
-    assert (observed.gate, observed.earlier, cluster.requests) == (None, (), [])
+def test_nothing_is_read_when_the_gate_needs_no_evaluation(gate: Raw | None, status: Raw) -> None:
+    observed, results, requested = observe_gated(gate, **status)
+    assert (observed.gate, observed.earlier, requested) == (None, (), [])
+    assert "gate.json" not in results.lookups
 
 
 def test_a_changed_gate_is_read_again() -> None:
-    cluster = Gated(GATE, gate={"gateDigest": digest_of(NIGHTLY), "passed": True, "reason": "Passed"})
-    assert cluster.observe().gate == cluster.report
+    observed, results, _ = observe_gated(
+        GATE, gate={"gateDigest": digest_of(NIGHTLY), "passed": True, "reason": "Passed"}
+    )
+    assert observed.gate == results.gate

@@ -26,9 +26,8 @@ from specbench_operator.render.engine_job import engine_job, leader_worker_set, 
 from specbench_operator.render.shared_fields import Manifest
 from specbench_operator.state.objects import REPAIRED_KINDS, ChildKey, Job, ObjectRef, fulfils
 from specbench_testing.cluster import MERGE, ApiError, Cluster
-from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run
+from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run, own_jobs
 from specbench_testing.operator_process import eventually
-from specbench_testing.rendered_jobs import own_jobs
 
 pytestmark = pytest.mark.cluster
 

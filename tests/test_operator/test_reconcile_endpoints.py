@@ -37,6 +37,12 @@ def start_client(world: ClusterWorld, group: int = 0, attempt: int = 0) -> None:
     world.settle()
 
 
+@pytest.fixture
+def measuring(world: ClusterWorld) -> ClusterWorld:
+    start_client(world)
+    return world
+
+
 def measure(world: ClusterWorld, group: int, attempt: int = 0) -> None:
     start_client(world, group, attempt)
     world.finish_client(group, attempt)
@@ -71,31 +77,28 @@ def test_a_run_measures_its_servers_in_turns_and_succeeds(world: ClusterWorld) -
     assert endpoints == ["none", "b", "b", "none"]
     assert world.status.phase == "Analyzing"
     world.finish_report()
-    world.settle()
     assert world.status.phase == "Succeeded"
     assert world.status.gpu_seconds_held == 0
     assert {job.key.role for job in world.jobs.values()} & {ROLE_ENGINE} == set()
 
 
-def test_the_next_client_waits_until_the_pod_of_the_last_one_has_ended(world: ClusterWorld) -> None:
-    start_client(world)
-    world.measured |= {point.hash for point in world.plan.groups[0].points}
-    world.jobs[world.client()] = replace(world.jobs[world.client()], complete=True)
-    assert world.reconcile().apply == ()
-    message = world.condition(ConditionType.RECONCILING).message
+def test_the_next_client_waits_until_the_pod_of_the_last_one_has_ended(measuring: ClusterWorld) -> None:
+    measuring.measured |= {point.hash for point in measuring.plan.groups[0].points}
+    measuring.jobs[measuring.client()] = replace(measuring.jobs[measuring.client()], complete=True)
+    assert measuring.reconcile().apply == ()
+    message = measuring.condition(ConditionType.RECONCILING).message
     assert message == "the next client starts when the last one has ended"
-    world.end_pod(world.client(), 0)
-    assert [item["metadata"]["name"] for item in world.reconcile().apply] == [world.client(1)]
+    measuring.end_pod(measuring.client(), 0)
+    assert [item["metadata"]["name"] for item in measuring.reconcile().apply] == [measuring.client(1)]
 
 
-def test_a_client_that_has_measured_everything_is_not_deleted_before_it_ends(world: ClusterWorld) -> None:
-    start_client(world)
-    world.measured |= {point.hash for point in world.plan.groups[0].points}
-    decision = world.reconcile()
+def test_a_client_that_has_measured_everything_is_not_deleted_before_it_ends(measuring: ClusterWorld) -> None:
+    measuring.measured |= {point.hash for point in measuring.plan.groups[0].points}
+    decision = measuring.reconcile()
     assert (decision.delete, decision.stop, decision.apply) == ((), (), ())
-    world.change_pod(world.client(), deleted_at=world.now)
-    decision = world.reconcile()
-    assert [ref.name for ref in decision.delete] == [world.client()], "its node may be lost, and it would never end"
+    measuring.change_pod(measuring.client(), deleted_at=measuring.now)
+    decision = measuring.reconcile()
+    assert [ref.name for ref in decision.delete] == [measuring.client()], "its node may be lost, and it would never end"
 
 
 def test_an_unreachable_server_is_tried_again_and_then_fails_its_group_alone(world: ClusterWorld) -> None:
@@ -110,34 +113,31 @@ def test_an_unreachable_server_is_tried_again_and_then_fails_its_group_alone(wor
     assert world.client(1) in world.jobs
 
 
-def test_a_server_that_fails_the_first_completion_is_not_measured_again(world: ClusterWorld) -> None:
-    start_client(world)
-    world.fail_client(Exit.ENGINE_FAILED, EngineReason.FIRST_REQUEST_FAILED, "HTTP 401")
-    world.settle()
-    assert world.group(0).reason == EngineReason.FIRST_REQUEST_FAILED
-    measure(world, 1)
-    measure(world, 2)
-    assert world.group(3).state is GroupState.FAILED
-    assert world.group(3).message.startswith("not launched, because group 1 of this arm failed")
+def test_a_server_that_fails_the_first_completion_is_not_measured_again(measuring: ClusterWorld) -> None:
+    measuring.fail_client(Exit.ENGINE_FAILED, EngineReason.FIRST_REQUEST_FAILED, "HTTP 401")
+    measuring.settle()
+    assert measuring.group(0).reason == EngineReason.FIRST_REQUEST_FAILED
+    measure(measuring, 1)
+    measure(measuring, 2)
+    assert measuring.group(3).state is GroupState.FAILED
+    assert measuring.group(3).message.startswith("not launched, because group 1 of this arm failed")
 
 
-def test_a_suspended_run_stops_its_client_and_continues_with_a_new_launch(world: ClusterWorld) -> None:
-    start_client(world)
-    world.suspend()
-    assert world.status.phase is Phase.SUSPENDED
-    assert world.jobs == {}
-    world.run["spec"]["suspend"] = False
-    start_client(world, 0, 1)
-    assert (world.group(0).attempt, world.group(0).suspensions) == (1, 1)
+def test_a_suspended_run_stops_its_client_and_continues_with_a_new_launch(measuring: ClusterWorld) -> None:
+    measuring.suspend()
+    assert measuring.status.phase is Phase.SUSPENDED
+    assert measuring.jobs == {}
+    measuring.run["spec"]["suspend"] = False
+    start_client(measuring, 0, 1)
+    assert (measuring.group(0).attempt, measuring.group(0).suspensions) == (1, 1)
 
 
-def test_a_client_that_exceeds_its_deadline_ends_its_group(world: ClusterWorld) -> None:
-    start_client(world)
-    world.crash(world.client(), 130)
-    world.fail_job(world.client(), "DeadlineExceeded")
-    world.settle()
-    assert world.group(0).reason == EngineReason.DEADLINE_EXCEEDED
-    assert "spec.activeDeadlineSeconds (14400 s)" in world.group(0).message
+def test_a_client_that_exceeds_its_deadline_ends_its_group(measuring: ClusterWorld) -> None:
+    measuring.crash(measuring.client(), 130)
+    measuring.fail_job(measuring.client(), "DeadlineExceeded")
+    measuring.settle()
+    assert measuring.group(0).reason == EngineReason.DEADLINE_EXCEEDED
+    assert "spec.activeDeadlineSeconds (14400 s)" in measuring.group(0).message
 
 
 def test_nothing_starts_while_a_client_of_an_earlier_run_of_the_name_may_send_load(world: ClusterWorld) -> None:
@@ -159,11 +159,10 @@ def test_a_queue_that_the_fence_forces_on_engines_does_not_apply(world: ClusterW
     assert not world.jobs[world.client()].suspended
 
 
-def test_a_url_that_is_no_longer_allowed_stops_the_client(world: ClusterWorld) -> None:
-    start_client(world)
-    world.settings = fenced(secrets_opt_in=False, endpoints=("http://other:8000",))
-    world.settle()
-    assert world.jobs == {}
-    assert world.status.phase is Phase.INVALID
-    message = world.condition(ConditionType.VALIDATED).message
+def test_a_url_that_is_no_longer_allowed_stops_the_client(measuring: ClusterWorld) -> None:
+    measuring.settings = fenced(secrets_opt_in=False, endpoints=("http://other:8000",))
+    measuring.settle()
+    assert measuring.jobs == {}
+    assert measuring.status.phase is Phase.INVALID
+    message = measuring.condition(ConditionType.VALIDATED).message
     assert message.startswith("spec.engine.endpoints[0].url: http://engine-none:8001 is not allowed on this cluster")

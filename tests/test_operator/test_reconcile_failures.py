@@ -16,13 +16,32 @@ from specbench_operator.cluster.parsing import kept_fields, parse_job, parse_pod
 from specbench_operator.run.launches.client import start_delay, termination_of
 from specbench_operator.state.objects import ChildKey, ContainerTerminated, FailureScope, Job, ObjectRef, Pod
 from specbench_operator.state.timestamps import parse_timestamp
-from specbench_testing.cluster_world import ClusterWorld, assert_first_group_failed, finish_other_arm, launched
+from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, launched
 from specbench_testing.operator_builders import NOON, SETTINGS, operator_run, waiting
+
+
+def assert_first_group_failed(world: ClusterWorld, reason: str) -> None:
+    """Check that group 0 failed for this reason, its Job records it, its pods ended, and group 1 continues."""
+    engine = world.jobs[world.engine()]
+    assert engine.verdict is not None
+    assert (engine.verdict.reason, engine.verdict.scope) == (reason, FailureScope.GROUP)
+    assert engine.ended
+    assert not [pod for pod in world.pods.values() if pod.alive and pod.job == world.engine()]
+    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, reason)
+    assert world.launched == [world.engine(0), world.engine(1)]
+    assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
 
 
 @pytest.fixture
 def world() -> ClusterWorld:
     return launched()
+
+
+@pytest.fixture
+def serving(world: ClusterWorld) -> ClusterWorld:
+    """A run whose first engine is measured."""
+    world.serve()
+    return world
 
 
 def lose_engine(world: ClusterWorld) -> None:
@@ -95,37 +114,34 @@ def test_a_client_that_fails_ends_its_group_and_the_other_arm_continues(world: C
     assert failed_engine == (cause == "refused completion")
 
 
-def test_a_client_that_lost_its_engine_waits_for_the_engines_own_failure(world: ClusterWorld) -> None:
-    world.serve()
-    lose_engine(world)
-    decision = world.reconcile()
+def test_a_client_that_lost_its_engine_waits_for_the_engines_own_failure(serving: ClusterWorld) -> None:
+    lose_engine(serving)
+    decision = serving.reconcile()
     assert (decision.stop, decision.requeue_after_s) == ((), 10)
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "EngineLost")
-    world.crash(world.engine(), 137, reason="OOMKilled")
-    world.settle()
-    assert_first_group_failed(world, "OOMKilled")
+    assert serving.status_and_reason(ConditionType.ENGINE_READY) == ("False", "EngineLost")
+    serving.crash(serving.engine(), 137, reason="OOMKilled")
+    serving.settle()
+    assert_first_group_failed(serving, "OOMKilled")
 
 
-def test_a_client_that_lost_its_engine_gets_another_if_the_engine_reports_no_failure(world: ClusterWorld) -> None:
-    world.serve()
-    lose_engine(world)
-    world.reconcile()
-    assert world.reconcile(after_s=9).stop == ()
-    world.settle(after_s=1)
-    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
-    verdict = world.jobs[world.engine(0, 0)].verdict
+def test_a_client_that_lost_its_engine_gets_another_if_the_engine_reports_no_failure(serving: ClusterWorld) -> None:
+    lose_engine(serving)
+    serving.reconcile()
+    assert serving.reconcile(after_s=9).stop == ()
+    serving.settle(after_s=1)
+    assert serving.launched == [serving.engine(0, 0), serving.engine(0, 1)]
+    verdict = serving.jobs[serving.engine(0, 0)].verdict
     assert verdict is not None
     assert (verdict.scope, verdict.reason, verdict.message) == (FailureScope.LAUNCH, "EngineLost", "connection refused")
 
 
-def test_a_storage_failure_is_reported_while_the_client_is_retried(world: ClusterWorld) -> None:
-    world.serve()
-    end_without_storing(world)
-    world.start_pod(world.client())
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.RESULTS_STORED) == ("False", "S3Away")
-    assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
-    assert world.group(0).state is GroupState.MEASURING
+def test_a_storage_failure_is_reported_while_the_client_is_retried(serving: ClusterWorld) -> None:
+    end_without_storing(serving)
+    serving.start_pod(serving.client())
+    serving.reconcile()
+    assert serving.status_and_reason(ConditionType.RESULTS_STORED) == ("False", "S3Away")
+    assert serving.status_and_reason(ConditionType.STALLED)[0] == "False"
+    assert serving.group(0).state is GroupState.MEASURING
 
 
 @pytest.mark.parametrize(
@@ -150,77 +166,71 @@ UNSCHEDULABLE: dict[str, Any] = {"phase": "Pending", "unschedulable": "0/3 nodes
 
 @pytest.mark.parametrize("left", [None, UNSCHEDULABLE], ids=["gone", "unschedulable"])
 def test_a_client_evicted_after_an_hour_gets_the_full_start_deadline_again(
-    world: ClusterWorld, left: dict[str, Any] | None
+    serving: ClusterWorld, left: dict[str, Any] | None
 ) -> None:
-    world.serve()
-    world.reconcile()
-    world.pass_time(3600)
-    world.lose_pods(world.client())
+    serving.reconcile()
+    serving.pass_time(3600)
+    serving.lose_pods(serving.client())
     if left:
-        world.start_pod(world.client(), **left)
-    assert world.reconcile().requeue_after_s == 300
-    assert world.group(0).state is GroupState.MEASURING
-    world.reconcile(after_s=299)
-    world.start_pod(world.client())
-    world.reconcile()
-    assert (world.group(0).state, world.group(0).idle_since) == (GroupState.MEASURING, None)
+        serving.start_pod(serving.client(), **left)
+    assert serving.reconcile().requeue_after_s == 300
+    assert serving.group(0).state is GroupState.MEASURING
+    serving.reconcile(after_s=299)
+    serving.start_pod(serving.client())
+    serving.reconcile()
+    assert (serving.group(0).state, serving.group(0).idle_since) == (GroupState.MEASURING, None)
 
 
-def test_a_retried_client_that_never_starts_fails_after_the_deadline(world: ClusterWorld) -> None:
-    world.serve()
-    end_without_storing(world)
-    world.reconcile()
-    assert world.reconcile(after_s=320).requeue_after_s is None, "the back-off of Kubernetes is longer"
-    world.start_pod(world.client(), **UNSCHEDULABLE)
-    world.reconcile()
-    assert world.group(0).message == "0/3 nodes"
-    world.settle(after_s=300)
-    assert_first_group_failed(world, "ClientNotStarted")
-    assert "0/3 nodes" in world.group(0).message
+def test_a_retried_client_that_never_starts_fails_after_the_deadline(serving: ClusterWorld) -> None:
+    end_without_storing(serving)
+    serving.reconcile()
+    assert serving.reconcile(after_s=320).requeue_after_s is None, "the back-off of Kubernetes is longer"
+    serving.start_pod(serving.client(), **UNSCHEDULABLE)
+    serving.reconcile()
+    assert serving.group(0).message == "0/3 nodes"
+    serving.settle(after_s=300)
+    assert_first_group_failed(serving, "ClientNotStarted")
+    assert "0/3 nodes" in serving.group(0).message
 
 
-def test_a_new_client_waits_until_the_pod_of_a_deleted_one_is_gone(world: ClusterWorld) -> None:
-    world.serve()
-    world.lose_job(world.client())
-    world.reconcile()
-    assert world.client() not in world.jobs, "two clients would load one engine"
-    world.reap()
-    world.reconcile()
-    assert world.client() in world.jobs
+def test_a_new_client_waits_until_the_pod_of_a_deleted_one_is_gone(serving: ClusterWorld) -> None:
+    serving.lose_job(serving.client())
+    serving.reconcile()
+    assert serving.client() not in serving.jobs, "two clients would load one engine"
+    serving.reap()
+    serving.reconcile()
+    assert serving.client() in serving.jobs
 
 
-def test_a_new_client_does_not_wait_for_a_pod_on_a_lost_node(world: ClusterWorld) -> None:
-    world.serve()
-    world.lose_job(world.client())
-    world.reconcile(after_s=5 + world.settings.gone_after_s)
-    assert world.client() in world.jobs
+def test_a_new_client_does_not_wait_for_a_pod_on_a_lost_node(serving: ClusterWorld) -> None:
+    serving.lose_job(serving.client())
+    serving.reconcile(after_s=5 + serving.settings.gone_after_s)
+    assert serving.client() in serving.jobs
 
 
-def test_a_client_on_a_dead_node_ends_its_launch_after_a_while(world: ClusterWorld) -> None:
+def test_a_client_on_a_dead_node_ends_its_launch_after_a_while(serving: ClusterWorld) -> None:
     """Its Job creates no other pod while this one exists, and the engine would hold its GPUs for hours."""
-    world.serve()
-    world.change_pod(world.client(), deleted_at=world.now, node="gone")
-    decision = world.reconcile()
-    assert decision.requeue_after_s == world.settings.gone_after_s
-    assert world.launched == [world.engine()]
-    world.settle(after_s=world.settings.gone_after_s)
-    world.reap()
-    world.settle()
-    assert world.launched == [world.engine(), world.engine(0, 1)]
-    assert [event.message for event in world.events if "does not answer" in event.message]
-    world.measure(0, 1)
-    finish_other_arm(world)
-    assert world.status.phase is Phase.SUCCEEDED
+    serving.change_pod(serving.client(), deleted_at=serving.now, node="gone")
+    decision = serving.reconcile()
+    assert decision.requeue_after_s == serving.settings.gone_after_s
+    assert serving.launched == [serving.engine()]
+    serving.settle(after_s=serving.settings.gone_after_s)
+    serving.reap()
+    serving.settle()
+    assert serving.launched == [serving.engine(), serving.engine(0, 1)]
+    assert [event.message for event in serving.events if "does not answer" in event.message]
+    serving.measure(0, 1)
+    finish_other_arm(serving)
+    assert serving.status.phase is Phase.SUCCEEDED
 
 
-def test_a_client_that_is_drained_is_replaced_by_its_job(world: ClusterWorld) -> None:
-    world.serve()
-    world.change_pod(world.client(), deleted_at=world.now, disrupted="drained")
-    world.reconcile()
-    world.end_pod(world.client(), Exit.INTERRUPTED)
-    world.start_pod(world.client(), ready=True)
-    world.reconcile(after_s=world.settings.gone_after_s)
-    assert world.launched == [world.engine()]
+def test_a_client_that_is_drained_is_replaced_by_its_job(serving: ClusterWorld) -> None:
+    serving.change_pod(serving.client(), deleted_at=serving.now, disrupted="drained")
+    serving.reconcile()
+    serving.end_pod(serving.client(), Exit.INTERRUPTED)
+    serving.start_pod(serving.client(), ready=True)
+    serving.reconcile(after_s=serving.settings.gone_after_s)
+    assert serving.launched == [serving.engine()]
 
 
 def test_a_completed_client_without_manifests_is_relaunched_up_to_the_limit(world: ClusterWorld) -> None:
@@ -369,13 +379,12 @@ def test_an_engine_that_ends_fails_its_group_and_the_other_arm_continues(world: 
     assert reason in {event.reason for event in world.events}
 
 
-def test_an_engine_that_ends_while_it_serves_takes_its_client_and_service_along(world: ClusterWorld) -> None:
-    world.serve()
-    world.crash(world.engine(), 137, ran_s=1860)
-    world.settle()
-    assert_first_group_failed(world, "Crashed")
-    assert world.client() not in world.jobs
-    assert ("Service", world.engine()) not in world.objects
+def test_an_engine_that_ends_while_it_serves_takes_its_client_and_service_along(serving: ClusterWorld) -> None:
+    serving.crash(serving.engine(), 137, ran_s=1860)
+    serving.settle()
+    assert_first_group_failed(serving, "Crashed")
+    assert serving.client() not in serving.jobs
+    assert ("Service", serving.engine()) not in serving.objects
 
 
 UNSCHEDULED = {"phase": "Pending", "scheduled_at": None}
@@ -449,9 +458,7 @@ def test_an_engine_without_a_pod_reports_the_warning_and_fails_after_the_deadlin
 
 
 def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 1, message="no CUDA device")
-    world.settle()
+    world.fail_engine(1, message="no CUDA device")
     world.pods.clear()
     del world.run["status"]
     world.settle()
@@ -461,9 +468,7 @@ def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: Clust
 def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None:
     world = launched(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
     assert [group.arm for group in world.plan.groups] == ["none", "ngram", "none", "ngram"]
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 137, reason="OOMKilled", message="loading weights")
-    world.settle()
+    world.fail_engine(137, reason="OOMKilled", message="loading weights")
     for group in (1, 3):
         world.measure(group)
         world.settle()
@@ -512,17 +517,16 @@ LOSSES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_lost_engine_is_launched_again(world: ClusterWorld, loss: str) -> None:
-    world.serve()
-    world.reconcile()
-    LOSSES[loss](world)
-    world.settle()
-    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
-    assert world.client(0, 0) not in world.jobs
-    assert (world.group(0).state, world.group(0).attempt) == (GroupState.STARTING, 1)
-    assert "EngineLost" in {event.reason for event in world.events}
-    world.measure(0, 1)
-    assert world.states() == [GroupState.DONE, GroupState.STARTING]
+def test_a_lost_engine_is_launched_again(serving: ClusterWorld, loss: str) -> None:
+    serving.reconcile()
+    LOSSES[loss](serving)
+    serving.settle()
+    assert serving.launched == [serving.engine(0, 0), serving.engine(0, 1)]
+    assert serving.client(0, 0) not in serving.jobs
+    assert (serving.group(0).state, serving.group(0).attempt) == (GroupState.STARTING, 1)
+    assert "EngineLost" in {event.reason for event in serving.events}
+    serving.measure(0, 1)
+    assert serving.states() == [GroupState.DONE, GroupState.STARTING]
 
 
 def test_losses_are_counted_when_nothing_of_the_launch_is_left(world: ClusterWorld) -> None:
@@ -537,39 +541,36 @@ def test_losses_are_counted_when_nothing_of_the_launch_is_left(world: ClusterWor
 
 
 def test_a_launch_with_deleted_jobs_is_counted_when_earlier_jobs_are_left(
-    world: ClusterWorld,
+    serving: ClusterWorld,
 ) -> None:
-    world.serve()
-    world.reconcile()
-    world.lose_pods(world.engine())
-    world.settle()
-    world.lose_job(world.engine(0, 1))
-    world.settle()
-    assert world.engine(0, 0) in world.jobs
-    assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
+    serving.reconcile()
+    serving.lose_pods(serving.engine())
+    serving.settle()
+    serving.lose_job(serving.engine(0, 1))
+    serving.settle()
+    assert serving.engine(0, 0) in serving.jobs
+    assert serving.launched == [serving.engine(0, 0), serving.engine(0, 1), serving.engine(0, 2)]
 
 
-def test_a_pod_on_a_dead_node_is_waited_for_up_to_a_limit(world: ClusterWorld) -> None:
-    world.serve()
-    world.change_pod(world.engine(), deleted_at=world.now, disrupted="node lost")
-    world.fail_job(world.engine())
-    world.reconcile()
-    assert world.reconcile().apply == ()
-    world.reconcile(after_s=world.settings.gone_after_s)
-    assert world.launched[-1] == world.engine(0, 1)
+def test_a_pod_on_a_dead_node_is_waited_for_up_to_a_limit(serving: ClusterWorld) -> None:
+    serving.change_pod(serving.engine(), deleted_at=serving.now, disrupted="node lost")
+    serving.fail_job(serving.engine())
+    serving.reconcile()
+    assert serving.reconcile().apply == ()
+    serving.reconcile(after_s=serving.settings.gone_after_s)
+    assert serving.launched[-1] == serving.engine(0, 1)
 
 
-def test_an_engine_job_being_deleted_is_waited_for_and_launched_again(world: ClusterWorld) -> None:
-    world.serve()
-    world.jobs[world.engine()] = replace(world.jobs[world.engine()], deleting=True)
-    decision = world.reconcile()
-    assert ("Job", world.engine()) not in {(ref.kind, ref.name) for ref in decision.delete}, (
+def test_an_engine_job_being_deleted_is_waited_for_and_launched_again(serving: ClusterWorld) -> None:
+    serving.jobs[serving.engine()] = replace(serving.jobs[serving.engine()], deleting=True)
+    decision = serving.reconcile()
+    assert ("Job", serving.engine()) not in {(ref.kind, ref.name) for ref in decision.delete}, (
         "the Job is already being deleted"
     )
-    assert world.launched == [world.engine()]
-    world.lose_job(world.engine())
-    world.settle()
-    assert world.launched == [world.engine(), world.engine(0, 1)]
+    assert serving.launched == [serving.engine()]
+    serving.lose_job(serving.engine())
+    serving.settle()
+    assert serving.launched == [serving.engine(), serving.engine(0, 1)]
 
 
 @pytest.mark.parametrize("text", [None, "", "yesterday", "2026-01-02T12:00:00"])

@@ -19,30 +19,41 @@ from specbench_testing.operator_builders import NOON, figure, operator_run, summ
 
 
 @pytest.fixture
-def world() -> ClusterWorld:
+def new_world() -> ClusterWorld:
     return ClusterWorld()
 
 
-def test_a_new_run_gets_its_plan_one_engine_and_one_service(world: ClusterWorld) -> None:
-    decision = world.reconcile()
+@pytest.fixture
+def world() -> ClusterWorld:
+    return launched()
+
+
+@pytest.fixture
+def serving(world: ClusterWorld) -> ClusterWorld:
+    world.serve()
+    return world
+
+
+def test_a_new_run_gets_its_plan_one_engine_and_one_service(new_world: ClusterWorld) -> None:
+    decision = new_world.reconcile()
     assert [(item["kind"], item["metadata"]["name"]) for item in decision.apply] == [
         ("ConfigMap", plan_name("demo")),
         ("Service", "demo-g0-0"),
         ("Job", "demo-g0-0"),
     ]
     assert decision.status.start_time == "2026-01-02T12:00:00Z"
-    assert world.states() == [GroupState.STARTING, GroupState.WAITING]
-    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
+    assert new_world.states() == [GroupState.STARTING, GroupState.WAITING]
+    assert new_world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+    assert new_world.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
 
 
-def test_the_client_starts_only_when_the_engine_is_ready(world: ClusterWorld) -> None:
-    world.reconcile()
-    world.start_pod(world.engine())
-    assert world.reconcile().apply == ()
-    world.change_pod(world.engine(), ready=True)
-    assert [item["metadata"]["name"] for item in world.reconcile().apply] == [world.client()]
-    assert world.status.phase is Phase.RUNNING
+def test_the_client_starts_only_when_the_engine_is_ready(new_world: ClusterWorld) -> None:
+    new_world.reconcile()
+    new_world.start_pod(new_world.engine())
+    assert new_world.reconcile().apply == ()
+    new_world.change_pod(new_world.engine(), ready=True)
+    assert [item["metadata"]["name"] for item in new_world.reconcile().apply] == [new_world.client()]
+    assert new_world.status.phase is Phase.RUNNING
 
 
 SOAK = {"concurrency": [1], "order": "Soak", "durationSeconds": 60, "repeats": 20, "stop": "WhenDecayed"}
@@ -81,7 +92,6 @@ def test_a_run_ends_successfully_although_its_stop_rule_left_points_out() -> Non
     world.trouble = None
     world.measure(1)
     world.finish_report()
-    world.settle()
     assert world.status.phase is Phase.SUCCEEDED
     assert world.status_and_reason(ConditionType.RESULTS_STORED) == ("True", "Stored")
     complete = world.condition(ConditionType.MEASUREMENT_COMPLETE)
@@ -89,42 +99,41 @@ def test_a_run_ends_successfully_although_its_stop_rule_left_points_out() -> Non
     assert world.launched.count(world.engine()) == 1
 
 
-def test_a_relaunched_engine_is_ready_only_after_its_own_first_completion(world: ClusterWorld) -> None:
-    world.settle()
-    world.serve()
-    world.answering = (0, 0)
-    world.reconcile()
-    world.lose_job(world.engine())
-    world.settle()
-    world.serve(0, 1)
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
-    world.answering = (0, 1)
-    world.reconcile()
-    world.trouble = AWAY
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("True", "Serving")
+def test_a_relaunched_engine_is_ready_only_after_its_own_first_completion(serving: ClusterWorld) -> None:
+    serving.answering = (0, 0)
+    serving.reconcile()
+    serving.lose_job(serving.engine())
+    serving.settle()
+    serving.serve(0, 1)
+    serving.reconcile()
+    assert serving.status_and_reason(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
+    serving.answering = (0, 1)
+    serving.reconcile()
+    serving.trouble = AWAY
+    serving.reconcile()
+    assert serving.status_and_reason(ConditionType.ENGINE_READY) == ("True", "Serving")
 
 
-def test_a_finished_client_releases_the_engine_before_the_next_launch(world: ClusterWorld) -> None:
-    world.reconcile()
-    world.serve()
-    world.finish_client()
-    decision = world.reconcile()
-    assert {ref.name for ref in decision.delete} == {world.engine()}
+def test_a_finished_client_releases_the_engine_before_the_next_launch(new_world: ClusterWorld) -> None:
+    new_world.reconcile()
+    new_world.serve()
+    new_world.finish_client()
+    decision = new_world.reconcile()
+    assert {ref.name for ref in decision.delete} == {new_world.engine()}
     assert decision.apply == ()
-    assert world.states()[0] is GroupState.DONE
-    assert world.reconcile().apply == (), "the engine pod still exists"
-    assert world.condition(ConditionType.RECONCILING).reason == "WaitingForRelease"
-    world.reap()
-    assert [item["metadata"]["name"] for item in world.reconcile().apply] == [world.engine(1), world.engine(1)]
-    assert world.launched == ["demo-g0-0", "demo-g1-0"]
+    assert new_world.states()[0] is GroupState.DONE
+    assert new_world.reconcile().apply == (), "the engine pod still exists"
+    assert new_world.condition(ConditionType.RECONCILING).reason == "WaitingForRelease"
+    new_world.reap()
+    assert [item["metadata"]["name"] for item in new_world.reconcile().apply] == [
+        new_world.engine(1),
+        new_world.engine(1),
+    ]
+    assert new_world.launched == ["demo-g0-0", "demo-g1-0"]
 
 
 def test_the_report_starts_after_all_groups_and_its_summary_becomes_the_status(world: ClusterWorld) -> None:
-    world.settle()
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     assert world.report in world.jobs
     assert world.status.phase is Phase.ANALYZING
     assert world.status_and_reason(ConditionType.MEASUREMENT_COMPLETE) == ("True", "Finished")
@@ -133,7 +142,6 @@ def test_the_report_starts_after_all_groups_and_its_summary_becomes_the_status(w
         candidates=[], limits=[],
     )  # fmt: skip
     world.finish_report(summary_of(world.plan, 2).model_copy(update={"recommendation": recommendation}))
-    world.settle()
     status = world.status
     assert (status.phase, status.progress, status.trust) == (Phase.SUCCEEDED, "2/2", "Trustworthy")
     assert status.best == "ngram 1.83x at concurrency 1"
@@ -164,12 +172,9 @@ def test_each_step_is_announced_by_one_event(world: ClusterWorld) -> None:
 
 
 def test_untrustworthy_results_are_ready_and_report_the_worst_finding(world: ClusterWorld) -> None:
-    world.settle()
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     finding = Finding(check="NeverDrafted", severity=Severity.INVALID, message="0 tokens were drafted")
     world.finish_report(summary_of(world.plan, 2, speedup=figure(1.01, 0.9, 1.1), finding=finding))
-    world.settle()
     assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
     assert world.status_and_reason(ConditionType.TRUSTWORTHY) == ("False", "NeverDrafted")
     assert "0 tokens were drafted" in world.condition(ConditionType.TRUSTWORTHY).message
@@ -179,12 +184,9 @@ def test_untrustworthy_results_are_ready_and_report_the_worst_finding(world: Clu
 
 
 def test_a_run_with_an_arm_at_fault_is_trustworthy_and_an_event_warns(world: ClusterWorld) -> None:
-    world.settle()
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     fault = Finding(check="ReuseLost", severity=Severity.FAULT, message="20 % instead of 80 %", arm="ngram")
     world.finish_report(summary_of(world.plan, 2, speedup=figure(1.3, 1.2, 1.4), finding=fault))
-    world.settle()
     assert world.status_and_reason(ConditionType.TRUSTWORTHY) == ("True", "ArmAtFault")
     assert world.status.trust == "Trustworthy"
     assert [event.type for event in world.events if event.reason == "ArmAtFault"] == [WARNING]
@@ -207,7 +209,6 @@ def test_a_finished_run_updates_its_observed_generation(world: ClusterWorld) -> 
 
 
 def test_suspending_releases_the_gpus_and_resuming_continues(world: ClusterWorld) -> None:
-    world.settle()
     world.measure(0)
     world.serve(1)
     world.run["spec"]["suspend"] = True
@@ -229,60 +230,55 @@ def test_suspending_releases_the_gpus_and_resuming_continues(world: ClusterWorld
     assert "EngineLost" not in reasons, "a suspension is not a loss"
 
 
-def test_remaining_pods_of_a_suspended_launch_do_not_affect_the_next(world: ClusterWorld) -> None:
-    world.settle()
-    world.serve()
-    world.run["spec"]["suspend"] = True
-    world.reconcile()
-    world.run["spec"]["suspend"] = False
-    for job in (world.engine(), world.client()):
-        world.change_pod(job, phase="Failed", ready=False, terminated=ContainerTerminated(137, "Error"))
-    world.reconcile()
-    world.reconcile()
-    assert world.launched == [world.engine(), world.engine(0, 1)]
-    assert world.group(0).state is GroupState.STARTING
+def test_remaining_pods_of_a_suspended_launch_do_not_affect_the_next(serving: ClusterWorld) -> None:
+    serving.run["spec"]["suspend"] = True
+    serving.reconcile()
+    serving.run["spec"]["suspend"] = False
+    for job in (serving.engine(), serving.client()):
+        serving.change_pod(job, phase="Failed", ready=False, terminated=ContainerTerminated(137, "Error"))
+    serving.reconcile()
+    serving.reconcile()
+    assert serving.launched == [serving.engine(), serving.engine(0, 1)]
+    assert serving.group(0).state is GroupState.STARTING
 
 
-def test_a_slowly_deleted_job_of_a_suspended_run_is_not_lost(world: ClusterWorld) -> None:
-    world.settle()
-    world.serve()
-    world.run["spec"]["suspend"] = True
-    before = world.observed()
-    decision = world.reconcile()
-    world.jobs = {job.ref.name: replace(job, deleting=True) for job in before.jobs}
-    world.reconcile()
-    assert (world.group(0).attempt, world.group(0).suspensions) == (1, 1)
-    world.run["status"] = before.resource["status"]
-    world.reconcile()
-    assert world.status == decision.status, "the same status without the first write"
+def test_a_slowly_deleted_job_of_a_suspended_run_is_not_lost(serving: ClusterWorld) -> None:
+    serving.run["spec"]["suspend"] = True
+    before = serving.observed()
+    decision = serving.reconcile()
+    serving.jobs = {job.ref.name: replace(job, deleting=True) for job in before.jobs}
+    serving.reconcile()
+    assert (serving.group(0).attempt, serving.group(0).suspensions) == (1, 1)
+    serving.run["status"] = before.resource["status"]
+    serving.reconcile()
+    assert serving.status == decision.status, "the same status without the first write"
 
 
-def test_a_run_that_is_being_deleted_changes_nothing(world: ClusterWorld) -> None:
-    world.run["metadata"]["deletionTimestamp"] = "2026-01-02T12:00:00Z"
-    decision = world.reconcile()
+def test_a_run_that_is_being_deleted_changes_nothing(new_world: ClusterWorld) -> None:
+    new_world.run["metadata"]["deletionTimestamp"] = "2026-01-02T12:00:00Z"
+    decision = new_world.reconcile()
     assert (decision.apply, decision.delete, decision.stop, decision.at_rest) == ((), (), (), True)
 
 
-def test_children_of_an_older_run_with_the_same_name_are_waited_for_unchanged(world: ClusterWorld) -> None:
-    world.older_run_left(world.engine(), ChildKey("engine", 0, 0))
-    decision = world.reconcile()
+def test_children_of_an_older_run_with_the_same_name_are_waited_for_unchanged(new_world: ClusterWorld) -> None:
+    new_world.older_run_left(new_world.engine(), ChildKey("engine", 0, 0))
+    decision = new_world.reconcile()
     assert (decision.apply, decision.delete, decision.stop) == ((), (), ())
     assert decision.requeue_after_s == 5
-    assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "WaitingForRemoval")
-    del world.jobs[world.engine()]
-    world.settle()
-    assert world.launched == [world.engine()]
+    assert new_world.status_and_reason(ConditionType.RECONCILING) == ("True", "WaitingForRemoval")
+    del new_world.jobs[new_world.engine()]
+    new_world.settle()
+    assert new_world.launched == [new_world.engine()]
 
 
-def test_a_job_without_an_owner_is_not_adopted_as_the_report(world: ClusterWorld) -> None:
-    world.older_run_left("demo-report", ChildKey("report"))
-    world.jobs["demo-report"] = replace(world.jobs["demo-report"], owner=None)
-    world.reconcile()
-    assert world.launched == []
+def test_a_job_without_an_owner_is_not_adopted_as_the_report(new_world: ClusterWorld) -> None:
+    new_world.older_run_left("demo-report", ChildKey("report"))
+    new_world.jobs["demo-report"] = replace(new_world.jobs["demo-report"], owner=None)
+    new_world.reconcile()
+    assert new_world.launched == []
 
 
 def test_a_stored_plan_is_kept_when_the_operator_would_plan_differently(world: ClusterWorld) -> None:
-    world.settle()
     assert world.plan_json is not None
     world.plan_json = world.plan_json.replace(world.plan.groups[0].points[0].hash, "0" * 64)
     world.measured = {"0" * 64}
@@ -290,19 +286,16 @@ def test_a_stored_plan_is_kept_when_the_operator_would_plan_differently(world: C
     assert world.states()[0] is GroupState.DONE
 
 
-def test_a_deleted_client_service_or_plan_is_applied_again(world: ClusterWorld) -> None:
-    world.settle()
-    world.serve()
-    world.lose_job(world.client())
-    world.reap()
-    world.objects.clear()
-    world.plan_json = None
-    kinds = [(item["kind"], item["metadata"]["name"]) for item in world.reconcile().apply]
-    assert kinds == [("ConfigMap", "demo-plan"), ("Service", world.engine()), ("Job", world.client())]
+def test_a_deleted_client_service_or_plan_is_applied_again(serving: ClusterWorld) -> None:
+    serving.lose_job(serving.client())
+    serving.reap()
+    serving.objects.clear()
+    serving.plan_json = None
+    kinds = [(item["kind"], item["metadata"]["name"]) for item in serving.reconcile().apply]
+    assert kinds == [("ConfigMap", "demo-plan"), ("Service", serving.engine()), ("Job", serving.client())]
 
 
 def test_an_unreadable_status_is_treated_as_lost(world: ClusterWorld) -> None:
-    world.settle()
     world.run["status"] = {"phase": "Dancing"}
     world.settle()
     assert world.status.phase is Phase.STARTING
@@ -313,7 +306,6 @@ def test_an_unreadable_status_is_treated_as_lost(world: ClusterWorld) -> None:
 
 
 def test_gpu_seconds_are_summed_over_observed_pods(world: ClusterWorld) -> None:
-    world.settle()
     world.start_pod(world.engine())
     world.pass_time(30)
     world.change_pod(world.engine(), ready=True)
@@ -342,14 +334,13 @@ def test_fractions_of_seconds_are_never_counted_twice() -> None:
     assert 2 * (held_s - 1) < world.status.gpu_seconds_held <= 2 * held_s
 
 
-def test_a_run_without_gpus_holds_none(world: ClusterWorld) -> None:
-    world = ClusterWorld(operator_run({"spec.placement": {}}))
-    finished(world)
-    assert (world.status.gpu_seconds_held, world.status.gpu_seconds_until) == (0, None)
+def test_a_run_without_gpus_holds_none(new_world: ClusterWorld) -> None:
+    new_world = ClusterWorld(operator_run({"spec.placement": {}}))
+    finished(new_world)
+    assert (new_world.status.gpu_seconds_held, new_world.status.gpu_seconds_until) == (0, None)
 
 
 def test_a_vanished_pod_loses_at_most_the_time_since_the_last_write(world: ClusterWorld) -> None:
-    world.settle()
     world.start_pod(world.engine(), ready=True)
     world.reconcile()
     world.reconcile(after_s=GPU_SECONDS_PERIOD_S + 10)

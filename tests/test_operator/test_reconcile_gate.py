@@ -34,6 +34,11 @@ def world_of(gate: dict[str, Any] | None = None, **world: Any) -> ClusterWorld:
     return ended
 
 
+@pytest.fixture
+def world() -> ClusterWorld:
+    return world_of(earlier=(MAIN,))
+
+
 def job_of(world: ClusterWorld) -> str:
     return gate_name("demo", digest_of(world.run["spec"]["gate"]))
 
@@ -59,13 +64,11 @@ def test_a_run_without_a_gate_has_no_gate_condition() -> None:
 def test_before_the_run_is_finished_the_gate_is_pending_and_has_no_job() -> None:
     world = launched(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     assert world.status_and_reason(GATED) == ("Unknown", "NotYet")
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     assert (world.status_and_reason(GATED), gate_jobs(world)) == (("Unknown", "NotYet"), [])
 
 
-def test_a_finished_run_has_its_gate_evaluated() -> None:
-    world = world_of(earlier=(MAIN,))
+def test_a_finished_run_has_its_gate_evaluated(world: ClusterWorld) -> None:
     assert gate_jobs(world) == [job_of(world)]
     assert world.status_and_reason(GATED) == ("Unknown", "Evaluating")
     assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
@@ -75,10 +78,8 @@ def test_a_finished_run_has_its_gate_evaluated() -> None:
 
 def test_the_gate_job_receives_the_gate_and_the_baseline_location() -> None:
     world = ClusterWorld(operator_run({"spec.gate": {**GATE, "confidence": 0.9}}), earlier=(MAIN,))
-    for group in (0, 1):
-        world.settle()
-        world.measure(group)
-    world.finish_report()
+    world.measure_all()
+    world.store_results()
     world.reconcile()
     (manifest,) = world.reconcile().apply
     container = manifest["spec"]["template"]["spec"]["containers"][0]
@@ -89,8 +90,7 @@ def test_the_gate_job_receives_the_gate_and_the_baseline_location() -> None:
 
 
 @pytest.mark.parametrize("reason", list(GateReason))
-def test_the_gate_result_is_reported_and_ready_stays_true(reason: GateReason) -> None:
-    world = world_of(earlier=(MAIN,))
+def test_the_gate_result_is_reported_and_ready_stays_true(world: ClusterWorld, reason: GateReason) -> None:
     evaluate(world, reason)
     passed = reason is GateReason.PASSED
     assert world.status_and_reason(GATED) == ("True" if passed else "False", str(reason))
@@ -104,8 +104,7 @@ def test_the_gate_result_is_reported_and_ready_stays_true(reason: GateReason) ->
     ]
 
 
-def test_the_gate_result_is_kept_without_baseline_and_gate_json() -> None:
-    world = world_of(earlier=(MAIN,))
+def test_the_gate_result_is_kept_without_baseline_and_gate_json(world: ClusterWorld) -> None:
     evaluate(world)
     world.earlier, world.gate = (), None
     decision = world.settle()
@@ -115,8 +114,7 @@ def test_the_gate_result_is_kept_without_baseline_and_gate_json() -> None:
     assert (world.status_and_reason(GATED), world.jobs) == (("True", "Passed"), {})
 
 
-def test_a_stored_gate_result_is_reused_without_another_job() -> None:
-    world = world_of(earlier=(MAIN,))
+def test_a_stored_gate_result_is_reused_without_another_job(world: ClusterWorld) -> None:
     evaluate(world)
     world.run["status"].pop("gate")
     world.lose_job(job_of(world))
@@ -138,8 +136,7 @@ def test_a_gate_result_of_adopted_results_that_were_extended_is_not_reused() -> 
     assert world.status_and_reason(GATED) == ("False", "Regressed")
 
 
-def test_a_changed_gate_replaces_its_job_and_is_evaluated_again() -> None:
-    world = world_of(earlier=(MAIN,))
+def test_a_changed_gate_replaces_its_job_and_is_evaluated_again(world: ClusterWorld) -> None:
     first = job_of(world)
     world.run["spec"]["gate"] = {**GATE, "confidence": 0.9}
     deciding = decide_run(world.observed(), world.settings, world.now)
@@ -153,8 +150,7 @@ def test_a_changed_gate_replaces_its_job_and_is_evaluated_again() -> None:
     assert world.status_and_reason(GATED) == ("Unknown", "Evaluating"), "the result in S3 belongs to the other gate"
 
 
-def test_a_removed_gate_leaves_no_condition_status_or_job() -> None:
-    world = world_of(earlier=(MAIN,))
+def test_a_removed_gate_leaves_no_condition_status_or_job(world: ClusterWorld) -> None:
     evaluate(world)
     del world.run["spec"]["gate"]
     world.settle()
@@ -262,10 +258,8 @@ def test_a_campaign_baseline_is_its_newest_earlier_finished_run_of_the_same_cell
     run = operator_run({"spec.gate": {"baselineRef": {"campaign": "nightly"}}})
     run["metadata"] |= {"creationTimestamp": "2026-01-02T00:00:00Z", "annotations": {ANNOTATION_COMBINATION: SAME}}
     world = ClusterWorld(run, earlier=earlier)
-    for group in (0, 1):
-        world.settle()
-        world.measure(group)
-    world.finish_report()
+    world.measure_all()
+    world.store_results()
     world.reconcile()
     decision = world.reconcile()
     if expected.startswith("Baseline"):
@@ -280,8 +274,7 @@ def test_a_run_without_a_campaign_has_no_cell() -> None:
     assert ANNOTATION_COMBINATION in world.condition(GATED).message
 
 
-def test_a_failed_gate_job_is_reported_and_not_recreated() -> None:
-    world = world_of(earlier=(MAIN,))
+def test_a_failed_gate_job_is_reported_and_not_recreated(world: ClusterWorld) -> None:
     name = job_of(world)
     world.start_pod(name)
     termination = Termination(code=Exit.BAD_INPUT, reason="BaselineMissing", message="no run lies here").to_message()
@@ -297,8 +290,7 @@ def test_a_failed_gate_job_is_reported_and_not_recreated() -> None:
     assert world.status_and_reason(GATED) == ("Unknown", "Evaluating")
 
 
-def test_a_completed_gate_job_without_a_result_is_reported() -> None:
-    world = world_of(earlier=(MAIN,))
+def test_a_completed_gate_job_without_a_result_is_reported(world: ClusterWorld) -> None:
     name = job_of(world)
     world.jobs[name] = replace(world.jobs[name], complete=True)
     world.settle()
@@ -320,9 +312,7 @@ def test_a_gate_waits_for_an_unreachable_s3() -> None:
 def test_a_failed_run_does_not_pass_its_gate() -> None:
     world = launched(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     for group in (0, 1):
-        world.start_pod(world.engine(group))
-        world.crash(world.engine(group), 1, message="no CUDA device")
-        world.settle()
+        world.fail_engine(1, group=group, message="no CUDA device")
     assert world.status.phase is Phase.FAILED
     assert world.status_and_reason(GATED) == ("False", "RunFailed")
     assert gate_jobs(world) == []

@@ -19,6 +19,11 @@ from specbench_testing.cluster_world import AWAY, ClusterWorld, launched
 from specbench_testing.operator_builders import NOON, OLDER_UID, operator_run
 
 
+@pytest.fixture
+def world() -> ClusterWorld:
+    return launched()
+
+
 def required(nodes: int = 1) -> ClusterWorld:
     """A run whose engines must all run on the same node, or the same nodes."""
     placement = {"gpus": 2, "pinNode": "Require", **({"nodes": nodes} if nodes > 1 else {})}
@@ -91,18 +96,11 @@ def test_the_node_of_an_adopted_run_is_not_required() -> None:
     assert [pinned(row) for row in made] == [[]]
 
 
-def set_suspended(world: ClusterWorld, *, suspend: bool = True) -> None:
-    """Suspends or resumes the run and settles."""
-    world.run["spec"]["suspend"] = suspend
-    world.settle()
-
-
-def test_suspended_launches_are_not_losses_when_status_is_lost() -> None:
-    world = launched()
+def test_suspended_launches_are_not_losses_when_status_is_lost(world: ClusterWorld) -> None:
     for attempt in range(2):
         world.serve(0, attempt)
-        set_suspended(world)
-        set_suspended(world, suspend=False)
+        world.suspend()
+        world.suspend(suspend=False)
     world.serve(0, 2)
     world.reconcile()
     world.lose_status()
@@ -113,8 +111,7 @@ def test_suspended_launches_are_not_losses_when_status_is_lost() -> None:
 
 
 @pytest.mark.parametrize("status", ["kept", "lost"])
-def test_an_engine_that_ended_while_suspended_counts_as_suspended(status: str) -> None:
-    world = launched()
+def test_an_engine_that_ended_while_suspended_counts_as_suspended(world: ClusterWorld, status: str) -> None:
     world.serve()
     world.run["spec"]["suspend"] = True
     world.lose_pods(world.engine())
@@ -122,19 +119,18 @@ def test_an_engine_that_ended_while_suspended_counts_as_suspended(status: str) -
     world.settle()
     if status == "lost":
         world.lose_status()
-    set_suspended(world, suspend=False)
+    world.suspend(suspend=False)
     row = world.group(0)
     assert (row.state, row.attempt, row.suspensions) == (GroupState.STARTING, 1, 1)
 
 
-def test_a_loss_stays_a_loss_when_the_run_is_suspended_later() -> None:
-    world = launched()
+def test_a_loss_stays_a_loss_when_the_run_is_suspended_later(world: ClusterWorld) -> None:
     world.serve()
     world.lose_pods(world.engine())
     world.settle()
     world.lose_job(world.engine(0, 1))
     world.lose_status()
-    set_suspended(world)
+    world.suspend()
     assert (world.group(0).attempt, world.group(0).suspensions) == (1, 0)
 
 
@@ -159,8 +155,7 @@ def test_a_preemption_counts_without_its_status_write_and_the_older_job() -> Non
 
 
 @pytest.mark.parametrize("state", list(GroupState))
-def test_wrong_group_rows_in_status_launch_no_second_engine(state: GroupState) -> None:
-    world = launched()
+def test_wrong_group_rows_in_status_launch_no_second_engine(world: ClusterWorld, state: GroupState) -> None:
     for row in world.run["status"]["groups"]:
         row |= {"state": state, "attempt": 2}
     world.reconcile()
@@ -194,37 +189,29 @@ def test_progress_of_the_adopted_run_does_not_make_a_new_engine_ready() -> None:
 QUEUED: dict[str, Any] = {"spec.placement": {"gpus": 2, "queueName": "bench", "preemptionBudget": 50}}
 
 
-def suspend(world: ClusterWorld, *, suspended: bool = True) -> None:
-    world.run["spec"]["suspend"] = suspended
-
-
-def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail() -> None:
-    world = launched()
+def test_a_launch_missing_from_status_keeps_its_number_when_status_writes_fail(world: ClusterWorld) -> None:
     world.start_pod(world.engine())
     world.lose_status()
-    suspend(world)
+    world.run["spec"]["suspend"] = True
     for _ in range(3):
         world.reconcile_without_status_write()
         world.reap()
     assert [pod for pod in world.pods.values() if pod.alive] == [], "its GPUs are released"
-    suspend(world, suspended=False)
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     assert (world.group(0).attempt, world.group(0).suspensions) == (1, 1)
     assert world.jobs[world.engine(0, 0)].verdict.reason == SUSPENDED  # type: ignore[union-attr]
 
 
-def test_no_engine_is_launched_before_the_stopped_job_has_ended() -> None:
+def test_no_engine_is_launched_before_the_stopped_job_has_ended(world: ClusterWorld) -> None:
     """The Job is new: its controller may still create a pod before it sees the deadline."""
-    world = launched()
     world.lose_status()
-    suspend(world)
+    world.run["spec"]["suspend"] = True
     world.reconcile()
     stopped = world.jobs[world.engine()]
     assert stopped.verdict is not None
     world.jobs[world.engine()] = replace(stopped, failure=None)
-    suspend(world, suspended=False)
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched == [world.engine(0, 0)]
     world.fail_job(world.engine(), "DeadlineExceeded")
     world.settle()
@@ -234,42 +221,38 @@ def test_no_engine_is_launched_before_the_stopped_job_has_ended() -> None:
 def test_a_launch_whose_first_status_write_fails_keeps_its_number() -> None:
     """The last written row has the same number, for a launch that was not made yet."""
     world = ClusterWorld()
-    suspend(world)
-    world.settle()
-    suspend(world, suspended=False)
+    world.suspend()
+    world.run["spec"]["suspend"] = False
     world.reconcile_without_status_write()
     assert (world.group(0).attempt, world.group(0).state) == (0, GroupState.WAITING)
-    suspend(world)
+    world.run["spec"]["suspend"] = True
     world.reconcile_without_status_write()
-    suspend(world, suspended=False)
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
 def test_a_queued_launch_leaves_its_queue_once_it_is_in_status() -> None:
     world = launched(operator_run(QUEUED))
     world.lose_status()
-    suspend(world)
+    world.run["spec"]["suspend"] = True
     for _ in range(3):
         world.reconcile_without_status_write()
     world.reconcile()
     assert world.engine() in world.jobs, "this reconcile writes it to the status"
     world.reconcile()
     assert world.engine() not in world.jobs
-    suspend(world, suspended=False)
-    world.settle()
+    world.suspend(suspend=False)
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
 @pytest.mark.parametrize("s3_was_away", [False, True])
-def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(s3_was_away: bool) -> None:
-    world = launched()
+def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(
+    world: ClusterWorld, s3_was_away: bool
+) -> None:
     for attempt in range(4):
         world.serve(0, attempt)
-        suspend(world)
-        world.settle()
-        suspend(world, suspended=False)
-        world.settle()
+        world.suspend()
+        world.suspend(suspend=False)
     world.launches_there = {0: 4}
     world.jobs.clear()
     world.pods.clear()
@@ -288,8 +271,7 @@ def test_results_restore_the_launch_number_when_status_and_jobs_are_lost(s3_was_
     assert world.launched[-1] == world.engine(1, 0), "each group has its own numbers"
 
 
-def test_an_older_remaining_job_does_not_hide_a_newer_launch() -> None:
-    world = launched()
+def test_an_older_remaining_job_does_not_hide_a_newer_launch(world: ClusterWorld) -> None:
     world.serve()
     world.lose_pods(world.engine())
     world.settle()
@@ -302,8 +284,7 @@ def test_an_older_remaining_job_does_not_hide_a_newer_launch() -> None:
     assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
 
 
-def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number() -> None:
-    world = launched()
+def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number(world: ClusterWorld) -> None:
     world.start_pod(world.engine())
     world.lose_status()
     world.run["spec"]["placement"]["nodes"] = 2
@@ -315,8 +296,7 @@ def test_a_launch_of_a_temporarily_invalid_run_keeps_its_number() -> None:
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
-def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired() -> None:
-    world = launched()
+def test_an_engine_launched_out_of_order_is_stopped_and_its_number_retired(world: ClusterWorld) -> None:
     world.measure(0)
     world.serve(1)
     world.settle()

@@ -33,8 +33,7 @@ def running(edits: dict[str, Any] | None = None) -> ClusterWorld:
 def measured(**fields: Any) -> ClusterWorld:
     """Both groups are measured, and the report Job exists."""
     world = running()
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     for name, value in fields.items():
         setattr(world, name, value)
     return world
@@ -90,7 +89,7 @@ def report_ended(**how: Any) -> ClusterWorld:
 
 def report_without_results() -> ClusterWorld:
     world = measured()
-    world.finish_report()
+    world.store_results()
     world.results = None
     return world
 
@@ -328,12 +327,10 @@ def world() -> ClusterWorld:
 
 
 def test_a_run_with_one_failed_arm_succeeds_with_the_other_arm(world: ClusterWorld) -> None:
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 137, reason="OOMKilled")
-    world.settle()
+    world.fail_engine(137, reason="OOMKilled")
     finish_other_arm(world)
     status = world.status
-    assert status.phase is Phase.SUCCEEDED
+    assert (status.phase, status.problem) == (Phase.SUCCEEDED, "OOMKilled (none)")
     assert (status.points.measured, status.points.failed, status.progress) == (1, 1, "1/2")
     assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
     assert world.status_and_reason(ConditionType.MEASUREMENT_COMPLETE) == ("False", "OOMKilled")
@@ -343,9 +340,7 @@ def test_a_run_with_one_failed_arm_succeeds_with_the_other_arm(world: ClusterWor
 
 def test_a_run_without_any_measurement_fails_and_creates_no_report(world: ClusterWorld) -> None:
     for group in (0, 1):
-        world.start_pod(world.engine(group))
-        world.crash(world.engine(group), 1, message="no CUDA device")
-        world.settle()
+        world.fail_engine(1, group=group, message="no CUDA device")
     assert world.status.phase is Phase.FAILED
     assert world.status_and_reason(ConditionType.STALLED) == ("True", "Crashed")
     assert world.status_and_reason(ConditionType.READY) == ("False", "Crashed")
@@ -356,22 +351,15 @@ def test_a_run_without_any_measurement_fails_and_creates_no_report(world: Cluste
 
 def test_a_failed_run_is_not_retried_when_its_children_are_gone(world: ClusterWorld) -> None:
     for group in (0, 1):
-        world.start_pod(world.engine(group))
-        world.crash(world.engine(group), 1)
-        world.settle()
+        world.fail_engine(1, group=group)
     world.settle(after_s=86_400)
     world.settle()
     assert world.jobs == {}
     assert len(world.launched) == 2
 
 
-def measure_all(world: ClusterWorld) -> None:
-    world.measure(0)
-    world.measure(1)
-
-
 def test_a_report_that_cannot_be_stored_is_reported(world: ClusterWorld) -> None:
-    measure_all(world)
+    world.measure_all()
     world.start_pod(world.report)
     message = Termination(code=5, reason="CredentialsRefused", message="denied").to_message()
     world.end_pod(world.report, 5, message=message)
@@ -381,19 +369,18 @@ def test_a_report_that_cannot_be_stored_is_reported(world: ClusterWorld) -> None
 
 
 def test_a_report_that_cannot_start_is_waited_for_because_it_holds_no_gpus(world: ClusterWorld) -> None:
-    measure_all(world)
+    world.measure_all()
     world.start_pod(world.report, phase="Pending", unschedulable="0/3 nodes")
     world.reconcile()
     world.settle(after_s=100_000)
     assert world.status_and_reason(ConditionType.RECONCILING) == ("True", "Analyzing")
     assert "0/3 nodes" in world.condition(ConditionType.RECONCILING).message
     world.finish_report()
-    world.settle()
     assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
 
 
 def test_a_failed_report_is_created_again_when_its_job_is_deleted(world: ClusterWorld) -> None:
-    measure_all(world)
+    world.measure_all()
     world.start_pod(world.report)
     world.crash(world.report, 1, message="bug")
     world.settle()
@@ -403,13 +390,12 @@ def test_a_failed_report_is_created_again_when_its_job_is_deleted(world: Cluster
     world.settle()
     assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
     world.finish_report()
-    world.settle()
     assert world.status_and_reason(ConditionType.READY) == ("True", "Finished")
     assert len(world.launched) == 2
 
 
 def test_a_point_deleted_during_the_report_is_measured_again_first(world: ClusterWorld) -> None:
-    measure_all(world)
+    world.measure_all()
     assert world.report in world.jobs
     world.measured -= {point.hash for point in world.plan.groups[1].points}
     world.settle()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +14,7 @@ from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.cluster.api import EVENT, WORKLOADS, Forbidden, NotFound, path_of
 from specbench_operator.cluster.kueue import NO_KUEUE, NO_WORKLOAD, KueueReader
-from specbench_operator.errors import Retry
+from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import (
     ChildKey,
@@ -27,6 +27,7 @@ from specbench_operator.state.objects import (
 )
 from specbench_operator.state.run import RunDecision
 from specbench_testing.cluster_world import ClusterWorld, launched
+from specbench_testing.fake_api import FakeApi, Raw
 from specbench_testing.operator_builders import NOON, operator_run
 
 DAY_S = 86_400.0
@@ -61,6 +62,12 @@ def serve(world: ClusterWorld, launch: int = 0) -> None:
     make_ready(world)
     world.start_pod(world.client(0, launch), ready=True)
     world.settle()
+
+
+@pytest.fixture
+def serving(world: ClusterWorld) -> ClusterWorld:
+    serve(world)
+    return world
 
 
 def load(world: ClusterWorld) -> None:
@@ -130,42 +137,37 @@ def test_client_start_deadline_counts_from_engine_readiness(world: ClusterWorld)
     assert world.group(0).state is GroupState.MEASURING
 
 
-def test_a_run_without_a_queue_is_not_queued() -> None:
-    world = launched()
-    assert not world.jobs[world.engine()].suspended
-    assert world.status_and_reason(ConditionType.QUEUED) == ("False", "NotQueued")
-
-
-def test_a_preempted_engine_keeps_its_job_and_is_measured_as_another_launch(world: ClusterWorld) -> None:
-    serve(world)
-    job = world.jobs[world.engine()]
-    decision = preempt(world)
-    assert {ref.name for ref in decision.delete} == {world.client(), world.engine()}, (
+def test_a_preempted_engine_keeps_its_job_and_is_measured_as_another_launch(serving: ClusterWorld) -> None:
+    job = serving.jobs[serving.engine()]
+    decision = preempt(serving)
+    assert {ref.name for ref in decision.delete} == {serving.client(), serving.engine()}, (
         "the client and the Service are deleted"
     )
-    assert not [ref for ref in decision.delete if ref.name == world.engine() and ref.kind == "Job"]
-    assert world.jobs[world.engine()].ref == job.ref, "the Job keeps its position in the queue"
-    assert (world.status.phase, world.status_and_reason(ConditionType.QUEUED)) == (Phase.QUEUED, ("True", "Preempted"))
-    message = world.condition(ConditionType.QUEUED).message
+    assert not [ref for ref in decision.delete if ref.name == serving.engine() and ref.kind == "Job"]
+    assert serving.jobs[serving.engine()].ref == job.ref, "the Job keeps its position in the queue"
+    assert (serving.status.phase, serving.status_and_reason(ConditionType.QUEUED)) == (
+        Phase.QUEUED,
+        ("True", "Preempted"),
+    )
+    message = serving.condition(ConditionType.QUEUED).message
     assert "preempted 1 times" in message
     assert FULL.message in message
-    row = world.group(0)
+    row = serving.group(0)
     assert (row.state, row.attempt, row.preemptions, row.measured) == (GroupState.QUEUED, 1, 1, 0)
-    assert "Preempted" in {event.reason for event in world.events}
-    assert [job for job in world.jobs.values() if job.key.role == ROLE_CLIENT] == []
+    assert "Preempted" in {event.reason for event in serving.events}
+    assert [job for job in serving.jobs.values() if job.key.role == ROLE_CLIENT] == []
 
 
-def test_the_service_of_a_restarted_launch_selects_the_pods_of_its_job(world: ClusterWorld) -> None:
-    serve(world)
-    world.hold_back(world.engine())
-    world.reconcile()
-    world.admit(world.engine())
-    world.reap()
-    world.start_pod(world.engine(), ready=True)
-    made = {row["kind"]: row for row in world.reconcile().apply}
-    assert made["Service"]["metadata"]["name"] == world.engine(0, 1)
+def test_the_service_of_a_restarted_launch_selects_the_pods_of_its_job(serving: ClusterWorld) -> None:
+    serving.hold_back(serving.engine())
+    serving.reconcile()
+    serving.admit(serving.engine())
+    serving.reap()
+    serving.start_pod(serving.engine(), ready=True)
+    made = {row["kind"]: row for row in serving.reconcile().apply}
+    assert made["Service"]["metadata"]["name"] == serving.engine(0, 1)
     assert made["Service"]["spec"]["selector"]["specbench.io/attempt"] == "0"
-    assert f"//{world.engine(0, 1)}." in str(made["Job"]["spec"]["template"]["spec"]["containers"][0]["args"])
+    assert f"//{serving.engine(0, 1)}." in str(made["Job"]["spec"]["template"]["spec"]["containers"][0]["args"])
 
 
 def pods_remain(world: ClusterWorld) -> None:
@@ -218,35 +220,26 @@ PREEMPTIONS: list[Callable[[ClusterWorld], None]] = [
 @pytest.mark.parametrize("preemption", PREEMPTIONS)
 @pytest.mark.parametrize("status", ["kept", "lost"])
 def test_every_kind_of_preemption_counts_once_and_ends_the_client(
-    world: ClusterWorld, preemption: Callable[[ClusterWorld], None], status: str
+    serving: ClusterWorld, preemption: Callable[[ClusterWorld], None], status: str
 ) -> None:
-    serve(world)
-    preemption(world)
+    preemption(serving)
     if status == "lost":
-        world.run.pop("status")
-    world.settle()
-    world.settle()
-    assert (world.group(0).preemptions, world.group(0).attempt) == (1, 1)
-    assert world.client() not in world.jobs or world.jobs[world.client()].ended
-    assert world.jobs[world.engine()].verdict is None
-    if world.jobs[world.engine()].suspended:
-        world.hold_back(world.engine())
-        world.reap()
-        world.admit(world.engine())
-    if not [pod for pod in world.pods.values() if pod.key.role == ROLE_ENGINE and pod.deleted_at is None]:
-        world.start_pod(world.engine())
-    world.change_pod(world.engine(), ready=True)
-    world.settle()
-    assert world.jobs[world.client(0, 1)].engine_pod == world.group(0).engine_pod
-    assert world.launched == [world.engine()]
-
-
-def test_a_preemption_during_loading_is_counted(world: ClusterWorld) -> None:
-    load(world)
-    world.hold_back(world.engine())
-    world.reap()
-    world.settle()
-    assert (world.group(0).preemptions, world.status_and_reason(ConditionType.QUEUED)) == (1, ("True", "Preempted"))
+        serving.run.pop("status")
+    serving.settle()
+    serving.settle()
+    assert (serving.group(0).preemptions, serving.group(0).attempt) == (1, 1)
+    assert serving.client() not in serving.jobs or serving.jobs[serving.client()].ended
+    assert serving.jobs[serving.engine()].verdict is None
+    if serving.jobs[serving.engine()].suspended:
+        serving.hold_back(serving.engine())
+        serving.reap()
+        serving.admit(serving.engine())
+    if not [pod for pod in serving.pods.values() if pod.key.role == ROLE_ENGINE and pod.deleted_at is None]:
+        serving.start_pod(serving.engine())
+    serving.change_pod(serving.engine(), ready=True)
+    serving.settle()
+    assert serving.jobs[serving.client(0, 1)].engine_pod == serving.group(0).engine_pod
+    assert serving.launched == [serving.engine()]
 
 
 def reconcile_with_stale_jobs(world: ClusterWorld, change: Callable[[], None]) -> None:
@@ -289,22 +282,21 @@ def test_a_pod_deleted_between_two_lists_is_not_lost_before_the_next_reconcile(
     assert world.jobs[world.engine()].verdict is None
 
 
-def test_a_manually_deleted_pod_is_a_lost_launch(world: ClusterWorld) -> None:
-    serve(world)
-    world.change_pod(world.engine(), deleted_at=world.now + timedelta(seconds=5))
-    assert world.reconcile().requeue_after_s == 5
-    world.settle(after_s=5)
-    assert (world.group(0).attempt, world.group(0).preemptions) == (1, 0)
-    assert world.launched[-1] == world.engine(0, 1)
+def test_a_manually_deleted_pod_is_a_lost_launch(serving: ClusterWorld) -> None:
+    serving.change_pod(serving.engine(), deleted_at=serving.now + timedelta(seconds=5))
+    assert serving.reconcile().requeue_after_s == 5
+    assert serving.reconcile(after_s=5).stop, "the pod is gone at this time"
+    serving.settle()
+    assert (serving.group(0).attempt, serving.group(0).preemptions) == (1, 0)
+    assert serving.launched[-1] == serving.engine(0, 1)
 
 
-def test_a_client_that_finished_before_the_preemption_is_not_repeated(world: ClusterWorld) -> None:
-    serve(world)
-    world.finish_client()
-    world.hold_back(world.engine())
-    world.settle()
-    assert world.states() == [GroupState.DONE, GroupState.QUEUED]
-    assert world.launched == [world.engine(0), world.engine(1)]
+def test_a_client_that_finished_before_the_preemption_is_not_repeated(serving: ClusterWorld) -> None:
+    serving.finish_client()
+    serving.hold_back(serving.engine())
+    serving.settle()
+    assert serving.states() == [GroupState.DONE, GroupState.QUEUED]
+    assert serving.launched == [serving.engine(0), serving.engine(1)]
 
 
 def test_preemptions_and_losses_have_separate_budgets() -> None:
@@ -455,36 +447,39 @@ def condition(kind: str, status: str, reason: str, message: str) -> dict[str, st
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-def workload(*conditions: dict[str, str], at: str = "2026-01-02T12:00:00Z", **spec: Any) -> dict[str, Any]:
-    meta = {"name": "job-demo-g0-0-1a2b3", "creationTimestamp": at}
+WORKLOAD = "job-demo-g0-0-1a2b3"
+
+
+def workload(
+    *conditions: dict[str, str],
+    at: str = "2026-01-02T12:00:00Z",
+    name: str = WORKLOAD,
+    uid: str = "job-uid",
+    **spec: Any,
+) -> Raw:
+    labels = {"kueue.x-k8s.io/job-uid": uid}
+    meta = {"name": name, "creationTimestamp": at, "labels": labels}
     return {"metadata": meta, "spec": spec, "status": {"conditions": list(conditions)}}
 
 
-def event(message: str, at: str, **target: str) -> dict[str, Any]:
-    return {"message": message, "lastTimestamp": at, "involvedObject": target}
+def event(message: str, at: str, **target: str) -> Raw:
+    return {"metadata": {"name": message}, "message": message, "lastTimestamp": at, "involvedObject": target}
 
 
-@dataclass
-class FakeLists:
-    """A fake API server with these lists; any other list is refused."""
-
-    lists: dict[str, list[dict[str, Any]] | Exception]
-    requests: list[tuple[str, str]] = field(default_factory=list)
-
-    def list(self, kind: str, namespace: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
-        self.requests.append((kind, labels or fields))
-        found = self.lists.get(kind, NotFound("Missing", "404"))
-        if isinstance(found, Exception):
-            raise found
-        return found
+def kueue_api(lists: Mapping[str, list[Raw] | OperatorError]) -> FakeApi:
+    """An API server with these objects or errors by kind. It does not know other kinds of Workloads."""
+    api = FakeApi()
+    for kind, found in {**dict.fromkeys(WORKLOADS, NotFound("Missing", "404")), **lists}.items():
+        if isinstance(found, OperatorError):
+            api.refuse["list", kind] = found
+        else:
+            api.objects |= {(kind, raw["metadata"]["name"]): raw for raw in found}
+    return api
 
 
-Ask = Callable[..., QueueWait | None]
-
-
-def wait_of(lists: dict[str, list[dict[str, Any]] | Exception], job: Job = JOB) -> QueueWait | None:
-    lists_api: Any = FakeLists(lists)
-    return KueueReader(lists_api).wait_of("bench", job)
+def wait_of(lists: Mapping[str, list[Raw] | OperatorError], job: Job = JOB) -> QueueWait | None:
+    api: Any = kueue_api(lists)
+    return KueueReader(api).wait_of("bench", job)
 
 
 WORKLOAD_WAITS: dict[str, tuple[dict[str, Any], QueueWait]] = {
@@ -510,7 +505,8 @@ WORKLOAD_WAITS: dict[str, tuple[dict[str, Any], QueueWait]] = {
     "given up": (
         workload(condition("Evicted", "True", "Deactivated", "exceeded the requeue limit"), active=False),
         QueueWait(
-            "Kueue has deactivated the Workload job-demo-g0-0-1a2b3: exceeded the requeue limit", inadmissible=True
+            "Kueue has deactivated the Workload job-demo-g0-0-1a2b3: exceeded the requeue limit",
+            inadmissible=True,
         ),
     ),
     "switched off": (
@@ -531,11 +527,12 @@ def test_the_workload_explains_why_its_job_waits(case: str) -> None:
 
 
 def test_the_youngest_workload_with_the_jobs_uid_counts() -> None:
-    older = workload(condition("QuotaReserved", "False", "Pending", "old words"), at="2026-01-01T00:00:00Z")
+    older = workload(condition("QuotaReserved", "False", "Pending", "old words"), at="2026-01-01T00:00:00Z", name="a")
     younger = workload(condition("QuotaReserved", "False", "Pending", PENDING))
-    lists_api: Any = FakeLists({WORKLOADS[0]: [younger, older]})
-    assert KueueReader(lists_api).wait_of("bench", JOB) == QueueWait(PENDING)
-    assert lists_api.requests == [(WORKLOADS[0], "kueue.x-k8s.io/job-uid=job-uid")]
+    another = workload(
+        condition("QuotaReserved", "False", "Pending", "of another"), at="2026-01-03T00:00:00Z", name="b", uid="x"
+    )
+    assert wait_of({WORKLOADS[0]: [younger, older, another]}) == QueueWait(PENDING)
 
 
 def test_falls_back_to_an_older_kueue_api_version() -> None:
@@ -566,13 +563,11 @@ def test_without_permission_to_read_workloads_events_are_used() -> None:
 
 
 def test_a_job_without_a_queue_is_not_looked_up() -> None:
-    lists_api: Any = FakeLists({})
-    assert KueueReader(lists_api).wait_of("bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None
-    assert lists_api.requests == []
+    api: Any = kueue_api({WORKLOADS[0]: Retry("ApiBusy", "busy")})
+    assert KueueReader(api).wait_of("bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None
 
 
 @pytest.mark.parametrize("kind", [WORKLOADS[0], EVENT])
 def test_an_api_server_error_is_raised(kind: str) -> None:
-    lists: dict[str, list[dict[str, Any]] | Exception] = {WORKLOADS[0]: FORBIDDEN, EVENT: []}
     with pytest.raises(Retry, match="busy"):
-        wait_of({**lists, kind: Retry("ApiBusy", "busy")})
+        wait_of({WORKLOADS[0]: FORBIDDEN, EVENT: [], kind: Retry("ApiBusy", "busy")})

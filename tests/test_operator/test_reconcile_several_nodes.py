@@ -25,6 +25,11 @@ def spread(edits: dict[str, Any] | None = None) -> ClusterWorld:
     return ClusterWorld(run, settings=replace(SETTINGS, leader_worker_sets=True))
 
 
+@pytest.fixture
+def new_world() -> ClusterWorld:
+    return spread()
+
+
 def sets(world: ClusterWorld) -> list[str]:
     return [name for kind, name in world.objects if kind == LWS_KIND]
 
@@ -42,6 +47,7 @@ def serve(world: ClusterWorld, group: int = 0, attempt: int = 0) -> None:
     world.reconcile(after_s=1)
 
 
+@pytest.fixture(name="world")
 def serving() -> ClusterWorld:
     """A run whose first engine serves and whose client measures."""
     world = spread()
@@ -59,46 +65,41 @@ def alive(world: ClusterWorld) -> list[int]:
     return sorted(pod.worker or 0 for pod in world.pods.values() if pod.alive and pod.key.role == "engine")
 
 
-def test_the_job_is_created_first_and_owns_the_set() -> None:
-    world = spread()
-    assert [manifest["kind"] for manifest in world.reconcile().apply] == ["ConfigMap", "Service", "Job"]
-    (manifest,) = world.reconcile().apply
+def test_the_job_is_created_first_and_owns_the_set(new_world: ClusterWorld) -> None:
+    assert [manifest["kind"] for manifest in new_world.reconcile().apply] == ["ConfigMap", "Service", "Job"]
+    (manifest,) = new_world.reconcile().apply
     assert manifest["kind"] == LWS_KIND
     (owner,) = manifest["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["uid"]) == ("Job", world.jobs[world.engine()].ref.uid)
+    assert (owner["kind"], owner["uid"]) == ("Job", new_world.jobs[new_world.engine()].ref.uid)
     assert manifest["spec"]["leaderWorkerTemplate"]["size"] == NODES
-    assert world.reconcile().apply == ()
+    assert new_world.reconcile().apply == ()
 
 
-def test_the_client_waits_for_the_leader_and_not_for_the_workers() -> None:
-    world = spread()
-    world.settle()
-    start(world, ready=False)
-    world.reconcile()
-    assert world.group(0).state is GroupState.STARTING
-    change(world, 0, ready=True)
-    world.reconcile()
-    assert world.client() in world.jobs
-    assert world.status.engine_nodes == ["gpu-0", "gpu-1", "gpu-2"]
+def test_the_client_waits_for_the_leader_and_not_for_the_workers(new_world: ClusterWorld) -> None:
+    new_world.settle()
+    start(new_world, ready=False)
+    new_world.reconcile()
+    assert new_world.group(0).state is GroupState.STARTING
+    change(new_world, 0, ready=True)
+    new_world.reconcile()
+    assert new_world.client() in new_world.jobs
+    assert new_world.status.engine_nodes == ["gpu-0", "gpu-1", "gpu-2"]
 
 
-def test_a_complete_run_leaves_no_set_and_no_pod() -> None:
-    world = spread()
-    world.settle()
+def test_a_complete_run_leaves_no_set_and_no_pod(new_world: ClusterWorld) -> None:
+    new_world.settle()
     for group in (0, 1):
-        assert sets(world) == [f"{world.engine(group)}-n"]
-        serve(world, group)
-        world.finish_client(group)
-        world.settle()
-        assert sets(world) == ([] if group else [f"{world.engine(1)}-n"])
-    world.finish_report()
-    world.settle()
-    assert world.status.phase is Phase.SUCCEEDED
-    assert alive(world) == []
+        assert sets(new_world) == [f"{new_world.engine(group)}-n"]
+        serve(new_world, group)
+        new_world.finish_client(group)
+        new_world.settle()
+        assert sets(new_world) == ([] if group else [f"{new_world.engine(1)}-n"])
+    new_world.finish_report()
+    assert new_world.status.phase is Phase.SUCCEEDED
+    assert alive(new_world) == []
 
 
-def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
-    world = serving()
+def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone(world: ClusterWorld) -> None:
     world.finish_client()
     for _ in range(3):
         world.reconcile()
@@ -109,8 +110,7 @@ def test_the_second_arm_waits_until_all_pods_of_the_first_are_gone() -> None:
     assert world.launched == [world.engine(0), world.engine(1)]
 
 
-def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
-    world = serving()
+def test_a_pod_with_a_restarted_container_still_holds_its_gpus(world: ClusterWorld) -> None:
     world.reconcile()
     before = world.status.gpu_seconds_held
     change(world, 1, terminated=ContainerTerminated(1, "Error", "", world.now, world.now), restarts=1)
@@ -119,8 +119,7 @@ def test_a_pod_with_a_restarted_container_still_holds_its_gpus() -> None:
 
 
 @pytest.mark.parametrize("worker", range(NODES))
-def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(worker: int) -> None:
-    world = serving()
+def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(world: ClusterWorld, worker: int) -> None:
     (name,) = [name for name, pod in world.pods.items() if pod.worker == worker]
     del world.pods[name]
     world.start_pod(world.engine(), worker=worker, node="other", ready=True)
@@ -130,8 +129,7 @@ def test_a_replaced_pod_is_a_lost_engine_and_the_group_is_relaunched(worker: int
     assert (world.group(0).attempt, world.group(0).reason) == (1, "Starting")
 
 
-def test_a_missing_node_is_a_lost_engine() -> None:
-    world = serving()
+def test_a_missing_node_is_a_lost_engine(world: ClusterWorld) -> None:
     world.pods = {name: pod for name, pod in world.pods.items() if pod.worker != 2}
     decision = world.reconcile()
     assert [stop.verdict.reason for stop in decision.stop] == [EngineReason.LOST]
@@ -157,9 +155,11 @@ def pod_replaced(world: ClusterWorld) -> None:
     ids=["terminating", "ended"],
 )
 def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
-    consequence: Callable[[ClusterWorld], None], change_fields: dict[str, Any], reason: EngineReason
+    world: ClusterWorld,
+    consequence: Callable[[ClusterWorld], None],
+    change_fields: dict[str, Any],
+    reason: EngineReason,
 ) -> None:
-    world = serving()
     change(world, 2, **change_fields)
     world.pass_time(1)
     consequence(world)
@@ -177,9 +177,8 @@ def test_a_disrupted_worker_is_a_preemption_whatever_the_consequence(
     [(137, "OOMKilled", EngineReason.OOM_KILLED), (1, "Error", EngineReason.CRASHED)],
 )
 def test_a_restarted_container_fails_the_arm_with_its_reason(
-    worker: int, code: int, reason: str, expected: EngineReason
+    world: ClusterWorld, worker: int, code: int, reason: str, expected: EngineReason
 ) -> None:
-    world = serving()
     ended = ContainerTerminated(code, reason, "last words", world.now, world.now)
     change(world, worker, terminated=ended, restarts=1)
     world.reconcile()
@@ -191,35 +190,32 @@ def test_a_restarted_container_fails_the_arm_with_its_reason(
     assert world.launched == [world.engine(0), world.engine(1)]
 
 
-def test_an_unschedulable_worker_is_reported_by_node() -> None:
-    world = spread()
-    world.settle()
-    start(world, ready=False)
-    change(world, 2, phase="Pending", ready=False, unschedulable="0/2 nodes have 8 GPUs", scheduled_at=None)
-    world.reconcile()
-    assert world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "Unschedulable")
-    assert "node 2 of the group" in world.condition(ConditionType.ENGINE_READY).message
+def test_an_unschedulable_worker_is_reported_by_node(new_world: ClusterWorld) -> None:
+    new_world.settle()
+    start(new_world, ready=False)
+    change(new_world, 2, phase="Pending", ready=False, unschedulable="0/2 nodes have 8 GPUs", scheduled_at=None)
+    new_world.reconcile()
+    assert new_world.status_and_reason(ConditionType.ENGINE_READY) == ("False", "Unschedulable")
+    assert "node 2 of the group" in new_world.condition(ConditionType.ENGINE_READY).message
 
 
-def test_a_set_without_its_job_belongs_to_its_run_and_not_to_an_older_one() -> None:
-    world = spread()
-    world.settle()
-    key = (LWS_KIND, f"{world.engine()}-n")
-    world.objects[key] = replace(world.objects[key], owner="a Job that is gone")
-    world.reconcile()
-    assert not world.status.problem
-    assert "WaitingForRemoval" not in {row.reason for row in world.status.conditions}
+def test_a_set_without_its_job_belongs_to_its_run_and_not_to_an_older_one(new_world: ClusterWorld) -> None:
+    new_world.settle()
+    key = (LWS_KIND, f"{new_world.engine()}-n")
+    new_world.objects[key] = replace(new_world.objects[key], owner="a Job that is gone")
+    new_world.reconcile()
+    assert not new_world.status.problem
+    assert "WaitingForRemoval" not in {row.reason for row in new_world.status.conditions}
     older = ChildObject(
-        ObjectRef(LWS_KIND, "demo-g9-0-n", "x"), "an older Job", world.objects[key].key, run_uid=OLDER_UID
+        ObjectRef(LWS_KIND, "demo-g9-0-n", "x"), "an older Job", new_world.objects[key].key, run_uid=OLDER_UID
     )
-    world.objects[LWS_KIND, "demo-g9-0-n"] = older
-    world.reconcile()
-    assert "WaitingForRemoval" in {row.reason for row in world.status.conditions}
-    assert (LWS_KIND, "demo-g9-0-n") in world.objects, "objects of other runs are never deleted"
+    new_world.objects[LWS_KIND, "demo-g9-0-n"] = older
+    new_world.reconcile()
+    assert "WaitingForRemoval" in {row.reason for row in new_world.status.conditions}
+    assert (LWS_KIND, "demo-g9-0-n") in new_world.objects, "objects of other runs are never deleted"
 
 
-def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods() -> None:
-    world = serving()
+def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods(world: ClusterWorld) -> None:
     kept = world.objects[LWS_KIND, f"{world.engine()}-n"]
     world.finish_client()
     world.reconcile()
@@ -232,15 +228,14 @@ def test_a_set_that_still_exists_is_waited_for_because_it_may_create_pods() -> N
     assert world.launched == [world.engine(0), world.engine(1)]
 
 
-def test_without_leader_worker_set_the_run_is_refused_with_a_remedy() -> None:
-    world = spread()
-    world.settings = SETTINGS
-    decision = world.reconcile()
+def test_without_leader_worker_set_the_run_is_refused_with_a_remedy(new_world: ClusterWorld) -> None:
+    new_world.settings = SETTINGS
+    decision = new_world.reconcile()
     assert decision.apply == ()
-    assert world.status_and_reason(ConditionType.VALIDATED) == ("False", "InvalidSpec")
-    assert "leaderWorkerSets=true" in world.condition(ConditionType.VALIDATED).message
-    world.settings = replace(SETTINGS, leader_worker_sets=True)
-    assert world.reconcile().apply, "the run continues after the installation"
+    assert new_world.status_and_reason(ConditionType.VALIDATED) == ("False", "InvalidSpec")
+    assert "leaderWorkerSets=true" in new_world.condition(ConditionType.VALIDATED).message
+    new_world.settings = replace(SETTINGS, leader_worker_sets=True)
+    assert new_world.reconcile().apply, "the run continues after the installation"
 
 
 def test_a_single_node_engine_uses_no_set() -> None:
@@ -249,8 +244,7 @@ def test_a_single_node_engine_uses_no_set() -> None:
     assert sets(world) == []
 
 
-def test_the_environment_is_the_leaders_with_the_gpus_of_all_nodes() -> None:
-    world = serving()
+def test_the_environment_is_the_leaders_with_the_gpus_of_all_nodes(world: ClusterWorld) -> None:
     leader = next(pod for pod in world.pods.values() if pod.worker == 0)
     facts = collect_host_facts(parse_run(world.run), leader, ()).facts
     assert (facts[FactName.NODE].value, facts[FactName.GPU_COUNT].value) == ("gpu-0", NODES * 8)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from specbench_api.fence.model import Fence
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
-from specbench_api.spec.status import RunStatus
-from specbench_operator.cluster.api import RUN, Forbidden, NotFound
+from specbench_operator.cluster.api import EVENT, RUN, Forbidden, NotFound
+from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.handlers.reconcilers import (
     BEGUN_S,
@@ -30,25 +30,51 @@ from specbench_operator.handlers.reconcilers import (
 from specbench_operator.handlers.store_looks import StoreLooks
 from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
 from specbench_operator.run.decide import decide_run
-from specbench_operator.state.run import KubernetesEvent, NamespaceRun, RunDecision, RunObservation
+from specbench_operator.state.run import NamespaceRun, RunDecision, RunObservation
 from specbench_operator.telemetry import Telemetry
 from specbench_testing.cluster_world import ClusterWorld, finished
-from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
+from specbench_testing.fake_api import FakeApi
+from specbench_testing.operator_builders import NOON, SETTINGS, Clock, operator_run
 
 KEY = ResourceKey("SpecBenchRun", "default", "demo")
 
 
+class ClusterWriter(RunWriter):
+    """The real writer of status and events; it carries out decisions in a simulated cluster, or refuses them."""
+
+    def __init__(self, api: FakeApi, cluster: FakeCluster) -> None:
+        unchecked: Any = api
+        super().__init__(unchecked, pause_s=lambda _: None)
+        self._cluster = cluster
+
+    def act(self, resource: Any, decision: RunDecision) -> None:
+        self._cluster.refuse()
+        world = self._cluster.world
+        world.follow(replace(decision, status=world.status, events=()))
+
+
 @dataclass
 class FakeCluster:
-    """Fake observer and writer: exposes a ClusterWorld and applies decisions to it, or refuses them."""
+    """Observes a ClusterWorld; its run is stored in an API server."""
 
     world: ClusterWorld = field(default_factory=ClusterWorld)
     refuse: Callable[[], None] = lambda: None
-    refuse_status: Callable[[], None] = lambda: None
-    written: list[RunStatus] = field(default_factory=list)
-    posted: list[KubernetesEvent] = field(default_factory=list)
     refuse_reads: Callable[[], None] = lambda: None
     store_reads: int = 0
+
+    def __post_init__(self) -> None:
+        self.api = FakeApi.of(self.world.run)
+        self.writer = ClusterWriter(self.api, self)
+
+    @property
+    def writes(self) -> int:
+        """The number of writes of the status."""
+        return self.api.verbs.count("apply")
+
+    @property
+    def posted(self) -> list[tuple[str, str]]:
+        """Reason and message of each event."""
+        return [(raw["reason"], raw["message"]) for raw in self.api.named(EVENT).values()]
 
     def read_run(self, namespace: str, name: str) -> Any:
         return copy.deepcopy(self.world.run)
@@ -62,39 +88,16 @@ class FakeCluster:
         self.store_reads += 1
         return replace(observed, stored=self.world.observed().stored)
 
-    def act(self, resource: Any, decision: RunDecision) -> None:
-        self.refuse()
-        self.world.follow(replace(decision, status=self.world.status, events=()))
-
-    def report(self, resource: Any, status: RunStatus, events: tuple[KubernetesEvent, ...], now: object) -> bool:
-        if status.to_dict() == (self.world.run.get("status") or {}):
-            return False
-        self.post_events(resource, events, now)
-        return self.write_status(resource, status)
-
-    def write_status(self, resource: Any, status: RunStatus) -> bool:
-        self.refuse_status()
-        if status.to_dict() == (self.world.run.get("status") or {}):
-            return False
-        self.written.append(status)
-        self.world.run["status"] = status.to_dict()
-        return True
-
-    def post_events(self, resource: Any, events: tuple[KubernetesEvent, ...], now: object) -> None:
-        self.posted += events
-
 
 @dataclass
 class CachedCluster:
     """What the cache shows of a FakeCluster."""
 
     cluster: FakeCluster
-    looks: int = 0
     outdated: RunObservation | None = None
     """What it shows instead of the present."""
 
     def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
-        self.looks += 1
         observed = self.outdated or self.cluster.observe_cluster(namespace, name)
         return replace(observed, live=False) if observed else None
 
@@ -127,7 +130,7 @@ class ReconcilerHarness:
             spawn=lambda function, _name: function(),
         )
         self.reconciler = RunReconciler(
-            cluster, cached, cluster, SETTINGS, self.telemetry, self.looks, lambda: self.cluster.world.now
+            cluster, cached, cluster.writer, SETTINGS, self.telemetry, self.looks, lambda: self.cluster.world.now
         )
         self.workers = Workers(self.queue, {KEY.kind: self.reconciler}, lambda _namespace: True)
 
@@ -166,19 +169,19 @@ def test_a_run_in_a_namespace_without_rights_reports_what_is_missing(harness: Re
     for _ in range(2):
         with pytest.raises(Forbidden):
             harness.reconciler.reconcile(KEY)
-    assert len(harness.cluster.written) == 1
+    assert harness.cluster.writes == 1
     assert harness.condition(ConditionType.RECONCILING) == (ConditionStatus.TRUE, "Forbidden")
     assert harness.cluster.world.status.problem == "Forbidden"
 
 
 def test_status_is_written_only_when_it_changes(harness: ReconcilerHarness) -> None:
     assert harness.reconcile(KEY).requeue_after_s is None
-    assert len(harness.cluster.written) == 1
+    assert harness.cluster.writes == 1
     harness.reconcile(KEY)
-    written = len(harness.cluster.written)
+    written = harness.cluster.writes
     harness.reconcile(KEY)
-    assert len(harness.cluster.written) == written
-    assert [event.reason for event in harness.cluster.posted] == ["EngineStarting"]
+    assert harness.cluster.writes == written
+    assert [reason for reason, _ in harness.cluster.posted] == ["EngineStarting"]
     assert harness.reconciles("Success") == 6, "each has two steps: the store is read once"
 
 
@@ -186,17 +189,16 @@ def test_nothing_is_done_because_of_the_cache_alone(harness: ReconcilerHarness) 
     """The cache shows a run whose engine does not exist yet; the API server shows the engine."""
     harness.cached.outdated = harness.cluster.world.observed()
     harness.cluster.world.settle()
-    launched, written = list(harness.cluster.world.launched), len(harness.cluster.written)
+    launched, written = list(harness.cluster.world.launched), harness.cluster.writes
     harness.reconcile(KEY)
-    assert (harness.cluster.world.launched, len(harness.cluster.written)) == (launched, written)
+    assert (harness.cluster.world.launched, harness.cluster.writes) == (launched, written)
     assert harness.cluster.store_reads == 2, "the state that the cache showed was another one"
 
 
 @pytest.mark.parametrize(("version", "reads"), [("1", 1), ("2", 2)])
 def test_the_store_is_read_again_only_if_the_run_changed(harness: ReconcilerHarness, version: str, reads: int) -> None:
-    harness.cached.outdated = replace(harness.cluster.world.observed(), stored=None)
-    meta = harness.cluster.world.run["metadata"]
-    harness.cluster.world.run = {**harness.cluster.world.run, "metadata": {**meta, "resourceVersion": version}}
+    harness.cached.outdated = harness.cluster.observe_cluster(*KEY[1:])
+    harness.cluster.world.run["metadata"]["resourceVersion"] = version
     harness.reconcile(KEY)
     assert harness.cluster.world.launched
     assert harness.cluster.store_reads == reads
@@ -209,12 +211,12 @@ def test_progress_is_reported_without_asking_the_api_server(harness: ReconcilerH
     world.start_pod("demo-g0-0", ready=True)
     harness.reconcile(KEY)
     harness.reconcile(KEY)
-    written = len(harness.cluster.written)
+    written = harness.cluster.writes
     world.pass_time(90)
     harness.cluster.refuse_reads = raising(AssertionError("the API server was asked"))
     harness.cached.outdated = replace(world.observed(), resource=copy.deepcopy(world.run))
     harness.reconcile(KEY)
-    assert len(harness.cluster.written) == written + 1, "the GPU-seconds of the last minute"
+    assert harness.cluster.writes == written + 1, "the GPU-seconds of the last minute"
 
 
 def test_a_suspended_run_is_reported_and_edited_without_asking_the_api_server(harness: ReconcilerHarness) -> None:
@@ -234,7 +236,7 @@ def test_a_suspended_run_is_reported_and_edited_without_asking_the_api_server(ha
     world.run["spec"]["ttlSecondsAfterFinished"] = 60
     reconcile()
     assert world.status.observed_generation == 2
-    assert len(harness.cluster.written) == 2
+    assert harness.cluster.writes == 2
 
 
 async def test_nothing_is_reconciled_before_everything_was_listed(harness: ReconcilerHarness) -> None:
@@ -242,12 +244,12 @@ async def test_nothing_is_reconciled_before_everything_was_listed(harness: Recon
     workers = Workers(harness.queue, {KEY.kind: harness.reconciler}, listed.__contains__)
     harness.queue.add(KEY)
     await workers.work_once()
-    assert harness.cluster.written == []
+    assert harness.cluster.writes == 0
     listed.add(KEY.namespace)
     await workers.work_once()
     while harness.queue.depth:
         await workers.work_once()
-    assert len(harness.cluster.written) == 1
+    assert harness.cluster.writes == 1
 
 
 async def test_a_reconciliation_that_has_begun_is_finished_before_the_operator_ends(harness: ReconcilerHarness) -> None:
@@ -281,10 +283,10 @@ def test_an_engine_whose_client_is_refused_releases_its_gpus_after_the_deadline(
     world.pass_time(SETTINGS.client_start_deadline_s - 1)
     with pytest.raises(Stop):
         harness.reconcile(KEY)
-    written = len(harness.cluster.written)
+    written = harness.cluster.writes
     with pytest.raises(Stop):
         harness.reconcile(KEY)
-    assert len(harness.cluster.written) == written, "each write causes another reconcile"
+    assert harness.cluster.writes == written, "each write causes another reconcile"
     world.pass_time(1)
     harness.cluster.refuse = lambda: None
     harness.reconcile(KEY)
@@ -303,7 +305,7 @@ def test_an_error_after_the_end_is_an_event_and_leaves_the_status_unchanged(harn
     with pytest.raises(Retry):
         harness.reconcile(KEY)
     assert world.status == last
-    assert [(event.reason, event.message) for event in harness.cluster.posted] == [("ApiUnreachable", "read timed out")]
+    assert harness.cluster.posted == [("ApiUnreachable", "read timed out")]
     harness.cluster.refuse = lambda: None
     harness.reconcile(KEY)
     assert world.jobs == {}
@@ -324,7 +326,7 @@ async def test_every_error_is_counted_and_retried(harness: ReconcilerHarness, er
     harness.queue.add(KEY)
     await harness.work()
     assert harness.reconciles(result) == 1
-    assert bool(harness.cluster.written) is (result in ("Retry", "Stop"))
+    assert bool(harness.cluster.writes) is (result in ("Retry", "Stop"))
     harness.cluster.refuse = lambda: None
     await harness.work()
     assert harness.cluster.world.launched == ["demo-g0-0"]
@@ -375,7 +377,7 @@ async def test_a_store_that_does_not_answer_holds_no_worker() -> None:
     cluster: Any = BlockingCluster()
     queue, telemetry = WorkQueue(), Telemetry()
     looks = StoreLooks(queue.adder_for_threads())
-    reconciler = RunReconciler(cluster, cluster, cluster, SETTINGS, telemetry, looks, lambda: cluster.world.now)
+    reconciler = RunReconciler(cluster, cluster, cluster.writer, SETTINGS, telemetry, looks, lambda: cluster.world.now)
     workers = Workers(queue, {KEY.kind: reconciler}, lambda _namespace: True)
     queue.add(KEY._replace(name="slow"))
     await workers.work_once()
@@ -383,7 +385,7 @@ async def test_a_store_that_does_not_answer_holds_no_worker() -> None:
     queue.add(KEY)
     await workers.work_once()
     await workers.work_once()
-    assert len(cluster.written) == 1, "the run with an answering store was decided"
+    assert cluster.writes == 1, "the run with an answering store was decided"
     released.set()
     await workers.work_once()
     assert not reconciler.looks.take(KEY._replace(name="slow")).in_progress
@@ -488,9 +490,9 @@ def test_only_as_many_runs_begin_as_the_limit_allows(runs: int) -> None:
 
 
 def test_a_run_is_forgotten_when_lists_show_what_became_of_it() -> None:
-    now = [0.0]
-    begun = BegunRuns(lambda: now[0])
+    clock = Clock()
+    begun = BegunRuns(clock)
     assert decide(begun, 0, 1).apply
     assert not decide(begun, 1, 1).apply
-    now[0] = BEGUN_S
+    clock.now = BEGUN_S
     assert decide(begun, 1, 1).apply

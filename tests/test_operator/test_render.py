@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,38 @@ from specbench_operator.render.engine_pod import engine_launch
 from specbench_operator.render.network_policies import network_policies
 from specbench_operator.settings import NetworkPolicySettings
 from specbench_operator.state.objects import ChildKey, Job, ObjectRef
-from specbench_testing.documented_runs import documented_runs
-from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run
-from specbench_testing.rendered_jobs import own_jobs
+from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run, own_jobs
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/placement.md"
+
+
+@dataclass(frozen=True)
+class DocumentedRun:
+    """A run of the page."""
+
+    resource: dict[str, Any]
+    fence: Mapping[str, Any]
+    """Values of the chart that the page shows after the run."""
+
+    @property
+    def edits(self) -> dict[str, Any]:
+        """The run's spec as edits of another run."""
+        return {f"spec.{field}": value for field, value in self.resource["spec"].items()}
+
+
+def documented_runs() -> dict[str, DocumentedRun]:
+    """Name → the run. The first is complete, and each of the others shows the placement with which it differs."""
+    page = PAGE.read_text(encoding="utf-8")
+    begin, end = page.index("### RDMA"), page.index("## Provide the model")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.+?)```", page[begin:end], re.DOTALL)]
+    whole = blocks[0]
+    placements = [whole["spec"]["placement"], *(block["placement"] for block in blocks[2::2])]
+    names = re.findall(r"^### (\w+)$", page[begin:end], re.MULTILINE)
+    return {
+        name.lower(): DocumentedRun({**whole, "spec": {**whole["spec"], "placement": placement}}, values["fence"])
+        for name, placement, values in zip(names, placements, blocks[1::2], strict=True)
+    }
+
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, Any] = {"spec.placement": {}}
@@ -155,77 +184,69 @@ def given(edits: Mapping[str, Any]) -> tuple[SpecBenchRun, Plan]:
     return run, expand(run)
 
 
-def _engine(edits: Mapping[str, Any]) -> Any:
-    run, plan = given(edits)
+def _engine(run: SpecBenchRun, plan: Plan) -> Any:
     return engine_job(run, plan, plan.groups[1], 2, SETTINGS)
 
 
-def _placed(edits: Mapping[str, Any]) -> Any:
-    run, plan = given(edits)
+def _placed(run: SpecBenchRun, plan: Plan) -> Any:
     return engine_job(run, plan, plan.groups[1], 2, SETTINGS, ("gpu-1",))
 
 
-def _deadline(edits: Mapping[str, Any]) -> Any:
-    run, plan = given(edits)
+def _deadline(run: SpecBenchRun, plan: Plan) -> Any:
     return leader_worker_set_job(run, plan.groups[1], 2, SETTINGS)
 
 
-def _group(edits: Mapping[str, Any]) -> Any:
-    run, plan = given(edits)
-    name = _deadline(edits)["metadata"]["name"]
+def _group(run: SpecBenchRun, plan: Plan) -> Any:
+    name = _deadline(run, plan)["metadata"]["name"]
     owner = Job(ObjectRef("Job", name, "uid-of-the-job"), run.metadata.uid, ChildKey(ROLE_ENGINE, 1, 2), NOON)
     return leader_worker_set(run, plan, plan.groups[1], owner, SETTINGS, ("gpu-1", "gpu-2"))
 
 
-def _probed(edits: Mapping[str, Any]) -> Any:
-    run, plan = given(edits)
+def _probed(run: SpecBenchRun, plan: Plan) -> Any:
     return engine_job(run, plan, plan.groups[1], 2, replace(SETTINGS, probe_engines=True))
 
 
-def _service_again(edits: Mapping[str, Any]) -> Any:
+def _service_again(run: SpecBenchRun, plan: Plan) -> Any:
     """The Service of launch 2, whose Job was created for launch 0 and restarted since."""
-    run, plan = given(edits)
     return engine_service(run, plan, plan.groups[1], 2, 0)
 
 
-def _service(edits: Mapping[str, Any]) -> Any:
-    run, plan = given(edits)
+def _service(run: SpecBenchRun, plan: Plan) -> Any:
     return engine_service(run, plan, plan.groups[1], 2)
 
 
-def _client(edits: Mapping[str, Any]) -> Any:
-    run, plan = given(edits)
+def _client(run: SpecBenchRun, plan: Plan) -> Any:
     return client_job(run, plan, plan.groups[1], 2, SETTINGS, engine=PLACE, engine_pod="pod-uid")
 
 
-def _report(edits: Mapping[str, Any]) -> Any:
-    return report_job(given(edits)[0], SETTINGS)
+def _report(run: SpecBenchRun, _plan: Plan) -> Any:
+    return report_job(run, SETTINGS)
 
 
 GATE = Gate(baseline_ref=BaselineRef(run="main"), tolerances=[Tolerance(metric=GateMetric.TTFT, percentile="p95")])
 
 
-def _gate(edits: Mapping[str, Any]) -> Any:
+def _gate(run: SpecBenchRun, _plan: Plan) -> Any:
     request = GateRequest(
         gate_digest="0123456789abcdef", gate=GATE, baseline="s3://results/team/a/runs/default/main/$(UID)"
     )
-    return gate_job(given(edits)[0], request, SETTINGS)
+    return gate_job(run, request, SETTINGS)
 
 
-def _plan(edits: Mapping[str, Any]) -> Any:
+def _plan(run: SpecBenchRun, plan: Plan) -> Any:
     """Without the plan itself: it has its own tests, and every change of it would change this file."""
-    return {**plan_config_map(*given(edits)), "data": {PLAN: "…"}}
+    return {**plan_config_map(run, plan), "data": {PLAN: "…"}}
 
 
 NETWORK = NetworkPolicySettings(("169.254.0.0/16", "fd00:ec2::254/128"), ({"namespaceSelector": {}},), ({},))
 
 
-def _engines_policy(edits: Mapping[str, Any]) -> Any:
-    return next(network_policies(given(edits)[0], NETWORK))
+def _engines_policy(run: SpecBenchRun, _plan: Plan) -> Any:
+    return next(network_policies(run, NETWORK))
 
 
-def _clients_policy(edits: Mapping[str, Any]) -> Any:
-    return list(network_policies(given(edits)[0], NETWORK))[-1]
+def _clients_policy(run: SpecBenchRun, _plan: Plan) -> Any:
+    return list(network_policies(run, NETWORK))[-1]
 
 
 EXTERNAL: dict[str, Any] = {
@@ -245,7 +266,7 @@ EXTERNAL: dict[str, Any] = {
 }
 DOCUMENTED = {name: run.edits for name, run in documented_runs().items()}
 
-MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] = {
+MANIFESTS: dict[str, tuple[Callable[[SpecBenchRun, Plan], Any], dict[str, Any]]] = {
     "engine-simulator": (_engine, SMALL),
     "engine-llama-cpp": (_engine, FULL),
     "engine-tensorrt-llm": (_engine, TENSORRT),
@@ -281,7 +302,7 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
 def test_a_manifest_matches_its_golden_file(name: str) -> None:
     render, edits = MANIFESTS[name]
     file = GOLDEN / f"{name}.yaml"
-    text = yaml.safe_dump(render(edits), sort_keys=False, width=120)
+    text = yaml.safe_dump(render(*given(edits)), sort_keys=False, width=120)
     if os.environ.get("SPECBENCH_REWRITE_GOLDEN") == "1":
         before = file.read_text() if file.exists() else ""
         file.write_text(text)
@@ -293,11 +314,11 @@ def test_a_manifest_matches_its_golden_file(name: str) -> None:
 def test_the_api_key_is_passed_by_reference_to_measuring_clients_only() -> None:
     run, plan = given(EXTERNAL)
     assert "endpoint-key" not in plan_config_map(run, plan)["data"][PLAN]
-    assert "endpoint-key" not in json.dumps([report_job(run, SETTINGS), _gate(EXTERNAL)])
-    (variable,) = [row for row in _container_of(_client(EXTERNAL))["env"] if row["name"] == API_KEY_VARIABLE]
+    assert "endpoint-key" not in json.dumps([report_job(run, SETTINGS), _gate(run, plan)])
+    (variable,) = [row for row in _container_of(_client(run, plan))["env"] if row["name"] == API_KEY_VARIABLE]
     reference = {"name": "endpoint-key", "key": "OPENAI_API_KEY"}
     assert variable == {"name": "OPENAI_API_KEY", "valueFrom": {"secretKeyRef": reference}}
-    assert API_KEY_VARIABLE not in [row["name"] for row in _container_of(_client(SMALL))["env"]]
+    assert API_KEY_VARIABLE not in [row["name"] for row in _container_of(_client(*given(SMALL)))["env"]]
 
 
 def test_a_run_without_engines_has_a_network_policy_for_its_clients_alone() -> None:
@@ -348,7 +369,7 @@ def test_the_longest_run_name_gives_valid_child_names() -> None:
 
 def pods() -> list[Any]:
     return [
-        render(edits)["spec"]["template"]["spec"]
+        render(*given(edits))["spec"]["template"]["spec"]
         for render, edits in MANIFESTS.values()
         if render not in (_plan, _service, _service_again, _group, _deadline, _engines_policy, _clients_policy)
     ]

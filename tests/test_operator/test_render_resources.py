@@ -14,9 +14,8 @@ from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.render.engine_job import engine_job
 from specbench_operator.settings import OperatorSettings
-from specbench_testing.operator_builders import SETTINGS, operator_run
+from specbench_testing.operator_builders import SETTINGS, operator_run, own_jobs
 from specbench_testing.operator_process import GROUP_RULES, RULES
-from specbench_testing.rendered_jobs import own_jobs
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
 NON_ROOT = {"runAsNonRoot": True, "runAsUser": 2000, "runAsGroup": 0, "fsGroup": 2000}

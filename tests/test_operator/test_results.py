@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import boto3
@@ -26,10 +25,10 @@ from specbench_operator.cluster.results import (
     last_launch_numbers,
     last_stored_launch,
 )
-from specbench_operator.cluster.s3 import Listing
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.errors import Retry
 from specbench_operator.state.run import StoredResults, StoreFailure
+from specbench_testing.fake_api import FakeApi, FakeBucket
 from specbench_testing.gate_reports import gate_report, gate_status
 from specbench_testing.operator_builders import UID, operator_run, summary_of
 from specbench_testing.s3 import S3Server
@@ -44,14 +43,13 @@ class ResultsHarness:
     """A real S3 with a run in it, and a fake API server with Secrets."""
 
     server: S3Server
-    secrets: dict[str, Any] = field(default_factory=dict)
-    refusal: Retry | None = None
+    api: FakeApi = field(default_factory=FakeApi)
 
     def __post_init__(self) -> None:
         access = self.server.access
-        self.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": access.key, "AWS_SECRET_ACCESS_KEY": access.secret}
-        api: Any = self
-        self.results = ResultsReader(SecretReader(api), timeout_s=5)
+        self.keys = {"AWS_ACCESS_KEY_ID": access.key, "AWS_SECRET_ACCESS_KEY": access.secret}
+        self.keep_secret(self.keys)
+        self.results = ResultsReader(SecretReader(self.api), timeout_s=5)
         self.client = boto3.client(
             "s3",
             endpoint_url=access.endpoint,
@@ -61,15 +59,10 @@ class ResultsHarness:
             config=Config(s3={"addressing_style": "path"}),
         )
 
-    def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """Implements the API server."""
-        assert (kind, namespace) == ("Secret", "default")
-        if self.refusal:
-            raise self.refusal
-        data: Mapping[str, str] | None = self.secrets.get(name)
-        if data is None:
-            return None
-        return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}}
+    def keep_secret(self, values: Mapping[str, str]) -> None:
+        """Create or replace the Secret of the run."""
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+        self.api.put({"kind": "Secret", "metadata": {"name": SECRET}, "data": data})
 
     def run(self, **s3: Any) -> SpecBenchRun:
         """The run, with changes to its S3 location."""
@@ -238,20 +231,6 @@ def test_groups_that_ended_early_are_read_from_the_object_names(harness: Results
     assert harness.read().ended == {0: 12, 3: 20}
 
 
-@dataclass
-class LaunchBucket:
-    """A bucket with launch records, each with the hour at which it was stored."""
-
-    documents: Mapping[str, tuple[int, str]]
-
-    def listing(self, _prefix: str) -> Listing:
-        stored = {key: datetime(2026, 1, 2, hour, tzinfo=UTC) for key, (hour, _) in self.documents.items()}
-        return Listing({}, (), stored)
-
-    def get(self, key: str, _max_bytes: int) -> bytes:
-        return self.documents[key][1].encode()
-
-
 @pytest.mark.parametrize(
     ("documents", "node"),
     [
@@ -265,8 +244,8 @@ class LaunchBucket:
     ids=["newest, whatever its name", "time without a zone", "no time", "other version", "no node", "none"],
 )
 def test_the_last_readable_stored_launch_counts(documents: Mapping[str, tuple[int, str]], node: str | None) -> None:
-    bucket: Any = LaunchBucket(documents)
-    found = last_stored_launch(bucket, bucket.listing("root/launches/").modified)
+    bucket: Any = FakeBucket(documents)
+    found = last_stored_launch(bucket, bucket.listing("").modified)
     assert (found.node if found else None) == node
 
 
@@ -295,12 +274,11 @@ def test_a_missing_bucket_is_reported_by_name(harness: ResultsHarness) -> None:
 
 def test_a_secret_that_is_rotated_during_a_run_is_used_at_the_next_look(harness: ResultsHarness) -> None:
     harness.put(manifest_key("bbbb"))
-    valid = harness.secrets[SECRET]
     assert harness.read().measured == {"bbbb"}
-    harness.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong"}
+    harness.keep_secret(dict.fromkeys(harness.keys, "wrong"))
     failure = harness.read_failure()
     assert (failure.reason, failure.refused) == ("CredentialsRefused", True)
-    harness.secrets[SECRET] = valid
+    harness.keep_secret(harness.keys)
     assert harness.read().measured == {"bbbb"}
 
 
@@ -324,19 +302,21 @@ def test_an_unreachable_server_is_reported_and_read_again_when_it_returns(harnes
     ],
 )
 def test_a_missing_or_incomplete_secret_is_reported_by_name(harness: ResultsHarness, data: Any, reason: str) -> None:
-    harness.secrets = {SECRET: data} if data is not None else {}
+    harness.api.objects.clear()
+    if data is not None:
+        harness.keep_secret(data)
     read_failure = harness.read_failure()
     assert (read_failure.reason, read_failure.refused) == (reason, True)
     assert SECRET in read_failure.message
 
 
 def test_a_forbidden_secret_is_reported(harness: ResultsHarness) -> None:
-    harness.refusal = Forbidden("Forbidden", "secrets is forbidden")
+    harness.api.refuse["get", "Secret"] = Forbidden("Forbidden", "secrets is forbidden")
     assert harness.read_failure().reason == "SecretForbidden"
 
 
 def test_an_api_server_failure_is_not_reported_as_an_s3_failure(harness: ResultsHarness) -> None:
-    harness.refusal = Retry("ApiUnreachable", "refused")
+    harness.api.refuse["get", "Secret"] = Retry("ApiUnreachable", "refused")
     with pytest.raises(Retry):
         harness.results.read(harness.run())
 

@@ -50,11 +50,9 @@ class FakeServer:
     versions: dict[str, int] = field(default_factory=lambda: {RUN: 7, CAMPAIGN: 7})
     forbidden: set[tuple[str, str | None]] = field(default_factory=set)
     served: bool = True
-    asked: list[Scope] = field(default_factory=list)
     away: bool = False
 
     def version(self, kind: str, namespace: str | None) -> str:
-        self.asked.append((kind, namespace))
         if self.away:
             raise Retry("ApiUnreachable", "refused")
         if kind not in self.versions:

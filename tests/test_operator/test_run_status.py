@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.status_document import ARMS_BYTES, stored_bytes
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.expansion import expand, restore
@@ -33,7 +32,7 @@ from specbench_operator.run.launches.group import ENGINE_FAULTS
 from specbench_operator.run.run_status import SHORT_REASON, STATUS_BYTES_MAX, fit_to_size, json_size
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import CampaignWorld
-from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finish_other_arm, finished, launched
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished, launched
 from specbench_testing.operator_builders import OLDER_UID, figure, operator_run, summary_of
 from specbench_testing.resources import edit
 from specbench_testing.run_phases import RUNS
@@ -59,23 +58,6 @@ def test_the_problem_of_a_phase(name: str) -> None:
     assert RUNS[name]()["status"].get("problem", "") == PROBLEMS[name]
 
 
-def test_a_failed_arm_stays_a_problem_with_its_reason() -> None:
-    world = launched()
-    world.start_pod(world.engine())
-    world.crash(world.engine(), 137, reason="OOMKilled")
-    world.settle()
-    finish_other_arm(world)
-    assert (world.status.phase, world.status.problem) == ("Succeeded", "OOMKilled (none)")
-
-
-def test_bad_input_is_a_problem() -> None:
-    world = launched()
-    world.serve()
-    world.fail_client(Exit.BAD_INPUT, "BadInput")
-    world.settle()
-    assert world.status.problem == "BadInput (none)"
-
-
 # Images that are named by a tag.
 
 
@@ -87,6 +69,7 @@ DIGEST = "sha256:" + "0" * 64
     [
         ({"kind": "vllm", "version": "0.33.0"}, "vllm/vllm-openai:v0.33.0"),
         ({"kind": "vllm", "image": "registry.example.com/vllm:dev"}, "registry.example.com/vllm:dev"),
+        ({"kind": "vllm", "image": "vllm"}, "vllm"),
         ({"kind": "vllm", "image": f"registry.example.com/vllm@{DIGEST}"}, None),
         ({"kind": "vllm", "image": f"registry.example.com/vllm:dev@{DIGEST}"}, None),
     ],
@@ -100,12 +83,6 @@ def test_an_image_that_may_move_is_named_with_the_remedy(engine: dict[str, Any],
         assert f"the tag of {moving} may name another image later" in message
         assert "set spec.engine.image to NAME@sha256:…" in message
     assert world.status.problem == ""
-
-
-def test_only_a_digest_pins_an_image() -> None:
-    assert is_pinned(f"a@{DIGEST}")
-    assert not is_pinned("a:1.0")
-    assert not is_pinned("a")
 
 
 # Complete and Failed.
@@ -152,7 +129,7 @@ def test_a_run_is_failed_only_when_its_gpus_are_released() -> None:
     assert world.status_and_reason(ConditionType.STALLED)[0] == "True"
     assert ended_as(world.status) == []
     world.settle()
-    assert ended_as(world.status) == [FAILED]
+    assert (ended_as(world.status), world.status.problem) == ([FAILED], "BadInput (none)")
 
 
 def in_progress(world: CampaignWorld) -> None:
@@ -182,7 +159,7 @@ def suspended(world: CampaignWorld) -> None:
 
 def refused(world: CampaignWorld) -> None:
     """A step that is rejected is tried again."""
-    world.store.refuse[world.planned[0]] = Stop("ManifestRefused", "spec.x")
+    world.store.refuse["create", world.planned[0]] = Stop("ManifestRefused", "spec.x")
     with pytest.raises(Stop):
         world.reconcile()
 
@@ -373,14 +350,12 @@ def test_decided_and_error_statuses_are_below_the_limit() -> None:
     works = [{"name": f"w{row}", "dataset": dataset, "output": {"maxTokens": row + 8}} for row in range(16)]
     load = {"concurrency": list(range(1, 17)), "repeats": 1}
     world = launched(operator_run({"spec.workloads": works, "spec.load": load}))
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     summary = summary_of(world.plan, len(world.plan.points))
     rows = [
         summary.cells[1].model_copy(update={"level": Level(concurrency=row + 1), "figures": CELL}) for row in range(512)
     ]
     world.finish_report(summary.model_copy(update={"cells": rows}))
-    world.settle()
     assert world.status.arms_omitted > 0
     assert json_size(world.status) <= STATUS_BYTES_MAX
     world.run["status"] = status_of([GroupState.WAITING] * GROUPS_MAX, "x" * 4096, ended=False).to_dict()
@@ -463,26 +438,28 @@ def plan() -> Plan:
     return expand(parse_run(older_run()))
 
 
-def test_an_adopting_run_stores_its_results_at_the_old_location(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.reconcile()
-    assert world.plan == plan
-    assert results_uri(parse_run(world.run)) == f"s3://results/runs/default/demo/{OLDER_UID}"
-    assert world.status.results is not None
-    assert world.status.results.uri.endswith(OLDER_UID)
-    assert Plan.from_json(world.plan_json or "").uid == OLDER_UID
+@pytest.fixture
+def adopting(plan: Plan) -> ClusterWorld:
+    return adopting_world(plan)
 
 
-def test_an_adopting_run_launches_only_the_missing_groups(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.measured = {point.hash for point in plan.groups[0].points}
-    world.settle()
-    assert world.launched == [world.engine(1)]
-    world.measure(1)
-    world.finish_report()
-    world.settle()
-    assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "2/2")
-    assert world.launched == [world.engine(1)]
+def test_an_adopting_run_stores_its_results_at_the_old_location(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.reconcile()
+    assert adopting.plan == plan
+    assert results_uri(parse_run(adopting.run)) == f"s3://results/runs/default/demo/{OLDER_UID}"
+    assert adopting.status.results is not None
+    assert adopting.status.results.uri.endswith(OLDER_UID)
+    assert Plan.from_json(adopting.plan_json or "").uid == OLDER_UID
+
+
+def test_an_adopting_run_launches_only_the_missing_groups(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.measured = {point.hash for point in plan.groups[0].points}
+    adopting.settle()
+    assert adopting.launched == [adopting.engine(1)]
+    adopting.measure(1)
+    adopting.finish_report()
+    assert (adopting.status.phase, adopting.status.progress) == (Phase.SUCCEEDED, "2/2")
+    assert adopting.launched == [adopting.engine(1)]
 
 
 def test_adopting_a_finished_run_restores_its_status_and_launches_nothing(plan: Plan) -> None:
@@ -514,16 +491,14 @@ def test_a_point_that_is_measured_again_gets_a_new_report(plan: Plan) -> None:
     world.settle()
     assert (world.status.phase, world.report in world.jobs) == (Phase.ANALYZING, True)
     world.finish_report()
-    world.settle()
     assert world.status.phase is Phase.SUCCEEDED
 
 
-def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.plan_there = None
-    decision = world.reconcile()
-    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
-    message = world.condition(ConditionType.VALIDATED).message
+def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.plan_there = None
+    decision = adopting.reconcile()
+    assert (decision.apply, adopting.status.phase) == ((), Phase.INVALID)
+    message = adopting.condition(ConditionType.VALIDATED).message
     assert f"spec.results.adopt: there are no results at s3://results/runs/default/demo/{OLDER_UID}" in message
 
 
@@ -536,13 +511,12 @@ def test_an_adopted_uid_without_results_is_refused_and_creates_nothing(plan: Pla
     ],
 )
 def test_results_of_another_plan_are_refused_with_the_differing_fields(
-    plan: Plan, path: str, value: object, names: str
+    adopting: ClusterWorld, plan: Plan, path: str, value: object, names: str
 ) -> None:
-    world = adopting_world(plan)
-    edit(world.run, path, value)
-    decision = world.reconcile()
-    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
-    assert f"have another plan: {names} differ" in world.condition(ConditionType.VALIDATED).message
+    edit(adopting.run, path, value)
+    decision = adopting.reconcile()
+    assert (decision.apply, adopting.status.phase) == ((), Phase.INVALID)
+    assert f"have another plan: {names} differ" in adopting.condition(ConditionType.VALIDATED).message
 
 
 @pytest.mark.parametrize(
@@ -555,30 +529,29 @@ def test_results_of_another_plan_are_refused_with_the_differing_fields(
         ("spec.model.tokenSecretRef", {"name": "hub", "key": "token"}),
     ],
 )
-def test_fields_that_are_not_measured_may_differ_from_the_adopted_plan(plan: Plan, path: str, value: object) -> None:
+def test_fields_that_are_not_measured_may_differ_from_the_adopted_plan(
+    adopting: ClusterWorld, plan: Plan, path: str, value: object
+) -> None:
     """Another cluster has other queues; the points have the same hashes and are found."""
-    world = adopting_world(plan)
-    edit(world.run, path, value)
-    world.measured = {point.hash for point in plan.groups[0].points}
-    world.settle()
-    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
-    assert world.launched == [world.engine(1)]
+    edit(adopting.run, path, value)
+    adopting.measured = {point.hash for point in plan.groups[0].points}
+    adopting.settle()
+    assert adopting.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+    assert adopting.launched == [adopting.engine(1)]
 
 
-def test_other_hardware_is_another_plan(plan: Plan) -> None:
-    world = adopting_world(plan)
-    edit(world.run, "spec.placement.nodeSelector", {"gpu": "H200"})
-    world.reconcile()
-    assert world.status.phase is Phase.INVALID
-    assert "groups" in world.condition(ConditionType.VALIDATED).message
-    assert "placement" in world.condition(ConditionType.VALIDATED).message
+def test_other_hardware_is_another_plan(adopting: ClusterWorld, plan: Plan) -> None:
+    edit(adopting.run, "spec.placement.nodeSelector", {"gpu": "H200"})
+    adopting.reconcile()
+    assert adopting.status.phase is Phase.INVALID
+    assert "groups" in adopting.condition(ConditionType.VALIDATED).message
+    assert "placement" in adopting.condition(ConditionType.VALIDATED).message
 
 
-def test_an_unreadable_plan_is_refused(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.plan_there = '{"schemaVersion": "specbench.io/plan/v0"}'
-    world.reconcile()
-    assert "written by another version" in world.condition(ConditionType.VALIDATED).message
+def test_an_unreadable_plan_is_refused(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.plan_there = '{"schemaVersion": "specbench.io/plan/v0"}'
+    adopting.reconcile()
+    assert "written by another version" in adopting.condition(ConditionType.VALIDATED).message
 
 
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -598,23 +571,23 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("changed", FORGED)
-def test_a_stored_plan_whose_contents_do_not_match_its_hashes_is_refused(plan: Plan, changed: str) -> None:
+def test_a_stored_plan_whose_contents_do_not_match_its_hashes_is_refused(
+    adopting: ClusterWorld, plan: Plan, changed: str
+) -> None:
     """Whoever may write to the bucket would otherwise choose the engine's image, also against the fence."""
-    world = adopting_world(plan)
     forged = json.loads(plan.to_json())
     FORGED[changed](forged)
-    world.plan_there = json.dumps(forged)
-    decision = world.reconcile()
-    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
-    assert "spec.results.adopt: " in world.condition(ConditionType.VALIDATED).message
+    adopting.plan_there = json.dumps(forged)
+    decision = adopting.reconcile()
+    assert (decision.apply, adopting.status.phase) == ((), Phase.INVALID)
+    assert "spec.results.adopt: " in adopting.condition(ConditionType.VALIDATED).message
 
 
-def test_while_s3_is_unreachable_nothing_is_refused_or_launched(plan: Plan) -> None:
-    world = adopting_world(plan)
-    world.trouble = AWAY
-    world.settle()
-    assert world.launched == []
-    assert world.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
+def test_while_s3_is_unreachable_nothing_is_refused_or_launched(adopting: ClusterWorld, plan: Plan) -> None:
+    adopting.trouble = AWAY
+    adopting.settle()
+    assert adopting.launched == []
+    assert adopting.status_and_reason(ConditionType.VALIDATED) == ("True", "Valid")
 
 
 # Results in S3 without adoption.
@@ -623,13 +596,6 @@ def test_while_s3_is_unreachable_nothing_is_refused_or_launched(plan: Plan) -> N
 @pytest.fixture
 def world() -> ClusterWorld:
     return ClusterWorld()
-
-
-def test_groups_already_measured_in_s3_are_not_launched(world: ClusterWorld) -> None:
-    world.measured = {point.hash for point in world.plan.groups[0].points}
-    world.settle()
-    assert world.launched == [world.engine(1)]
-    assert world.states() == [GroupState.DONE, GroupState.STARTING]
 
 
 def test_a_run_without_status_and_children_is_rebuilt_from_s3(world: ClusterWorld) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -27,6 +26,7 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.results import ResultsReader
 from specbench_operator.state.run import StoredResults, StoreFailure
 from specbench_testing.hostile_stores import BEHAVIOURS, HostileStore, head, hostile_store, page
+from specbench_testing.http_server import AnsweringHandler, Reply, Request, http_server
 from specbench_testing.operator_builders import operator_run
 from specbench_testing.ports import free_port
 
@@ -267,7 +267,6 @@ def test_an_unreachable_store_names_the_cause_without_the_servers_words() -> Non
 # Covers regions, proxies, cloud identities and ways to write an endpoint.
 
 EMPTY = b"<ListBucketResult></ListBucketResult>"
-Reply = tuple[int, dict[str, str], bytes]
 
 
 @dataclass
@@ -285,28 +284,16 @@ class Server:
 
 @contextmanager
 def serving(server: Server, tls: ssl.SSLContext | None = None, family: int = socket.AF_INET) -> Iterator[Server]:
-    """Run a server on a loopback address."""
+    """Run a server on a loopback address; it is also a proxy for TLS."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def reply(request: Request) -> Reply:
+        host = request.headers["Host"]
+        server.requests.append((host, request.target))
+        server.authorizations.append(request.headers.get("Authorization", ""))
+        return server.answer(host, request.target)
 
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            host = self.headers["Host"]
-            server.requests.append((host, self.path))
-            server.authorizations.append(self.headers.get("Authorization", ""))
-            status, headers, body = server.answer(host, self.path)
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET  # noqa: N815 - named by http.server
-        do_POST = do_GET  # noqa: N815 - named by http.server
-
-        def do_CONNECT(self) -> None:
+    class Proxy(AnsweringHandler):
+        def do_CONNECT(self) -> None:  # noqa: N802 -- the name that the base class looks for
             server.requests.append(("CONNECT", self.path))
             with socket.create_connection(("127.0.0.1", int(self.path.rpartition(":")[2]))) as upstream:
                 self.send_response(200)
@@ -317,24 +304,10 @@ def serving(server: Server, tls: ssl.SSLContext | None = None, family: int = soc
                 back.join()
             self.close_connection = True
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    class Listening(ThreadingHTTPServer):
-        address_family = family
-        daemon_threads = True
-
-    listening = Listening(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), Handler)
-    server.port = listening.server_address[1]
     if tls:
         tls.sni_callback = lambda _socket, name, _context: server.server_names.append(name)
-        listening.socket = tls.wrap_socket(listening.socket, server_side=True)
-    threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
+    with http_server(reply, handler=Proxy, tls=tls, family=family) as server.port:
         yield server
-    finally:
-        listening.shutdown()
-        listening.server_close()
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

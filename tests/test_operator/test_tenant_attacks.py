@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 
 from generators.custom_resources import CAMPAIGN, RUN
-from specbench_testing.admission_policies import grant, installed_policies
 from specbench_testing.api_server_runs import Definition, Runs
-from specbench_testing.campaigns import campaign
+from specbench_testing.charts import grant, installed_policies
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.fenced_runs import OWN_REPOSITORY
 from specbench_testing.operator_process import eventually
-from specbench_testing.resources import Resource, resource
+from specbench_testing.resources import Resource, campaign, resource
 from specbench_testing.tenant_attacks import (
     ATTACKS,
     DIRECT_REQUESTS,

@@ -24,23 +24,14 @@ from specbench_operator.handlers.store_looks import (
 from specbench_operator.handlers.work_queue import ROUTINE_TURN, Backoff, ResourceKey, WorkQueue
 from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
 from specbench_testing.cluster_world import AWAY, NO_BUCKET
+from specbench_testing.operator_builders import Clock
 
 A, B = ResourceKey("SpecBenchRun", "default", "a"), ResourceKey("SpecBenchRun", "default", "b")
 
 
-class Clock:
-    """A clock that only the test advances."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from contextlib import AbstractContextManager, nullcontext
 from itertools import combinations, pairwise
@@ -11,43 +12,16 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionStatus, GroupState
 from specbench_api.spec.status import GroupStatus, RunStatus
-from specbench_operator.cluster.api import EXISTS, JOB, LEADER_WORKER_SET, TRANSIENT, Forbidden, NotFound
+from specbench_operator.cluster.api import EVENT, EXISTS, JOB, LEADER_WORKER_SET, RUN, TRANSIENT, Forbidden, NotFound
 from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.run.run_status import run_events
 from specbench_operator.state.run import NORMAL, KubernetesEvent, RunDecision
-from specbench_testing.fake_api_server import api_of, api_server
+from specbench_testing.fake_api import FakeApi, api_of, api_server
 from specbench_testing.operator_builders import NOON, operator_run
 
 EVENTS = (KubernetesEvent(NORMAL, "EngineStarting", "group 0"), KubernetesEvent(NORMAL, "EngineReady", "group 0"))
 STATUS = RunStatus(phase="Running")
-
-
-class FakeApi:
-    """Records writes, and refuses the first ones with these errors."""
-
-    def __init__(self, *refusals: OperatorError) -> None:
-        self.refusals = list(refusals)
-        self.writes: list[str] = []
-        self.names: set[str] = set()
-
-    def create(self, manifest: Any) -> None:
-        self._write(f"event {manifest['reason']}")
-        if manifest["metadata"]["name"] in self.names:
-            raise Changed(EXISTS, "exists")
-        self.names.add(manifest["metadata"]["name"])
-
-    def apply(self, manifest: Any, subresource: str) -> None:
-        self._write(subresource)
-
-    def _write(self, what: str) -> None:
-        self.writes.append(what)
-        if self.refusals:
-            raise self.refusals.pop(0)
-
-
-def writer_of(api: FakeApi) -> RunWriter:
-    return RunWriter(api, pause_s=lambda _: None)  # type: ignore[arg-type]
 
 
 def run_with(status: dict[str, Any], **meta: str) -> dict[str, Any]:
@@ -55,37 +29,56 @@ def run_with(status: dict[str, Any], **meta: str) -> dict[str, Any]:
     return {**run, "metadata": {**run["metadata"], **meta}, "status": status}
 
 
+def writer_of(api: FakeApi, run: dict[str, Any]) -> RunWriter:
+    """A writer, and its server in the state of this run."""
+    api.objects[RUN, "demo"] = copy.deepcopy(run)
+    unchecked: Any = api
+    return RunWriter(unchecked, pause_s=lambda _: None)
+
+
+def report(api: FakeApi, run: dict[str, Any]) -> bool:
+    return writer_of(api, run).report(run, STATUS, EVENTS, NOON)
+
+
+def writes(api: FakeApi) -> list[str]:
+    return [f"{verb} {kind}" for verb, kind, _ in api.requests]
+
+
+EVENT_WRITE, STATUS_WRITE = "create Event", f"apply {RUN}"
+
+
 def test_events_are_posted_before_the_status_and_only_if_it_changes() -> None:
     api = FakeApi()
-    assert writer_of(api).report(run_with({"phase": "Starting"}), STATUS, EVENTS, NOON)
-    assert api.writes == ["event EngineStarting", "event EngineReady", "status"]
-    assert not writer_of(api).report(run_with(STATUS.to_dict()), STATUS, EVENTS, NOON)
-    assert len(api.writes) == 3
+    assert report(api, run_with({"phase": "Starting"}))
+    assert writes(api) == [EVENT_WRITE, EVENT_WRITE, STATUS_WRITE]
+    assert [raw["reason"] for raw in api.named(EVENT).values()] == ["EngineStarting", "EngineReady"]
+    assert not report(api, run_with(STATUS.to_dict()))
+    assert len(api.requests) == 3
 
 
 def test_events_of_a_repeated_decision_exist_already() -> None:
     """The operator was killed before the status, and somebody edited the run meanwhile."""
     api = FakeApi()
-    writer_of(api).post_events(run_with({"phase": "Starting"}, resourceVersion="1"), EVENTS, NOON)
-    writer_of(api).report(run_with({"phase": "Starting"}, resourceVersion="2"), STATUS, EVENTS, NOON)
-    assert len(api.names) == len(EVENTS)
-    assert api.writes[-1] == "status"
-    writer_of(api).post_events(run_with({"phase": "Running"}, resourceVersion="3"), EVENTS, NOON)
-    assert len(api.names) == 2 * len(EVENTS), "equal events of another change are further events"
+    post_events(api, run_with({"phase": "Starting"}, resourceVersion="1"), EVENTS)
+    report(api, run_with({"phase": "Starting"}, resourceVersion="2"))
+    assert len(api.named(EVENT)) == len(EVENTS)
+    assert writes(api)[-1] == STATUS_WRITE
+    post_events(api, run_with({"phase": "Running"}, resourceVersion="3"), EVENTS)
+    assert len(api.named(EVENT)) == 2 * len(EVENTS), "equal events of another change are further events"
 
 
 @pytest.mark.parametrize("reason", TRANSIENT)
 def test_an_event_is_posted_again_after_a_transient_error(reason: str) -> None:
-    api = FakeApi((Changed if reason == "Conflict" else Retry)(reason, "away"))
-    writer_of(api).report(run_with({}), STATUS, EVENTS, NOON)
-    assert len(api.names) == len(EVENTS)
-    assert api.writes == ["event EngineStarting", "event EngineStarting", "event EngineReady", "status"]
+    api = FakeApi(outcomes=iter([(Changed if reason == "Conflict" else Retry)(reason, "away")]))
+    report(api, run_with({}))
+    assert len(api.named(EVENT)) == len(EVENTS)
+    assert writes(api) == [EVENT_WRITE] * 3 + [STATUS_WRITE]
 
 
 def test_an_event_that_stays_refused_does_not_keep_the_status_from_being_written() -> None:
-    api = FakeApi(*(Retry("ApiFailing", "away") for _ in range(4)))
-    writer_of(api).report(run_with({}), STATUS, EVENTS, NOON)
-    assert (api.names, api.writes[-1]) == (set(), "status")
+    api = FakeApi(refuse={("create", EVENT): Retry("ApiFailing", "away")})
+    report(api, run_with({}))
+    assert (api.named(EVENT), writes(api)[-1]) == ({}, STATUS_WRITE)
 
 
 OWNER, STRANGER = ({"controller": True, "uid": uid} for uid in ("run", "stranger"))
@@ -115,26 +108,14 @@ def child(kind: str, owner: Any, **spec: Any) -> dict[str, Any]:
 def test_a_child_is_read_only_if_its_creation_is_refused(
     kind: str, refusal: OperatorError | None, present: Any, requests: list[str], reason: str
 ) -> None:
-    sent: list[str] = []
-
-    class Api:
-        def create(self, _manifest: Any) -> None:
-            sent.append("create")
-            if refusal:
-                raise refusal
-
-        def get(self, *_: Any) -> Any:
-            sent.append("get")
-            return present
-
-        def apply(self, manifest: Any) -> None:
-            assert manifest["spec"] == {"port": 1}
-            sent.append("apply")
-
+    objects = {(kind, "c"): present} if present else {}
+    api: Any = FakeApi(objects=objects, refuse={("create", "c"): refusal} if refusal else {})
     decision = RunDecision(STATUS, apply=(child(kind, OWNER, port=1),))
     with pytest.raises(OperatorError) if reason else nullcontext() as refused:
-        RunWriter(Api()).act(run_with({}), decision)  # type: ignore[arg-type]
-    assert (sent, refused.value.reason if refused else "") == (requests, reason)
+        RunWriter(api).act(run_with({}), decision)
+    assert (api.verbs, refused.value.reason if refused else "") == (requests, reason)
+    if "apply" in requests:
+        assert api.objects[kind, "c"]["spec"] == {"port": 1}
 
 
 WAITING, STARTING, MEASURING, DONE = GroupState.WAITING, GroupState.STARTING, GroupState.MEASURING, GroupState.DONE
@@ -181,9 +162,9 @@ def test_a_replica_that_saw_fewer_statuses_posts_the_same_events(before: GroupSt
     seen = states[states.index(before) : states.index(after) + 1]
     for old, new in pairwise(seen):
         post(api, status_of(old), status_of(new))
-    posted = set(api.names)
+    posted = set(api.named(EVENT))
     post(api, status_of(before), status_of(after))
-    assert api.names == posted
+    assert set(api.named(EVENT)) == posted
 
 
 def test_a_condition_that_flips_has_one_event_whichever_status_its_flip_was_seen_from() -> None:
@@ -192,14 +173,18 @@ def test_a_condition_that_flips_has_one_event_whichever_status_its_flip_was_seen
     complete = condition_status("2/2", ConditionStatus.TRUE, "2026-01-02T00:00:00Z")
     post(api, early, complete)
     post(api, later, complete)
-    assert len(api.names) == 1
+    assert len(api.named(EVENT)) == 1
     again = condition_status("1/2", ConditionStatus.FALSE, "2026-01-03T00:00:00Z")
     post(api, again, condition_status("2/2", ConditionStatus.TRUE, "2026-01-04T00:00:00Z"))
-    assert len(api.names) == 2, "the condition flipped a second time"
+    assert len(api.named(EVENT)) == 2, "the condition flipped a second time"
 
 
 def post(api: FakeApi, before: RunStatus, after: RunStatus) -> None:
-    writer_of(api).post_events(run_with(before.to_dict()), run_events(before, after), NOON)
+    post_events(api, run_with(before.to_dict()), run_events(before, after))
+
+
+def post_events(api: FakeApi, run: dict[str, Any], events: tuple[KubernetesEvent, ...]) -> None:
+    writer_of(api, run).post_events(run, events, NOON)
 
 
 def condition_status(progress: str, value: ConditionStatus, since: str = "2026-01-01T00:00:00Z") -> RunStatus:

@@ -24,9 +24,9 @@ from specbench_operator.state.campaign import (
 )
 from specbench_operator.state.timestamps import format_timestamp
 from specbench_testing.campaign_world import conditions
-from specbench_testing.campaigns import campaign
 from specbench_testing.model_checker import Model, Step
 from specbench_testing.operator_builders import NOON
+from specbench_testing.resources import campaign
 from specbench_testing.run_model import RunModel
 
 CAMPAIGN_UID = "7d0f6bd8-3333-4c4b-9d53-000000000003"

@@ -22,9 +22,8 @@ from specbench_operator.handlers.reconcilers import CampaignReconciler, Reconcil
 from specbench_operator.handlers.work_queue import ResourceKey
 from specbench_operator.state.timestamps import format_timestamp, parse_timestamp
 from specbench_operator.telemetry import Telemetry
-from specbench_testing.campaigns import campaign
-from specbench_testing.fake_api_store import FakeApiStore, Raw
-from specbench_testing.resources import edit
+from specbench_testing.fake_api import FakeApi, Raw
+from specbench_testing.resources import campaign, edit
 
 NAME = "nightly"
 KEY = ResourceKey("SpecBenchCampaign", "default", NAME)
@@ -37,7 +36,7 @@ class CampaignWorld:
     """A campaign of six runs (two engines at three temperatures), edited by path."""
 
     edits: Mapping[str, Any] = field(default_factory=dict)
-    store: FakeApiStore = field(default_factory=FakeApiStore)
+    store: FakeApi = field(default_factory=FakeApi)
 
     def __post_init__(self) -> None:
         self.telemetry = Telemetry()
@@ -74,8 +73,7 @@ class CampaignWorld:
     @property
     def runs(self) -> dict[str, Raw]:
         """All SpecBenchRuns in order of creation."""
-        found = [raw for (kind, _), raw in self.store.objects.items() if kind == "SpecBenchRun"]
-        return {raw["metadata"]["name"]: raw for raw in found}
+        return self.store.named("SpecBenchRun")
 
     @property
     def owned_runs(self) -> dict[str, Raw]:
@@ -90,7 +88,7 @@ class CampaignWorld:
     @property
     def events(self) -> list[str]:
         """Reasons of all events so far."""
-        return [raw["reason"] for (kind, _), raw in self.store.objects.items() if kind == "Event"]
+        return [raw["reason"] for raw in self.store.named("Event").values()]
 
     def status_and_reason(self, kind: CampaignConditionType) -> tuple[ConditionStatus, str]:
         """Status and reason of a condition."""
@@ -107,9 +105,9 @@ class CampaignWorld:
         self.requeue_after_s = outcome.requeue_after_s
         return outcome
 
-    def settle(self, most: int = 6) -> None:
+    def settle(self) -> None:
         """Reconcile until nothing changes."""
-        for _ in range(most):
+        for _ in range(6):
             before = dict(self.store.objects), self.resource["metadata"]["resourceVersion"]
             try:
                 self.reconcile()
@@ -191,9 +189,9 @@ class CampaignWorld:
         self.runs[name]["spec"]["suspend"] = suspend
         self.store.touch(self.runs[name])
 
-    def finish_all(self, most: int = 20) -> None:
+    def finish_all(self) -> None:
         """Finish every run that the campaign creates, until it creates no more."""
-        for _ in range(most):
+        for _ in range(20):
             self.settle()
             unfinished = [
                 name for name, run in self.owned_runs.items() if not has_ended(run) and not run["spec"]["suspend"]

@@ -7,9 +7,11 @@ same command again after a kill, as its controller does; after an injected error
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +20,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 
 import boto3
@@ -32,7 +36,6 @@ from specbench_api.spec.gate import GATE_VARIABLE, Gate, GateRequest
 from specbench_client.store.points import PointStore
 from specbench_client.store.s3 import S3Store
 from specbench_client.store.store import Store
-from specbench_testing.client_forks import ClientForks
 from specbench_testing.crash_points import CrashPoint, CrashPointResult, Enumeration, Select
 from specbench_testing.fault_proxy import (
     KILLS,
@@ -48,6 +51,95 @@ from specbench_testing.operator_process import eventually
 from specbench_testing.s3 import REGION, S3Access
 from specbench_testing.simulated_groups import plan_of, write_prompts
 from specbench_testing.synthetic_records import measured_rows
+
+
+class ClientForks:
+    """The process that forks, within a `with` block. One command at a time."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._pid: int | None = None
+        self._pid_known = threading.Event()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        call = [sys.executable, "-m", __name__]
+        self._process = subprocess.Popen(
+            call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.communicate()
+
+    def run(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
+        """Run one command line to its end; returns the exit code, negative for a signal."""
+        self._ended.clear()
+        self._send({"arguments": list(arguments), "environment": dict(environment), "log": str(log)})
+        self._pid = int(self._receive()["pid"])
+        self._pid_known.set()
+        code = int(self._receive()["code"])
+        self._pid_known.clear()
+        self._ended.set()
+        return code
+
+    def kill(self) -> None:
+        """Kill the command that runs, and wait for its end."""
+        assert self._pid_known.wait(10)
+        assert self._pid is not None
+        os.kill(self._pid, 9)
+        assert self._ended.wait(30)
+
+    def _send(self, document: Mapping[str, Any]) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(document) + "\n")
+        self._process.stdin.flush()
+
+    def _receive(self) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the process that forks clients has ended"
+        return dict(json.loads(line))
+
+
+def main() -> None:
+    """Fork until stdin ends."""
+    import specbench_client.stored_runs.gate
+    import specbench_client.stored_runs.write_results  # noqa: F401 -- likewise
+    from specbench_client.analysis.statistics import bootstrap
+    from specbench_client.job.commands import run_program
+
+    bootstrap.RESAMPLES = 200
+    patch("specbench_client.report.html.draw_figures", lambda _: {}).start()
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                os.dup2(log, 1)
+                os.dup2(log, 2)
+                os.environ.update(request["environment"])
+                code = run_program(request["arguments"])
+            finally:
+                os._exit(code)
+        print(json.dumps({"pid": pid}), flush=True)  # noqa: T201 -- the protocol
+        _, status = os.waitpid(pid, 0)
+        print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)  # noqa: T201 -- likewise
+
+
+if __name__ == "__main__":
+    main()
+
 
 LOADS: Mapping[str, Mapping[str, Any]] = {
     "closed loop": {"concurrency": [1, 2], "repeats": 1, "warmupRequests": 2},

@@ -8,9 +8,8 @@ from typing import Any
 from generators.custom_resources import RUN
 from specbench_api import API_VERSION
 from specbench_testing.cluster import MERGE, ApiError, Cluster
-from specbench_testing.operator_process import eventually
+from specbench_testing.operator_process import eventually, retry_until_available
 from specbench_testing.resources import Resource
-from specbench_testing.retries import retry_until_available
 
 ENDED = ("Succeeded", "Failed", "Invalid")
 WITHIN_S = 240.0

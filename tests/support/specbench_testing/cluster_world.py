@@ -43,7 +43,6 @@ from specbench_operator.state.objects import (
     ChildKey,
     ChildObject,
     ContainerTerminated,
-    FailureScope,
     Job,
     JobFailure,
     Node,
@@ -279,7 +278,24 @@ class ClusterWorld:
         self.finish_client(group, attempt)
         self.settle()
 
+    def measure_all(self) -> None:
+        """Take every group from launch to release."""
+        self.settle()
+        for group in self.plan.groups:
+            self.measure(group.index)
+
+    def fail_engine(self, code: int = 1, group: int = 0, **how: Any) -> None:
+        """Start the first engine of a group, end it with this code, and settle."""
+        self.start_pod(self.engine(group))
+        self.crash(self.engine(group), code, **how)
+        self.settle()
+
     def finish_report(self, summary: RunSummary | None = None) -> None:
+        """Store the results, complete the report Job, and settle."""
+        self.store_results(summary)
+        self.settle()
+
+    def store_results(self, summary: RunSummary | None = None) -> None:
         """Store the results and complete the report Job."""
         self.results = status_document(summary or summary_of(self.plan, len(self.measured)), self.plan)
         self.jobs[self.report] = replace(self.jobs[self.report], complete=True)
@@ -352,23 +368,10 @@ class ClusterWorld:
                 self.pods[name] = replace(pod, deleted_at=gone_at)
 
 
-def assert_first_group_failed(world: ClusterWorld, reason: str, scope: FailureScope = FailureScope.GROUP) -> None:
-    """Check that group 0 failed for this reason, its Job records it, its pods ended, and group 1 continues."""
-    engine = world.jobs[world.engine()]
-    assert engine.verdict is not None
-    assert (engine.verdict.reason, engine.verdict.scope) == (reason, scope)
-    assert engine.ended
-    assert not [pod for pod in world.pods.values() if pod.alive and pod.job == world.engine()]
-    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, reason)
-    assert world.launched == [world.engine(0), world.engine(1)]
-    assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
-
-
 def finish_other_arm(world: ClusterWorld) -> None:
     """Measure group 1 and create the report."""
     world.measure(1)
     world.finish_report()
-    world.settle()
 
 
 def launched(run: dict[str, Any] | None = None, **fields: Any) -> ClusterWorld:
@@ -380,9 +383,6 @@ def launched(run: dict[str, Any] | None = None, **fields: Any) -> ClusterWorld:
 
 def finished(world: ClusterWorld) -> ClusterWorld:
     """Take a run of two groups from creation to completion."""
-    world.settle()
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     world.finish_report()
-    world.settle()
     return world

@@ -16,8 +16,8 @@ from specbench_cluster.product import S3_ENDPOINT, Product
 from specbench_testing.api_server_runs import Runs
 from specbench_testing.cluster import ApiError, Cluster
 from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.operator_process import retry_until_available
 from specbench_testing.resources import Resource, resource
-from specbench_testing.retries import retry_until_available
 from specbench_testing.s3_results import BUCKET, PROMPTS, StoredRun
 
 QUICK = ("extraEnv[0].name=SPECBENCH_ENGINE_LOST_SETTLE_S", "extraEnv[0].value=5.0")

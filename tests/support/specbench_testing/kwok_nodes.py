@@ -21,9 +21,8 @@ import yaml
 from peers.kwok.stages import NODE_LABEL, Pace, configuration
 from peers.registry import PEERS
 from specbench_testing.cluster import ApiError, Cluster
-from specbench_testing.operator_process import eventually
+from specbench_testing.operator_process import eventually, retry_until_available
 from specbench_testing.resources import Resource
-from specbench_testing.retries import retry_until_available
 
 GPU_POOL, CLIENT_POOL = "gpu", "client"
 PRODUCT = "KWOK-FAKE-GPU"

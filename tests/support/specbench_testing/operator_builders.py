@@ -1,18 +1,24 @@
-"""Builders for the operator's tests: a run as stored by the API server, its summary, and settings."""
+"""Builders for the operator's tests: a run as stored by the API server, its summary, its own Jobs, and settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from specbench_api.fence.model import Fence, Patterns, StoreRule
+from specbench_api.outcome.provenance import HostFacts
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.gate import BaselineRef, Gate, GateRequest
 from specbench_api.spec.load import Level
+from specbench_api.spec.run import SpecBenchRun
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.finding import Finding
 from specbench_client.documents.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
+from specbench_operator.render.client_jobs import client_job, gate_job, report_job
+from specbench_operator.render.shared_fields import Manifest
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ContainerWaiting
 from specbench_testing.resources import resource
@@ -22,6 +28,16 @@ OLDER_UID = "7d0f6bd8-0000-4c4b-9d53-000000000000"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SETTINGS = OperatorSettings(client_image="registry.example/specbench:0.1.0")
 _ALL = ("*",)
+
+
+@dataclass
+class Clock:
+    """A clock that only the test advances, in seconds."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def fenced(**values: Any) -> OperatorSettings:
@@ -77,3 +93,14 @@ def summary_of(
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
     """Fields of a pod with a waiting container."""
     return {"phase": "Pending", "waiting": ContainerWaiting(reason, message)}
+
+
+def own_jobs(run: SpecBenchRun, settings: OperatorSettings = SETTINGS) -> dict[str, Manifest]:
+    """The Jobs by role. The client is that of the first group."""
+    plan = expand(run)
+    request = GateRequest(gate_digest="0" * 64, gate=Gate(baseline_ref=BaselineRef(run="main")), baseline="s3://b/r")
+    return {
+        "client": client_job(run, plan, plan.groups[0], 1, settings, engine=HostFacts(), engine_pod="pod"),
+        "report": report_job(run, settings),
+        "gate": gate_job(run, request, settings),
+    }

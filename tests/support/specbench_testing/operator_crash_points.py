@@ -39,9 +39,8 @@ from specbench_testing.fault_proxy import (
     api_upstream,
 )
 from specbench_testing.kwok_nodes import KwokNodes, placement
-from specbench_testing.operator_process import eventually
+from specbench_testing.operator_process import eventually, retry_until_available
 from specbench_testing.resources import endpoint_edits
-from specbench_testing.retries import retry_until_available
 from specbench_testing.simulated_site import SimulatedSite, simulated_site
 
 RUN_NAME = re.compile(r"life-\d{4}")
@@ -332,6 +331,7 @@ def lane(cluster: Cluster, nodes: KwokNodes, folder: Path) -> Iterator[Lane]:
         yield Lane(site, proxy, uids)
 
 
+LANES, CONCURRENT = 3, 5
 TRIES = 3
 """How many lives may pass a crash point without its write: which progress is reported depends on the timing."""
 
@@ -342,13 +342,11 @@ def enumerate_operator(
     select: Select,
     *,
     lives: Sequence[Life] = LIVES,
-    lanes: int = 3,
-    concurrent: int = 5,
 ) -> Enumeration:
     """Try the selected crash points of these lives.
 
-    Each kill has an operator to itself, in one of `lanes` lanes at a time. The other faults concern one run only, so
-    that `concurrent` of them share one operator.
+    Each kill has an operator to itself, in one of LANES lanes at a time. The other faults concern one run only, so
+    that CONCURRENT of them share one operator.
     """
     found = Enumeration()
     expected: dict[str, EndState] = {}
@@ -376,8 +374,8 @@ def enumerate_operator(
         for point in found.points:
             if point.kind in KILLS:
                 kills.put(point)
-        with ThreadPoolExecutor(concurrent + lanes) as threads:
-            work = [threads.submit(kill_in_turn, number) for number in range(min(lanes, kills.qsize()))]
+        with ThreadPoolExecutor(CONCURRENT + LANES) as threads:
+            work = [threads.submit(kill_in_turn, number) for number in range(min(LANES, kills.qsize()))]
             work += [threads.submit(attempt, shared, point) for point in found.points if point.kind not in KILLS]
             for each in work:
                 each.result()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -13,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import yaml
+from urllib3.exceptions import HTTPError
 
 from generators.custom_resources import CAMPAIGN, RUN
 from specbench_api import API_VERSION
@@ -25,6 +28,8 @@ from specbench_testing.ports import free_port
 from specbench_testing.resources import Resource
 
 PATIENCE_S = 180.0
+AWAY_S = 60.0
+_BUSY = 429
 LONGEST_PAUSE_S = 0.5
 """Each look costs the API server and this process as much as some steps of the operator."""
 ACCOUNT = "specbench-operator"
@@ -93,6 +98,64 @@ def eventually(probe: Callable[[], T], why: str = "", within_s: float = PATIENCE
         time.sleep(pause_s)
         pause_s = min(1.3 * pause_s, LONGEST_PAUSE_S)
     return found
+
+
+def retry_until_available(ask: Callable[[], T]) -> T:
+    """The response as soon as there is one. Raises ApiError for a client error."""
+
+    def answer() -> tuple[T] | None:
+        try:
+            return (ask(),)
+        except ApiError as refused:
+            if refused.status < 500 and refused.status != _BUSY:
+                raise
+        except HTTPError:
+            pass
+        return None
+
+    found = eventually(answer, "the API server does not answer", AWAY_S)
+    assert found is not None
+    return found[0]
+
+
+class BackgroundThread:
+    """A thread during a `with` block; its error is raised at the end of the block.
+
+    `work` is called once and returns soon after `over` is set.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.over = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
+
+    def work(self) -> None:
+        """What the thread does."""
+        raise NotImplementedError
+
+    def raise_failure(self) -> None:
+        """Raise the error of the thread, if it failed."""
+        if self._failure:
+            raise self._failure
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.over.set()
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive(), f"{self._thread.name} does not end"
+        if error is None:
+            self.raise_failure()
+
+    def _guarded(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:  # noqa: BLE001 -- handed over to the test's thread
+            self._failure = error
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""SpecBenchRuns as a user writes them: a minimal valid one, and edits of it by path."""
+"""SpecBenchRuns and campaigns as a user writes them: a minimal valid one, and edits of it by path."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
-from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.parsing import parse_campaign, parse_run
 from specbench_api.spec.run import SpecBenchRun
+
+ENGINE = {"name": "engine", "path": "engine.kind", "values": ["vllm", "sglang"]}
+TEMPERATURE = {"path": "workloads[0].sampling.temperature", "values": [0, 0.7, 1.0]}
+
 
 Resource = dict[str, Any]
 
@@ -56,9 +61,9 @@ def resource(edits: Mapping[str, Any] | None = None, *, name: str = "demo", name
     return run
 
 
-def run_of(edits: Mapping[str, Any] | None = None, *, name: str = "demo") -> SpecBenchRun:
+def run_of(edits: Mapping[str, Any] | None = None) -> SpecBenchRun:
     """Return the run as a model."""
-    return parse_run(resource(edits, name=name))
+    return parse_run(resource(edits))
 
 
 def edit(target: Resource, path: str, value: Any) -> None:
@@ -73,3 +78,21 @@ def edit(target: Resource, path: str, value: Any) -> None:
         parent.append(copy.deepcopy(value))
     else:
         parent[last] = copy.deepcopy(value)
+
+
+def campaign(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -> Resource:
+    """Return a campaign of two engines at three temperatures, edited by path."""
+    made: Resource = {
+        "apiVersion": "specbench.io/v1alpha1",
+        "kind": "SpecBenchCampaign",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"template": {"spec": resource()["spec"]}, "axes": copy.deepcopy([ENGINE, TEMPERATURE])},
+    }
+    for path, value in (edits or {}).items():
+        edit(made, path, value)
+    return made
+
+
+def campaign_of(edits: Mapping[str, Any] | None = None) -> SpecBenchCampaign:
+    """Return the campaign as a model."""
+    return parse_campaign(campaign(edits))

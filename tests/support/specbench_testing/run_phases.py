@@ -101,9 +101,7 @@ def engines_failed() -> Item:
     """No engine starts: nothing is measured."""
     world = _settled()
     for group in (0, 1):
-        world.start_pod(world.engine(group))
-        world.crash(world.engine(group), 1, message="no CUDA device")
-        world.settle()
+        world.fail_engine(1, group=group, message="no CUDA device")
     return world.run
 
 
@@ -224,13 +222,11 @@ def _with_error(error: OperatorError) -> Item:
 
 def _measured() -> ClusterWorld:
     world = _settled()
-    world.measure(0)
-    world.measure(1)
+    world.measure_all()
     return world
 
 
 def _finished(finding: Finding | None = None) -> ClusterWorld:
     world = _measured()
     world.finish_report(summary_of(world.plan, len(world.measured), finding=finding))
-    world.settle()
     return world

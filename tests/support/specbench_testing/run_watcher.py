@@ -7,9 +7,7 @@ few seconds, so that its events arrive as one plain response; the next one conti
 from __future__ import annotations
 
 import json
-import threading
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlencode
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -17,6 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from specbench_testing.cluster import ApiError
 from specbench_testing.cluster_run import ClusterRun, is_living
+from specbench_testing.operator_process import BackgroundThread
 from specbench_testing.resources import Resource
 from specbench_testing.s3_results import StoredRun
 
@@ -24,43 +23,32 @@ WATCH_S = 2
 _AGAIN_S = 0.3
 
 
-class RunWatcher:
+class RunWatcher(BackgroundThread):
     """A watching thread, within a `with` block."""
 
     def __init__(self, run: ClusterRun, stored: StoredRun) -> None:
+        super().__init__(f"watcher of {run.name}")
         self._run, self._stored = run, stored
         self._engines: dict[str, Resource] = {}
         self._manifests: dict[str, str] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"watcher of {run.name}", daemon=True)
         self.violations: list[str] = []
         self.launches: set[str] = set()
         self.seen: list[Resource] = []
         """Versions of the run, as often as a watch ends."""
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join(timeout=60)
-        assert not self._thread.is_alive(), "the watcher does not end"
-
-    def _watch(self) -> None:
+    def work(self) -> None:
+        """Follow the engine pods, the run and its manifests."""
         version = ""
-        while not self._over.is_set():
+        while not self.over.is_set():
             try:
                 version = self._follow(version) if version else self._list()
                 self._see_run()
             except (HTTPError, ApiError):
-                self._over.wait(_AGAIN_S)  # the API server is down, and keeps events; or the run is deleted
+                self.over.wait(_AGAIN_S)  # the API server is down, and keeps events; or the run is deleted
             try:
                 self._see_manifests(self._stored.manifests())
             except (BotoCoreError, ClientError):
-                self._over.wait(_AGAIN_S)  # S3 is down
+                self.over.wait(_AGAIN_S)  # S3 is down
 
     def _request(self, **query: str) -> str:
         labels = f"specbench.io/run-uid={self._run.uid},specbench.io/role=engine"

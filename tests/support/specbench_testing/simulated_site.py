@@ -129,8 +129,6 @@ def simulated_site(
     cluster: Cluster,
     folder: Path,
     *,
-    nodes: int = 8,
-    gpus: int = 8,
     settings: Mapping[str, str] | None = None,
     shared_nodes: KwokNodes | None = None,
     server: str = "",
@@ -142,7 +140,7 @@ def simulated_site(
     ground = cluster.ground
     assert ground is not None, "the S3 server of hack/cluster is needed"
     with ExitStack() as stack:
-        fake = shared_nodes or stack.enter_context(KwokNodes(cluster, nodes, gpus))
+        fake = shared_nodes or stack.enter_context(KwokNodes(cluster))
         namespace = stack.enter_context(cluster.namespace("played"))
         site = OperatorSite(cluster, namespace)
         access = S3Access(ground.s3.endpoint, ground.s3.access_key, ground.s3.secret_key, ground.s3.bucket)

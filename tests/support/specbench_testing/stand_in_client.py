@@ -67,8 +67,8 @@ from specbench_client.store.store import Store
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.cluster import ApiError, Cluster
 from specbench_testing.cluster_run import is_living
+from specbench_testing.operator_process import retry_until_available
 from specbench_testing.resources import Resource
-from specbench_testing.retries import retry_until_available
 from specbench_testing.s3 import S3Access
 from specbench_testing.synthetic_records import SyntheticRun, counters_of, watch_of
 from specbench_testing.work_log import WorkAction, WorkLog, WorkLogEntry

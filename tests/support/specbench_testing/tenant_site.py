@@ -14,12 +14,11 @@ from typing import Any
 from generators.custom_resources import CAMPAIGN, RUN
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.plan.names import LABEL_RUN
-from specbench_testing.admission_policies import grant
 from specbench_testing.api_server_runs import Runs
-from specbench_testing.campaigns import campaign
+from specbench_testing.charts import grant
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
-from specbench_testing.resources import Resource, resource
+from specbench_testing.resources import Resource, campaign, resource
 from specbench_testing.tenant_attacks import BUCKET, TENANT_FENCE, Attack
 
 CREATE_RUNS: dict[str, Any] = {
