@@ -28,15 +28,6 @@ def test_acceptance_length_is_exactly_the_synthetic_runs() -> None:
     assert summary.figures["acceptance_length_emitted_mean"].value == pytest.approx(np.mean(each), abs=1e-12)
 
 
-def test_step_time_and_throughput_are_near_the_synthetic_runs() -> None:
-    summary, _ = point_of(WORLD, NGRAM)
-    assert summary.figures["step_ms_mean"].value == pytest.approx(12, rel=0.02)
-    tpot, flowing = summary.figures["tpot_ms_pooled"].value, summary.figures["stream_tps"].value
-    assert tpot is not None
-    assert flowing is not None
-    assert summary.figures["output_tps"].value == pytest.approx(3 * flowing, rel=0.1)
-
-
 def test_throughput_per_gpu_needs_a_gpu_count() -> None:
     assert point_of(WORLD, NGRAM)[0].figures["output_tps_per_gpu"].value is None
     world = SyntheticRun(prompts=30, concurrency=(3,), repeats=1, edits={"spec.placement": {"gpus": 4}})

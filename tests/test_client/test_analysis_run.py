@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 import pandas as pd
 import pytest
 
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.documents.summary import Cell, RunSummary
-from specbench_client.report.text.text_table import with_interval
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import CREATED, Corruptions, SyntheticRun, point_of, run_of_world
 
@@ -61,26 +58,6 @@ def test_same_records_give_an_identical_summary() -> None:
     assert summarise().to_json() == first.to_json()
     assert run_of_world(world, one_stream=True).to_json() == first.to_json(), "the tests' helper gives the same summary"
     assert RunSummary.from_json(first.to_json()) == first
-
-
-def test_every_record_list_is_read_once() -> None:
-    keys_read: list[str] = []
-
-    class Lazy(Mapping[str, list[pd.DataFrame]]):
-        def __getitem__(self, key: str) -> list[pd.DataFrame]:
-            keys_read.append(key)
-            return [measured[key][1]]
-
-        def __iter__(self) -> Iterator[str]:
-            return iter(measured)
-
-        def __len__(self) -> int:
-            return len(measured)
-
-    world = SyntheticRun(prompts=8, repeats=2, concurrency=(1, 2))
-    measured = {point.hash: point_of(world, point) for point in world.plan.points}
-    summarise_run(world.plan, [summary for summary, _ in measured.values()], Lazy(), CREATED)
-    assert sorted(keys_read) == sorted(point.hash for point in world.plan.points)
 
 
 def test_arm_with_a_missing_point_is_compared_in_its_other_repeats() -> None:
@@ -165,10 +142,3 @@ def test_acceptance_length_interval_stays_within_possible_values() -> None:
         assert figure.interval is not None
         assert 1 <= figure.interval.low <= figure.interval.high <= 4
         assert figure.interval.method.endswith("limited to possible values, from 1 to 4")
-
-
-def test_two_prompts_give_no_interval() -> None:
-    drafted = cell(run_of_world(SyntheticRun(prompts=2)), "ngram")
-    assert (drafted.figures["acceptance_rate"].n, drafted.figures["acceptance_rate"].interval) == (2, None)
-    assert present(drafted.speedup).interval is None
-    assert with_interval(drafted.figures["acceptance_rate"]).endswith("(2 prompts: no interval)")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.outcome.provenance import FactName
-from specbench_api.spec.model import Adapter, Target
 from specbench_client.analysis.summary.run import SHOWN_FACTS, arm_environments
 from specbench_client.documents.summary import ArmEnvironment
 from specbench_client.report.html import render_html
 from specbench_client.report.text.applicability import (
-    APPLICABILITY_COLUMNS,
     APPLICABILITY_TITLE,
     applicability_line,
     applicability_table,
@@ -105,26 +103,10 @@ ON_H100 = (
     observed_launch("none", 0, engine_version="0.33.0", gpu="H100", gpu_count=4, dtype="bfloat16", quantization="fp8"),
     observed_launch("ngram", 1, engine_version="0.33.0", gpu="H100", gpu_count=4, dtype="bfloat16", quantization="fp8"),
 )
-CHECKLIST = ["Workload", "Batch", "Output length", "Acceptance", "Memory", "Engine"]
-TRANSFER = ["Prompt cache", "Language", "Sampling", "Model", "Quantisation", "Hardware"]
 
 
 def applicability_values(world: SyntheticRun, corruptions: Corruptions) -> dict[str, str]:
     return {row[0]: row[1] for row in applicability_table(world.plan, run_of_world(world, corruptions)).rows}
-
-
-def test_table_lists_six_checklist_rows_and_then_transfer_conditions() -> None:
-    sheet = applicability_table(GERMAN.plan, run_of_world(GERMAN))
-    assert [row[0] for row in sheet.rows] == [*CHECKLIST, *TRANSFER]
-    assert all(len(row) == len(APPLICABILITY_COLUMNS) and all(row) for row in sheet.rows)
-
-
-def test_an_adapter_is_part_of_the_models_name() -> None:
-    adapted = Target(name="acme/tiny", adapter=Adapter(name="sql", model="acme/sql"))
-    plan, summary = GERMAN.plan.model_copy(update={"target": adapted}), run_of_world(GERMAN)
-    values = {row[0]: row[1] for row in applicability_table(plan, summary).rows}
-    assert values["Model"] == "acme/tiny, revision main, with adapter acme/sql"
-    assert "acme/tiny with adapter acme/sql (quantisation unknown)" in applicability_line(plan, summary)
 
 
 def test_memory_row_shows_the_kv_cache_share_a_drafter_takes() -> None:

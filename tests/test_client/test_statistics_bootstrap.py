@@ -14,7 +14,6 @@ from scipy import stats
 from specbench_client.analysis.statistics import bootstrap as module
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
-    RESAMPLES,
     ChosenInterval,
     IntervalBounds,
     ResamplingLayout,
@@ -28,11 +27,9 @@ from specbench_client.analysis.statistics.bootstrap import (
     layout_draws,
     number_strata,
     order_note,
-    resampled_sums,
     runs_freedom,
     runs_variance,
     t_bounds,
-    t_quantile,
     wider_interval,
 )
 from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value, confidence_sequence
@@ -93,10 +90,6 @@ def test_piece_and_cache_sizes_do_not_change_the_draws(name: str, monkeypatch: p
     monkeypatch.setattr(module, name, 33)
     module._cached_draws.cache_clear()
     np.testing.assert_allclose(draw_and_sum(matrices(2), STRATA, 7, DRAWS), whole)
-
-
-def test_a_figure_has_all_resamples() -> None:
-    assert resampled_sums(matrices(2), ResamplingLayout(STRATA, 2, 20), 7).shape == (RESAMPLES, 3) == (2000, 3)
 
 
 @pytest.mark.parametrize(
@@ -175,11 +168,6 @@ def test_the_expanded_interval_needs_three_prompts_and_95_percent_of_the_resampl
     assert (found and astuple(found)) == (half and pytest.approx((0.1 - half, 0.1 + half)))
 
 
-@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.7062), (2, 4.30265), (10, 2.22814), (1e9, 1.95996)])
-def test_students_quantiles_are_those_of_the_tables(freedom: float, quantile: float) -> None:
-    assert t_quantile(freedom) == pytest.approx(quantile, abs=1e-4)
-
-
 NOT_BALANCED = [None, np.array([1.0, -1.0]), np.array([1.0, -1.0, 1.0, -1.0, 1.0]), np.ones(4)]
 
 
@@ -220,24 +208,6 @@ def test_the_t_interval_needs_three_finite_repeats(repeats: list[float], half: f
 
 NARROW, WIDE = IntervalBounds(1.0, 2.0), IntervalBounds(0.0, 3.0)
 CATEGORIES, PLAIN = layout_of(5, 10, repeats=3), layout_of(15, repeats=3)
-DRAWN = "bootstrap, unit: prompt; 2000 resamples of "
-ONE_REPEAT = "one repeat: it includes the variation between prompts, but not that between runs"
-TWO_REPEATS = (
-    "two repeats: it hardly includes the variation between runs, and covers the true value less often than 95 %"
-)
-
-
-@pytest.mark.parametrize(
-    ("layout", "method"),
-    [
-        (CATEGORIES, f"{DRAWN}3 repeats, then of 15 prompts within categories, expanded percentiles"),
-        (PLAIN, f"{DRAWN}3 repeats, then of 15 prompts, expanded percentiles"),
-        (replace(PLAIN, repeats=1), f"{DRAWN}15 prompts, expanded percentiles; {ONE_REPEAT}"),
-        (replace(PLAIN, repeats=2), f"{DRAWN}2 repeats, then of 15 prompts, expanded percentiles; {TWO_REPEATS}"),
-    ],
-)
-def test_the_method_states_what_is_drawn_and_what_is_missing(layout: ResamplingLayout, method: str) -> None:
-    assert describe_bootstrap(layout) == method
 
 
 BY_PROMPTS = ChosenInterval(NARROW, describe_bootstrap(CATEGORIES), 13)
@@ -324,20 +294,6 @@ def test_few_or_missing_blocks_give_no_sequence(
     chosen = confidence_sequence(np.array(blocks))
     assert (chosen.freedom if chosen else None) == freedom
     assert p_value is None or anytime_p_value(np.array(blocks)) == p_value
-
-
-def test_a_sequence_states_its_method_and_narrows() -> None:
-    blocks, halves = np.random.default_rng(5).normal(0, 1, 50), []
-    for count in (50, 16, 8, 4):
-        chosen = confidence_sequence(blocks[:count], MANY_TURNS[:count])
-        assert chosen is not None
-        assert (chosen.freedom, chosen.over_repeats) == (count - 2, True)
-        halves.append((chosen.bounds.high - chosen.bounds.low) / 2)
-        assert chosen.method == (
-            f"anytime-valid confidence sequence (mixture t) over {count} repeats, without the drift between their two"
-            " orders, unit: repeat"
-        )
-    assert halves == sorted(halves)
 
 
 SHAPES: dict[str, Callable[[np.random.Generator, tuple[int, int]], Values]] = {

@@ -23,14 +23,12 @@ from specbench_client.documents.summary import ClientHealth, CounterDeltas, Poin
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.metrics.rows import Rows
-from specbench_client.report.text.findings import remedy_of
 from specbench_client.report.text.run_report import markdown, run_topics
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.run import Run
 from specbench_client.trust.checks.trends import ACCEPTANCE_DECAYS
 from specbench_client.trust.evidence import CellEvidence
-from specbench_client.trust.registry import CHECK_BY_NAME
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
 
 NAME = "acceptance_length_emitted_pooled"
@@ -243,19 +241,6 @@ def test_a_decay_is_found_across_a_restart_and_a_step_is_none(
         assert "the engine restarted once" in result.message
 
 
-def test_restarts_are_in_the_table_of_changes() -> None:
-    points = [
-        point.model_copy(update={"engine_launch": str(index // 10), "kv_cache_usage": 0.5 + index / 100})
-        for index, point in enumerate(windows([3.0] * 30))
-    ]
-    summary = with_trends(points)
-    table = trends_table(summary)
-    assert (table.columns[-1], {row[-1] for row in table.rows}) == ("Restarts", {"2"})
-    (row,) = (row for row in table.rows if row[1] == "KV cache in use")
-    assert row[2:6] == ("50.0%", "59.0%", "45 min", "+9.0 points [+9.0, +9.0]")
-    assert next(iter(trend_lines(summary))).startswith("ngram: the engine restarted 2 times")
-
-
 def test_a_soak_test_reports_its_trends() -> None:
     summary = soak_summary()
     assert ("ngram", NAME) in {(cell.arm, trend.name) for cell in summary.cells for trend in cell.trends}
@@ -305,10 +290,3 @@ def test_an_arm_that_ended_early_is_not_launched_again(tmp_path: Path, monkeypat
         run = Run(FolderStore(tmp_path), plan)
         assert asyncio.run(execute_locally(run, LocalOptions(tmp_path, tmp_path, 1.0))) == {}
     assert launched == ["none", "ngram"], "only without a stop rule"
-
-
-@pytest.mark.parametrize("check", ["NotInterleaved", "UnpairedRequests"])
-def test_remedies_do_not_contradict_a_soak_test(check: str) -> None:
-    soak, other = (remedy_of(plan, check) for plan in (SOAK.plan, replace(SOAK, edits={}).plan))
-    assert "from a second run with load.order: Interleaved" in soak
-    assert other == CHECK_BY_NAME[check].remedy
