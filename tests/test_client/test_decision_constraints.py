@@ -83,11 +83,6 @@ def test_arm_with_lossy_verification_is_ruled_out_and_named() -> None:
     assert found.sentence.startswith("For throughput, without eagle3 (lossy verification): use mtp at ")
 
 
-def test_constraint_without_a_baseline_gives_no_recommendation() -> None:
-    found = decide(NO_TRAINING, Given("eagle3", gain=2.0), Given("ngram", gain=1.5))
-    assert found.choices[0].answer is RecommendationAnswer.CANNOT_TELL
-
-
 def test_unknown_drafter_memory_is_reported_and_rules_nothing_out() -> None:
     limits = decide(Constraints(spare_memory_gb=2), gb=1.8).limits
     assert any("It is not known whether draft, mtp fits into the spare memory" in each for each in limits)

@@ -14,10 +14,8 @@ from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.columns import TextCodes
 from specbench_client.documents.explanation import Coefficient, Prediction
-from specbench_client.documents.summary import RunSummary
-from specbench_client.metrics.pairing import STEPS, JoinedRows, Pairs, pair_requests
+from specbench_client.metrics.pairing import STEPS, JoinedRows, Pairs
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -120,14 +118,6 @@ def test_decode_alone_is_predicted_exactly_and_prefill_is_the_gap() -> None:
     assert value(prediction, "length") == pytest.approx(1.0)
 
 
-def test_amdahls_law_holds_when_both_sides_wait_equally() -> None:
-    share, gain = 0.25, 3.0
-    baseline = Side(100, 99, 10.0, 990 * share / (1 - share))
-    prediction = explain(pairs_of([(Side(100, 33, 10.0, baseline.wait_ms), baseline)] * 3), drafts=2)
-    assert value(prediction, "predicted") == pytest.approx(gain)
-    assert value(prediction, "measured") == pytest.approx(1 / (share + (1 - share) / gain))
-
-
 def test_no_prediction_without_steps_and_one_sided_pairs_are_dropped() -> None:
     arm, baseline = (_rows([side] * 4, ("c",)) for side in (Side(50, 20, 12.0, 5.0), Side(50, 49, 10.0, 5.0)))
     without_steps = Table({name: column for name, column in arm.columns.items() if name != STEPS})
@@ -160,19 +150,6 @@ def test_summary_has_step_costs_and_the_factors_of_each_cell() -> None:
             assert value(cell.prediction, "measured") == pytest.approx(cell.speedup.value, rel=1e-9)
 
 
-def test_run_at_one_load_reports_why_it_has_no_step_cost_model() -> None:
-    summary = run_of_world(SyntheticRun(prompts=12, repeats=1))
-    (cost,) = summary.step_costs
-    assert cost.notes
-    assert cost.notes[0].startswith("not fitted: one batch size alone")
-
-
-def test_pairs_of_a_virtual_engine_contain_steps() -> None:
-    engine = VirtualEngine(requests_per_stream=6)
-    arm, baseline = (tidy([engine.records(2, drafts)], str(drafts)) for drafts in (3, 0))
-    assert explain_speedup(pair_requests(arm, baseline, None), 3, 1) is not None
-
-
 @pytest.mark.parametrize("repeats", [2, 3])
 def test_explanations_have_intervals_only_with_enough_repeats(repeats: int) -> None:
     summary = run_of_world(SyntheticRun(prompts=12, repeats=repeats))
@@ -180,14 +157,3 @@ def test_explanations_have_intervals_only_with_enough_repeats(repeats: int) -> N
     (row,) = break_even_table(summary).rows
     for text in (factors[3], row[3], row[5]):
         assert text.endswith("(2 repeats: too few to tell)" if repeats == 2 else "]"), text
-
-
-def test_older_summary_without_predictions_is_readable() -> None:
-    summary = run_of_world(SyntheticRun(prompts=6, repeats=1))
-    document = summary.to_dict()
-    del document["stepCosts"]
-    for cell in document["cells"]:
-        cell.pop("prediction", None)
-    old = RunSummary.model_validate(document)
-    assert old.step_costs == []
-    assert all(cell.prediction is None for cell in old.cells)

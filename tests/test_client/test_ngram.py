@@ -54,19 +54,6 @@ def test_longest_suffix_wins_and_then_the_earliest_match() -> None:
     assert replay_lookup(prompt, output, NgramLookup(2, 2, 5)).accepted.tolist()[3] == 0
 
 
-def test_drafts_end_at_the_end_of_the_context() -> None:
-    found = replay_lookup([1, 2], [1, 2, 1, 2, 1, 2], NgramLookup(2, 2, 20))
-    assert present(found.proposed).tolist() == [0, 0, 2, 2, 4, 4]
-    assert found.accepted.tolist() == [0, 0, 2, 2, 2, 1]
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), ids)
-def test_fewer_drafts_are_a_truncated_lookup(output: list[int], prompt: list[int]) -> None:
-    many, few = (replay_lookup(prompt, output, NgramLookup(1, 3, drafts)) for drafts in (9, 2))
-    assert (np.minimum(many.accepted, 2) == few.accepted).all()
-    assert (many.drafts(2) == few.drafts(2)).all()
-
-
 def log_of(*answers: tuple[str, str | None, list[int], list[int]]) -> AnswerLog:
     rows = [
         LoggedAnswer(name, category, np.array(prompt), np.array(output)) for name, category, prompt, output in answers

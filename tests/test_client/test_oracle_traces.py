@@ -16,20 +16,12 @@ from specbench_client.analysis.what_if.answers import (
     DrafterAnswers,
     PositionAcceptance,
     join_answers,
-    span_split,
-    steps_cover_answer,
 )
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
 from specbench_client.analysis.what_if.oracle import OracleSubject, oracle_report
 from specbench_client.analysis.what_if.policies import (
-    PolicyWalk,
-    PricedDrafter,
     Pricing,
-    acceptance_lengths,
-    walk,
-    walk_fixed,
-    walk_oracle,
 )
 from specbench_client.dataset.recorded_answers import read_traces, trace_subject
 from specbench_client.documents.what_if import DraftPolicy
@@ -112,32 +104,3 @@ def test_replayed_lookup_matches_the_engines_acceptance(name: str, least: float)
         assert (engine[differing] > left[differing]).all()
         same, wrong = same + int((~differing).sum()), wrong + int(differing.sum())
     assert same / (same + wrong) >= least
-
-
-@pytest.mark.parametrize("name", ["gsm8k", "cnn"])
-@pytest.mark.parametrize("method", ["eagle", "ngram"])
-def test_one_run_with_long_drafts_gives_the_oracle_and_bounds_other_lengths(name: str, method: str) -> None:
-    whole = getattr(trace(name), method)
-    run = from_steps(whole, drafts=20)
-    drafters = [PricedDrafter(each.acceptance) for each in (whole, run)]
-    own = [walk_oracle(whole.answers, each) for each in drafters]
-    assert (own[0].steps.place == own[1].steps.place).all()
-    for drafts in (1, 3, 5):
-        truth, split = (pooled(whole, walk_fixed(whole.answers, each, drafts)) for each in drafters)
-        assert 0.965 * truth <= split <= truth
-
-
-def from_steps(whole: DrafterAnswers, drafts: int) -> DrafterAnswers:
-    """Return what a run with this many drafts per step would record, expanded to positions."""
-    steps = walk(whole.answers, np.minimum(whole.acceptance.accepted, drafts) + 1)
-    order = np.lexsort((steps.place, steps.answer))
-    ends = np.cumsum(steps.sums(whole.answers))[:-1].astype(int)
-    recorded = np.split(steps.emitted[order] - 1, ends)
-    whole_tokens = whole.answers.output_tokens
-    assert all(steps_cover_answer(each, int(tokens)) for each, tokens in zip(recorded, whole_tokens, strict=True))
-    return DrafterAnswers(whole.answers, PositionAcceptance(np.concatenate([span_split(each) for each in recorded])))
-
-
-def pooled(answers: DrafterAnswers, policy_walk: PolicyWalk) -> float:
-    ratio = acceptance_lengths(answers.answers, policy_walk)[0]
-    return float(ratio.over.sum() / ratio.under.sum())

@@ -99,16 +99,6 @@ def test_walk_without_drafts_takes_as_long_as_the_baseline() -> None:
     assert walk_seconds(one.answers, policy_walk, COST, 4) == pytest.approx(baseline_seconds(one.answers, COST, 4))
 
 
-@given(accepted_lists, st.integers(0, 8))
-def test_every_token_after_the_first_is_emitted_once(accepted: list[list[int]], drafts: int) -> None:
-    answers = single_of(accepted)
-    policy_walk = walk_fixed(answers.answers, PricedDrafter(answers.acceptance), drafts)
-    assert (
-        policy_walk.steps.sums(answers.answers, policy_walk.steps.emitted.astype(np.float64))
-        == answers.answers.output_tokens - 1
-    ).all()
-
-
 @given(accepted_lists)
 def test_each_step_starts_where_the_previous_one_ended(accepted: list[list[int]]) -> None:
     answers = single_of(accepted)
