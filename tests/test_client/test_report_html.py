@@ -121,16 +121,6 @@ def test_other_sections_are_collapsed_except_findings_of_an_untrustworthy_run() 
     assert page_of(plain).count('<details class="section"') == page_of(plain).count("<summary><h2>")
 
 
-def test_page_lists_arguments_of_every_arm_and_names_of_figures() -> None:
-    text = page_of(plain)
-    for arm in WORLD.plan.arms:
-        assert f"<th>Arm {arm.name}</th>" in text
-    assert "--drafter" in text
-    for name in ("speedup", "ttft_ms_p50", "acceptance_length_emitted_pooled"):
-        assert f"<td>{name}</td>" in text
-    assert "<code>docs/reference/metrics.md</code>" in text
-
-
 @pytest.mark.parametrize(
     ("load", "expected"),
     [

@@ -92,13 +92,6 @@ def table(summary: RunSummary) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(csv(summary)))
 
 
-def test_terminal_shows_speedup_with_interval_and_headline() -> None:
-    text, found = on_screen(plain(), 200), plain().cells[1].speedup
-    assert found is not None
-    assert f"{found.value:.2f} [{present(found.interval).low:.2f}, {present(found.interval).high:.2f}]" in text
-    assert f"{found.value:.2f}x" in plain().headline
-
-
 @pytest.mark.parametrize("width", [80, 110])
 def test_table_fits_a_terminal_without_breaking_numbers_or_words(width: int) -> None:
     for summary in (plain(), broken()):

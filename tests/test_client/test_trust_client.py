@@ -239,13 +239,6 @@ def test_message_names_the_probable_cause_from_the_clients_lag(lag_ms: float | N
     assert words in message
 
 
-def test_message_blames_a_client_that_sent_late() -> None:
-    late, together = sent_late(lambda index, _: 1000 if 10 <= index < 14 else 0), in_one_piece(0.3)
-    both = Corruptions(records=lambda point, frame: together.records(point, late.records(point, frame)))
-    (message,) = (each.message for each in findings_of(both, "none") if each.check == "ChunksCoalesced")
-    assert "the client itself was late (its event loop was 0.40 ms late at the 99th percentile of the time)" in message
-
-
 def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
     """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
     plan, point = undeclared_drafter(WORLD, DialectName.OPENAI)

@@ -66,13 +66,6 @@ def test_rate_that_was_not_reached_is_found_beyond_chance(
     )
 
 
-def test_rate_that_a_limit_in_flight_prevents_is_reported_with_the_limit() -> None:
-    corruptions = replace_watch(reached_rate=5.0, duration_s=1000, steady_share=1.0)
-    (finding,) = findings_of(corruptions, world=open_loop_with({"maxInFlight": 3}))
-    assert (finding.check, finding.severity) == ("RateNotReached", INVALID)
-    assert "at most 3 at once (load.arrival.maxInFlight)" in finding.message
-
-
 def growing_queue(growth: float, **values: Any) -> Corruptions:
     return replace_watch(in_flight_growth=growth, reached_rate=10, duration_s=1000, steady_share=1.0, **values)
 
