@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import SyntheticRun
 
 CALL = [sys.executable, "-c", "from specbench_client.cli import main; main()"]
-ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 TABLE = TextTable(
     "Speed × load…",
     ["Arm", "Speed-up [95 %]", "AL", "TTFT ms\np50/p99", "tok/s", "Findings"],
@@ -35,13 +33,6 @@ TABLE = TextTable(
     ],
     words=["Arm", "Findings"],
 )
-
-
-def console(width: int) -> tuple[ResultConsole, io.BytesIO]:
-    """Return a console of this width, and the buffer it writes to."""
-    shown = io.BytesIO()
-    file = io.TextIOWrapper(shown, encoding="utf-8", write_through=True)
-    return ResultConsole(file=file, width=width, force_terminal=True, highlight=False, markup=False), shown
 
 
 @pytest.mark.process
@@ -63,24 +54,6 @@ def test_json_on_an_ascii_stdout_loses_nothing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout.isascii()
     assert "größe-𝄞.yaml" in json.loads(done.stdout)["error"]["messages"][0]
-
-
-def test_narrow_terminal_drops_numeric_columns_from_the_right() -> None:
-    terminal, shown = console(54)
-    terminal.print_table(TABLE)
-    text = shown.getvalue().decode()
-    assert "1.83 [1.76, 1.90]" in text
-    assert "Findings" in text
-    assert "2,345.6" not in text
-    assert "Not shown in 54 columns: tok/s, TTFT ms p50/p99." in " ".join(text.split())
-    assert max(map(len, ESCAPES.sub("", text).splitlines())) <= 54
-
-
-def test_text_columns_are_never_dropped() -> None:
-    terminal, shown = console(20)
-    terminal.print_table(TextTable("", ["A", "B"], [["x" * 50, "y" * 50]], words=["A", "B"]))
-    text = ESCAPES.sub("", shown.getvalue().decode())
-    assert (text.count("x"), text.count("y")) == (50, 50)
 
 
 def test_pipe_is_as_wide_as_columns_requests(

@@ -86,14 +86,6 @@ def test_local_run_records_its_provenance(finished: Path) -> None:
     assert provenance["differences"] == []
 
 
-def test_report_shows_a_finished_run_in_every_format(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for output, start in {"json": "{", "markdown": "", "csv": "", "html": "<!doctype html>"}.items():
-        assert exit_code(["report", str(finished / "out"), "--output", output]) == Exit.OK
-        printed = capsys.readouterr().out
-        assert printed.startswith(start)
-        assert "eagle3" in printed
-
-
 def test_hours_follow_from_measured_durations(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def estimate(*settings: str) -> dict[str, Any]:
         options = [word for setting in settings for word in ("--set", setting)]
@@ -277,15 +269,6 @@ def test_failed_engine_sets_the_exit_code_and_policy_stop_ends_the_campaign(
     assert (len(document["runs"]), len(document["notBegun"])) == (started, 2 - started)
     assert "eagle3: Crashed" in done.stderr
     assert [cell["arm"] for cell in document["runs"][0]["summary"]["cells"]] == ["none"]
-
-
-def test_invalid_inputs_are_rejected_before_anything_starts(tmp_path: Path) -> None:
-    uris = {"path": "workloads[0].dataset.uri", "values": ["prompts.jsonl", "gone.jsonl"]}
-    done = specbench("run", write_campaign(tmp_path, axes=[uris], exclude=[]), "--results", "out", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "gone.jsonl" in done.stderr
-    assert "run 1/" not in done.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_interrupted_campaign_continues(tmp_path: Path) -> None:

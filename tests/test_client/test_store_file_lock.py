@@ -111,13 +111,6 @@ def test_folder_removed_by_another_owner_is_created_again(tmp_path: Path, monkey
         assert (found / "a.lock").read_text() == "me"
 
 
-def test_folder_that_cannot_be_created_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "unmounted").symlink_to(tmp_path / "nowhere" / "at all")
-    for folder in (tmp_path / "unmounted", Path("/proc")):
-        with pytest.raises(NotDurable):
-            exclusive_lock(folder / "out" / "a.lock", "me").__enter__()
-
-
 def test_plan_runs_once_at_a_time_in_one_folder(tmp_path: Path) -> None:
     results, other = FolderStore(tmp_path / "a"), SyntheticRun(drafts=4).plan
     with (

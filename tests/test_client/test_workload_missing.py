@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
 import pytest
 
-from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.dataset import Dataset
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
@@ -135,14 +133,3 @@ def test_trajectories_with_tools_need_a_client_side_template() -> None:
 
     assert [prompt.id for prompt in found.rows] == ["s0/step-1", "s1/step-1"]
     assert present(found.coverage).unusable == {WITH_TOOLS: 2}
-
-
-def test_prompts_without_tools_keep_their_earlier_fingerprint() -> None:
-    found = select([row(0, licensed=False)])
-    assert found.fingerprint == fingerprint_without_tools(found)
-
-
-def fingerprint_without_tools(prompts: Prompts) -> str:
-    turns = [[{"role": "user", "content": "Why?", "token_ids": None}]]
-    plain = {"id": prompts.rows[0].id, "category": "stem", "turns": turns}
-    return hashlib.sha256(canonical_json(plain).encode() + b"\n").hexdigest()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -173,22 +170,6 @@ def golden(folder: Path) -> dict[str, str]:
 
 def test_selected_prompts_match_the_recorded_fingerprints(tmp_path: Path) -> None:
     assert golden(tmp_path) == GOLDEN
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("hash_seed", ["0", "4242"])
-def test_selection_does_not_depend_on_the_hash_seed(hash_seed: str, tmp_path: Path) -> None:
-    program = (
-        "import importlib.util, json, sys; from pathlib import Path;"
-        f"spec = importlib.util.spec_from_file_location('drawn', {__file__!r});"
-        "module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module);"
-        "print(json.dumps(module.golden(Path(sys.argv[1]))))"
-    )
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-
-    assert json.loads(done.stdout) == GOLDEN
 
 
 def load_mix(tmp_path: Path, count: int | None, **rows: int) -> Prompts:
