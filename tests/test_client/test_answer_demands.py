@@ -15,7 +15,6 @@ import pytest
 from specbench_api.spec.answers import AnswerMatch, Answers
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Workload
-from specbench_client.chat import ChatMessage
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.documents.record import AnswerFlaw, Record
 from specbench_client.errors import BadInput
@@ -242,31 +241,6 @@ async def test_faults_are_found_in_exactly_the_answers_that_have_them(
 async def test_answers_without_faults_are_judged_and_have_no_flaw(tmp_path: Path, answers: dict[str, Any]) -> None:
     records, _ = await measured(tmp_path, VLLM, answers)
     assert Counter((each.error_class, each.judged, each.flaw) for each in records) == {(None, True, None): 20}
-
-
-@pytest.mark.process
-async def test_a_named_tool_after_which_the_engine_reports_stop_is_no_empty_answer(tmp_path: Path) -> None:
-    named = {"tool_choice": {"type": "function", "function": {"name": "weather"}}}
-    records, _ = await measured(tmp_path, DialectName.VLLM, {"tools": TOOLS}, extra_body=named)
-    assert Counter((each.finish_reason, each.flaw) for each in records) == {("stop", None): 20}
-
-
-async def test_damage_of_restored_prefixes_is_found(tmp_path: Path) -> None:
-    """The questions follow a system message of 600 words, which is in the cache after the first ones."""
-    shared = ChatMessage("system", " ".join(["word"] * 600))
-    rows = [replace(each, turns=((shared, *each.turns[0]),)) for each in QUESTIONS]
-    demands = {"expected": {"match": "Number"}}
-    records, truth = await measured(tmp_path, DialectName.VLLM, demands, "restored-damage=1", rows=rows, cache=99_999)
-    damaged = [bool(truth[each.request_id]) for each in records]
-    assert [each.flaw == "WrongAnswer" for each in records] == damaged
-    assert 5 < sum(damaged) < 18
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("answers", [{"jsonSchema": PERSON}, {"tools": TOOLS[:1]}])
-async def test_cut_answers_are_unfinished(tmp_path: Path, answers: dict[str, Any]) -> None:
-    records, _ = await measured(tmp_path, VLLM, answers, tokens=2)
-    assert {record.flaw for record in records} == {"Unfinished"}
 
 
 # The expected answers of a dataset.

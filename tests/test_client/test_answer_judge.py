@@ -128,17 +128,6 @@ async def test_each_process_judges_at_a_lower_priority_and_only_the_first_starts
     assert set(priorities) == {min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)}
 
 
-async def test_the_event_loop_runs_while_an_answer_is_judged() -> None:
-    async with AnswerJudge(Answers.model_validate(PATTERN), lambda _: None) as judge:
-        judge.submit(blank_record(), answer(SLOW))
-        judging, turns = asyncio.create_task(judge.drained()), 0
-        while not judging.done():
-            turns += 1
-            await asyncio.sleep(0.01)
-        await judging
-    assert turns > 10
-
-
 async def test_a_process_that_was_killed_is_an_error_and_never_an_unjudged_answer() -> None:
     records: list[Record] = []
     async with AnswerJudge(Answers.model_validate(PATTERN), records.append) as judge:

@@ -15,7 +15,6 @@ from specbench_client.errors import BadInput
 from specbench_client.load.arrivals import (
     ScheduledTimes,
     ScheduleLength,
-    ScheduleSeed,
     mean_rate,
     schedule_arrivals,
     share_of,
@@ -60,19 +59,6 @@ def test_coefficient_of_variation_is_one_over_the_root_of_the_burstiness(arrival
     assert abs(gaps.std() / gaps.mean() - expected) < SIGMAS * error
 
 
-@pytest.mark.parametrize("arrival", RENEWALS, ids=str)
-def test_consecutive_gaps_are_uncorrelated(arrival: Arrival) -> None:
-    gaps = gaps_of(draw_schedule(arrival))
-    assert abs(np.corrcoef(gaps[:-1], gaps[1:])[0, 1]) < SIGMAS / math.sqrt(N)
-
-
-def test_poisson_gaps_are_exponential() -> None:
-    gaps = np.sort(gaps_of(draw_schedule(RENEWALS[0])) * 50.0)
-    empirical = np.arange(1, N + 1) / N
-    kolmogorov = np.abs(empirical - (1 - np.exp(-gaps))).max()
-    assert kolmogorov < 1.95 / math.sqrt(N)  # 0.1 % of samples exceed this bound
-
-
 @pytest.mark.parametrize("workers", [1, 2, 5, 16])
 def test_merged_worker_shares_are_the_arrival_process(workers: int) -> None:
     times = draw_schedule(RENEWALS[0])
@@ -101,11 +87,6 @@ def test_arms_of_one_repeat_have_the_same_arrivals_and_repeats_differ() -> None:
     assert (first == again).all()
     assert not (first == other).any()
     assert not (first == draw_schedule(Arrival(seed=8), count=100)).any()
-
-
-def test_draws_for_different_purposes_are_independent() -> None:
-    one, other = (ScheduleSeed(1, 0, purpose).generator().random(N) for purpose in ("arrivals", "lengths"))
-    assert abs(np.corrcoef(one, other)[0, 1]) < SIGMAS / math.sqrt(N)
 
 
 def test_rates_scale_one_arrival_pattern() -> None:
