@@ -1,27 +1,41 @@
-"""What commands print: on terminals and pipes with few columns or characters, to closed pipes, and to files."""
+"""What the commands print: results, progress, interruptions and help."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from specbench_api.outcome.termination import Exit
+from specbench_api.spec.engine import EngineKind
+from specbench_client.cli import HEADINGS, cli, exit_code
+from specbench_client.cli.analyze import analyze
+from specbench_client.cli.dataset import dataset
+from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.output import PIPED_WIDTH, ProgressConsole, ResultConsole, result_console, write_output_file
-from specbench_client.errors import BadInput
+from specbench_client.cli.progress import LiveProgress
+from specbench_client.documents.record import RecordPhase
+from specbench_client.drive.progress import STORING, ProgressTracker
+from specbench_client.errors import BadInput, Interrupted
 from specbench_client.report.text.text_table import TextTable
+from specbench_client.workload.sources.registry import LOADERS
 from specbench_testing.local_results import store_results
 from specbench_testing.simulated_groups import UID
 from specbench_testing.specs import simulated_run, write_run
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.synthetic_records import SyntheticRun, record
 
 CALL = [sys.executable, "-c", "from specbench_client.cli import main; main()"]
 TABLE = TextTable(
@@ -211,3 +225,218 @@ def test_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, monkey
 def test_missing_folder_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file or directory: give a file in a folder that exists"):
         write_output_file("--to", tmp_path / "none/x.html", b"")
+
+
+@pytest.mark.parametrize(
+    ("world", "load", "words"),
+    [(SyntheticRun(concurrency=(8,)), "8", "concurrency 8"), (SyntheticRun(rate=(2.5,)), "2.5/s", "2.5/s")],
+)
+def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str, words: str) -> None:
+    group = world.plan.groups[0]
+    tracker = ProgressTracker(group, 0, lambda: 0)
+    tracker.start_point(group.points[0], 24)
+    tracker.start_load()
+    progress = tracker.current()
+    assert progress.load == load
+    with LiveProgress(world.plan, 0) as live:
+        live.progress(progress)
+        _, point = live._bars.tasks
+    assert point.description == f"none at {words}, repeat 1/3: measuring"
+
+
+def tracker_in_warmup(world: SyntheticRun, requests: int) -> ProgressTracker:
+    """Return a tracker in the warm-up of its first point, after this many of 16 requests."""
+    tracker = ProgressTracker(world.plan.groups[0], 0, lambda: 0)
+    tracker.start_point(world.plan.groups[0].points[0], 24)
+    tracker.start_warmup(16)
+    for _ in range(requests):
+        tracker.add(record(phase=RecordPhase.WARMUP))
+    return tracker
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "lines"),
+    [
+        (False, ["launch 1/4: none", "none at concurrency 1, repeat 1/3, AL 1.00, 1 failed"]),
+        (True, ["none at concurrency 1, repeat 1/3, AL 1.00, 1 failed"]),
+    ],
+)
+def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
+    capsys: pytest.CaptureFixture[str], *, endpoints: bool, lines: list[str]
+) -> None:
+    world = SyntheticRun()
+    measured = world.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL}) if endpoints else world.plan.engine
+    tracker = tracker_in_warmup(world, 5)
+    with LiveProgress(world.plan.model_copy(update={"engine": measured}), 0) as live:
+        live.group(world.plan.groups[0])
+        live.progress(tracker.current())
+        tracker.start_load()
+        tracker.add(record(error_class="reset"))
+        live.progress(tracker.current())
+        tracker.phase = STORING
+        for _ in range(2):
+            live.progress(tracker.current())
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_messages_of_engines_are_not_parsed_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    with LiveProgress(SyntheticRun().plan, 0) as live:
+        live.failed("ngram", "EngineCrashed", "unknown tag [/INST] in [bold]prompt")
+    assert "ngram: EngineCrashed: unknown tag [/INST] in [bold]prompt" in capsys.readouterr().err
+
+
+INTERRUPTED_TWICE = """
+import os, signal, sys, threading
+from specbench_client import cli
+
+def interrupt(*_, kill=os.kill, process=os.getpid(), number=int(sys.argv[2]), **__):
+    kill(process, number)
+
+class Destroyed:
+    __del__ = interrupt
+
+def report_twice(text, *, err, echo=cli.echo):
+    echo(text, err=err)
+    if moment == "message":
+        interrupt()
+
+moment = sys.argv[1]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job that a shell runs in the background
+cli.cli.main, cli.echo = interrupt, report_twice
+leave = sys.exit
+
+def interrupt_and_hang():
+    interrupt()
+    threading.Event().wait()
+
+def leave_with_a_hanging_thread(code):
+    threading.Thread(target=interrupt_and_hang).start()
+    leave(code)
+
+if moment == "hanging thread":
+    sys.exit = leave_with_a_hanging_thread
+if moment == "destruction of modules":
+    destroyed = Destroyed()
+cli.main()
+"""
+"""A command that gets one signal while it runs, and one more while it ends."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["message", "hanging thread", "destruction of modules"])
+def test_a_second_signal_ends_the_command_with_the_same_exit_code(moment: str, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_TWICE, moment, str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (Exit.INTERRUPTED, "", "Interrupted\n")
+
+
+@pytest.mark.parametrize("arguments", [["report", "out"], ["simulate"], ["decide", "out", "--output", "json"]])
+def test_a_command_that_stores_nothing_is_interrupted_without_advice(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "invoke", interrupted)
+    assert exit_code(arguments) == Exit.INTERRUPTED
+    captured = capsys.readouterr()
+    assert captured.err.strip() == "Interrupted"
+    if "json" in arguments:
+        assert json.loads(captured.out)["error"] == {"exit": 130, "reason": "Interrupted", "messages": ["interrupted"]}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_no_signal_finds_the_default_handler_while_earlier_handlers_are_restored(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default handler would end the process without a message and with another exit code."""
+    set_handlers: list[object] = []
+    original: Callable[..., Any] = signal.signal
+
+    def recorded(which: int, handler: Any) -> Any:
+        set_handlers.append(handler)
+        return original(which, handler)
+
+    async def interrupted() -> None:
+        os.kill(os.getpid(), number)
+        await asyncio.Event().wait()
+
+    earlier = original(signal.SIGTERM, signal.default_int_handler)
+    monkeypatch.setattr(signal, "signal", recorded)
+    try:
+        with pytest.raises(Interrupted):
+            run_until_interrupted(interrupted())
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        original(signal.SIGTERM, earlier)
+    assert set_handlers
+    assert signal.SIG_DFL not in set_handlers
+
+
+NAMES = [name for commands in HEADINGS.values() for name in commands]
+ANALYSES = analyze.list_commands(click.Context(analyze))
+COMMANDS = [[name] for name in NAMES] + [["analyze", name] for name in ANALYSES]
+WIDTH = 80
+"""Width of a terminal in columns; click adds its indentation and column gap."""
+
+
+def test_commands_are_listed_under_headings() -> None:
+    lines = CliRunner().invoke(cli, ["--help"], terminal_width=WIDTH).output.splitlines()
+    assert [line for line in lines if line.endswith(":") and not line.startswith(" ")][1:] == [
+        "Plan and check:",
+        "Measure:",
+        "Read results:",
+        "Prepare and recover:",
+    ]
+    shown = lines[lines.index("Plan and check:") :]
+    assert [line.split()[0] for line in shown if line.startswith("  ")] == NAMES, "an entry takes one line"
+    assert len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_exists_and_has_an_example(words: list[str]) -> None:
+    group = cli if len(words) == 1 else analyze
+    command = group.get_command(click.Context(group), words[-1])
+    assert command is not None
+    assert command.name == words[-1]
+    assert f"  specbench {' '.join(words)}" in (command.help or "")
+
+
+def test_every_analysis_is_listed_on_one_line() -> None:
+    lines = CliRunner().invoke(cli, ["analyze", "--help"], terminal_width=WIDTH).output.splitlines()
+    shown = lines[lines.index("Acceptance:") :]
+    assert [line.split()[0] for line in shown if line.startswith("  ")] == ANALYSES
+    assert len(set(ANALYSES)) == len(ANALYSES)
+
+
+@pytest.mark.parametrize(("words", "choices"), [(["measure"], "--arrival [Constant|Poisson|Gamma|Trace]")])
+def test_choices_are_shown_as_in_a_resource(words: list[str], choices: str) -> None:
+    assert choices in CliRunner().invoke(cli, [*words, "--help"], terminal_width=WIDTH).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reprot"], "No such command 'reprot'. Did you mean 'report'?"),
+        (["dataset", "lst"], "No such command 'lst'. Did you mean 'list'?"),
+        (["analyze", "breakdwon"], "No such command 'breakdwon'. Did you mean 'breakdown'?"),
+        (["serve-it"], "Commands: validate, plan, run, "),
+    ],
+)
+def test_unknown_command_suggests_the_closest_one(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_dataset_list_contains_every_source() -> None:
+    lines = CliRunner().invoke(dataset, ["list"]).output.splitlines()
+    named = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
+    assert [name for name in named if name] == [str(source) for source in LOADERS]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_no_help_text_shows_a_missing_bound(words: list[str]) -> None:
+    assert "None" not in CliRunner().invoke(cli, [*words, "--help"]).output

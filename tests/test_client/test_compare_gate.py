@@ -1,36 +1,49 @@
-"""Comparison of whole results: what is comparable, which differences are reported, and how a gate decides."""
+"""Comparison of whole results and gates: what is comparable, which differences are reported, how a gate decides."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from specbench_api.outcome.layout import GATE, SUMMARY, run_root
+from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.engine import PromptCache
-from specbench_api.spec.gate import Gate, GateRequest
+from specbench_api.spec.gate import GATE_VARIABLE, BaselineRef, Gate, GateRequest
 from specbench_api.spec.load import Level, Load
 from specbench_client.analysis.compare.comparison import OF_SUMMARIES, comparison
 from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
+from specbench_client.cli import exit_code
 from specbench_client.documents.comparison import ComparisonGapReason
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.gate_report import GateReport, GateTestOutcome
 from specbench_client.documents.summary import Cell
+from specbench_client.job.commands import run_program
 from specbench_client.report.text.comparison import headline as gate_headline
+from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.run import Run
+from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.corrupted_records import replace_columns, without_counters
+from specbench_testing.local_results import store_results
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
 from specbench_testing.result_pairs import manifests_of, replaced, result_of, without_records
+from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 
 pytestmark = pytest.mark.runs
+
 
 WORLD = SyntheticRun(prompts=16, repeats=3, run_noise=0.004)
 CREATED = "2026-01-02T03:04:05Z"
@@ -54,11 +67,6 @@ def gate_report(after: Run, earlier: Run | None = None, **gate: Any) -> GateRepo
     )
 
 
-@cache
-def noisy() -> Run:
-    return result_of(replace(WORLD, run_noise=0.08, seed=3))
-
-
 def with_plan(**changes: Any) -> Run:
     return replaced(before(), plan=before().plan.model_copy(update=changes))
 
@@ -70,19 +78,6 @@ def other_workload(**changes: Any) -> Run:
 
 def with_summary(**changes: Any) -> Run:
     return replaced(before(), summary=before().summary.model_copy(update=changes))
-
-
-def untrusted() -> Run:
-    """Return the same run with findings that make it untrustworthy, and with one that does not."""
-    found = [
-        Finding(check=check, severity=severity, message="m")
-        for check, severity in (
-            ("ShortAnswers", Severity.INFO),
-            ("ChunksCoalesced", Severity.WARNING),
-            ("ClientSaturated", Severity.INVALID),
-        )
-    ]
-    return with_summary(trustworthy=False, findings=found)
 
 
 def with_provenance(result: Run, **changes: Any) -> Run:
@@ -133,29 +128,6 @@ def test_slower_arm_fails_and_the_message_starts_with_the_worst_test() -> None:
     assert "limit 0.950" in report.message
 
 
-@pytest.mark.parametrize(
-    ("tolerances", "arms"),
-    [
-        ([{"metric": "speedup", "maxRegressionPercent": 30}], ["ngram"]),
-        ([{"metric": "tpot", "arms": ["none"]}], ["none"]),
-    ],
-)
-def test_wide_tolerance_passes_and_filters_select_cells(tolerances: list[dict[str, Any]], arms: list[str]) -> None:
-    report = gate_report(slow(), tolerances=tolerances)
-    assert (report.reason, [test.compared.arm for test in report.tests]) == (GateReason.PASSED, arms)
-
-
-def test_filter_that_matches_no_cell_fails() -> None:
-    report = gate_report(before(), tolerances=[{"metric": "tpot"}, {"metric": "speedup", "arms": ["ngrom"]}])
-    assert (report.passed, report.reason) == (False, GateReason.CELLS_MISSING)
-    assert "the tolerance of speedup for ngrom matches no cell" in report.message
-
-
-def test_two_tolerances_of_one_metric_are_two_tests_per_arm() -> None:
-    twice = [{"metric": "tpot", "maxRegressionPercent": 3}, {"metric": "tpot", "maxRegressionPercent": 9}]
-    assert len(gate_report(before(), tolerances=twice).tests) == 4, "two tests for each of two arms"
-
-
 def test_too_few_repeats_are_inconclusive_and_the_message_has_the_number() -> None:
     report = gate_report(of_repeats(2), of_repeats(2))
     assert (report.passed, report.reason) == (False, GateReason.INCONCLUSIVE)
@@ -166,39 +138,110 @@ def test_too_few_repeats_are_inconclusive_and_the_message_has_the_number() -> No
     assert "3 repeats before and 3 after, but minRepeats is 4" in gate_report(before(), minRepeats=4).message
 
 
-def test_noise_above_the_tolerance_is_inconclusive_and_passes_only_if_requested() -> None:
-    report = gate_report(noisy(), noisy())
-    assert (report.passed, report.reason) == (False, GateReason.INCONCLUSIVE)
-    assert "repeats on each side would decide" in report.message
-    lenient = gate_report(noisy(), noisy(), onInconclusive="Pass")
-    assert (lenient.passed, lenient.reason) == (True, GateReason.INCONCLUSIVE)
+@cache
+def noisy() -> Run:
+    return result_of(replace(WORLD, run_noise=0.08, seed=3))
 
 
-def test_missing_arm_fails_unless_allowed() -> None:
-    without = with_summary(cells=cells_but("ngram"))
-    report = gate_report(without)
-    assert (report.passed, report.reason) == (False, GateReason.CELLS_MISSING)
-    assert "ngram on chat at 1 (the later result does not have this cell)" in report.message
-    assert gate_report(without, onMissing="Pass").reason is GateReason.PASSED
+def untrusted() -> Run:
+    """Return the same run with findings that make it untrustworthy, and with one that does not."""
+    found = [
+        Finding(check=check, severity=severity, message="m")
+        for check, severity in (
+            ("ShortAnswers", Severity.INFO),
+            ("ChunksCoalesced", Severity.WARNING),
+            ("ClientSaturated", Severity.INVALID),
+        )
+    ]
+    return with_summary(trustworthy=False, findings=found)
 
 
-def test_new_arm_is_reported_and_does_not_fail() -> None:
-    more = [cell.model_copy(update={"arm": "other"}) for cell in cells_but("none")]
-    report = gate_report(with_summary(cells=[*before().summary.cells, *more]))
-    assert report.reason is GateReason.PASSED
-    assert [(each.arm, each.reason) for each in report.uncompared] == [("other", ComparisonGapReason.MISSING_BEFORE)]
+def with_arm(name: str) -> Run:
+    more = [cell.model_copy(update={"arm": name}) for cell in cells_but("none")]
+    return with_summary(cells=[*before().summary.cells, *more])
 
 
-def test_invalid_cell_is_not_compared() -> None:
-    broken = [cell.model_copy(update={"valid": False}) for cell in cells_but("none")]
+def invalid(*kept: Cell) -> Run:
+    """Return the same run with an invalid cell of each arm that is not kept, and the findings of one."""
+    arms = {cell.arm for cell in kept}
+    broken = [cell.model_copy(update={"valid": False}) for cell in cells_but("") if cell.arm not in arms]
     findings = [
         Finding(check=check, severity=severity, message="", arm="ngram", workload="chat", load="1")
         for check, severity in (("ChunksCoalesced", Severity.WARNING), ("PrematureLengthStop", Severity.INVALID))
     ]
-    report = gate_report(with_summary(cells=[*cells_but("ngram"), *broken], findings=findings))
-    assert report.reason is GateReason.CELLS_MISSING
-    assert [(each.arm, each.reason) for each in report.uncompared] == [("ngram", ComparisonGapReason.INVALID)]
-    assert "invalid (PrematureLengthStop) in the later result" in report.message
+    return with_summary(cells=[*kept, *broken], findings=findings)
+
+
+WIDE = [{"metric": "speedup", "maxRegressionPercent": 30}]
+OF_BASELINE = [{"metric": "tpot", "arms": ["none"]}]
+MISSPELT = [{"metric": "tpot"}, {"metric": "speedup", "arms": ["ngrom"]}]
+TWICE = [{"metric": "tpot", "maxRegressionPercent": 3}, {"metric": "tpot", "maxRegressionPercent": 9}]
+TRUSTED = {"requireTrustworthy": True}
+DOUBTS = "is not trustworthy (ClientSaturated, ChunksCoalesced)"
+
+
+@pytest.mark.parametrize(
+    ("after", "earlier", "gate", "reason", "message"),
+    [
+        (slow, before, {"tolerances": WIDE}, GateReason.PASSED, "1 of 1 tests"),
+        (slow, before, {"tolerances": OF_BASELINE}, GateReason.PASSED, "1 of 1 tests"),
+        (before, before, {"tolerances": TWICE}, GateReason.INCONCLUSIVE, "of 4 tests"),
+        (before, slow, {}, GateReason.PASSED, ""),
+        (
+            before,
+            before,
+            {"tolerances": MISSPELT},
+            GateReason.CELLS_MISSING,
+            "the tolerance of speedup for ngrom matches no cell",
+        ),
+        (noisy, noisy, {}, GateReason.INCONCLUSIVE, "repeats on each side would decide"),
+        (noisy, noisy, {"onInconclusive": "Pass"}, GateReason.INCONCLUSIVE, ""),
+        (
+            lambda: with_summary(cells=cells_but("ngram")),
+            before,
+            {},
+            GateReason.CELLS_MISSING,
+            "ngram on chat at 1 (the later result does not have this cell)",
+        ),
+        (lambda: with_summary(cells=cells_but("ngram")), before, {"onMissing": "Pass"}, GateReason.PASSED, ""),
+        (lambda: with_arm("other"), before, {}, GateReason.PASSED, ""),
+        (
+            lambda: invalid(*cells_but("ngram")),
+            before,
+            {},
+            GateReason.CELLS_MISSING,
+            "invalid (PrematureLengthStop) in the later result",
+        ),
+        (invalid, before, {}, GateReason.CELLS_MISSING, ""),
+        (invalid, before, {"onMissing": "Pass"}, GateReason.INCONCLUSIVE, ""),
+        (untrusted, before, {}, GateReason.PASSED, ""),
+        (untrusted, before, TRUSTED, GateReason.UNTRUSTWORTHY, f"the later result {DOUBTS}"),
+        (before, untrusted, TRUSTED, GateReason.UNTRUSTWORTHY, f"the earlier result {DOUBTS}"),
+        (slow, untrusted, TRUSTED, GateReason.REGRESSED, ""),
+    ],
+)
+def test_each_gate_has_its_reason(
+    after: Callable[[], Run], earlier: Callable[[], Run], gate: dict[str, Any], reason: GateReason, message: str
+) -> None:
+    report = gate_report(after(), earlier(), **gate)
+    assert (report.reason, report.passed) == (reason, reason is GateReason.PASSED or "onInconclusive" in gate)
+    assert message in report.message
+    assert report.refused == []
+
+
+def test_headline_of_a_regression_says_that_a_result_is_also_untrustworthy() -> None:
+    report = gate_report(slow(), untrusted(), requireTrustworthy=True)
+    assert gate_headline(report) == "Gate failed: 2 of 3 tests regressed; a result is also untrustworthy"
+    assert gate_headline(gate_report(slow(), untrusted())) == "Gate failed: 2 of 3 tests regressed"
+
+
+def test_cells_of_one_result_alone_are_not_compared() -> None:
+    after = (with_arm("other"), with_summary(cells=cells_but("ngram")), invalid(*cells_but("ngram")))
+    assert [[(each.arm, each.reason) for each in gate_report(one).uncompared] for one in after] == [
+        [("other", ComparisonGapReason.MISSING_BEFORE)],
+        [("ngram", ComparisonGapReason.MISSING_AFTER)],
+        [("ngram", ComparisonGapReason.INVALID)],
+    ]
 
 
 @pytest.mark.parametrize("check", ["AnswersWorse", "ReuseLost"])
@@ -213,31 +256,6 @@ def test_an_arm_that_is_newly_at_fault_fails_even_where_missing_cells_pass(check
     assert gate_report(after, new_arm).reason is GateReason.ARM_AT_FAULT
     others = [{"metric": "tpot", "arms": ["none"]}]
     assert gate_report(after, tolerances=others).reason is GateReason.PASSED, "another arm's gate"
-
-
-def test_results_without_a_valid_cell_are_comparable_but_lack_cells() -> None:
-    broken = [cell.model_copy(update={"valid": False, "findings": ["ClientSaturated"]}) for cell in cells_but("")]
-    report = gate_report(with_summary(cells=broken))
-    assert (report.passed, report.reason, report.refused) == (False, GateReason.CELLS_MISSING, [])
-    lenient = gate_report(with_summary(cells=broken), onMissing="Pass")
-    assert (lenient.passed, lenient.reason) == (False, GateReason.INCONCLUSIVE), "no test was decided"
-
-
-def test_untrustworthy_result_fails_if_trust_is_required() -> None:
-    untrustworthy = untrusted()
-    later = gate_report(untrustworthy, requireTrustworthy=True)
-    assert (later.passed, later.reason) == (False, GateReason.UNTRUSTWORTHY)
-    assert later.message == "the later result is not trustworthy (ClientSaturated, ChunksCoalesced)"
-    earlier = gate_report(before(), untrustworthy, requireTrustworthy=True)
-    assert earlier.message == "the earlier result is not trustworthy (ClientSaturated, ChunksCoalesced)"
-    assert gate_report(untrustworthy).reason is GateReason.PASSED
-
-
-def test_regression_is_the_reason_even_if_a_result_is_untrustworthy() -> None:
-    report = gate_report(slow(), untrusted(), requireTrustworthy=True)
-    assert (report.passed, report.reason) == (False, GateReason.REGRESSED)
-    assert gate_headline(report) == "Gate failed: 2 of 3 tests regressed; a result is also untrustworthy"
-    assert gate_headline(gate_report(slow(), untrusted())) == "Gate failed: 2 of 3 tests regressed"
 
 
 @pytest.mark.parametrize(
@@ -372,3 +390,180 @@ def test_prompts_without_records_are_identified_by_the_declared_dataset() -> Non
     assert gate_report(other).reason is GateReason.PASSED, "another file may contain the same prompts"
     bare = gate_report(without_records(other))
     assert (bare.reason, "different prompts" in bare.message) == (GateReason.NOT_COMPARABLE, True)
+
+
+GATE_WORLD = SyntheticRun(prompts=14, categories=("code",), repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
+UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "slow": "0190c000-0000-7000-8000-000000000000"}
+TRUSTING = "--allow-untrustworthy"
+
+
+def store_finished(world: SyntheticRun, folder: Path, uid: str) -> None:
+    """Store a run with its summary, and a report without plots."""
+    plan = store_results(world, folder, uid)
+    with pytest.MonkeyPatch.context() as undrawn:
+        undrawn.setattr("specbench_client.report.html.draw_figures", lambda _: {})
+        conclude(plan, FolderStore(folder / run_root(plan.namespace, plan.name, plan.uid)))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Finished runs: main, a copy of it, and one with a slower drafter."""
+    root = tmp_path_factory.mktemp("results")
+    worlds = {"main": GATE_WORLD, "slow": replace(GATE_WORLD, step_ms={"ngram": 18.0})}
+    for name, world in worlds.items():
+        store_finished(world, root / name, UIDS[name])
+    shutil.copytree(root / "main", root / "again")
+    return root
+
+
+def root_of(results: Path, name: str) -> Path:
+    return results / name / run_root("local", "demo", UIDS[name])
+
+
+def gate(results: Path, after: str, *more: str) -> int:
+    return exit_code(["gate", str(results / after), *more])
+
+
+@pytest.mark.parametrize(("after", "code"), [("again", Exit.OK), ("slow", Exit.UNTRUSTWORTHY)])
+def test_exit_code_is_the_result_of_the_gate(
+    results: Path, after: str, code: Exit, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    comment = tmp_path / "comment.md"
+    more = ("--markdown", str(comment), "--report-url", "https://ci/x", "--output", "json", TRUSTING)
+    assert gate(results, after, "--baseline", str(results / "main"), *more) == code
+    report = GateReport.from_json(capsys.readouterr().out)
+    assert report.passed == (code is Exit.OK)
+    assert comment.read_text().startswith("### ✅" if report.passed else "### ❌ specbench: Gate failed")
+    assert "[Report](https://ci/x)" in comment.read_text()
+
+
+@pytest.mark.parametrize(
+    ("repeats", "code", "reason"), [(3, Exit.OK, "Passed"), (1, Exit.UNTRUSTWORTHY, "Inconclusive")]
+)
+def test_gate_without_a_baseline_arm_compares_tpot_only(
+    tmp_path: Path, repeats: int, code: Exit, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Results of `specbench measure` have no speed-up to compare."""
+    world = replace(GATE_WORLD, repeats=repeats, edits={"spec.baseline": "Skip"})
+    for name, uid in UIDS.items():
+        store_finished(world, tmp_path / name, uid)
+    assert gate(tmp_path, "slow", "--baseline", str(tmp_path / "main"), "-o", "json", TRUSTING) == code
+    report = GateReport.from_json(capsys.readouterr().out)
+    assert report.reason == reason
+    assert [each.compared.metric for each in report.tests] == ["tpot"]
+    assert [each.label for each in report.gate.tolerances] == ["tpot"]
+    assert ("--repeats 3" in report.message) == (repeats == 1)
+
+
+def test_tolerances_and_confidence_are_read_from_the_command_line(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide = ("--tolerance", "speedup=60%", "--tolerance", "ttft.p50=20", "--confidence", "0.9", "-o", "json", TRUSTING)
+    assert gate(results, "slow", "--baseline", str(results / "main"), *wide) == Exit.OK
+    report = GateReport.from_json(capsys.readouterr().out)
+    assert [each.label for each in report.gate.tolerances] == ["speedup", "ttft p50"]
+    assert [each.max_regression_percent for each in report.gate.tolerances] == [60, 20]
+    assert report.gate.confidence == 0.9
+
+
+def test_gate_of_a_spec_is_used_and_can_be_overridden(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate_spec = {"baselineRef": {"uri": str(results / "main")}, "requireTrustworthy": False}
+    file = write_run(tmp_path, simulated_run(gate=gate_spec))
+    assert gate(results, "again", "--from", str(file)) == Exit.OK
+    file.write_text(yaml.safe_dump(simulated_run(gate={**gate_spec, "baselineRef": {"run": "main"}})))
+    capsys.readouterr()
+    assert gate(results, "main", "--from", str(file)) == Exit.BAD_INPUT
+    assert "the run 'main', which only a cluster can find" in capsys.readouterr().err
+    assert gate(results, "again", "--from", str(file), "--baseline", str(results / "main")) == Exit.OK
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ((), "give --baseline RESULT, or --from FILE"),
+        (("--from", "UNGATED"), "spec.gate"),
+        (("--baseline", "nowhere"), "no such file or folder"),
+        (("--baseline", "EMPTY"), "contains no run"),
+        (("--baseline", "ITSELF"), "is both the result and its baseline"),
+        (("--baseline", __file__), "is a file: give the folder of the results"),
+        (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),
+        (("--baseline", "MAIN", "--tolerance", "speedup.p95=5"), "tolerances[].percentile is only valid with"),
+        (
+            ("--baseline", "MAIN", "--tolerance", "speedup=0"),
+            "gate.tolerances[0].maxRegressionPercent: input should be greater than 0, not '0'",
+        ),
+        (
+            ("--baseline", "MAIN", "--confidence", "2"),
+            "Invalid value for '--confidence': '2': give a number from 0.8 to 0.999",
+        ),
+        (("--baseline", "MAIN", "--markdown", "no/such/folder/x.md"), "give a file in a folder that exists"),
+    ],
+)
+def test_bad_input_is_reported_with_a_remedy(
+    results: Path, tmp_path: Path, more: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ungated = write_run(tmp_path, simulated_run())
+    named = {"MAIN": results / "main", "ITSELF": results / "again", "UNGATED": ungated, "EMPTY": tmp_path}
+    assert gate(results, "again", *(str(named.get(word, word)) for word in more)) == Exit.BAD_INPUT
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("output", "conclusion"), [("text", "worse"), ("json", '"Worse"'), ("markdown", "worse")])
+def test_two_results_are_compared(
+    results: Path, output: str, conclusion: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["compare", str(results / "main"), str(results / "slow"), "-o", output]) == Exit.OK
+    printed = capsys.readouterr().out
+    assert conclusion in printed
+    if output == "json":
+        assert json.loads(printed)["schemaVersion"] == "specbench.io/comparison/v1"
+
+
+def test_results_without_a_common_cell_are_rejected(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store_finished(replace(GATE_WORLD, concurrency=(2,)), tmp_path / "other", UIDS["main"])
+    assert gate(tmp_path, "other", "--baseline", str(results / "main"), TRUSTING) == Exit.UNTRUSTWORTHY
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("the later result does not have this cell") == 2, "once for each arm"
+    assert exit_code(["compare", str(results / "main"), str(tmp_path / "other")]) == Exit.BAD_INPUT
+    printed = capsys.readouterr().err
+    assert "share no cell (arm × workload × load) that can be compared" in printed
+
+
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: Path, request: str) -> tuple[int, dict[str, Any]]:
+    """Run the gate's Job; return its exit code and its termination message."""
+    monkeypatch.setenv(GATE_VARIABLE, request)
+    words = tmp_path / "ended"
+    code = run_program(["gate", "--results", str(after), "--termination-log", str(words)])
+    message: dict[str, Any] = json.loads(words.read_text())
+    return code, message
+
+
+def test_gate_job_writes_gate_json_and_exits_0_also_on_failure(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate_spec = Gate(baseline_ref=BaselineRef(run="main"), require_trustworthy=False)
+    request = GateRequest(gate_digest="abc", gate=gate_spec, baseline=str(root_of(results, "main")))
+    after = root_of(results, "slow")
+    code, message = job(monkeypatch, tmp_path, after, request.to_line())
+    assert (code, message["reason"]) == (0, "Regressed")
+    assert (after / SUMMARY).exists()
+    report = GateReport.from_json((after / GATE).read_text())
+    assert (report.gate_digest, report.passed, report.message) == ("abc", False, message["message"])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "reason"), [("nowhere", "BaselineMissing"), ("open", "BaselineNotFinished"), (None, "BadInput")]
+)
+def test_gate_job_without_a_usable_baseline_exits_with_bad_input(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: str | None, reason: str
+) -> None:
+    plan = store_results(GATE_WORLD, tmp_path / "open", UIDS["main"], points=1)
+    place = {"open": tmp_path / "open" / run_root(plan.namespace, plan.name, plan.uid)}.get(str(baseline))
+    gate_spec = Gate(baseline_ref=BaselineRef(run="main"))
+    request = GateRequest(gate_digest="abc", gate=gate_spec, baseline=str(place or tmp_path / "nowhere"))
+    code, message = job(monkeypatch, tmp_path, root_of(results, "main"), request.to_line() if baseline else "{}")
+    assert (code, message["reason"]) == (Exit.BAD_INPUT, reason)

@@ -244,3 +244,13 @@ def test_nearest_falling_curve_never_rises_and_keeps_the_mean(values: list[float
     assert found.sum() == pytest.approx(y.sum(), abs=1e-9)
     if (np.diff(y[0]) <= 0).all():
         assert found == pytest.approx(y[0])
+
+
+@pytest.mark.long
+@pytest.mark.draws
+def test_interval_of_the_loss_covers_the_truth_at_its_level() -> None:
+    world, covered = SpeedupExperiment({1.0: 2.0, 64.0: 1.5}, repeats=5, launch_noise=0.02, run_noise=0.02), 0
+    for seed in range(200):
+        found = present(answer(world, seed).lost)
+        covered += present(found.interval).low <= 0.25 <= present(found.interval).high
+    assert 0.90 <= covered / 200 <= 0.99

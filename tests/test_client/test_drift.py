@@ -315,3 +315,13 @@ def test_two_stored_runs_are_compared_by_their_records(tmp_path: Path, capsys: p
     assert exit_code(["analyze", "drift", *roots, "--arm", "ngram", "--output", "json"]) == 3
     report = DriftReport.from_json(capsys.readouterr().out)
     assert (report.cause, report.current.requests) == (DriftCause.DRAFTER, 120)
+
+
+@pytest.mark.draws
+def test_limits_are_not_wider_than_the_run_length_requires() -> None:
+    """At a run length equal to the log's, 1 - 1/e of the logs have a false alarm, shared by the two charts."""
+    reports = [
+        drift_report(requests(2 * n, 600), requests(2 * n + 1, 300), DriftOptions(run_length=300)) for n in range(24)
+    ]
+    assert 0.25 <= np.mean([report.alarm for report in reports]) <= 0.85
+    assert reports[0].false_alarm == pytest.approx(1 - np.exp(-1))

@@ -1,26 +1,68 @@
-"""report.html is one self-contained file that starts with the result."""
+"""The HTML report, its tables of records, and its comparison of two runs."""
 
 from __future__ import annotations
 
+import io
 import re
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
+import duckdb
+import pandas as pd
+import pyarrow as pa
 import pytest
 from markupsafe import escape
+from rich.console import Console
 
+from generators.docstrings import documented
+from generators.metrics_page import render_metrics_page
+from generators.records_page import DUCKDB, READING, athena_table
+from specbench_api.outcome.layout import records_key, run_root
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.load import Load
+from specbench_client.documents.comparison import (
+    ComparedFigure,
+    Comparison,
+    ComparisonGap,
+    ComparisonGapReason,
+    Difference,
+)
+from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.gate_report import GateReport, GateTest, GateTestOutcome
+from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.html import breakable, coded, load_text, render_html
 from specbench_client.report.plots.figures import SPEEDUP, draw_figures
+from specbench_client.report.renderers import fit_columns, rich_table
+from specbench_client.report.text.comparison import (
+    LENGTH_MAX,
+    ROWS_MAX,
+    comparison_markdown,
+    comparison_notes,
+    comparison_table,
+    gate_markdown,
+    gate_table,
+)
+from specbench_client.report.text.text_table import TextTable
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.points import PointStore
+from specbench_client.store.records import FILE_SCHEMA
+from specbench_client.stored_runs import write_results
+from specbench_client.stored_runs.write_results import conclude
+from specbench_client.transport.exchange import ErrorClass, TimestampSource
+from specbench_testing.gate_reports import gate_report, side
+from specbench_testing.local_results import store_results
 from specbench_testing.resources import external_engine
 from specbench_testing.summary_variants import invalid
-from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
-
-pytestmark = pytest.mark.runs
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
 WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 """Used for tests of the report as a whole."""
@@ -64,6 +106,7 @@ class PageChecker(HTMLParser):
             assert self.open.pop() == tag
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("made", [plain, nothing])
 def test_page_is_well_formed_and_self_contained(made: Callable[[], RunSummary]) -> None:
     page = PageChecker()
@@ -74,6 +117,7 @@ def test_page_is_well_formed_and_self_contained(made: Callable[[], RunSummary]) 
     assert re.findall(r"<script|@import|url\((?!#)", page_of(made)) == []
 
 
+@pytest.mark.runs
 @pytest.mark.usefixtures("undrawn")
 def test_external_endpoint_is_shown_by_address_with_an_unknown_drafter() -> None:
     engine = external_engine(DialectName.VLLM, "http://engine:8000")
@@ -83,6 +127,7 @@ def test_external_endpoint_is_shown_by_address_with_an_unknown_drafter() -> None
     assert "GPUs requested" not in text
 
 
+@pytest.mark.runs
 @pytest.mark.usefixtures("undrawn")
 def test_categories_of_an_invalid_cell_are_marked_invalid() -> None:
     sections = [
@@ -93,6 +138,7 @@ def test_categories_of_an_invalid_cell_are_marked_invalid() -> None:
     assert "invalid" not in sections[1]
 
 
+@pytest.mark.runs
 @pytest.mark.usefixtures("undrawn")
 def test_text_is_escaped_and_a_simulated_run_has_a_banner() -> None:
     nasty = Finding(check="RequestsFailed", severity=Severity.INVALID, message="<script>`run --new`</script>")
@@ -103,6 +149,7 @@ def test_text_is_escaped_and_a_simulated_run_has_a_banner() -> None:
     assert '<p class="banner">' not in page_of(plain)
 
 
+@pytest.mark.runs
 def test_page_starts_with_headline_next_step_speedups_and_table() -> None:
     text = page_of(plain)
     body = text[text.index("<body>") :]
@@ -113,6 +160,7 @@ def test_page_starts_with_headline_next_step_speedups_and_table() -> None:
     assert SPEEDUP in body[: body.index("<table>")]
 
 
+@pytest.mark.runs
 def test_other_sections_are_collapsed_except_findings_of_an_untrustworthy_run() -> None:
     assert '<details class="section" open>' not in page_of(plain)
     text = page_of(nothing)
@@ -121,6 +169,7 @@ def test_other_sections_are_collapsed_except_findings_of_an_untrustworthy_run() 
     assert page_of(plain).count('<details class="section"') == page_of(plain).count("<summary><h2>")
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("load", "expected"),
     [
@@ -152,6 +201,7 @@ def test_page_describes_the_load(load: dict[str, object], expected: str) -> None
     assert load_text(Load.model_validate(load)).startswith(expected)
 
 
+@pytest.mark.runs
 @pytest.mark.usefixtures("undrawn")
 def test_page_shows_output_options_and_extra_body_escaped() -> None:
     extra = {"spec.workloads[0].output.stream": False, "spec.workloads[0].extraBody": {"top_k": 20, "note": "<b>"}}
@@ -161,6 +211,7 @@ def test_page_shows_output_options_and_extra_body_escaped() -> None:
     assert "<b>" not in text
 
 
+@pytest.mark.runs
 def test_page_has_each_figure_with_its_title_and_caption() -> None:
     plots = draw_figures(plain())
     assert page_of(plain).count('<svg role="img"') == len(plots)
@@ -170,10 +221,12 @@ def test_page_has_each_figure_with_its_title_and_caption() -> None:
     assert "<svg" not in page_of(nothing)
 
 
+@pytest.mark.runs
 def test_same_summary_gives_the_same_page() -> None:
     assert render_html(WORLD.plan, plain()) == page_of(plain)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
@@ -187,3 +240,279 @@ def test_same_summary_gives_the_same_page() -> None:
 )
 def test_cell_breaks_between_numbers_and_words_but_not_inside_an_interval(text: str, lines: list[str]) -> None:
     assert [line.replace("\u00a0", " ") for line in breakable(text).split(" ")] == lines
+
+
+PAGE = Path(__file__).parents[2] / "docs/reference/records.md"
+
+
+def test_every_column_is_documented() -> None:
+    assert list(documented(Record)) == [field.name for field in fields(Record)]
+
+
+def test_documentation_of_nullable_columns_explains_null() -> None:
+    descriptions = documented(Record)
+    unexplained = [
+        field.name for field in fields(Record) if "None" in str(field.type) and "ull" not in descriptions[field.name]
+    ]
+    assert unexplained == []
+
+
+@pytest.mark.parametrize("kind", [RecordPhase, AcceptanceSource, TimestampSource, ErrorClass])
+def test_every_value_of_an_enumeration_is_documented(kind: type[RecordPhase]) -> None:
+    assert set(documented(kind)) == {member.name for member in kind}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two concluded runs, records of killed attempts, and the start of a run without a summary."""
+    folder = tmp_path_factory.mktemp("records")
+    name = "a-name-before-the-others"
+    later = SyntheticRun(prompts=40, repeats=1, categories=ONE, concurrency=(2, 10), edits={"metadata.name": name})
+    earlier = SyntheticRun(prompts=6, repeats=1, categories=ONE)
+    for uid, world in (
+        ("0190b000-0000-7000-8000-000000000000", later),
+        ("0190a000-0000-7000-8000-000000000000", earlier),
+    ):
+        plan = store_results(world, folder / "specbench-results", uid)
+        store = FolderStore(folder / "specbench-results" / run_root(plan.namespace, plan.name, uid))
+        stored = [key for key in store.keys("points/") if "/records/" in key]
+        store.put(records_key(plan.points[0].hash, 0, "killed"), store.get(stored[0]) or b"")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(write_results, "render_html", lambda *_: "")
+            conclude(plan, store)
+    store_results(earlier, folder / "specbench-results", "0190c000-0000-7000-8000-000000000000", points=1)
+    return folder
+
+
+def steady_requests(results: Path, uid: str = "*") -> Counter[str]:
+    """Return the number of steady requests of all runs, or of one, by arm, from the points' lists of files."""
+    found = Counter[str]()
+    for plan in (results / "specbench-results").glob(f"runs/*/*/{uid}/plan.json"):
+        points = PointStore(FolderStore(plan.parent))
+        planned = Plan.from_json(plan.read_bytes()).points
+        manifests = points.manifests([point.hash for point in planned])
+        for point in planned:
+            for frame in points.read_columns(manifests[point.hash]) if point.hash in manifests else ():
+                found[point.arm] += int(((frame["phase"] == "steady") & (frame["error_class"] == None)).sum())  # noqa: E711  of each row
+    return found
+
+
+def test_example_code_reads_the_steady_records_of_a_run(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(results)
+    assert READING in PAGE.read_text(encoding="utf-8")
+    seen: dict[str, object] = {}
+    exec(READING, seen)
+    records, run = seen["records"], seen["run"]
+    assert isinstance(run, Path)
+    assert run.name == "0190b000-0000-7000-8000-000000000000"
+    assert isinstance(records, pd.DataFrame)
+    assert set(records.phase) == {"steady"}
+    assert records.request_id.is_unique
+    assert len(records) == steady_requests(results, run.name).total()
+    assert set(records.arm) == {"none", "ngram"}
+
+
+def test_duckdb_query_counts_each_record_once_by_run_and_sorts_loads_as_numbers(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(results)
+    assert DUCKDB in PAGE.read_text(encoding="utf-8")
+    rows = duckdb.sql(DUCKDB.rstrip().rstrip(";")).fetchall()
+    counted = Counter[str]()
+    for _, _, _, arm, requests, _ in rows:
+        counted[arm] += requests
+    assert counted == steady_requests(results)
+    roots = [str(file.parent) for file in Path("specbench-results").glob("runs/*/*/*/plan.json")]
+    expected = [
+        (root.removeprefix("specbench-results/runs/"), "chat", load, arm)
+        for root in sorted(roots)
+        for load in (("2", "10") if "before-the-others" in root else ("1",))
+        for arm in (("none",) if "0190c" in root else ("ngram", "none"))
+    ]
+    assert [row[:4] for row in rows] == expected
+    assert all(e2e_ms > 0 for *_, e2e_ms in rows)
+
+
+ATHENA_TYPES = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_()}
+
+
+def test_athena_table_has_the_columns_of_the_export() -> None:
+    statement = athena_table()
+    assert statement in PAGE.read_text(encoding="utf-8")
+    declared = dict(re.findall(r"^  `(\w+)` (\S+?),?$", statement, re.MULTILINE))
+    assert list(declared) == FILE_SCHEMA.names
+    assert [_arrow_type(text) for text in declared.values()] == FILE_SCHEMA.types
+
+
+def _arrow_type(text: str) -> pa.DataType:
+    element = re.fullmatch(r"array<(\w+)>", text)
+    return pa.list_(ATHENA_TYPES[element[1]]) if element else ATHENA_TYPES[text]
+
+
+METRICS_PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
+
+
+def test_metrics_page_is_up_to_date() -> None:
+    stale = "docs/reference/metrics.md is stale: run hack/generate"
+    assert METRICS_PAGE.read_text(encoding="utf-8") == render_metrics_page(), stale
+
+
+def test_every_figure_of_a_summary_is_on_the_metrics_page() -> None:
+    summary = run_of_world(SyntheticRun(prompts=20, repeats=1))
+    by_position = {f"{kind}position_acceptance_rate_{at}" for kind in ("", "conditional_") for at in range(1, 4)}
+    exactly = {f"accepted_exactly_{count}" for count in range(4)}
+    names = {name for cell in summary.cells for name in cell.figures} - by_position - exactly
+    assert all(f"`{name}`" in render_metrics_page() for name in names)
+
+
+INTERVAL = FigureInterval(low=0.806, high=0.875, method="m")
+
+
+def compared_figure(**changes: Any) -> ComparedFigure:
+    fields: dict[str, Any] = {
+        "arm": "ngram",
+        "workload": "chat",
+        "load": "1",
+        "metric": "tpot",
+        "unit": "ms",
+        "before": 5.69,
+        "after": 6.87,
+        "ratio": Figure(value=0.84, unit="ratio", definition="d", n=9, interval=INTERVAL, source="both"),
+        "more_is_better": False,
+        "conclusion": Verdict.WORSE,
+        "repeats": (3, 3),
+    }
+    return ComparedFigure(**{**fields, **changes})
+
+
+def gate_test(**changes: Any) -> GateTest:
+    fields: dict[str, Any] = {
+        "compared": compared_figure(),
+        "max_regression_percent": 5,
+        "limit": 1.05,
+        "low": 0.806,
+        "high": 0.875,
+        "outcome": GateTestOutcome.FAILED,
+    }
+    return GateTest(**{**fields, **changes})
+
+
+def report_of(reason: GateReason = GateReason.REGRESSED, **changes: Any) -> GateReport:
+    return gate_report(reason).model_copy(update={"tests": [gate_test()], **changes})
+
+
+def gaps(count: int = 1, message: str = "the later result does not have it") -> list[ComparisonGap]:
+    return [
+        ComparisonGap(
+            arm=f"a{row}", workload="chat", load="1", reason=ComparisonGapReason.MISSING_AFTER, message=message
+        )
+        for row in range(count)
+    ]
+
+
+def test_comment_starts_with_the_verdict_then_tests_then_differences() -> None:
+    gpu = Difference(name="GPU", before="H100", after="H200")
+    report = report_of(message="1 of 1 tests", differences=[gpu], uncompared=gaps())
+    lines = gate_markdown(report, "https://ci/report.html").splitlines()
+    assert lines[0] == "### ❌ specbench: Gate failed: 1 of 1 tests regressed"
+    assert lines[2] == "1 of 1 tests"
+    row = "| ❌ Failed | ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 [0.806, 0.875] | ≤ 1.050 |"
+    assert row in lines
+    assert "- Different: GPU H100 → H200" in lines
+    assert "- Not compared: a0 on chat at 1: the later result does not have it" in lines
+    assert any("[Report](https://ci/report.html)" in line for line in lines)
+
+
+def printed(*sheets: TextTable) -> str:
+    """Return what a terminal of 160 columns shows."""
+    text = io.StringIO()
+    for sheet in sheets:
+        Console(file=text, width=160).print(rich_table(sheet, 160))
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("reason", "passed", "head"),
+    [
+        (GateReason.PASSED, True, "✅ specbench: Gate passed"),
+        (GateReason.REGRESSED, False, "❌ specbench: Gate failed: 1 of 1 tests regressed"),
+        (GateReason.INCONCLUSIVE, False, "❌ specbench: Gate not passed: Inconclusive"),
+        (GateReason.INCONCLUSIVE, True, "✅ specbench: Gate passed (inconclusive, which this gate lets pass)"),
+        (GateReason.NOT_COMPARABLE, False, "❌ specbench: Gate not passed: NotComparable"),
+    ],
+)
+def test_comment_title_shows_the_gates_reason(reason: GateReason, passed: bool, head: str) -> None:
+    assert gate_markdown(report_of(reason, passed=passed)).splitlines()[0].startswith(f"### {head}")
+
+
+def test_limit_is_inverted_for_more_is_better_and_missing_interval_is_marked() -> None:
+    speed = compared_figure(metric="speedup", unit="ratio", more_is_better=True, conclusion=Verdict.NO_INTERVAL)
+    text = gate_markdown(report_of(tests=[gate_test(compared=speed, limit=0.95, low=None, high=None)]))
+    assert "| speedup | 5.69 | 6.87 | 0.840 (no interval) | ≥ 0.950 |" in text
+
+
+def test_comment_of_many_tests_is_limited_and_counts_the_others() -> None:
+    text = gate_markdown(report_of(tests=[gate_test()] * (ROWS_MAX + 7), uncompared=gaps(30)))
+    assert text.count("| ❌ Failed |") == ROWS_MAX
+    assert "… and 7 more tests, in gate.json" in text
+    assert "… and 18 more that were not compared, in gate.json" in text
+
+
+@pytest.mark.parametrize("long", [{"message": "x" * 200_000}, {"limits": ["y" * 200_000]}])
+def test_comment_is_never_longer_than_the_limit(long: dict[str, Any]) -> None:
+    text = gate_markdown(report_of(**long, uncompared=gaps(30, "z" * 100_000)))
+    assert len(text) <= LENGTH_MAX
+    assert text.startswith("### ❌")
+
+
+def test_names_and_messages_are_escaped_in_markdown() -> None:
+    evil = "a|b\n\n# <script>@team `x` [l](u)*"
+    text = gate_markdown(report_of(tests=[gate_test(compared=compared_figure(arm=evil))], message=evil))
+    row = next(line for line in text.splitlines() if "Failed |" in line)
+    assert row.count(" | ") == 8
+    assert "<script>" not in text
+    assert "@team" not in text
+    assert "\\[l\\](u)" in text
+
+
+def test_simulated_results_are_marked_in_every_output() -> None:
+    simulated = side("pr", "results/pr").model_copy(update={"simulated": True})
+    report, compared = report_of(after=simulated), comparison_of(after=simulated)
+    for text in (gate_markdown(report), comparison_markdown(compared)):
+        assert text.splitlines()[2] == "> **Simulated. These numbers are not a measurement of any engine.**"
+    assert printed(gate_table(report), comparison_table(compared)).count("(simulated, not a measurement)") == 2
+
+
+def comparison_of(**changes: Any) -> Comparison:
+    fields: dict[str, Any] = {
+        "created": "2026-01-02T03:04:05Z",
+        "before": side("main", "results/main"),
+        "after": side("pr", "results/pr"),
+        "cells": [compared_figure()],
+    }
+    return Comparison(**{**fields, **changes})
+
+
+def test_comparison_shows_before_after_ratio_and_conclusion() -> None:
+    text = comparison_markdown(comparison_of())
+    assert "### specbench: main → pr" in text
+    assert "| ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 [0.806, 0.875] | worse |" in text
+
+
+def test_terminal_tables_show_the_same_content() -> None:
+    shown = printed(gate_table(report_of()), comparison_table(comparison_of()))
+    words = ("Gate failed", "❌ Failed", "≤ 1.050", "main → pr", "0.840 [0.806, 0.875]", "worse")
+    assert [word for word in words if word not in shown] == []
+    gpu = Difference(name="GPU", before="H100", after="H200")
+    assert comparison_notes([gpu], gaps()) == [
+        "differs: GPU H100 → H200",
+        "not compared: a0 on chat at 1: the later result does not have it",
+    ]
+
+
+def test_narrow_terminal_keeps_what_decides_a_gate() -> None:
+    left, dropped = fit_columns(gate_table(report_of()), 80)
+    assert dropped == ["Workload", "Before"]
+    assert list(left.columns) == ["Outcome", "Arm", "Load", "Metric", "After", "After / before", "Limit"]
+    several = report_of(tests=[gate_test(), gate_test(compared=compared_figure(workload="edits"))])
+    assert "Workload" in fit_columns(gate_table(several), 80)[0].columns, "it names the rows"
