@@ -1,0 +1,69 @@
+"""The live display shows the current point and its load."""
+
+from __future__ import annotations
+
+import pytest
+
+from specbench_api.spec.engine import EngineKind
+from specbench_client.cli.progress import LiveProgress
+from specbench_client.documents.record import RecordPhase
+from specbench_client.drive.progress import STORING, ProgressTracker
+from specbench_testing.synthetic_records import SyntheticRun, record
+
+
+@pytest.mark.parametrize(
+    ("world", "load", "words"),
+    [(SyntheticRun(concurrency=(8,)), "8", "concurrency 8"), (SyntheticRun(rate=(2.5,)), "2.5/s", "2.5/s")],
+)
+def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str, words: str) -> None:
+    group = world.plan.groups[0]
+    tracker = ProgressTracker(group, 0, lambda: 0)
+    tracker.start_point(group.points[0], 24)
+    tracker.start_load()
+    progress = tracker.current()
+    assert progress.load == load
+    with LiveProgress(world.plan, 0) as live:
+        live.progress(progress)
+        _, point = live._bars.tasks
+    assert point.description == f"none at {words}, repeat 1/3: measuring"
+
+
+def tracker_in_warmup(world: SyntheticRun, requests: int) -> ProgressTracker:
+    """Return a tracker in the warm-up of its first point, after this many of 16 requests."""
+    tracker = ProgressTracker(world.plan.groups[0], 0, lambda: 0)
+    tracker.start_point(world.plan.groups[0].points[0], 24)
+    tracker.start_warmup(16)
+    for _ in range(requests):
+        tracker.add(record(phase=RecordPhase.WARMUP))
+    return tracker
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "lines"),
+    [
+        (False, ["launch 1/4: none", "none at concurrency 1, repeat 1/3, AL 1.00, 1 failed"]),
+        (True, ["none at concurrency 1, repeat 1/3, AL 1.00, 1 failed"]),
+    ],
+)
+def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
+    capsys: pytest.CaptureFixture[str], *, endpoints: bool, lines: list[str]
+) -> None:
+    world = SyntheticRun()
+    measured = world.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL}) if endpoints else world.plan.engine
+    tracker = tracker_in_warmup(world, 5)
+    with LiveProgress(world.plan.model_copy(update={"engine": measured}), 0) as live:
+        live.group(world.plan.groups[0])
+        live.progress(tracker.current())
+        tracker.start_load()
+        tracker.add(record(error_class="reset"))
+        live.progress(tracker.current())
+        tracker.phase = STORING
+        for _ in range(2):
+            live.progress(tracker.current())
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_messages_of_engines_are_not_parsed_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    with LiveProgress(SyntheticRun().plan, 0) as live:
+        live.failed("ngram", "EngineCrashed", "unknown tag [/INST] in [bold]prompt")
+    assert "ngram: EngineCrashed: unknown tag [/INST] in [bold]prompt" in capsys.readouterr().err
