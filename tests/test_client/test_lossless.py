@@ -267,8 +267,9 @@ def test_detectable_share_of_new_openings_is_found() -> None:
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.lists(st.integers(1, 6), min_size=1, max_size=8))
 @settings(max_examples=15, deadline=None)
 def test_length_statistic_is_kolmogorov_smirnovs(mine: list[int], base: list[int]) -> None:
+    """Each of two prompts has the same answers, so their mean is that of one."""
     sides = [
-        Table({"prompt_id": TextCodes.of(["p"] * len(side)), "tokens": np.array(side, dtype=float)})
+        Table({"prompt_id": TextCodes.of(["p", "q"] * len(side)), "tokens": np.repeat(np.array(side, dtype=float), 2)})
         for side in (mine, base)
     ]
     result = length_test(sides[0], sides[1], 0)
