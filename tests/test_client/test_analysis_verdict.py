@@ -1,19 +1,44 @@
-"""Conclusions are corrected for multiple comparisons, and the headline gives advice that the intervals support."""
+"""Speed-ups, their one interval, and the verdicts and headlines that follow from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
+from known_truth.coverage import paired
+from known_truth.experiment import CATEGORIES, Experiment
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Level
-from specbench_client.analysis.estimates.speedups import SPEEDUP
+from specbench_client.analysis.breakdown.breakdown import BreakdownClass, PlacedSteps, StepPlaces, breakdown_by_place
+from specbench_client.analysis.estimates.figures import SampleRows, ratio_figures
+from specbench_client.analysis.estimates.speedups import (
+    E2E_SPEEDUP,
+    SPEEDUP,
+    TPOT_SPEEDUP,
+    end_to_end,
+    figures_by_name,
+    pair_layout,
+    paired_speedup,
+)
+from specbench_client.analysis.explanation.factors import explain_speedup
+from specbench_client.analysis.explanation.traffic_mix import (
+    ACCEPTANCE,
+    PARTS,
+    SPEED,
+    MixExponents,
+    MixSums,
+    project_mix,
+)
 from specbench_client.analysis.statistics.effects import Effect, figure_effect
+from specbench_client.analysis.statistics.row_layout import layout_of
 from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, conclusions, headline_of
+from specbench_client.columns import TextCodes
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import (
@@ -24,9 +49,13 @@ from specbench_client.documents.summary import (
     RunSummary,
     best_speedup_text,
 )
+from specbench_client.metrics.acceptance import EMITTED_POOLED
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_client.metrics.tidy_frame import numbers
+from specbench_testing.present import present
+from specbench_testing.speedup_experiment import TOKENS, pairs_of
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
-
-pytestmark = pytest.mark.runs
+from specbench_testing.tables import pairs_of_frame
 
 PLAN = SyntheticRun().plan
 
@@ -192,6 +221,7 @@ HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
 }
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("case", HEADLINES)
 def test_headline(case: str) -> None:
     cells, expected = HEADLINES[case]
@@ -269,18 +299,21 @@ FACTS: dict[str, tuple[HeadlineFacts, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("case", FACTS)
 def test_headline_of_facts(case: str) -> None:
     facts, expected = FACTS[case]
     assert headline_of(facts) == expected
 
 
+@pytest.mark.runs
 def test_best_arm_comes_first_and_a_long_list_is_truncated() -> None:
     text = headline(*(evaluated_cell(f"arm{index}", 1, 1.2 + index / 10) for index in range(6)))
     assert text.startswith("Use arm5 at concurrency 1: 1.70x [1.60, 1.80]. arm4 is faster than the baseline: 1.60x")
     assert text.endswith(" 2 more arms are in the table.")
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("others", "expected"),
     [
@@ -316,6 +349,7 @@ def claims(*cells: EvaluatedCell) -> list[Claims]:
     return [each.cell.claims for each in with_claims(cells) if each.cell.claims is not None]
 
 
+@pytest.mark.runs
 def test_one_significant_category_among_many_is_unclear() -> None:
     lucky = {"code": (figure(1.12), 0.03), **{f"c{each}": (figure(1.0), 0.8) for each in range(10)}}
     (found,) = claims(cell_with_categories(1, lucky))
@@ -326,6 +360,7 @@ def test_one_significant_category_among_many_is_unclear() -> None:
     assert alone.by_category["code"] is Verdict.FASTER
 
 
+@pytest.mark.runs
 def test_categories_of_all_cells_are_one_family_of_comparisons() -> None:
     one = {"code": (figure(0.8), 0.02), "chat": (figure(1.0), 0.9)}
     assert claims(cell_with_categories(1, one))[0].by_category["code"] is Verdict.SLOWER
@@ -334,12 +369,14 @@ def test_categories_of_all_cells_are_one_family_of_comparisons() -> None:
     assert {each.category_comparisons for each in several} == {6}
 
 
+@pytest.mark.runs
 def test_category_comparisons_do_not_affect_the_cells_claim() -> None:
     many = {f"c{each}": (figure(1.0), 0.8) for each in range(40)}
     (found,) = claims(cell_with_categories(1, many, speedup=1.2, p=0.04))
     assert (found.overall, found.comparisons) == (Verdict.FASTER, 1)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("category", "valid", "repeats", "word"),
     [
@@ -357,6 +394,7 @@ def test_category_without_a_usable_comparison_makes_no_claim(
     assert found.by_category["code"] is word
 
 
+@pytest.mark.runs
 def test_invalid_cells_do_not_count_as_comparisons() -> None:
     by_category = {"code": (figure(1.12), 0.03)}
     found = claims(cell_with_categories(1, by_category), cell_with_categories(2, by_category, valid=False, p=0.0001))
@@ -369,6 +407,7 @@ def run_with(*cells: EvaluatedCell) -> RunSummary:
     return summary.model_copy(update={"cells": [each.cell for each in with_claims(cells)]})
 
 
+@pytest.mark.runs
 def test_best_speedup_text_is_corrected_for_multiple_comparisons() -> None:
     lucky = cell_with_categories(1, {}, speedup=1.2, p=0.03)
     others = [cell_with_categories(load, {}, p=0.8) for load in range(2, 12)]
@@ -376,6 +415,7 @@ def test_best_speedup_text_is_corrected_for_multiple_comparisons() -> None:
     assert best_speedup_text(run_with(lucky, *others)) == "none faster"
 
 
+@pytest.mark.runs
 def test_an_arm_with_worse_answers_at_one_load_is_the_best_at_none() -> None:
     fast, worse = (cell_with_categories(load, {}, speedup=1.2, p=0.001) for load in (1, 8))
     flawed = replace(worse, cell=worse.cell.model_copy(update={"valid": False, "findings": ["AnswersWorse"]}))
@@ -383,9 +423,253 @@ def test_an_arm_with_worse_answers_at_one_load_is_the_best_at_none() -> None:
     assert best_speedup_text(run_with(fast, flawed)) == ""
 
 
+@pytest.mark.runs
 def test_run_has_a_claim_for_each_category() -> None:
     summary = run_of_world(SyntheticRun(prompts=24, repeats=3))
     found = next(cell.claims for cell in summary.cells if cell.claims)
     assert (found.overall, found.comparisons, found.category_comparisons) == (Verdict.FASTER, 1, 2)
     assert found.by_category == {"chat": Verdict.FASTER, "code": Verdict.FASTER}
     assert summary.cells[0].claims is None
+
+
+def rows_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray], category: list[str]) -> pd.DataFrame:
+    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
+    columns |= {"pass": 0, "turn": 0.0}
+    for side, ms in pace.items():
+        columns_of_side = {
+            "category": category,
+            "input_tokens": 100.0,
+            "tokens": float(TOKENS),
+            "steps": float(TOKENS - 1),
+            "intended_ns": 0.0,
+            "first_token_ns": ms * 1e6,
+        }
+        columns_of_side |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x"}
+        columns |= {f"{name}{side}": value for name, value in columns_of_side.items()}
+    return pd.DataFrame(columns)
+
+
+def two_pairs() -> pd.DataFrame:
+    """10 and 40 ms per token on the baseline, 5 and 10 ms on the arm."""
+    pace = {ARM: np.array([5.0, 10.0]), BASELINE: np.array([10.0, 40.0])}
+    return rows_of(np.array([0, 1]), np.array([0, 0]), pace, ["c", "c"])
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "expected"),
+    [
+        (SPEEDUP, TOKENS, 50 / 15),
+        (TPOT_SPEEDUP, TOKENS, 50 / 15),
+        (E2E_SPEEDUP, TOKENS, 50 / 15),
+        (SPEEDUP, 99, (149 / 15) / (100 / 50)),  # the arm's first answer has 99 tokens in the same time
+        (TPOT_SPEEDUP, 99, (50 / 98) / (15 / 147)),
+        (E2E_SPEEDUP, 99, 50 / 15),
+    ],
+)
+def test_speedups_are_ratios_of_sums(name: str, tokens: int, expected: float) -> None:
+    rows = two_pairs()
+    rows.loc[0, "tokens" + ARM] = tokens
+    found = paired_speedup(name, pairs_of_frame(rows), seed=0)
+    assert found.figure.value == pytest.approx(expected)
+    assert (found.figure.n, present(found.effect).repeats, found.figure.interval) == (2, 1, None)
+
+
+def test_pairs_that_are_missing_or_incomplete_are_left_out_and_counted() -> None:
+    rows = two_pairs()
+    none = paired_speedup(SPEEDUP, pairs_of_frame(rows[:0]), seed=0)
+    assert (none.figure.value, none.figure.n, none.effect) == (None, 0, None)
+    rows.loc[0, "last_token_ns" + ARM] = np.nan
+    found = paired_speedup(SPEEDUP, replace(pairs_of_frame(rows), unpaired_later=5), seed=0).figure
+    assert (found.value, found.n) == pytest.approx((4, 1))
+    assert found.definition.endswith("; 1 pairs, 5 later turns unpaired because earlier replies differ")
+
+
+# End-to-end figures: closed-form values of speed-ups, requests per hour and cost saved.
+
+
+PROMPTS = 40
+
+
+def pairs(arm_ms: list[float], baseline_ms: list[float]) -> Pairs:
+    prompt = np.arange(len(arm_ms))
+    pace = {ARM: np.array(arm_ms) / TOKENS, BASELINE: np.array(baseline_ms) / TOKENS}
+    return pairs_of(prompt, np.zeros_like(prompt), pace)
+
+
+@pytest.mark.runs
+def test_ratio_of_means_differs_from_the_median_of_ratios() -> None:
+    found = end_to_end(pairs([100, 100, 1000], [300, 200, 1000]), 4, seed=0)
+    assert found.speedup.value == pytest.approx(1500 / 1200)
+    assert found.median_speedup.value == pytest.approx(2.0)
+
+
+@pytest.mark.runs
+def test_requests_per_hour_are_streams_over_mean_e2e_latency() -> None:
+    found = end_to_end(pairs([100, 100, 1000], [300, 200, 1000]), 4, seed=0)
+    assert found.requests_per_hour.value == pytest.approx(4 * 3600 / 0.4)
+    assert found.baseline_requests_per_hour.value == pytest.approx(4 * 3600 / 0.5)
+    assert found.cost_saved.value == pytest.approx(1 - 0.4 / 0.5)
+    assert found.requests_per_hour.unit == "requests/h"
+
+
+@pytest.mark.runs
+def test_bounds_of_cost_saved_follow_from_the_speedup() -> None:
+    rng = np.random.default_rng(1)
+    baseline = rng.uniform(200, 400, PROMPTS)
+    found = end_to_end(pairs(list(baseline / rng.uniform(1.2, 1.6, PROMPTS)), list(baseline)), 1, seed=0)
+    speedup, cost = found.speedup.interval, found.cost_saved.interval
+    assert speedup is not None
+    assert cost is not None
+    assert (cost.low, cost.high) == pytest.approx((1 - 1 / speedup.low, 1 - 1 / speedup.high))
+    assert cost.low < 1 - 1 / 1.4 < cost.high
+    assert present(found.median_speedup.interval).low < 1.4 < present(found.median_speedup.interval).high
+
+
+@pytest.mark.runs
+def test_open_loop_has_speedups_but_no_requests_per_hour() -> None:
+    found = end_to_end(pairs([100] * 5, [200] * 5), None, seed=0)
+    assert found.speedup.value == pytest.approx(2)
+    for figure in (found.requests_per_hour, found.baseline_requests_per_hour, found.cost_saved):
+        assert (figure.value, figure.interval, figure.n) == (None, None, 0)
+
+
+@pytest.mark.runs
+def test_streams_that_wait_have_no_requests_per_hour_by_the_law_of_little() -> None:
+    summary = run_of_world(SyntheticRun(edits={"spec.workloads[0].thinkTime": {"seconds": 2}}))
+    (found,) = (cell.end_to_end for cell in summary.cells if cell.end_to_end is not None)
+    assert found.speedup.value is not None
+    assert {figure.value for figure in (found.requests_per_hour, found.cost_saved)} == {None}
+
+
+@pytest.mark.parametrize(("alternating", "turns"), [(True, [1, -1, 1]), (False, None)])
+def test_only_arms_that_take_turns_have_a_drift_between_turns(alternating: bool, turns: list[float] | None) -> None:
+    pace = {ARM: np.ones(3), BASELINE: np.ones(3)}
+    found = pair_layout(replace(pairs_of(np.zeros(3), np.arange(3), pace), alternating=alternating)).turns
+    assert (None if found is None else found.tolist()) == turns
+
+
+def test_median_of_a_run_that_may_stop_early_is_the_mean_over_repeats() -> None:
+    """Ratios 1, 2, 8 and 4, 4, 4: the medians 2 and 4 of the repeats count once each, on the log scale."""
+    prompt, repeat = np.tile(np.arange(3), 2), np.repeat(np.arange(2), 3)
+    pace = {BASELINE: np.array([1.0, 2, 8, 4, 4, 4]) / 100, ARM: np.ones(6) / 100}
+    found = end_to_end(replace(pairs_of(prompt, repeat, pace), anytime=True), 1, seed=0).median_speedup
+    assert found.value == pytest.approx(2**1.5)
+
+
+@pytest.mark.parametrize("side", [ARM, BASELINE])
+def test_median_is_unknown_if_an_answer_took_no_time(side: str) -> None:
+    pace = {ARM: np.array([5.0, 5.0]), BASELINE: np.array([10.0, 10.0])}
+    pace[side][0] = 0
+    found = end_to_end(pairs_of(np.arange(2), np.zeros(2), pace), 1, seed=0).median_speedup
+    assert found.value is None
+
+
+@pytest.mark.runs
+def test_no_pairs_give_no_figures() -> None:
+    found = end_to_end(pairs([], []), 4, seed=0)
+    assert {figure.value for figure in figures_by_name(found).values()} == {None}
+
+
+@pytest.fixture(scope="module")
+def drafted() -> Cell:
+    summary = run_of_world(SyntheticRun(prompts=PROMPTS))
+    return next(cell for cell in summary.cells if cell.arm == "ngram")
+
+
+@pytest.mark.runs
+def test_cells_and_categories_have_end_to_end_figures_except_the_baseline(drafted: Cell) -> None:
+    assert drafted.end_to_end is not None
+    assert drafted.end_to_end.speedup.value == pytest.approx(present(drafted.speedup).value), (
+        "answers have equal lengths on both sides"
+    )
+    for figures in drafted.by_category.values():
+        assert figures.keys() >= figures_by_name(drafted.end_to_end).keys()
+        assert figures["e2e_speedup"].interval is not None
+    hours = [figures["requests_per_hour"].value for figures in drafted.by_category.values()]
+    assert min(hour for hour in hours if hour) <= present(drafted.end_to_end.requests_per_hour.value)
+
+
+DESIGNS = [(20, 1), (20, 3), (24, 4), (40, 5)]
+MEASURED = dict.fromkeys(CATEGORIES, 0.25)
+
+
+def pairs_of_values(prompts: int, repeats: int) -> Pairs:
+    experiment = Experiment(prompts=prompts, repeats=repeats, run_noise=0.03, length_noise=0.2)
+    return paired(*experiment.arms(seed=7))
+
+
+def bounds_of(figure: Figure) -> tuple[float, float]:
+    return present(figure.interval).low, present(figure.interval).high
+
+
+def assert_same(mine: Figure, other: Figure) -> None:
+    assert mine.value == pytest.approx(other.value, rel=1e-12)
+    assert bounds_of(mine) == pytest.approx(bounds_of(other), rel=1e-9)
+
+
+@pytest.mark.parametrize(("prompts", "repeats"), DESIGNS)
+def test_prediction_has_the_interval_of_the_speedup(prompts: int, repeats: int) -> None:
+    pairs = pairs_of_values(prompts, repeats)
+    prediction = present(explain_speedup(pairs, 3, seed=1))
+    assert_same(prediction.measured, paired_speedup(SPEEDUP, pairs, 1).figure)
+    assert_same(prediction.predicted, paired_speedup(TPOT_SPEEDUP, pairs, 1).figure)
+
+
+@pytest.mark.parametrize(("prompts", "repeats"), DESIGNS)
+def test_measured_mix_has_the_interval_of_the_speedup(prompts: int, repeats: int) -> None:
+    pairs = pairs_of_values(prompts, repeats)
+    whole, code = project_mix(pairs, MEASURED, seed=1), project_mix(pairs, {"code": 1.0}, seed=1)
+    assert whole is not None
+    assert code is not None
+    inside = pairs.of_category("code")
+    for mine, other in ((whole, pairs), (code, inside)):
+        reference = paired_speedup(SPEEDUP, other, 1).figure
+        assert_same(mine.speedup, reference)
+
+
+@pytest.mark.parametrize("repeats", [1, 3, 4])
+def test_mix_of_nearly_one_category_has_nearly_its_interval(repeats: int) -> None:
+    """Five prompts dominate; with the degrees of freedom of all twenty the interval would be a quarter too narrow."""
+    pairs = paired(*Experiment(prompts=20, repeats=repeats, run_noise=0.001).arms(seed=11))
+    nearly = project_mix(pairs, {"code": 0.997, "chat": 0.001, "math": 0.001, "news": 0.001}, seed=1)
+    alone = present(project_mix(pairs, {"code": 1.0}, seed=1))
+    assert nearly is not None
+    for mine, other in ((nearly.speedup, alone.speedup), (nearly.acceptance_length, alone.acceptance_length)):
+        widths = [np.log(high / low) for low, high in (bounds_of(mine), bounds_of(other))]
+        assert widths[0] == pytest.approx(widths[1], rel=0.07)
+
+
+@pytest.mark.parametrize("powers", [SPEED, ACCEPTANCE])
+def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: MixExponents) -> None:
+    """The weight of each repeat × prompt is increased slightly, in all its sums."""
+    rng, names = np.random.default_rng(2), np.repeat(["a", "b"], 6)
+    rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).rows.table(["repeat", "prompt_id"])
+    parts = rng.uniform(1, 9, (len(PARTS), len(rows)))
+    categories = np.tile(names, 2)
+    layout = layout_of(rows.assign(category=TextCodes.of(categories.tolist())))
+    matrices = np.array([[layout.matrix(np.where(categories == name, part, 0.0)) for part in parts] for name in "ab"])
+    sums = MixSums.of(layout, matrices, {"a": 0.8, "b": 0.2})
+    levels, tiny = sums.levels(powers, seed=1), 1e-6
+    assert levels is not None
+    for place in np.ndindex(levels.influence.shape):
+        heavier = sums.matrices.copy()
+        heavier[:, :, *place] *= 1 + tiny
+        moved = present(MixSums(sums.layout, heavier, sums.weights).levels(powers, seed=1))
+        assert (moved.value - levels.value) / tiny == pytest.approx(levels.influence[place], rel=1e-3, abs=1e-7)
+
+
+class SingleClassSteps(PlacedSteps):
+    """Puts all steps of a row into one entry of the same class."""
+
+    def pieces(self) -> Iterator[StepPlaces]:
+        everywhere = np.zeros(len(self.rows), dtype=np.intp)
+        steps, later = (numbers(self.rows, name).astype(np.intp) for name in ("steps", "tokens"))
+        yield StepPlaces(np.arange(len(self.rows)), everywhere, everywhere, everywhere, steps, later - 1)
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5])
+def test_class_with_every_step_has_the_interval_of_the_acceptance_length(repeats: int) -> None:
+    rows, _ = Experiment(prompts=20, repeats=repeats, length_noise=0.3).arms(3)
+    (only,) = breakdown_by_place(SampleRows(rows, 1), SingleClassSteps(rows), "position", [BreakdownClass(0, "all")], 3)
+    reference = ratio_figures(SampleRows(rows, 1), [EMITTED_POOLED])[EMITTED_POOLED.name]
+    assert_same(only.figures[EMITTED_POOLED.name], reference)

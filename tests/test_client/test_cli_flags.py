@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from specbench_api.spec.field_paths import found, steps_of
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.cli import cli, exit_code
 from specbench_client.cli.measure import FLAGS_ELSEWHERE, Measurement, base_url, measure, request_headers
-from specbench_client.cli.options import Choice, SchemaNumber
+from specbench_client.cli.options import Choice
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import FLAGS, SpecFlag, with_flag_names
 from specbench_client.transport.exchange import RESERVED_HEADERS, HttpRequest
@@ -85,12 +84,6 @@ def test_number_out_of_bounds_is_reported_with_its_flag_and_the_bounds(
     assert flag in line
     assert repr(value.rpartition(",")[2]) in line
     assert instead in line
-
-
-def test_flag_bounds_come_from_the_schema() -> None:
-    assert SchemaNumber("load.concurrency").expected == "a whole number from 1 to 4096"
-    assert SchemaNumber("workloads[0].sampling.topP").expected == "a number above 0 and up to 1"
-    assert SchemaNumber("load.rate").convert("1e3", None, None) == 1000
 
 
 CONTRADICTIONS = [
@@ -193,13 +186,6 @@ def test_unusable_trace_is_rejected_before_the_run_starts(name: str, rejected: R
     content, why = TRACES[name]
     line = rejected("--arrival", "Trace", "--trace", name, files={} if content is None else {name: content})
     assert why in line
-
-
-def test_json_error_contains_the_same_message(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--endpoint", "x", "--model", "m", "--dataset", str(Path(__file__)), "-c", "1", "--output", "json"]
-    assert exit_code(["measure", *options]) == 2
-    (message,) = json.loads(capsys.readouterr().out)["error"]["messages"]
-    assert message.startswith("--endpoint 'x'")
 
 
 GIVEN: dict[str, tuple[str, Any]] = {

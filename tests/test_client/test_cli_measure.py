@@ -7,12 +7,10 @@ import json
 import os
 import re
 import signal
-import socketserver
 import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,9 +21,6 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.termination import Exit
-from specbench_api.spec.chat_template import AppliedBy, ChatTemplate
-from specbench_api.spec.model import Target
-from specbench_client.chat import ChatMessage
 from specbench_client.cli import exit_code
 from specbench_client.documents.summary import RunSummary
 from specbench_client.simulator.config import SimulatorConfig
@@ -33,8 +28,6 @@ from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.faults import parse_faults
 from specbench_client.simulator.server import SimulatorServer, TruthFile, choose_dialect
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
-from specbench_client.workload.chat_template.loading import load_template
-from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.synthetic_records import measured_rows
 
@@ -122,63 +115,7 @@ def test_measured_records_equal_the_simulators_truth(tmp_path: Path) -> None:
     assert_equals_truth(measured, tmp_path / "truth.jsonl")
 
 
-def test_mooncake_trace_gives_lengths_prefixes_and_times(tmp_path: Path) -> None:
-    lengths = [(600, 20, [1, 2]), (1030, 3, [1, 3, 4]), (512, 31, [5]), (4, 1, [6])] * 2
-    rows = [
-        {"timestamp": 1000 + 40 * number, "input_length": tokens, "output_length": answer, "hash_ids": ids}
-        for number, (tokens, answer, ids) in enumerate(lengths)
-    ]
-    (tmp_path / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    trace = ("--dataset", "trace.jsonl", "--arrival", "Trace", "--trace", "trace.jsonl", "--output", "json")
-    with serving(tmp_path / "truth.jsonl") as endpoint:
-        done = measure(tmp_path, "--endpoint", endpoint, *trace, "-n", str(len(rows)))
-    assert done.returncode in (0, 3), done.stderr
-    assert "RandomPrompts" in {each["check"] for each in json.loads(done.stdout)["findings"]}
-    measured = records(tmp_path).sort_values("conversation_id")
-    assert measured.prompt_id.tolist() == [f"line-{number}" for number in range(1, 9)]
-    assert measured.input_tokens.tolist() == [row["input_length"] for row in rows]
-    assert measured.output_tokens.tolist() == [row["output_length"] for row in rows]
-    gaps_ns = measured.intended_ns - measured.intended_ns.iloc[0]
-    assert gaps_ns.tolist() == [40_000_000 * number for number in range(8)]
-
-
 PAUSE_S, LOOK_S = 1.0, 0.02
-
-
-def test_a_worker_that_pauses_once_is_found(tmp_path: Path) -> None:
-    """In a closed loop, each stream sends one request late, which is 2 % of them."""
-    truth = tmp_path / "truth.jsonl"
-    with serving(truth, config=replace(CONFIG, time_scale=1.0)) as endpoint:
-        options = ("-c", "4", "-n", "200", "--warmup", "0", "--workers", "1", "--output", "json")
-        command = command_of(tmp_path, "--endpoint", endpoint, *options)
-        with subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as client:
-            while not truth.exists() or truth.read_text().count("\n") < 40:
-                assert client.poll() is None, client.stderr.read() if client.stderr else ""
-                time.sleep(LOOK_S)
-            (worker,) = worker_processes(client.pid)
-            os.kill(worker, signal.SIGSTOP)
-            time.sleep(PAUSE_S)  # the fault itself
-            os.kill(worker, signal.SIGCONT)
-            printed, errors = client.communicate(timeout=120)
-    assert client.returncode == 3, errors
-    summary = json.loads(printed)
-    assert not summary["trustworthy"]
-    late = [each for each in summary["findings"] if each["check"] == "ClientSaturated"]
-    assert any("the client sent requests late, which adds" in each["message"] for each in late)
-    assert any("the client's event loop was" in each["message"] for each in late)
-
-
-def worker_processes(client: int) -> list[int]:
-    """Return the processes that send a client's load, which its fork server has started."""
-    (server,) = [pid for pid in children(client) if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return children(server)
-
-
-def children(process: int) -> list[int]:
-    threads = Path(f"/proc/{process}/task").iterdir()
-    return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
 
 
 def test_an_endpoint_over_tls_is_detected_and_measured_with_kernel_timestamps(
@@ -202,58 +139,6 @@ def test_an_endpoint_over_tls_is_detected_and_measured_with_kernel_timestamps(
     assert set(measured.timestamp_source) == {"kernel"}
     assert set(measured.connection) == {"kept"}  # No TTFT contains a TLS handshake.
     assert_equals_truth(measured, tmp_path / "truth.jsonl")
-
-
-def test_wrong_dialect_is_reported_with_the_other_dialects(tmp_path: Path) -> None:
-    with serving(tmp_path / "truth.jsonl") as endpoint:
-        done = measure(tmp_path, "--endpoint", endpoint, "--dialect", "sglang", "-c", "1")
-    assert done.returncode == 4, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert "it answers, but has no /ready" in last
-    assert "(openai, vllm, tensorrt-llm, llama-cpp)" in last
-
-
-def test_permanent_error_is_not_retried(tmp_path: Path) -> None:
-    redirect = "HTTP/1.1 307 Elsewhere\r\nLocation: http://x/"
-    answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", redirect: "http://x/"}
-    for head, message in answers.items():
-        with serve_bytes(f"{head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()) as (endpoint, requests):
-            done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
-        assert done.returncode == 4, done.stderr
-        assert message in done.stderr.splitlines()[-1]
-        assert len(requests) == 1
-
-
-@contextmanager
-def serve_bytes(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """Serve the same bytes to every request, and yield the URL and the received requests."""
-    requests: list[bytes] = []
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            requests.append(self.request.recv(65_536))
-            self.request.sendall(answer)
-
-    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", requests
-        finally:
-            server.shutdown()
-
-
-def test_tokenizer_option_sends_client_rendered_token_ids(tmp_path: Path) -> None:
-    tokenizer_folder(tmp_path / "tokenizer", "chatml")
-    with serving(tmp_path / "truth.jsonl") as endpoint:
-        done = measure(tmp_path, "--endpoint", endpoint, "-c", "2", "--tokenizer", "tokenizer")
-    assert done.returncode in (0, 3), done.stderr
-    template = ChatTemplate(applied_by=AppliedBy.CLIENT, tokenizer=str(tmp_path / "tokenizer"))
-    applied = load_template(template, Target(name="simulated"), tmp_path)
-    ids = [
-        applied.with_token_ids((ChatMessage("user", f"What is the number {n}?"),))[-1].token_ids or ()
-        for n in range(12)
-    ]
-    assert sorted(records(tmp_path).input_tokens) == sorted(map(len, ids))
 
 
 BASELINE = replace(CONFIG, drafter=make_drafter(SimulatedMethod.NONE, 0))

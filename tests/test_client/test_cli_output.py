@@ -1,31 +1,39 @@
-"""What commands print: on terminals and pipes with few columns or characters, to closed pipes, and to files."""
+"""What the commands print: results, interruptions and help."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
-import re
 import resource
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from specbench_api.outcome.termination import Exit
+from specbench_client.cli import HEADINGS, cli, exit_code
+from specbench_client.cli.analyze import analyze
+from specbench_client.cli.dataset import dataset
+from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.output import PIPED_WIDTH, ProgressConsole, ResultConsole, result_console, write_output_file
-from specbench_client.errors import BadInput
+from specbench_client.errors import BadInput, Interrupted
 from specbench_client.report.text.text_table import TextTable
+from specbench_client.workload.sources.registry import LOADERS
 from specbench_testing.local_results import store_results
 from specbench_testing.simulated_groups import UID
 from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import SyntheticRun
 
 CALL = [sys.executable, "-c", "from specbench_client.cli import main; main()"]
-ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 TABLE = TextTable(
     "Speed × load…",
     ["Arm", "Speed-up [95 %]", "AL", "TTFT ms\np50/p99", "tok/s", "Findings"],
@@ -35,13 +43,6 @@ TABLE = TextTable(
     ],
     words=["Arm", "Findings"],
 )
-
-
-def console(width: int) -> tuple[ResultConsole, io.BytesIO]:
-    """Return a console of this width, and the buffer it writes to."""
-    shown = io.BytesIO()
-    file = io.TextIOWrapper(shown, encoding="utf-8", write_through=True)
-    return ResultConsole(file=file, width=width, force_terminal=True, highlight=False, markup=False), shown
 
 
 @pytest.mark.process
@@ -63,24 +64,6 @@ def test_json_on_an_ascii_stdout_loses_nothing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout.isascii()
     assert "größe-𝄞.yaml" in json.loads(done.stdout)["error"]["messages"][0]
-
-
-def test_narrow_terminal_drops_numeric_columns_from_the_right() -> None:
-    terminal, shown = console(54)
-    terminal.print_table(TABLE)
-    text = shown.getvalue().decode()
-    assert "1.83 [1.76, 1.90]" in text
-    assert "Findings" in text
-    assert "2,345.6" not in text
-    assert "Not shown in 54 columns: tok/s, TTFT ms p50/p99." in " ".join(text.split())
-    assert max(map(len, ESCAPES.sub("", text).splitlines())) <= 54
-
-
-def test_text_columns_are_never_dropped() -> None:
-    terminal, shown = console(20)
-    terminal.print_table(TextTable("", ["A", "B"], [["x" * 50, "y" * 50]], words=["A", "B"]))
-    text = ESCAPES.sub("", shown.getvalue().decode())
-    assert (text.count("x"), text.count("y")) == (50, 50)
 
 
 def test_pipe_is_as_wide_as_columns_requests(
@@ -238,3 +221,160 @@ def test_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, monkey
 def test_missing_folder_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="No such file or directory: give a file in a folder that exists"):
         write_output_file("--to", tmp_path / "none/x.html", b"")
+
+
+INTERRUPTED_TWICE = """
+import os, signal, sys, threading
+from specbench_client import cli
+
+def interrupt(*_, kill=os.kill, process=os.getpid(), number=int(sys.argv[2]), **__):
+    kill(process, number)
+
+class Destroyed:
+    __del__ = interrupt
+
+def report_twice(text, *, err, echo=cli.echo):
+    echo(text, err=err)
+    if moment == "message":
+        interrupt()
+
+moment = sys.argv[1]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job that a shell runs in the background
+cli.cli.main, cli.echo = interrupt, report_twice
+leave = sys.exit
+
+def interrupt_and_hang():
+    interrupt()
+    threading.Event().wait()
+
+def leave_with_a_hanging_thread(code):
+    threading.Thread(target=interrupt_and_hang).start()
+    leave(code)
+
+if moment == "hanging thread":
+    sys.exit = leave_with_a_hanging_thread
+if moment == "destruction of modules":
+    destroyed = Destroyed()
+cli.main()
+"""
+"""A command that gets one signal while it runs, and one more while it ends."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["message", "hanging thread", "destruction of modules"])
+def test_a_second_signal_ends_the_command_with_the_same_exit_code(moment: str, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_TWICE, moment, str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (Exit.INTERRUPTED, "", "Interrupted\n")
+
+
+@pytest.mark.parametrize("arguments", [["report", "out"], ["simulate"], ["decide", "out", "--output", "json"]])
+def test_a_command_that_stores_nothing_is_interrupted_without_advice(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "invoke", interrupted)
+    assert exit_code(arguments) == Exit.INTERRUPTED
+    captured = capsys.readouterr()
+    assert captured.err.strip() == "Interrupted"
+    if "json" in arguments:
+        assert json.loads(captured.out)["error"] == {"exit": 130, "reason": "Interrupted", "messages": ["interrupted"]}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_no_signal_finds_the_default_handler_while_earlier_handlers_are_restored(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default handler would end the process without a message and with another exit code."""
+    set_handlers: list[object] = []
+    original: Callable[..., Any] = signal.signal
+
+    def recorded(which: int, handler: Any) -> Any:
+        set_handlers.append(handler)
+        return original(which, handler)
+
+    async def interrupted() -> None:
+        os.kill(os.getpid(), number)
+        await asyncio.Event().wait()
+
+    earlier = original(signal.SIGTERM, signal.default_int_handler)
+    monkeypatch.setattr(signal, "signal", recorded)
+    try:
+        with pytest.raises(Interrupted):
+            run_until_interrupted(interrupted())
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        original(signal.SIGTERM, earlier)
+    assert set_handlers
+    assert signal.SIG_DFL not in set_handlers
+
+
+NAMES = [name for commands in HEADINGS.values() for name in commands]
+ANALYSES = analyze.list_commands(click.Context(analyze))
+COMMANDS = [[name] for name in NAMES] + [["analyze", name] for name in ANALYSES]
+WIDTH = 80
+"""Width of a terminal in columns; click adds its indentation and column gap."""
+
+
+def test_commands_are_listed_under_headings() -> None:
+    lines = CliRunner().invoke(cli, ["--help"], terminal_width=WIDTH).output.splitlines()
+    assert [line for line in lines if line.endswith(":") and not line.startswith(" ")][1:] == [
+        "Plan and check:",
+        "Measure:",
+        "Read results:",
+        "Prepare and recover:",
+    ]
+    shown = lines[lines.index("Plan and check:") :]
+    assert [line.split()[0] for line in shown if line.startswith("  ")] == NAMES, "an entry takes one line"
+    assert len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_exists_and_has_an_example(words: list[str]) -> None:
+    group = cli if len(words) == 1 else analyze
+    command = group.get_command(click.Context(group), words[-1])
+    assert command is not None
+    assert command.name == words[-1]
+    assert f"  specbench {' '.join(words)}" in (command.help or "")
+
+
+def test_every_analysis_is_listed_on_one_line() -> None:
+    lines = CliRunner().invoke(cli, ["analyze", "--help"], terminal_width=WIDTH).output.splitlines()
+    shown = lines[lines.index("Acceptance:") :]
+    assert [line.split()[0] for line in shown if line.startswith("  ")] == ANALYSES
+    assert len(set(ANALYSES)) == len(ANALYSES)
+
+
+@pytest.mark.parametrize(("words", "choices"), [(["measure"], "--arrival [Constant|Poisson|Gamma|Trace]")])
+def test_choices_are_shown_as_in_a_resource(words: list[str], choices: str) -> None:
+    assert choices in CliRunner().invoke(cli, [*words, "--help"], terminal_width=WIDTH).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reprot"], "No such command 'reprot'. Did you mean 'report'?"),
+        (["dataset", "lst"], "No such command 'lst'. Did you mean 'list'?"),
+        (["analyze", "breakdwon"], "No such command 'breakdwon'. Did you mean 'breakdown'?"),
+        (["serve-it"], "Commands: validate, plan, run, "),
+    ],
+)
+def test_unknown_command_suggests_the_closest_one(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_dataset_list_contains_every_source() -> None:
+    lines = CliRunner().invoke(dataset, ["list"]).output.splitlines()
+    named = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
+    assert [name for name in named if name] == [str(source) for source in LOADERS]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_no_help_text_shows_a_missing_bound(words: list[str]) -> None:
+    assert "None" not in CliRunner().invoke(cli, [*words, "--help"]).output

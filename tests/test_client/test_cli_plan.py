@@ -237,19 +237,6 @@ def test_launches_and_points_are_listed_with_load_files_and_hours(
     assert (unknown["engineHours"], unknown["gpuHours"], unknown["limitGpuHours"]) == (None, None, 16)
 
 
-def test_plan_lists_the_runs_of_the_expansion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(["plan", write_campaign(tmp_path)]) == Exit.OK
-    printed = capsys.readouterr().out
-    for run in expand_campaign(parse_campaign(simulated_campaign())).runs:
-        assert (
-            f"  {run.name}  dialect={run.combination['dialect']} temperature={run.combination['temperature']}"
-            in printed
-        )
-    assert "small: dialect (2) × temperature (2)" in printed
-    assert printed.count("    none:1  eagle3:1") == 3
-    assert "3 runs, 6 launches, 6 points (0 measured already)" in printed
-
-
 def test_json_contains_every_run_as_it_will_be_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["plan", write_campaign(tmp_path), "--output", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
@@ -291,15 +278,6 @@ def test_hours_of_a_campaign_are_those_of_its_runs_and_compared_with_the_budget(
         "pointsByBasis": {"Assumed": 6},
     }
     assert document["warnings"] == ["over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1"]
-
-
-def test_duration_of_a_rate_follows_from_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    load = {"rate": [0.5], "slots": 2, "repeats": 1}
-    settings = ["--set", f"spec.template.spec.load={json.dumps(load)}", "--assume", "launchSeconds=300"]
-    assert exit_code(["plan", write_campaign(tmp_path), *settings, "-o", "json"]) == Exit.OK
-    estimate = json.loads(capsys.readouterr().out)["estimate"]
-    assert (estimate["pointsByBasis"], estimate["gpuHours"]) == ({"Load": 6}, 0)
-    assert estimate["engineHours"] == pytest.approx(6 * (300 + 16) / 3600)
 
 
 def test_invalid_run_is_reported_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

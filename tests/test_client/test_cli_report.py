@@ -132,14 +132,6 @@ def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_th
     assert printed.count("Next: ") == 1
 
 
-def test_the_remedy_of_a_check_with_two_severities_is_printed_once(
-    capsys: pytest.CaptureFixture[str], summary: RunSummary
-) -> None:
-    found = [Finding(check="ChunksCoalesced", severity=each, message="late") for each in Severity]
-    printed = shown(capsys, summary.model_copy(update={"findings": found}))
-    assert (printed.count("ChunksCoalesced: late"), printed.count("What to do: ")) == (4, 1)
-
-
 def test_next_step_after_a_failed_engine_is_to_correct_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
     only_baseline = Corruptions(measured=lambda point: point.arm == "none")
     summary = run_of_world(WORLD, only_baseline).model_copy(update={"failures": {"ngram": "HTTP 404: no such model"}})
@@ -237,19 +229,6 @@ def test_consequential_findings_come_last() -> None:
 def test_suffix_of_the_file_selects_the_format(finished: Path, tmp_path: Path, file: str, beginning: bytes) -> None:
     assert exit_code(["report", str(finished), "--to", str(tmp_path / file)]) == Exit.OK
     assert (tmp_path / file).read_bytes().lower().startswith(beginning.lower())
-
-
-def test_unknown_acceptance_of_a_measured_server_is_explained(
-    capsys: pytest.CaptureFixture[str], summary: RunSummary
-) -> None:
-    bare = [cell.model_copy(update={"figures": {}}) for cell in summary.cells]
-    unknown = summary.model_copy(update={"cells": bare})
-    external = WORLD.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL, "dialect": None})
-    measured = WORLD.plan.model_copy(update={"engine": external})
-    printed = shown(capsys, unknown, measured)
-    assert "acceptance length (AL) and acceptance rate are unknown" in printed
-    assert "measure again with its --dialect (vllm," in printed
-    assert "are unknown" not in shown(capsys, summary, measured) + shown(capsys, unknown)
 
 
 def test_percentiles_select_the_latencies_of_the_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

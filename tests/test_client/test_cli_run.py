@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,6 @@ from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code
-from specbench_testing.operator_process import eventually
 from specbench_testing.specs import simulated_campaign, simulated_run, write_campaign, write_run
 from specbench_testing.synthetic_records import measured_rows
 
@@ -71,27 +66,6 @@ def test_run_prints_one_json_document_and_records_every_turn(finished: Path) -> 
     measured = measured_rows(records(finished / "out"))
     assert len(measured) == 2 * (8 + 2)  # two arms; eight prompts, two of them with a second turn
     assert measured.error_class.isna().all()
-
-
-def test_local_run_records_its_provenance(finished: Path) -> None:
-    (path,) = (finished / "out").rglob("provenance.json")
-    provenance = json.loads(path.read_text())
-    assert [launch["arm"] for launch in provenance["launches"].values()] == ["none", "eagle3"]
-    for launch in provenance["launches"].values():
-        facts = launch["facts"]
-        assert facts["node"] == {"value": platform.node(), "source": "this machine's name"}
-        assert "simulate" in facts["command"]["value"]
-        assert facts["drafter_at_work"]["value"] == (launch["arm"] == "eagle3")
-        assert all(fact["value"] is not None or fact["reason"] for fact in facts.values())
-    assert provenance["differences"] == []
-
-
-def test_report_shows_a_finished_run_in_every_format(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for output, start in {"json": "{", "markdown": "", "csv": "", "html": "<!doctype html>"}.items():
-        assert exit_code(["report", str(finished / "out"), "--output", output]) == Exit.OK
-        printed = capsys.readouterr().out
-        assert printed.startswith(start)
-        assert "eagle3" in printed
 
 
 def test_hours_follow_from_measured_durations(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,15 +130,6 @@ def test_unreadable_or_unwritable_report_is_explained(copy: Path, capsys: pytest
         assert str(damaged) in capsys.readouterr().err
 
 
-def test_failed_engine_ends_only_its_arm(tmp_path: Path) -> None:
-    drafter = {"name": "bad", "method": "eagle3", "model": "e", "args": ["--fault=oom=3"]}
-    file = write_run(tmp_path, simulated_run(drafters=[drafter]))
-    done = specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path)
-    assert done.returncode == 4, done.stderr
-    assert "OOMKilled" in done.stderr
-    assert [cell["arm"] for cell in json.loads(done.stdout)["cells"]] == ["none"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -186,49 +151,6 @@ def test_bad_input_starts_and_stores_nothing(
     assert json.loads(printed.out)["error"]["reason"] == reason
     assert "launch" not in printed.err
     assert not out.exists()
-
-
-def has_text(file: Path) -> bool:
-    return file.exists() and bool(file.read_text())
-
-
-@contextmanager
-def simulators(folder: Path, *drafters: str) -> Iterator[list[tuple[str, subprocess.Popen[bytes]]]]:
-    """A `specbench simulate` process for each drafter, with its URL."""
-    started = []
-    with ExitStack() as stack:
-        for drafter in drafters:
-            port = folder / f"{drafter}.port"
-            command = [SPECBENCH, "simulate", "--port", "0", "--port-file", str(port), "--drafter", drafter]
-            process = subprocess.Popen([*command, "--time-scale=0.05", "--output-mean=40"], cwd=folder)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            started.append((port, process))
-        for port, _ in started:
-            eventually(partial(has_text, port), "no simulator", 60)
-        yield [(f"http://127.0.0.1:{int(port.read_text())}", process) for port, process in started]
-
-
-def test_running_servers_of_a_file_are_measured_in_turns_and_keep_running(tmp_path: Path) -> None:
-    with simulators(tmp_path, "none", "eagle3") as servers:
-        endpoints = [{"name": name, "url": url} for name, (url, _) in zip(("none", "b"), servers, strict=True)]
-        spec = {
-            "engine": {"kind": "external", "dialect": "vllm", "endpoints": endpoints},
-            "drafters": [],
-            "load": {"concurrency": [2], "repeats": 2, "requests": 6, "warmupRequests": 1},
-        }
-        file = write_run(tmp_path, simulated_run(**spec))
-        plan = answer(specbench("plan", str(file), "--output", "json", cwd=tmp_path))
-        assert ([group["arm"] for group in plan["groups"]], plan["commands"]) == (["none", "b", "b", "none"], {})
-        summary = answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
-        assert [process.poll() for _, process in servers] == [None, None]
-    assert [cell["arm"] for cell in summary["cells"]] == ["none", "b"]
-    assert summary["cells"][1]["speedup"]["value"] is not None
-    (path,) = (tmp_path / "out").rglob("provenance.json")
-    launches = json.loads(path.read_text())["launches"].values()
-    assert [launch["arm"] for launch in launches] == ["none", "b", "b", "none"]
-    reason = "the endpoint was not started by specbench, so its machine is unknown"
-    assert {launch["facts"]["node"]["reason"] for launch in launches} == {reason}
 
 
 # Campaigns: runs in sequence, one table, one exit code, and nothing measured twice.
@@ -277,15 +199,6 @@ def test_failed_engine_sets_the_exit_code_and_policy_stop_ends_the_campaign(
     assert (len(document["runs"]), len(document["notBegun"])) == (started, 2 - started)
     assert "eagle3: Crashed" in done.stderr
     assert [cell["arm"] for cell in document["runs"][0]["summary"]["cells"]] == ["none"]
-
-
-def test_invalid_inputs_are_rejected_before_anything_starts(tmp_path: Path) -> None:
-    uris = {"path": "workloads[0].dataset.uri", "values": ["prompts.jsonl", "gone.jsonl"]}
-    done = specbench("run", write_campaign(tmp_path, axes=[uris], exclude=[]), "--results", "out", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "gone.jsonl" in done.stderr
-    assert "run 1/" not in done.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_interrupted_campaign_continues(tmp_path: Path) -> None:

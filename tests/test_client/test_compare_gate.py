@@ -31,6 +31,7 @@ from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 
 pytestmark = pytest.mark.runs
 
+
 WORLD = SyntheticRun(prompts=16, repeats=3, run_noise=0.004)
 CREATED = "2026-01-02T03:04:05Z"
 SLOW = replace(WORLD, step_ms={"ngram": 14.5})
@@ -53,11 +54,6 @@ def gate_report(after: Run, earlier: Run | None = None, **gate: Any) -> GateRepo
     )
 
 
-@cache
-def noisy() -> Run:
-    return result_of(replace(WORLD, run_noise=0.08, seed=3))
-
-
 def with_plan(**changes: Any) -> Run:
     return replaced(before(), plan=before().plan.model_copy(update=changes))
 
@@ -69,19 +65,6 @@ def other_workload(**changes: Any) -> Run:
 
 def with_summary(**changes: Any) -> Run:
     return replaced(before(), summary=before().summary.model_copy(update=changes))
-
-
-def untrusted() -> Run:
-    """Return the same run with findings that make it untrustworthy, and with one that does not."""
-    found = [
-        Finding(check=check, severity=severity, message="m")
-        for check, severity in (
-            ("ShortAnswers", Severity.INFO),
-            ("ChunksCoalesced", Severity.WARNING),
-            ("ClientSaturated", Severity.INVALID),
-        )
-    ]
-    return with_summary(trustworthy=False, findings=found)
 
 
 def with_provenance(result: Run, **changes: Any) -> Run:
@@ -132,29 +115,6 @@ def test_slower_arm_fails_and_the_message_starts_with_the_worst_test() -> None:
     assert "limit 0.950" in report.message
 
 
-@pytest.mark.parametrize(
-    ("tolerances", "arms"),
-    [
-        ([{"metric": "speedup", "maxRegressionPercent": 30}], ["ngram"]),
-        ([{"metric": "tpot", "arms": ["none"]}], ["none"]),
-    ],
-)
-def test_wide_tolerance_passes_and_filters_select_cells(tolerances: list[dict[str, Any]], arms: list[str]) -> None:
-    report = gate_report(slow(), tolerances=tolerances)
-    assert (report.reason, [test.compared.arm for test in report.tests]) == (GateReason.PASSED, arms)
-
-
-def test_filter_that_matches_no_cell_fails() -> None:
-    report = gate_report(before(), tolerances=[{"metric": "tpot"}, {"metric": "speedup", "arms": ["ngrom"]}])
-    assert (report.passed, report.reason) == (False, GateReason.CELLS_MISSING)
-    assert "the tolerance of speedup for ngrom matches no cell" in report.message
-
-
-def test_two_tolerances_of_one_metric_are_two_tests_per_arm() -> None:
-    twice = [{"metric": "tpot", "maxRegressionPercent": 3}, {"metric": "tpot", "maxRegressionPercent": 9}]
-    assert len(gate_report(before(), tolerances=twice).tests) == 4, "two tests for each of two arms"
-
-
 def test_too_few_repeats_are_inconclusive_and_the_message_has_the_number() -> None:
     report = gate_report(of_repeats(2), of_repeats(2))
     assert (report.passed, report.reason) == (False, GateReason.INCONCLUSIVE)
@@ -165,39 +125,110 @@ def test_too_few_repeats_are_inconclusive_and_the_message_has_the_number() -> No
     assert "3 repeats before and 3 after, but minRepeats is 4" in gate_report(before(), minRepeats=4).message
 
 
-def test_noise_above_the_tolerance_is_inconclusive_and_passes_only_if_requested() -> None:
-    report = gate_report(noisy(), noisy())
-    assert (report.passed, report.reason) == (False, GateReason.INCONCLUSIVE)
-    assert "repeats on each side would decide" in report.message
-    lenient = gate_report(noisy(), noisy(), onInconclusive="Pass")
-    assert (lenient.passed, lenient.reason) == (True, GateReason.INCONCLUSIVE)
+@cache
+def noisy() -> Run:
+    return result_of(replace(WORLD, run_noise=0.08, seed=3))
 
 
-def test_missing_arm_fails_unless_allowed() -> None:
-    without = with_summary(cells=cells_but("ngram"))
-    report = gate_report(without)
-    assert (report.passed, report.reason) == (False, GateReason.CELLS_MISSING)
-    assert "ngram on chat at 1 (the later result does not have this cell)" in report.message
-    assert gate_report(without, onMissing="Pass").reason is GateReason.PASSED
+def untrusted() -> Run:
+    """Return the same run with findings that make it untrustworthy, and with one that does not."""
+    found = [
+        Finding(check=check, severity=severity, message="m")
+        for check, severity in (
+            ("ShortAnswers", Severity.INFO),
+            ("ChunksCoalesced", Severity.WARNING),
+            ("ClientSaturated", Severity.INVALID),
+        )
+    ]
+    return with_summary(trustworthy=False, findings=found)
 
 
-def test_new_arm_is_reported_and_does_not_fail() -> None:
-    more = [cell.model_copy(update={"arm": "other"}) for cell in cells_but("none")]
-    report = gate_report(with_summary(cells=[*before().summary.cells, *more]))
-    assert report.reason is GateReason.PASSED
-    assert [(each.arm, each.reason) for each in report.uncompared] == [("other", ComparisonGapReason.MISSING_BEFORE)]
+def with_arm(name: str) -> Run:
+    more = [cell.model_copy(update={"arm": name}) for cell in cells_but("none")]
+    return with_summary(cells=[*before().summary.cells, *more])
 
 
-def test_invalid_cell_is_not_compared() -> None:
-    broken = [cell.model_copy(update={"valid": False}) for cell in cells_but("none")]
+def invalid(*kept: Cell) -> Run:
+    """Return the same run with an invalid cell of each arm that is not kept, and the findings of one."""
+    arms = {cell.arm for cell in kept}
+    broken = [cell.model_copy(update={"valid": False}) for cell in cells_but("") if cell.arm not in arms]
     findings = [
         Finding(check=check, severity=severity, message="", arm="ngram", workload="chat", load="1")
         for check, severity in (("ChunksCoalesced", Severity.WARNING), ("PrematureLengthStop", Severity.INVALID))
     ]
-    report = gate_report(with_summary(cells=[*cells_but("ngram"), *broken], findings=findings))
-    assert report.reason is GateReason.CELLS_MISSING
-    assert [(each.arm, each.reason) for each in report.uncompared] == [("ngram", ComparisonGapReason.INVALID)]
-    assert "invalid (PrematureLengthStop) in the later result" in report.message
+    return with_summary(cells=[*kept, *broken], findings=findings)
+
+
+WIDE = [{"metric": "speedup", "maxRegressionPercent": 30}]
+OF_BASELINE = [{"metric": "tpot", "arms": ["none"]}]
+MISSPELT = [{"metric": "tpot"}, {"metric": "speedup", "arms": ["ngrom"]}]
+TWICE = [{"metric": "tpot", "maxRegressionPercent": 3}, {"metric": "tpot", "maxRegressionPercent": 9}]
+TRUSTED = {"requireTrustworthy": True}
+DOUBTS = "is not trustworthy (ClientSaturated, ChunksCoalesced)"
+
+
+@pytest.mark.parametrize(
+    ("after", "earlier", "gate", "reason", "message"),
+    [
+        (slow, before, {"tolerances": WIDE}, GateReason.PASSED, "1 of 1 tests"),
+        (slow, before, {"tolerances": OF_BASELINE}, GateReason.PASSED, "1 of 1 tests"),
+        (before, before, {"tolerances": TWICE}, GateReason.INCONCLUSIVE, "of 4 tests"),
+        (before, slow, {}, GateReason.PASSED, ""),
+        (
+            before,
+            before,
+            {"tolerances": MISSPELT},
+            GateReason.CELLS_MISSING,
+            "the tolerance of speedup for ngrom matches no cell",
+        ),
+        (noisy, noisy, {}, GateReason.INCONCLUSIVE, "repeats on each side would decide"),
+        (noisy, noisy, {"onInconclusive": "Pass"}, GateReason.INCONCLUSIVE, ""),
+        (
+            lambda: with_summary(cells=cells_but("ngram")),
+            before,
+            {},
+            GateReason.CELLS_MISSING,
+            "ngram on chat at 1 (the later result does not have this cell)",
+        ),
+        (lambda: with_summary(cells=cells_but("ngram")), before, {"onMissing": "Pass"}, GateReason.PASSED, ""),
+        (lambda: with_arm("other"), before, {}, GateReason.PASSED, ""),
+        (
+            lambda: invalid(*cells_but("ngram")),
+            before,
+            {},
+            GateReason.CELLS_MISSING,
+            "invalid (PrematureLengthStop) in the later result",
+        ),
+        (invalid, before, {}, GateReason.CELLS_MISSING, ""),
+        (invalid, before, {"onMissing": "Pass"}, GateReason.INCONCLUSIVE, ""),
+        (untrusted, before, {}, GateReason.PASSED, ""),
+        (untrusted, before, TRUSTED, GateReason.UNTRUSTWORTHY, f"the later result {DOUBTS}"),
+        (before, untrusted, TRUSTED, GateReason.UNTRUSTWORTHY, f"the earlier result {DOUBTS}"),
+        (slow, untrusted, TRUSTED, GateReason.REGRESSED, ""),
+    ],
+)
+def test_each_gate_has_its_reason(
+    after: Callable[[], Run], earlier: Callable[[], Run], gate: dict[str, Any], reason: GateReason, message: str
+) -> None:
+    report = gate_report(after(), earlier(), **gate)
+    assert (report.reason, report.passed) == (reason, reason is GateReason.PASSED or "onInconclusive" in gate)
+    assert message in report.message
+    assert report.refused == []
+
+
+def test_headline_of_a_regression_says_that_a_result_is_also_untrustworthy() -> None:
+    report = gate_report(slow(), untrusted(), requireTrustworthy=True)
+    assert gate_headline(report) == "Gate failed: 2 of 3 tests regressed; a result is also untrustworthy"
+    assert gate_headline(gate_report(slow(), untrusted())) == "Gate failed: 2 of 3 tests regressed"
+
+
+def test_cells_of_one_result_alone_are_not_compared() -> None:
+    after = (with_arm("other"), with_summary(cells=cells_but("ngram")), invalid(*cells_but("ngram")))
+    assert [[(each.arm, each.reason) for each in gate_report(one).uncompared] for one in after] == [
+        [("other", ComparisonGapReason.MISSING_BEFORE)],
+        [("ngram", ComparisonGapReason.MISSING_AFTER)],
+        [("ngram", ComparisonGapReason.INVALID)],
+    ]
 
 
 @pytest.mark.parametrize("check", ["AnswersWorse", "ReuseLost"])
@@ -212,31 +243,6 @@ def test_an_arm_that_is_newly_at_fault_fails_even_where_missing_cells_pass(check
     assert gate_report(after, new_arm).reason is GateReason.ARM_AT_FAULT
     others = [{"metric": "tpot", "arms": ["none"]}]
     assert gate_report(after, tolerances=others).reason is GateReason.PASSED, "another arm's gate"
-
-
-def test_results_without_a_valid_cell_are_comparable_but_lack_cells() -> None:
-    broken = [cell.model_copy(update={"valid": False, "findings": ["ClientSaturated"]}) for cell in cells_but("")]
-    report = gate_report(with_summary(cells=broken))
-    assert (report.passed, report.reason, report.refused) == (False, GateReason.CELLS_MISSING, [])
-    lenient = gate_report(with_summary(cells=broken), onMissing="Pass")
-    assert (lenient.passed, lenient.reason) == (False, GateReason.INCONCLUSIVE), "no test was decided"
-
-
-def test_untrustworthy_result_fails_if_trust_is_required() -> None:
-    untrustworthy = untrusted()
-    later = gate_report(untrustworthy, requireTrustworthy=True)
-    assert (later.passed, later.reason) == (False, GateReason.UNTRUSTWORTHY)
-    assert later.message == "the later result is not trustworthy (ClientSaturated, ChunksCoalesced)"
-    earlier = gate_report(before(), untrustworthy, requireTrustworthy=True)
-    assert earlier.message == "the earlier result is not trustworthy (ClientSaturated, ChunksCoalesced)"
-    assert gate_report(untrustworthy).reason is GateReason.PASSED
-
-
-def test_regression_is_the_reason_even_if_a_result_is_untrustworthy() -> None:
-    report = gate_report(slow(), untrusted(), requireTrustworthy=True)
-    assert (report.passed, report.reason) == (False, GateReason.REGRESSED)
-    assert gate_headline(report) == "Gate failed: 2 of 3 tests regressed; a result is also untrustworthy"
-    assert gate_headline(gate_report(slow(), untrusted())) == "Gate failed: 2 of 3 tests regressed"
 
 
 @pytest.mark.parametrize(
@@ -339,11 +345,6 @@ def test_figure_missing_in_one_result_is_reported_although_requests_are_paired()
     after = result_of(WORLD, Corruptions(records=without_drafting.records, counters=without_counters))
     assert gaps(after) == {"acceptanceLength": "the later result has no value for it"}
     assert {cell.metric for cell in comparison(before(), after, CREATED).cells if cell.arm == "ngram"} >= {"tpot"}
-
-
-def test_results_without_a_common_request_are_reported() -> None:
-    after = result_of(WORLD, Corruptions(records=lambda _, rows: rows.assign(prompt_id="other " + rows["prompt_id"])))
-    assert set(gaps(after).values()) == {"no request that has it was answered in the steady state of both results"}
 
 
 def test_better_and_worse_follow_each_figures_direction() -> None:

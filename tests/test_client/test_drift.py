@@ -84,16 +84,6 @@ def test_false_alarm_rate_is_at_most_the_stated_one() -> None:
 
 
 @pytest.mark.draws
-def test_limits_are_not_wider_than_the_run_length_requires() -> None:
-    """At a run length equal to the log's, 1 - 1/e of the logs have a false alarm, shared by the two charts."""
-    reports = [
-        drift_report(requests(2 * n, 600), requests(2 * n + 1, 300), DriftOptions(run_length=300)) for n in range(24)
-    ]
-    assert 0.25 <= np.mean([report.alarm for report in reports]) <= 0.85
-    assert reports[0].false_alarm == pytest.approx(1 - np.exp(-1))
-
-
-@pytest.mark.draws
 def test_drafter_with_15_percent_lower_acceptance_is_detected() -> None:
     assert alarms(10, worse=0.85) == 1.0
 
@@ -201,15 +191,6 @@ def test_windows_are_counts_of_requests_or_durations() -> None:
     assert sum(each.requests for each in timed) == 450
     assert len(timed) > 5
     assert timed[0].begun is not None
-
-
-def test_change_shown_only_by_the_interval_is_explained() -> None:
-    few = drift_report(requests(1, 1000), requests(2, 30, worse=0.88), DriftOptions())
-    assert not few.alarm
-    assert present(few.changes[0].change.interval).high < 0
-    assert any("a longer current log decides" in limit for limit in few.limits)
-    same = drift_report(requests(1), requests(1), DriftOptions())
-    assert not any(limit.startswith("No chart passed its limit") for limit in same.limits)
 
 
 def test_requests_without_a_step_are_counted_and_left_out() -> None:
@@ -334,3 +315,13 @@ def test_two_stored_runs_are_compared_by_their_records(tmp_path: Path, capsys: p
     assert exit_code(["analyze", "drift", *roots, "--arm", "ngram", "--output", "json"]) == 3
     report = DriftReport.from_json(capsys.readouterr().out)
     assert (report.cause, report.current.requests) == (DriftCause.DRAFTER, 120)
+
+
+@pytest.mark.draws
+def test_limits_are_not_wider_than_the_run_length_requires() -> None:
+    """At a run length equal to the log's, 1 - 1/e of the logs have a false alarm, shared by the two charts."""
+    reports = [
+        drift_report(requests(2 * n, 600), requests(2 * n + 1, 300), DriftOptions(run_length=300)) for n in range(24)
+    ]
+    assert 0.25 <= np.mean([report.alarm for report in reports]) <= 0.85
+    assert reports[0].false_alarm == pytest.approx(1 - np.exp(-1))

@@ -1,30 +1,43 @@
-"""Explanations: factors multiply to the measured speed-up."""
+"""Why a drafter is faster or slower: the factors of a speed-up, and its forecast for another mix of categories."""
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specbench_api.outcome.termination import Exit
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup
+from specbench_client.analysis.explanation.traffic_mix import (
+    MixEstimate,
+    normalized_shares,
+    project_mix,
+    request_shares,
+)
+from specbench_client.cli import exit_code
 from specbench_client.columns import TextCodes
 from specbench_client.documents.explanation import Coefficient, Prediction
-from specbench_client.documents.summary import RunSummary
-from specbench_client.metrics.pairing import STEPS, JoinedRows, Pairs, pair_requests
+from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, JoinedRows, Pairs
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
+from specbench_testing.local_results import store_results
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
-from specbench_testing.tables import filled
+from specbench_testing.tables import filled, pairs_of_frame
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
 
 pytestmark = pytest.mark.runs
+
 
 MS = 1e6
 
@@ -120,14 +133,6 @@ def test_decode_alone_is_predicted_exactly_and_prefill_is_the_gap() -> None:
     assert value(prediction, "length") == pytest.approx(1.0)
 
 
-def test_amdahls_law_holds_when_both_sides_wait_equally() -> None:
-    share, gain = 0.25, 3.0
-    baseline = Side(100, 99, 10.0, 990 * share / (1 - share))
-    prediction = explain(pairs_of([(Side(100, 33, 10.0, baseline.wait_ms), baseline)] * 3), drafts=2)
-    assert value(prediction, "predicted") == pytest.approx(gain)
-    assert value(prediction, "measured") == pytest.approx(1 / (share + (1 - share) / gain))
-
-
 def test_no_prediction_without_steps_and_one_sided_pairs_are_dropped() -> None:
     arm, baseline = (_rows([side] * 4, ("c",)) for side in (Side(50, 20, 12.0, 5.0), Side(50, 49, 10.0, 5.0)))
     without_steps = Table({name: column for name, column in arm.columns.items() if name != STEPS})
@@ -160,19 +165,6 @@ def test_summary_has_step_costs_and_the_factors_of_each_cell() -> None:
             assert value(cell.prediction, "measured") == pytest.approx(cell.speedup.value, rel=1e-9)
 
 
-def test_run_at_one_load_reports_why_it_has_no_step_cost_model() -> None:
-    summary = run_of_world(SyntheticRun(prompts=12, repeats=1))
-    (cost,) = summary.step_costs
-    assert cost.notes
-    assert cost.notes[0].startswith("not fitted: one batch size alone")
-
-
-def test_pairs_of_a_virtual_engine_contain_steps() -> None:
-    engine = VirtualEngine(requests_per_stream=6)
-    arm, baseline = (tidy([engine.records(2, drafts)], str(drafts)) for drafts in (3, 0))
-    assert explain_speedup(pair_requests(arm, baseline, None), 3, 1) is not None
-
-
 @pytest.mark.parametrize("repeats", [2, 3])
 def test_explanations_have_intervals_only_with_enough_repeats(repeats: int) -> None:
     summary = run_of_world(SyntheticRun(prompts=12, repeats=repeats))
@@ -182,12 +174,171 @@ def test_explanations_have_intervals_only_with_enough_repeats(repeats: int) -> N
         assert text.endswith("(2 repeats: too few to tell)" if repeats == 2 else "]"), text
 
 
-def test_older_summary_without_predictions_is_readable() -> None:
-    summary = run_of_world(SyntheticRun(prompts=6, repeats=1))
-    document = summary.to_dict()
-    del document["stepCosts"]
-    for cell in document["cells"]:
-        cell.pop("prediction", None)
-    old = RunSummary.model_validate(document)
-    assert old.step_costs == []
-    assert all(cell.prediction is None for cell in old.cells)
+UID = "0190a000-0000-7000-8000-000000000000"
+TRUTH = {"code": (40, 10, 400.0, 100.0), "chat": (200, 160, 3000.0, 2500.0)}
+"""Category → tokens, steps, and stream time in ms of the baseline and of the arm."""
+
+
+def pairs_of_mix(
+    truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0, seed: int = 1
+) -> Pairs:
+    return pairs_of_frame(frame_of_pairs(truth, prompts, noise, seed))
+
+
+def frame_of_pairs(
+    truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0, seed: int = 1
+) -> pd.DataFrame:
+    """Return pairs with the times of the truth, multiplied by noise with the mean 1."""
+    rng, rows = np.random.default_rng(seed), list[dict[str, object]]()
+    for name, (tokens, steps, baseline, arm) in truth.items():
+        for number in range(prompts):
+            row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
+            for side, ms in ((BASELINE, baseline), (ARM, arm)):
+                took = ms * 1e6 * (float(rng.gamma(1 / noise**2, noise**2)) if noise else 1.0)
+                columns_of_side = {"category": name, "input_tokens": 9.0, "tokens": float(tokens), "intended_ns": 0.0}
+                columns_of_side |= {
+                    "first_token_ns": took / 10,
+                    "last_token_ns": took,
+                    "finish_reason": "stop",
+                    "output_sha256": "x",
+                    STEPS: float(steps),
+                }
+                row |= {f"{column}{side}": each for column, each in columns_of_side.items()}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def projected(pairs: Pairs, given: dict[str, float]) -> MixEstimate:
+    return present(project_mix(pairs, given, seed=1))
+
+
+@pytest.mark.parametrize(("column", "broken"), [("last_token_ns", -1e15), ("tokens", 0.0)])
+def test_pair_without_duration_or_tokens_is_excluded_from_a_mix(column: str, broken: float) -> None:
+    """Such records invalidate their cell, but its figures are still computed and must not become NaN."""
+    frame = frame_of_pairs(TRUTH)
+    frame.loc[0, column + ARM] = broken
+    estimate = projected(pairs_of_frame(frame), {"code": 0.5, "chat": 0.5})
+    assert {each.category: each.speedup for each in estimate.categories} == pytest.approx({"code": 4.0, "chat": 1.2})
+    frame[column + ARM] = broken
+    assert project_mix(pairs_of_frame(frame), {"code": 0.5, "chat": 0.5}, seed=1) is None
+
+
+@pytest.mark.parametrize("code", [0.1, 0.5, 0.9])
+def test_mix_speedup_is_the_harmonic_mean_by_baseline_time_share(code: float) -> None:
+    estimate = projected(pairs_of_mix(TRUTH), {"code": code, "chat": 1 - code})
+    time = {"code": code * 400, "chat": (1 - code) * 3000}
+    whole = sum(time.values())
+    harmonic = 1 / (time["code"] / whole / 4.0 + time["chat"] / whole / 1.2)
+    assert estimate.speedup.value == pytest.approx(harmonic)
+    steps, later = code * 10 + (1 - code) * 160, code * 39 + (1 - code) * 199
+    assert estimate.acceptance_length.value == pytest.approx(later / steps)
+    assert harmonic < code * 4.0 + (1 - code) * 1.2, "the mean weighted by requests overestimates the speed-up"
+    assert [round(each.time_share, 9) for each in estimate.categories] == [
+        round(time[name] / whole, 9) for name in time
+    ]
+
+
+def explained(results: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[dict[str, Any], str]:
+    """Run the command; return its document and what it prints on stderr."""
+    assert exit_code(["analyze", "explain", str(results), *options, "--output", "json"]) == Exit.OK
+    printed = capsys.readouterr()
+    return json.loads(printed.out), printed.err
+
+
+def test_token_shares_convert_to_request_shares() -> None:
+    pairs = pairs_of_mix(TRUTH)
+    given = present(request_shares(normalized_shares({"code": 1, "chat": 1}), pairs))
+    assert given == pytest.approx({"code": 5 / 6, "chat": 1 / 6})
+    assert [each.tokens_share for each in projected(pairs, given).categories] == pytest.approx([0.5, 0.5])
+
+
+def test_missing_category_gives_no_prediction_and_missing_steps_no_acceptance_length() -> None:
+    pairs = pairs_of_mix(TRUTH)
+    assert project_mix(pairs, {"code": 0.5, "poetry": 0.5}, 1) is None
+    without_steps = pairs_of_frame(frame_of_pairs(TRUTH).assign(**{STEPS + ARM: np.nan}))
+    estimate = projected(without_steps, {"code": 0.5, "chat": 0.5})
+    assert estimate.acceptance_length.value is None
+    assert estimate.speedup.value is not None
+    assert [each.acceptance_length for each in estimate.categories] == [None, None]
+
+
+@pytest.mark.parametrize("tokens", [0.0, np.nan])
+def test_token_shares_do_not_convert_when_tokens_were_not_counted(tokens: float) -> None:
+    frame = frame_of_pairs(TRUTH)
+    counted = frame["tokens" + BASELINE].mask(frame["category" + BASELINE] == "code", tokens)
+    uncounted = pairs_of_frame(frame.assign(**{"tokens" + BASELINE: counted}))
+    assert request_shares({"code": 0.5, "chat": 0.5}, uncounted) is None
+    assert request_shares({"code": 0.5, "chat": 0.5}, pairs_of_frame(frame)) is not None
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mix") / "out"
+    store_results(SyntheticRun(prompts=12, concurrency=(1, 2), repeats=1), folder, UID)
+    assert exit_code(["report", str(folder), "--output", "csv", "--to", str(folder.parent / "table.csv")]) == Exit.OK
+    return folder
+
+
+def test_explain_command_accepts_a_mix_as_shares_or_as_a_prompt_file(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    rows = [
+        {"id": f"{at}", "prompt": f"word {at}", "category": name} for at, name in enumerate(["code"] * 3 + ["chat"])
+    ]
+    file.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    of_shares, of_file = (explained(results, capsys, "--mix", mix)[0] for mix in ("code=3,chat=1", str(file)))
+    assert of_shares == of_file
+    assert [each["load"] for each in of_shares["mixes"]] == ["1", "2"]
+    assert of_shares["mixes"][0]["categories"][0]["requestsShare"] == pytest.approx(0.75)
+    file.write_text('{"id": "a", "prompt": "one"}\n{"id": "b", "prompt": "two", "category": "code"}\n')
+    assert exit_code(["analyze", "explain", str(results), "--mix", str(file)]) == Exit.BAD_INPUT
+    assert "1 of 2 prompts have no category" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("mix", "message"),
+    [
+        ("code=0.5,poetry=0.2,verse=0.3", "poetry, verse of the mix was not measured on workload chat"),
+        ("code=0.5,code=0.5", "repeats a category"),
+        ("code=-1", "is not CATEGORY=SHARE"),
+        ("code=nan", "is not CATEGORY=SHARE"),
+        ("code=1e308,chat=1e308", "is not CATEGORY=SHARE"),
+        ("", "--mix: is empty"),
+        ("code=0", "every share is 0"),
+        ("nowhere.jsonl", "No such file"),
+    ],
+)
+def test_impossible_mix_is_rejected_with_a_remedy(
+    results: Path, mix: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["analyze", "explain", str(results), "--mix", mix]) == Exit.BAD_INPUT
+    assert message in capsys.readouterr().err
+
+
+def test_repeated_mix_options_form_one_mix_and_scaling_is_printed(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = explained(results, capsys, "--mix", "code=0.5,chat=0.3")
+    assert one == explained(results, capsys, "--mix", "code=0.5", "--mix", "chat=0.3")
+    assert "sum to 0.8; they are scaled to: code 62.5%, chat 37.5%" in one[1]
+    assert "sum to" not in explained(results, capsys, "--mix", "code=50,chat=50")[1]
+
+
+def test_explain_without_a_mix_prints_the_factors(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["analyze", "explain", str(results)]) == Exit.OK
+    assert "measured = predicted × prefill × length" in capsys.readouterr().out
+    assert explained(results, capsys, "--workload", "chat")[0]["cells"][0]["arm"] == "ngram"
+    assert exit_code(["analyze", "explain", str(results), "--workload", "other"]) == Exit.BAD_INPUT
+
+
+@pytest.mark.draws
+def test_mix_interval_covers_the_truth_at_its_nominal_rate() -> None:
+    """The gain varies by prompt around a mean speed-up of 2x (code) and 1.25x (chat)."""
+    means = {"code": (100, 40, 400.0, 200.0), "chat": (100, 40, 3000.0, 2400.0)}
+    truth, draws, held = (0.8 * 400 + 0.2 * 3000) / (0.8 * 200 + 0.2 * 2400), 300, 0
+    for seed in range(draws):
+        pairs = pairs_of_mix(means, prompts=15, noise=20**-0.5, seed=seed)
+        bounds = present(projected(pairs, {"code": 0.8, "chat": 0.2}).speedup.interval)
+        held += bounds.low <= truth <= bounds.high
+    assert 0.91 <= held / draws <= 0.98, held / draws

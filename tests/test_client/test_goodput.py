@@ -95,18 +95,6 @@ def test_rate_counts_requests_that_ended_in_the_window() -> None:
     assert goodput_of(rows, Slo(e2e_ms=1), 1).rate.value == 0
 
 
-def test_rate_of_a_closed_loop_does_not_depend_on_the_ramp() -> None:
-    """Two streams of 100 ms requests, offset by half a request: 20 requests/s for any duration."""
-    for requests in (4, 10):
-        one = [(100 * at, 100 * (at + 1)) for at in range(requests)]
-        two = [(begin + 50, end + 50) for begin, end in one[:-1]]
-        phases = ["ramp", *["steady"] * (requests - 2), "drain"]
-        phased = [*zip(phases, *zip(*one, strict=True), strict=True)]
-        phased += [*zip(["steady"] * (requests - 1), *zip(*two, strict=True), strict=True)]
-        rate = goodput_of(streams(*phased), Slo(e2e_ms=100), 1).rate.value
-        assert rate == pytest.approx(20, rel=0.5 / requests)
-
-
 def test_rate_is_missing_without_a_steady_state_or_times() -> None:
     assert goodput_of(streams(("ramp", 0, 90)), PLAIN, 1).rate.value is None
     without_times = tidy([frame_of([record(first_token_ns=None)])], "point")

@@ -1,10 +1,18 @@
-"""`specbench-client`: exit codes, termination messages and stored results."""
+"""The job of a run on a cluster: its commands, termination, and what survives a kill."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,6 +20,7 @@ from typing import Any, NoReturn
 import pytest
 
 from specbench_api.outcome.layout import GATE, manifest_key, run_root
+from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.gate import Gate, GateRequest
@@ -20,14 +29,18 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import DriveOptions
 from specbench_client.job import commands, termination
 from specbench_client.job.commands import run_program
+from specbench_client.job.termination import StopRequested, TerminationWriter
+from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
-from specbench_client.store.store import StoreErrorReason
+from specbench_client.store.locations import open_store
+from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.stored_runs.write_results import conclude
+from specbench_testing.closing_servers import accepting
 from specbench_testing.faulty_stores import RejectingStore
 from specbench_testing.local_results import store_results
 from specbench_testing.s3 import S3Access
-from specbench_testing.simulated_groups import UID, plan_of, write_prompts
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.simulated_groups import UID, RunningSimulator, plan_of, records_of, simulator, write_prompts
+from specbench_testing.synthetic_records import SyntheticRun, measured_rows
 
 
 @pytest.fixture(autouse=True)
@@ -221,3 +234,241 @@ def test_a_gate_is_written_although_its_store_is_away_for_a_moment(
 
     assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 0
     assert (store.refusals, (root / GATE).exists()) == ([], True)
+
+
+LOADS = {"spec.load": {"concurrency": [1, 2, 4], "repeats": 1, "warmupRequests": 2}}
+PROMPTS, TURNS = 12, 2
+SLOW = SimulatorConfig(time_scale=0.3)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs of `specbench-client drive` as processes with the same arguments, as in a Job's pods."""
+
+    plan: Plan
+    folder: Path
+    results: str
+
+    @property
+    def store(self) -> Store:
+        return open_store(self.results).below(run_root(self.plan.namespace, self.plan.name, self.plan.uid))
+
+    async def start(self, engine: RunningSimulator) -> asyncio.subprocess.Process:
+        (self.folder / "plan.json").write_text(self.plan.to_json())
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "specbench_client.job", "drive", "--plan", self.folder / "plan.json", "--group", "0",
+            "--attempt", "1", "--endpoint", engine.url, "--results", self.results,
+            "--termination-log", self.folder / "ended", stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "TMPDIR": str(self.folder)},
+        )  # fmt: skip
+
+    def ended(self) -> dict[str, object]:
+        message: dict[str, object] = json.loads((self.folder / "ended").read_text())
+        return message
+
+    def stored_points(self) -> int:
+        return sum(self.store.get(manifest_key(point.hash)) is not None for point in self.plan.points)
+
+
+async def await_point(plan: Plan, index: int, engine: RunningSimulator) -> None:
+    """Return when the engine has answered five measured requests of this point."""
+    start = plan.groups[0].points[index].hash[:12]
+    async with asyncio.timeout(120):
+        while sum(request.startswith(start) for request in engine.received()) < 5:  # noqa: ASYNC110 -- seen in a file
+            await asyncio.sleep(0.01)
+
+
+async def finish(process: asyncio.subprocess.Process) -> int:
+    async with asyncio.timeout(120):
+        _, log = await process.communicate()
+    sys.stderr.write(log.decode())
+    return process.returncode if process.returncode is not None else -1
+
+
+def assert_everything_was_measured_once(job: Job, engine: RunningSimulator) -> None:
+    records = records_of(job.plan, job.store, [point.hash for point in job.plan.groups[0].points])
+    measured = measured_rows(records)
+    turns = Counter(zip(measured.point, measured.prompt_id, measured.turn, strict=True))
+    points = [point.hash for point in job.plan.groups[0].points]
+    everything = {(point, f"q{n}", turn) for point in points for n in range(PROMPTS) for turn in range(TURNS)}
+    assert set(turns) == everything
+    assert set(turns.values()) == {1}
+    assert measured.error_class.isna().all()
+    received = Counter(engine.received())
+    assert set(received.values()) == {1}
+    assert set(records.request_id) <= set(received)
+
+
+@pytest.fixture
+def plan_of_kills(tmp_path: Path) -> Plan:
+    return plan_of(write_prompts(tmp_path / "p.jsonl", count=PROMPTS, turns=TURNS), LOADS)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("where", ["folder", "s3"])
+async def test_killed_client_continues_at_the_interrupted_point(
+    where: str, plan_of_kills: Plan, tmp_path: Path, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_access.enter(monkeypatch)
+    results = str(tmp_path / "results") if where == "folder" else f"s3://{s3_access.bucket}/kills-{tmp_path.name}"
+    job = Job(plan_of_kills, tmp_path, results)
+    first, second, _ = plan_of_kills.groups[0].points
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        process = await job.start(engine)
+        await await_point(plan_of_kills, 1, engine)
+        process.send_signal(signal.SIGKILL)
+        assert await finish(process) == -signal.SIGKILL
+        assert job.store.get(manifest_key(second.hash)) is None
+        manifest = job.store.get(manifest_key(first.hash))
+        of_first = [request for request in engine.received() if request.startswith(first.hash[:12])]
+
+        assert await finish(await job.start(engine)) == 0
+
+        assert manifest is not None
+        assert job.store.get(manifest_key(first.hash)) == manifest
+        assert [request for request in engine.received() if request.startswith(first.hash[:12])] == of_first
+        assert_everything_was_measured_once(job, engine)
+    message = "group 0: 2 points measured, 1 were already measured"
+    assert job.ended() == {"code": 0, "reason": "Measured", "message": message}
+
+
+async def start_client(job: Job, engine: RunningSimulator, client: int) -> asyncio.subprocess.Process:
+    """Start one client of several, as the pod of an Indexed Job."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "specbench_client.job", "drive", "--plan", job.folder / "plan.json", "--group", "0",
+        "--attempt", "1", "--endpoint", engine.url, "--results", job.results,
+        "--termination-log", job.folder / f"ended-{client}", stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(job.folder), "JOB_COMPLETION_INDEX": str(client)},
+    )  # fmt: skip
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("where", "killed"), [("folder", 0), ("s3", 1)])
+async def test_clients_of_one_load_end_together_and_measure_everything_once(
+    where: str, killed: int, tmp_path: Path, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_access.enter(monkeypatch)
+    load = {"concurrency": [2, 4], "repeats": 1, "warmupRequests": 2, "clients": 2}
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=PROMPTS, turns=TURNS), {"spec.load": load})
+    folder = str(tmp_path / "results")
+    job = Job(plan, tmp_path, folder if where == "folder" else f"s3://{s3_access.bucket}/clients-{tmp_path.name}")
+    (tmp_path / "plan.json").write_text(plan.to_json())
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        clients = [await start_client(job, engine, client) for client in range(2)]
+        await await_point(plan, 1, engine)
+        clients[killed].send_signal(signal.SIGKILL)
+        codes = await asyncio.gather(*map(finish, clients))
+        assert (codes[killed], codes[1 - killed]) == (-signal.SIGKILL, 1)
+        lost = json.loads((tmp_path / f"ended-{1 - killed}").read_text())
+        assert (lost["reason"], job.stored_points()) == ("ClientLost", 1)
+        assert f"client {killed} of 2 was lost" in lost["message"]
+
+        clients = [await start_client(job, engine, client) for client in range(2)]
+        assert await asyncio.gather(*map(finish, clients)) == [0, 0]
+
+        assert_everything_was_measured_once(job, engine)
+    assert conclude(plan, job.store).points_measured == 2
+
+
+"""The client, whose analysis waits for a signal."""
+
+
+LIBRARIES = ("aiohttp", "boto3", "botocore", "click", "numpy", "pandas", "pyarrow", "pydantic")
+
+STILL_IMPORTING = """
+import signal, sys
+
+class SlowDisk:
+    def find_spec(self, name, path=None, target=None):
+        if name == "specbench_client.job.commands":
+            print("importing", flush=True)
+            signal.pause()
+
+sys.meta_path.insert(0, SlowDisk())
+from specbench_client.job import main
+main()
+"""
+HASTY = """
+from specbench_client.job import main, termination
+termination.EXIT_WITHIN_S = 0.5
+main()
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": ":".join(sys.path), **more}
+
+
+@asynccontextmanager
+async def unresponsive_endpoint() -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """Yield an endpoint that accepts and never responds, and an event set on its first connection."""
+    contacted, over = asyncio.Event(), asyncio.Event()
+
+    async def take(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        contacted.set()
+        await over.wait()
+
+    async with accepting(take) as url:
+        try:
+            yield url, contacted
+        finally:
+            over.set()
+
+
+def test_signal_handlers_are_installed_before_any_library_is_imported() -> None:
+    code = f"import sys, specbench_client.job; print([name for name in {LIBRARIES} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_during_imports_exits_with_130_and_a_message(number: signal.Signals, tmp_path: Path) -> None:
+    call = [sys.executable, "-c", STILL_IMPORTING, "drive", "--termination-log", str(tmp_path / "ended")]
+    with subprocess.Popen(call, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(number)
+        assert process.wait(120) == 130
+
+    termination_report = Termination.from_json((tmp_path / "ended").read_text())
+    assert (termination_report.code, termination_report.reason) == (130, "Interrupted")
+    assert termination_report.message.startswith(f"{number.name}: points with a manifest are kept")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", ["drive", "report"])
+async def test_unresponsive_s3_does_not_delay_termination(command: str, tmp_path: Path) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    more = ["--group", "0", "--attempt", "1", "--endpoint", "http://127.0.0.1:9"] if command == "drive" else []
+    async with unresponsive_endpoint() as (endpoint, contacted), asyncio.timeout(240):
+        access = S3Access(endpoint, "k", "s", "bench")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", HASTY, command, "--plan", tmp_path / "plan.json", "--results", "s3://bench/x", *more,
+            "--termination-log", tmp_path / "ended", env=environment(**access.environment()),
+        )  # fmt: skip
+        await contacted.wait()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 130
+
+    termination_report = Termination.from_json((tmp_path / "ended").read_text())
+    assert (termination_report.code, termination_report.reason) == (130, "Interrupted")
+
+
+def test_final_message_replaces_the_interruption_message(tmp_path: Path) -> None:
+    writer = TerminationWriter(tmp_path / "ended")
+    writer._write_interrupted(signal.SIGTERM)
+    first = Termination.from_json((tmp_path / "ended").read_text())
+
+    writer.write("all of it", code=0)
+    writer._write_interrupted(signal.SIGTERM)
+
+    assert (first.code, first.message) == (Exit.INTERRUPTED, str(StopRequested(signal.SIGTERM)))
+    assert (tmp_path / "ended").read_text() == "all of it\n"
+
+
+def test_exit_deadline_is_within_a_pods_grace_period() -> None:
+    assert termination.EXIT_WITHIN_S <= 15

@@ -18,7 +18,6 @@ from specbench_client.analysis.statistics.effects import holm_rejections
 from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.lossless import JudgedAnswers
-from specbench_client.documents.recommendation import RecommendationAnswer
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.pairing import JoinedRows, Pairs, pair_requests
 from specbench_client.metrics.rows import Table, join_tables
@@ -76,13 +75,6 @@ def test_worse_answers_at_one_load_refuse_it_and_rule_the_arm_out_at_all() -> No
     assert "ngram is at fault: AnswersWorse." in summary.recommendation.limits
 
 
-def test_without_another_arm_the_answer_is_no_drafter() -> None:
-    alone = SyntheticRun(prompts=24, categories=ONE)
-    recommendation = run_of_world(alone, damaged({("ngram", "1"): 12})).recommendation
-    assert recommendation is not None
-    assert {choice.answer for choice in recommendation.choices} == {RecommendationAnswer.NO_DRAFTER}
-
-
 @pytest.mark.parametrize(
     "prompts",
     [
@@ -132,10 +124,6 @@ def test_damage_is_found_where_sampled_answers_vary_more_between_repeats_than_be
     assert found.control is not None
     assert found.only_arm / found.pairs < found.control / 2
     assert [each.arm for each in summary.findings if each.check == "AnswersWorse"] == ["ngram"]
-
-
-def test_answers_that_were_not_judged_are_not_compared() -> None:
-    assert [cell.judged for cell in run_of_world(JUDGED).cells] == [None] * 6
 
 
 def test_pairs_with_an_answer_that_took_too_long_are_counted_and_shown_and_not_compared() -> None:
@@ -262,13 +250,3 @@ def test_reports_have_a_table_of_flawed_answers_with_kinds_control_and_p_value()
     page = render_html(JUDGED.plan, summary)
     assert "Flawed answers, paired with the baseline&#39;s" in page
     assert f"{found.flawed} loop" in page
-
-
-def test_reports_of_answers_without_flaws_have_one_line_and_without_judged_answers_nothing() -> None:
-    summary = run_of_world(JUDGED, damaged({}))
-    assert answers_table(summary).rows == []
-    pairs = sum(cell.judged.pairs for cell in summary.cells if cell.judged)
-    line = f"Answers: {pairs:,} pairs judged, none flawed."
-    assert line in markdown(JUDGED.plan, summary)
-    assert line in render_html(JUDGED.plan, summary)
-    assert answers_lines(run_of_world(JUDGED)) == []

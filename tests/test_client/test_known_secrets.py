@@ -1,17 +1,22 @@
-"""An engine that repeats the client's own secrets: they are in no message, log, record, fact or result."""
+"""Known secrets never reach logs, results or reports, and the search for them finds every form."""
 
 from __future__ import annotations
 
 import base64
+import gzip
+import io
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote, quote_plus
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import JsonValue
 
@@ -24,6 +29,7 @@ from specbench_client.job.commands import run_program, termination_of
 from specbench_client.known_secrets import SECRET_VARIABLES, fact_without_secrets, without_secrets
 from specbench_client.transport.error_messages import http_error_message
 from specbench_testing.resources import endpoint_edits
+from specbench_testing.secret_search import find_secrets
 from specbench_testing.simulated_groups import plan_of, write_prompts
 
 SECRETS = {name: f"plain words of {name.lower()}" for name in SECRET_VARIABLES}
@@ -140,3 +146,60 @@ def test_without_secrets_in_the_environment_only_forms_are_removed(monkeypatch: 
     for name in SECRETS:
         monkeypatch.delenv(name)
     assert without_secrets("plain words of hf_token, password=x") == "plain words of hf_token, password=[redacted]"
+
+
+KEY = "t7Qm/Vx2Lr9+KdPz4WnB8sYc1HgJ5fUaE3oTiR6M"
+OTHER = "AKIAQ4ZT7LM2XV5RN8WB"
+
+
+def parquet(text: str) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"n": [1, 2], "text": ["x", text]}), file, compression="zstd")
+    return file.getvalue()
+
+
+def zstd(text: str) -> bytes:
+    file = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(file, "zstd") as stream:
+        stream.write(text.encode())
+    return bytes(file.getvalue())
+
+
+SEARCH_FORMS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "its beginning": lambda value: value[:12],
+    "its end": lambda value: value[-12:],
+    "reversed": lambda value: value[::-1],
+    "reversed beginning": lambda value: value[:12][::-1],
+    "base64": lambda value: base64.b64encode(value.encode()).decode(),
+    "base64 within a text": lambda value: base64.b64encode(f"user:{value}@".encode()).decode(),
+    "base64 within another text": lambda value: base64.b64encode(f"key={value}\n".encode()).decode(),
+    "URL-safe base64": lambda value: base64.urlsafe_b64encode(value.encode()).decode(),
+    "URL-encoded": lambda value: quote(value, safe=""),
+    "form-encoded": quote_plus,
+    "JSON": json.dumps,
+    "JSON with escaped slashes": lambda value: json.dumps(value).replace("/", "\\/"),
+    "JSON in characters' numbers": lambda value: "".join(f"\\u{ord(one):04x}" for one in value),
+    "hexadecimal": lambda value: value.encode().hex(),
+}
+FILES: dict[str, Callable[[str], bytes]] = {
+    "text": str.encode,
+    "gzip": lambda text: gzip.compress(text.encode()),
+    "gzip twice": lambda text: gzip.compress(gzip.compress(text.encode())),
+    "zstd": zstd,
+    "Parquet": parquet,
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("form", SEARCH_FORMS)
+def test_a_planted_value_is_found(form: str, file: str) -> None:
+    planted = FILES[file](f"before {SEARCH_FORMS[form](KEY)} after")
+    found = find_secrets({"key": KEY, "other": OTHER}, {"clean": b"nothing", "here": planted})
+    assert {line.split(",")[0] for line in found} == {"here: key"}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_eleven_characters_and_other_values_are_no_hit(file: str) -> None:
+    text = f"{KEY[:11]} {KEY[12:23]} {KEY.swapcase()} {'A' * 40} {base64.b64encode(KEY[:9].encode()).decode()}"
+    assert find_secrets({"key": KEY, "other": OTHER}, {"here": FILES[file](text)}) == []

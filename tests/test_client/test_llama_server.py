@@ -8,11 +8,9 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +21,6 @@ from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.local import llama_server
 
-ROOT = Path(__file__).parents[2]
 PROMPT = "Repeat this exactly: one two three four five six seven eight nine ten eleven twelve thirteen fourteen."
 
 
@@ -264,15 +261,3 @@ async def test_signal_ends_the_server_and_truncates_the_answer(
         assert await asyncio.to_thread(process.wait, 60) == 0
         with pytest.raises(aiohttp.ClientError):
             await work
-
-
-@pytest.mark.engine
-def test_busy_port_is_reported(demo_models: dict[str, str]) -> None:
-    with socket.socket() as owner:
-        owner.bind(("127.0.0.1", 0))
-        owner.listen()
-        with launched("-m", demo_models["target"], "--port", str(owner.getsockname()[1])) as process:
-            _, log = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert "couldn't bind HTTP server socket" in log
-    assert "llama_server: the server did not start" in log

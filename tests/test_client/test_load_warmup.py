@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.record import Record
 from specbench_client.load.warmup import (
-    STEP_TIME_TOLERANCE,
     WarmupBounds,
     WarmupMonitor,
-    is_steady,
     step_ms,
     warmup_prompts,
 )
@@ -93,21 +91,6 @@ def test_several_chunks_of_one_step_are_not_steps(gap_ns: int, known: bool) -> N
 
     assert warm_up(0.0) == (True, 8)
     assert warm_up(3.0)[1] > 16
-
-
-@pytest.mark.parametrize(
-    ("steps", "steady"),
-    [([20, 20, 20, 20, 20, 90, 20, 20], True), ([20.0] * 7, False)],
-    ids=["one slow answer", "fewer than two windows"],
-)
-def test_steps_are_steady_over_two_windows(steps: list[float], steady: bool) -> None:
-    assert is_steady(steps, 4) is steady
-
-
-@given(st.lists(st.floats(0.1, 1e4), min_size=2, max_size=40), st.integers(1, 20), st.floats(0.1, 10))
-def test_steady_rule_does_not_depend_on_the_unit(steps: list[float], window: int, scale: float) -> None:
-    before, after = is_steady(steps, window), is_steady([step * scale for step in steps], window)
-    assert before == after or any(abs(one / other - 1) - STEP_TIME_TOLERANCE < 1e-9 for one in steps for other in steps)
 
 
 @pytest.mark.parametrize(

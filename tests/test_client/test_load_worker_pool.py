@@ -156,24 +156,6 @@ async def test_workers_have_answers_judged_before_a_load_ends(tmp_path: Path) ->
             assert Counter((each.error, each.judged, each.flaw) for each in log.records) == {(None, True, found): 16}
 
 
-async def test_phases_are_shared_by_all_workers(tmp_path: Path) -> None:
-    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
-        log, load = Log(), closed_loop_load(streams=4, workers=2, conversations=20)
-        await pool.prepare(load, request_config(engine), prompts(20), None)
-        worked = await pool.run(load, log.take)
-    steady_start_ns, steady_end_ns, _ = worked.timeline.steady_bounds
-    assert steady_start_ns is not None
-    assert steady_end_ns is not None
-    for record in log.records:
-        assert record.sent_ns is not None
-        assert record.last_token_ns is not None
-        if record.phase == "steady":
-            assert record.sent_ns >= steady_start_ns
-            assert record.last_token_ns <= steady_end_ns
-    others, laid_out = 3, 2
-    assert sum(record.phase == "drain" for record in log.records) <= others + laid_out
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_open_loop_follows_the_schedule_with_any_number_of_workers(workers: int, tmp_path: Path) -> None:
     times = np.array([0, 5, 5, 12, 20, 33, 34, 60, 80, 81], dtype=np.int64) * MS

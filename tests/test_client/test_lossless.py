@@ -267,8 +267,9 @@ def test_detectable_share_of_new_openings_is_found() -> None:
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.lists(st.integers(1, 6), min_size=1, max_size=8))
 @settings(max_examples=15, deadline=None)
 def test_length_statistic_is_kolmogorov_smirnovs(mine: list[int], base: list[int]) -> None:
+    """Each of two prompts has the same answers, so their mean is that of one."""
     sides = [
-        Table({"prompt_id": TextCodes.of(["p"] * len(side)), "tokens": np.array(side, dtype=float)})
+        Table({"prompt_id": TextCodes.of(["p", "q"] * len(side)), "tokens": np.repeat(np.array(side, dtype=float), 2)})
         for side in (mine, base)
     ]
     result = length_test(sides[0], sides[1], 0)
@@ -281,13 +282,6 @@ def test_length_statistic_is_kolmogorov_smirnovs(mine: list[int], base: list[int
 def test_longer_answers_are_found() -> None:
     arm, base = sampled(1, longer=1.25)
     result = length_test(arm, base, 1)
-    assert result is not None
-    assert result.p_value < 0.01
-    assert result.difference > result.detectable
-
-
-def test_shift_of_openings_is_found() -> None:
-    result = opening_test(*sampled(1, arm=(0.3, 0.4, 0.3)), 1)
     assert result is not None
     assert result.p_value < 0.01
     assert result.difference > result.detectable

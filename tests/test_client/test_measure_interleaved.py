@@ -27,7 +27,6 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import (
     REPEATS_TO_DECIDE,
     Cell,
-    ClientHealth,
     PointSummary,
     RunSummary,
 )
@@ -232,14 +231,6 @@ def test_an_invalid_repeat_costs_its_round_and_not_the_answer(arm: str) -> None:
 
 
 @pytest.mark.runs
-def test_a_round_is_left_out_because_of_its_finding_and_not_of_its_speedup() -> None:
-    """The figures are those of the other rounds, to the last digit."""
-    left_out, others = drafting(concluded(CLEAR, 8, {("none", 6)})), drafting(concluded(CLEAR, 6))
-    assert left_out.speedup == others.speedup
-    assert left_out.points == others.points
-
-
-@pytest.mark.runs
 def test_invalid_repeats_in_more_than_a_third_of_the_rounds_are_not_left_out() -> None:
     """Two rounds of three: the run goes on as long as they may become a third. All rounds: it ends at once."""
     two, all_rounds = {("ngram", 0), ("none", 3)}, {("ngram", each) for each in range(8)}
@@ -278,11 +269,6 @@ SERVERS = SyntheticRun(
 )
 
 
-def busy_in_a_repeat(point: Point, honest: ClientHealth) -> ClientHealth:
-    """The client was busy in the baseline's third repeat."""
-    return honest.model_copy(update={"cpu_share": 0.95}) if (point.arm, point.repeat) == ("none", 2) else honest
-
-
 def executed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, corruptions: Corruptions
 ) -> tuple[FolderStore, Plan, list[EngineGroup]]:
@@ -299,20 +285,6 @@ def executed(
     options = LocalOptions(folder, folder, 1.0, on_group=groups.append)
     assert asyncio.run(execute_locally(Run(store, plan), options)) == {}
     return store, plan, groups
-
-
-@pytest.mark.runs
-def test_a_busy_client_in_one_repeat_does_not_end_the_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The executor measures two repeats more than without it."""
-    store, plan, groups = executed(tmp_path, monkeypatch, Corruptions(watch=busy_in_a_repeat))
-    assert len(groups) == 2 * 8
-    summary = conclude(plan, store)
-    assert (summary.decided_after, drafting(summary).compared_repeats, summary.points_invalid) == (8, 6, 1)
-    assert "ClientSaturated" not in doubts(summary)
-    kept = {point.repeat for point in plan.points if point.hash in drafting(summary).points}
-    assert kept == {0, 1, 4, 5, 6, 7}
 
 
 @pytest.mark.runs

@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from specbench_client.analysis.summary.point import summarise_point
-from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.metrics.steady_window import steady_window, window_tokens
 from specbench_client.metrics.tidy_frame import numbers, tally, tidy
-from specbench_testing.synthetic_records import CREATED, NS_PER_MS, SyntheticRun, frame_of, record
+from specbench_testing.synthetic_records import NS_PER_MS, SyntheticRun, frame_of, record
 from specbench_testing.tables import arrays_of
 
 WORLD = SyntheticRun(prompts=40, concurrency=(3,), repeats=1, turns=2)
@@ -33,22 +32,6 @@ def test_point_summary_does_not_depend_on_the_parts_of_its_records(point: object
     whole, parts = (
         summarise_point(WORLD.plan, point, tidy(each), ClientHealth(), None, simulated=False)  # type: ignore[arg-type]
         for each in ([frame], split_into_parts(frame))
-    )
-    assert parts.to_json() == whole.to_json()
-
-
-@pytest.mark.draws
-def test_run_summary_does_not_depend_on_the_parts_of_its_records() -> None:
-    frames = {point.hash: WORLD.records(point) for point in WORLD.plan.points}
-    points = [
-        summarise_point(
-            WORLD.plan, point, tidy([frames[point.hash]], point.hash), ClientHealth(), None, simulated=False
-        )
-        for point in WORLD.plan.points
-    ]
-    whole = summarise_run(WORLD.plan, points, {name: [frame] for name, frame in frames.items()}, CREATED)
-    parts = summarise_run(
-        WORLD.plan, points, {name: split_into_parts(frame) for name, frame in frames.items()}, CREATED
     )
     assert parts.to_json() == whole.to_json()
 

@@ -1,6 +1,11 @@
-"""Walks over answers of known acceptance: closed forms, bounds, and estimates from the steps of one run."""
+"""What-if answers: the walk of the oracle, the traces that it reads, and n-gram lookups."""
 
 from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +21,9 @@ from specbench_client.analysis.what_if.answers import (
     span_split,
     steps_cover_answer,
 )
+from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
+from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer, NgramGrid, ngram_report
+from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, copied_share, replay_lookup
 from specbench_client.analysis.what_if.oracle import OracleSubject, oracle_report
 from specbench_client.analysis.what_if.policies import (
     PolicyWalk,
@@ -28,8 +36,10 @@ from specbench_client.analysis.what_if.policies import (
     walk_oracle,
     walk_seconds,
 )
+from specbench_client.dataset.recorded_answers import read_traces, trace_subject
 from specbench_client.documents.what_if import CostModel, DraftCost, DraftPolicy, OracleReport, TargetCost
 from specbench_testing.present import present
+from specbench_testing.shared_files import shared_file
 
 CHEAP, DEAR = DraftCost(fixed_s=0.5), DraftCost(fixed_s=1.0, per_draft_s=0.25)
 COST = CostModel(
@@ -97,16 +107,6 @@ def test_walk_without_drafts_takes_as_long_as_the_baseline() -> None:
     one = single_of([[3] * 30, [0] * 7])
     policy_walk = walk_fixed(one.answers, PricedDrafter(one.acceptance, DEAR), 0)
     assert walk_seconds(one.answers, policy_walk, COST, 4) == pytest.approx(baseline_seconds(one.answers, COST, 4))
-
-
-@given(accepted_lists, st.integers(0, 8))
-def test_every_token_after_the_first_is_emitted_once(accepted: list[list[int]], drafts: int) -> None:
-    answers = single_of(accepted)
-    policy_walk = walk_fixed(answers.answers, PricedDrafter(answers.acceptance), drafts)
-    assert (
-        policy_walk.steps.sums(answers.answers, policy_walk.steps.emitted.astype(np.float64))
-        == answers.answers.output_tokens - 1
-    ).all()
 
 
 @given(accepted_lists)
@@ -227,3 +227,194 @@ def test_share_of_steps_with_all_drafts_accepted_is_reported(run_drafts: int, sh
     assert present(report.censored).value == pytest.approx(share)
     limit = "67% of the steps accepted every draft"
     assert any(limit in each for each in report.limits) == bool(share)
+
+
+ROUNDING = 0.005
+GOLDEN = {
+    ("gsm8k", DraftPolicy.FIXED, 3): (1.82, 1.19),
+    ("gsm8k", DraftPolicy.ORACLE, None): (2.31, 1.61),
+    ("cnn", DraftPolicy.FIXED, 3): (1.77, 1.24),
+    ("cnn", DraftPolicy.ORACLE, None): (2.28, 1.51),
+}
+"""Speed-ups at batch sizes 1 and 128."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One data set: the released rows, and each drafter's own answers."""
+
+    rows: tuple[dict[str, Any], ...]
+    eagle: DrafterAnswers
+    ngram: DrafterAnswers
+
+
+@cache
+def trace(name: str) -> Trace:
+    """`gsm8k` or `cnn`; skips the test if the file does not exist."""
+    lines = shared_file("data", "traces", f"combined_{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = tuple(json.loads(line) for line in lines)
+    eagle, ngram = ([trace_answer(row, method) for row in rows] for method in ("eagle", "ngram"))
+    return Trace(rows, join_answers(eagle), join_answers(ngram))
+
+
+def trace_answer(row: dict[str, Any], method: str) -> DraftedAnswer:
+    accepted = np.array(row[f"acc_{method}"]["acc_len"], dtype=np.int64) - 1
+    return DraftedAnswer(str(row["id"]), None, 0, len(row["prompt_token_ids"]), PositionAcceptance(accepted))
+
+
+def accepted_at(answers: AnswerSet, reach: PositionAcceptance, answer: int) -> list[int]:
+    """Drafts that a drafter has accepted at each position of one answer."""
+    start = answers.starts[answer]
+    return [int(each) for each in reach.accepted[start : start + answers.output_tokens[answer]]]
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "cnn"])
+def test_bounds_of_the_released_traces(name: str) -> None:
+    subject = OracleSubject("trace", "eagle", trace(name).eagle, PUBLISHED_H100.drafters["eagle"])
+    rows = {
+        (each.policy, each.drafts): [each.speedups[batch].value for batch in ("1", "128")]
+        for each in oracle_report(subject, (1, 3, 5), Pricing((1, 128), PUBLISHED_H100)).rows
+    }
+    for (data, policy, drafts), expected in GOLDEN.items():
+        if data == name:
+            assert rows[policy, drafts] == pytest.approx(list(expected), abs=ROUNDING), (policy, drafts)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("gsm8k", 1.185), ("cnn", 1.416)])
+def test_ngram_is_not_charged_for_steps_without_a_proposal(name: str, expected: float) -> None:
+    """A trace does not contain these steps; a replay of its tokens does."""
+    file = shared_file("data", "traces", f"combined_{name}.jsonl")
+    oracle_subject = trace_subject(read_traces(file), "ngram", PUBLISHED_H100)
+    rows = oracle_report(oracle_subject, (3,), Pricing((1,), PUBLISHED_H100)).rows
+    assert rows[-1].speedups["1"].value == pytest.approx(expected, abs=ROUNDING)
+    proposed = oracle_subject.single.acceptance.proposed
+    assert proposed is not None
+    assert 0.05 < (proposed > 0).mean() < 0.5
+
+
+@pytest.mark.parametrize(("name", "least"), [("gsm8k", 0.9997), ("cnn", 0.998)])
+def test_replayed_lookup_matches_the_engines_acceptance(name: str, least: float) -> None:
+    """Compared at every position after the prefill; differences occur only for drafts beyond the end of the answer."""
+    released = trace(name)
+    same, wrong = 0, 0
+    for number, row in enumerate(released.rows):
+        output = row["generated_token_ids"]
+        found = replay_lookup(row["prompt_token_ids"], output, NgramLookup(3, 7, 20)).accepted[1:]
+        engine = np.array(accepted_at(released.ngram.answers, released.ngram.acceptance, number)[1:])
+        left = len(output) - 1 - np.arange(1, len(output))
+        differing = found != engine
+        assert (engine[differing] > left[differing]).all()
+        same, wrong = same + int((~differing).sum()), wrong + int(differing.sum())
+    assert same / (same + wrong) >= least
+
+
+ids = st.lists(st.integers(0, 2), max_size=30)
+
+
+def reference_drafts(context: list[int], lookup: NgramLookup) -> list[int]:
+    """Return the drafts by definition: longest suffix first, earliest occurrence, the tokens that follow it."""
+    for size in range(min(lookup.longest, len(context) - 1), lookup.shortest - 1, -1):
+        suffix = context[len(context) - size :]
+        for start in range(len(context) - size):
+            if context[start : start + size] == suffix:
+                return context[start + size : start + size + lookup.drafts]
+    return []
+
+
+@given(
+    ids, st.lists(st.integers(0, 2), min_size=1, max_size=30), st.integers(1, 4), st.integers(0, 4), st.integers(1, 6)
+)
+def test_every_position_has_the_drafts_of_the_definition(
+    prompt: list[int], output: list[int], shortest: int, more: int, drafts: int
+) -> None:
+    lookup = NgramLookup(shortest, shortest + more, drafts)
+    found = replay_lookup(prompt, output, lookup)
+    for position in range(1, len(output)):
+        expected = reference_drafts(prompt + output[:position], lookup)
+        assert present(found.proposed)[position] == len(expected)
+        rest = output[position:]
+        same = [draft == token for draft, token in zip(expected, rest, strict=False)]
+        accepted = same.index(False) if False in same else len(same)
+        assert found.accepted[position] == accepted
+    assert found.accepted[0] == 0
+
+
+def test_longest_suffix_wins_and_then_the_earliest_match() -> None:
+    """After … 1 2 3, the first 2 3 is followed by 9, and the only 1 2 3 by 8, 7."""
+    prompt = [2, 3, 9, 9, 1, 2, 3, 8, 7, 5]
+    output = [1, 2, 3, 8, 7, 6]
+    found = replay_lookup(prompt, output, NgramLookup(2, 3, 5))
+    assert present(found.proposed).tolist() == [0, 0, 5, 5, 5, 5]
+    assert found.accepted.tolist() == [0, 0, 3, 2, 1, 0]
+    assert replay_lookup(prompt, output, NgramLookup(2, 2, 5)).accepted.tolist()[3] == 0
+
+
+def log_of(*answers: tuple[str, str | None, list[int], list[int]]) -> AnswerLog:
+    rows = [
+        LoggedAnswer(name, category, np.array(prompt), np.array(output)) for name, category, prompt, output in answers
+    ]
+    return AnswerLog("made", "the file's own", rows, {})
+
+
+def test_copied_answers_reach_the_draft_limit_and_noise_drafts_nothing() -> None:
+    """Of 31 copied tokens, one is from the prefill; after two steps three tokens can be looked up, then 4 per step."""
+    text = list(range(100, 131))
+    answers = [(f"copy{number}", "copy", text, text) for number in range(4)]
+    answers += [(f"noise{number}", "noise", text, list(range(1000, 1031))) for number in range(4)]
+    report = ngram_report(log_of(*answers), NgramGrid((3,), (7,), (3,)), Pricing((1,), PUBLISHED_H100))
+    (setting,) = report.settings
+    copy, noise = setting.categories["copy"], setting.categories["noise"]
+    assert copy.acceptance_length.value == pytest.approx(30 / 9)
+    assert copy.drafted_steps.value == pytest.approx(7 / 9)
+    assert copy.acceptance_rate.value == pytest.approx(1.0)
+    assert (noise.acceptance_length.value, noise.drafted_steps.value) == (1.0, 0.0)
+    assert noise.acceptance_rate.value is None
+    assert noise.speedups["1"].value == pytest.approx(1.0)
+    assert (copy.speedups["1"].value or 0) > 2
+    shares = {name: each.value for name, each in report.copied_share_by_category.items()}
+    assert (shares, report.copied_share.value) == ({"copy": 1.0, "noise": 0.0}, 0.5)
+    assert setting.overall.acceptance_length.value == pytest.approx(60 / 39)
+    assert setting.overall.acceptance_length_mean.value == pytest.approx((30 / 9 + 1) / 2)
+
+
+def test_every_valid_pair_of_suffix_lengths_is_combined_with_every_draft_length() -> None:
+    report = ngram_report(log_of(("a", None, [1, 2], [1, 2, 1, 2])), NgramGrid((2, 5), (3, 7), (1, 4)), Pricing())
+    combinations = [(each.lookup_min, each.lookup_max, each.drafts) for each in report.settings]
+    assert combinations == [(2, 3, 1), (2, 3, 4), (2, 7, 1), (2, 7, 4), (5, 7, 1), (5, 7, 4)]
+    assert report.settings[0].overall.speedups == {}
+    assert any("--step-cost" in each for each in report.limits)
+
+
+def test_answers_without_a_step_are_left_out_and_counted() -> None:
+    report = ngram_report(
+        log_of(("a", None, [1], [1]), ("b", None, [1], [1, 2, 3])), NgramGrid((2,), (3,), (3,)), Pricing()
+    )
+    assert (report.answers, report.left_out) == (1, {"fewer than two output tokens": 1})
+
+
+def share_of(prompt: list[int], output: list[int]) -> float | None:
+    return copied_share(np.array(prompt, dtype=np.int64), np.array(output, dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "expected"),
+    [
+        ([1, 2, 3, 4, 5], [1, 2, 3, 4, 9], 1 / 2),
+        ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], 1.0),
+        ([1] * 4, [1] * 8, 1.0),
+        ([1, 2, 3, 4], [1, 2, 3], None),
+        ([1, 2, 3], [6, 7, 8, 9], 0.0),
+        ([], [1, 2, 3, 4], 0.0),
+    ],
+)
+def test_copied_share_matches_a_calculation_by_hand(
+    prompt: list[int], output: list[int], expected: float | None
+) -> None:
+    assert share_of(prompt, output) == pytest.approx(expected)
+
+
+@given(ids, ids)
+def test_copied_share_matches_a_literal_count_of_4_grams(prompt: list[int], output: list[int]) -> None:
+    theirs, ours = ([tuple(side[at : at + 4]) for at in range(len(side) - 3)] for side in (prompt, output))
+    expected = sum(gram in theirs for gram in ours) / len(ours) if ours else None
+    assert share_of(prompt, output) == pytest.approx(expected)

@@ -14,7 +14,6 @@ from io import StringIO
 from pathlib import Path
 
 import click
-import duckdb
 import pandas as pd
 import pytest
 
@@ -231,9 +230,3 @@ class TestInterruption:
         thread.join()
         assert found == ["result"]
         assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_duckdb_reads_the_requests_of_an_unfinished_run(tmp_path: Path) -> None:
-    store_results(WORLD, tmp_path, UNFINISHED, points=2)
-    requests = specbench.read(tmp_path).requests
-    assert duckdb.sql("SELECT count(*) FROM requests").fetchall() == [(len(requests),)]

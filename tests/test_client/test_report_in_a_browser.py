@@ -84,11 +84,6 @@ class Tab:
             raise RuntimeError(message["exceptionDetails"]["exception"]["description"])
         return message["result"].get("value")
 
-    async def picture(self, *, whole: bool = False) -> bytes:
-        """Return a PNG of the viewport or of the whole page."""
-        message = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        return base64.b64decode(message["data"])
-
     async def paper(self) -> bytes:
         """Return the page as PDF with a dark colour scheme; its own CSS sets size and margins."""
         features = [{"name": "prefers-color-scheme", "value": "dark"}]

@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Callable
 from functools import cache
-from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgba
+from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 
 from specbench_api.outcome.provenance import Fact, FactName
@@ -25,9 +24,6 @@ from specbench_client.report.html import render_html
 from specbench_client.report.plots import figures
 from specbench_client.report.plots.figures import FIGURES, draw_figures
 from specbench_client.report.plots.style import (
-    DARK,
-    GREY_DARK,
-    GREY_LIGHT,
     HOLLOW,
     LIGHT,
     MARK,
@@ -52,46 +48,6 @@ pytestmark = pytest.mark.runs
 WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 SIZE_MAX_BYTES = 2_200_000
 """Limit in docs/reference/report.md for a page with 20 drafters at 8 loads in 11 categories."""
-COLOUR_VISION = {
-    "normal": np.eye(3),
-    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
-    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
-    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
-}
-"""Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB."""
-
-
-def linear(colour: str) -> np.ndarray:
-    rgb = np.array(to_rgba(colour)[:3])
-    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-
-
-def lab(colour: str, sight: str) -> np.ndarray:
-    """Return the CIE L*a*b* (D65) coordinates of a colour under the given colour vision."""
-    seen = np.clip(np.array(COLOUR_VISION[sight]) @ linear(colour), 0, 1)
-    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-    x, y, z = to_xyz @ seen / (0.95047, 1.0, 1.08883)
-    bent = [np.cbrt(each) if each > 0.008856 else 7.787 * each + 16 / 116 for each in (x, y, z)]
-    return np.array([116 * bent[1] - 16, 500 * (bent[0] - bent[1]), 200 * (bent[1] - bent[2])])
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours as WCAG 2 defines it."""
-    low, high = sorted(float(linear(each) @ (0.2126, 0.7152, 0.0722)) for each in (one, other))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("sight", COLOUR_VISION)
-@pytest.mark.parametrize("colours", [(*LIGHT, GREY_LIGHT), (*DARK, GREY_DARK)], ids=["light", "dark"])
-def test_colours_are_distinguishable_with_colour_blindness(colours: tuple[str, ...], sight: str) -> None:
-    assert min(math.dist(lab(one, sight), lab(other, sight)) for one, other in combinations(colours, 2)) >= 19
-
-
-@pytest.mark.parametrize(
-    ("colours", "page"), [((*LIGHT, GREY_LIGHT), "#ffffff"), ((*DARK, GREY_DARK), "#0d1117")], ids=["light", "dark"]
-)
-def test_colours_contrast_with_the_page(colours: tuple[str, ...], page: str) -> None:
-    assert min(contrast(colour, page) for colour in colours) >= 3
 
 
 def test_each_arm_has_its_own_look() -> None:

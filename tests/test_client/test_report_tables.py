@@ -1,32 +1,46 @@
-"""Tables: missing values are a dash or empty, and simulated results are marked everywhere."""
+"""Tables of the text report, also of the breakdown, and how they are laid out."""
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
+from specbench_api.outcome.layout import SUMMARY, run_root
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.engine import EngineKind
-from specbench_client.documents.figure import FigureInterval, Verdict
+from specbench_client.cli import exit_code
+from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
-from specbench_client.report.renderers import rich_table
+from specbench_client.report.renderers import (
+    escape_markdown,
+    fit_columns,
+    markdown_document,
+    markdown_table,
+    markdown_topics,
+    rich_table,
+)
 from specbench_client.report.text.answers import answers_table, lossless_table
-from specbench_client.report.text.breakdown import breakdown_topics, reuse_tables
+from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics, reuse_tables
 from specbench_client.report.text.cells import categories_table, cells_table, csv, speedup_text, terminal_columns
 from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
 from specbench_client.report.text.run_report import markdown
-from specbench_client.report.text.text_table import TextTable
+from specbench_client.report.text.text_table import TextTable, Topic, with_interval
 from specbench_testing.present import present
 from specbench_testing.summary_variants import invalid, with_cells
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
-
-pytestmark = pytest.mark.runs
 
 WORLD = SyntheticRun(prompts=20, concurrency=(1, 2), alpha={"ngram": 0.6})
 LOCAL_UID, CLUSTER_UID = "0190a000-0000-7000-8000-000000000000", "5f0c6a4e-3f0b-4c39-9a53-1f2f2f0a7c11"
@@ -67,12 +81,14 @@ def few_repeats(repeats: int) -> RunSummary:
     return with_cells(plain(), [cell.model_copy(update={"compared_repeats": repeats}) for cell in plain().cells])
 
 
+@pytest.mark.runs
 def test_a_run_without_measurements_can_be_shown() -> None:
     assert nothing().name in on_screen(nothing())
     assert nothing().headline in page(nothing())
     assert csv(nothing()).strip() == ""
 
 
+@pytest.mark.runs
 def test_markdown_has_a_row_per_cell_and_marks_an_invalid_one() -> None:
     tables = [part.splitlines() for part in page(plain()).split("\n\n") if part.startswith("|")]
     assert len(tables[0]) == 2 + len(plain().cells)
@@ -97,13 +113,7 @@ def table(summary: RunSummary) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(csv(summary)))
 
 
-def test_terminal_shows_speedup_with_interval_and_headline() -> None:
-    text, found = on_screen(plain(), 200), plain().cells[1].speedup
-    assert found is not None
-    assert f"{found.value:.2f} [{present(found.interval).low:.2f}, {present(found.interval).high:.2f}]" in text
-    assert f"{found.value:.2f}x" in plain().headline
-
-
+@pytest.mark.runs
 @pytest.mark.parametrize("width", [80, 110])
 def test_table_fits_a_terminal_without_breaking_numbers_or_words(width: int) -> None:
     for summary in (plain(), broken()):
@@ -114,6 +124,7 @@ def test_table_fits_a_terminal_without_breaking_numbers_or_words(width: int) -> 
         assert "Findings" not in "".join(lines) or all(f"│ {name}" in "\n".join(lines) for name in names)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("uid", "kind", "expected"),
     [
@@ -136,11 +147,13 @@ def test_advice_for_measuring_again_depends_on_where_the_run_was_measured(
     assert [way for way in ways if way in text] == [expected]
 
 
+@pytest.mark.runs
 def test_too_few_repeats_replace_the_interval() -> None:
     for text in (page(few_repeats(1)), on_screen(few_repeats(1), 250)):
         assert "(1 repeat: too few to tell)" in text.split("AL", 1)[1]
 
 
+@pytest.mark.runs
 def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> None:
     cell = plain().cells[1]
     unclear = present(cell.claims).model_copy(update={"overall": Verdict.UNCLEAR})
@@ -152,6 +165,7 @@ def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> Non
     assert speedup_text(cell, cell.speedup).endswith("]")
 
 
+@pytest.mark.runs
 def test_csv_has_end_to_end_speedup_and_claim() -> None:
     baseline, row = table(plain()).iloc[0], table(plain()).iloc[1]
     assert row["claim"] == "Faster"
@@ -160,6 +174,7 @@ def test_csv_has_end_to_end_speedup_and_claim() -> None:
     assert baseline[["claim", "e2e_speedup", "speedup", "acceptance_rate"]].isna().all()
 
 
+@pytest.mark.runs
 def test_csv_has_one_row_per_cell_and_speedup_bounds_from_three_repeats() -> None:
     rows = table(plain())
     assert rows[["arm", "concurrency"]].to_numpy().tolist() == [["none", 1], ["ngram", 1], ["none", 2], ["ngram", 2]]
@@ -172,6 +187,7 @@ def test_csv_has_one_row_per_cell_and_speedup_bounds_from_three_repeats() -> Non
         assert pd.notna(row["acceptance_length_emitted_pooled_low"])
 
 
+@pytest.mark.runs
 def test_simulated_run_is_marked_in_every_format() -> None:
     assert "not a measurement" in on_screen(simulated())
     assert "> **Simulated." in page(simulated())
@@ -179,6 +195,7 @@ def test_simulated_run_is_marked_in_every_format() -> None:
     assert "imulated" not in on_screen(plain()) + page(plain())
 
 
+@pytest.mark.runs
 def test_load_is_a_number_in_csv_and_a_label_for_people() -> None:
     rows = table(opened())
     assert rows["load"].tolist() == ["0.5/s", "0.5/s", "4/s", "4/s"]
@@ -193,6 +210,7 @@ def first_table(text: str) -> str:
     return next(part for part in text.split("\n\n") if part.startswith("|"))
 
 
+@pytest.mark.runs
 def test_several_workloads_have_a_workload_column() -> None:
     two = [cell.model_copy(update={"workload": name}) for name in ("chat", "edit") for cell in plain().cells]
     assert "| Workload |" not in first_table(page(plain()))
@@ -209,6 +227,7 @@ def gamma() -> RunSummary:
     return run_of_world(GAMMA)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("made", "words", "process"),
     [(plain, "closed loop", "ClosedLoop"), (opened, "Poisson", "Poisson"),
@@ -223,6 +242,7 @@ def test_every_table_shows_the_arrival_process(made: Callable[[], RunSummary], w
     assert table(summary).burstiness.isna().all() == (process != "Gamma")
 
 
+@pytest.mark.runs
 def test_csv_has_the_steady_window_of_each_repeat() -> None:
     for row, cell in zip(table(plain()).itertuples(), plain().cells, strict=True):
         windows = [present(window) for window in cell.windows]
@@ -231,6 +251,7 @@ def test_csv_has_the_steady_window_of_each_repeat() -> None:
         assert row.steady_share == pytest.approx(np.mean([window.share for window in windows]), rel=0.01)
 
 
+@pytest.mark.runs
 def test_latencies_are_shown_as_the_requested_statistics() -> None:
     cell = plain().cells[0]
     columns = {column.title: column.text(cell) for column in terminal_columns(plain(), ("mean", "p90"))}
@@ -240,6 +261,7 @@ def test_latencies_are_shown_as_the_requested_statistics() -> None:
     assert "TPOT ms mean / p90" in markdown(WORLD.plan, plain(), ("mean", "p90"))
 
 
+@pytest.mark.runs
 def test_narrow_terminal_leaves_out_columns_of_other_statistics_too() -> None:
     wide = cells_table(plain(), ("mean", "p50", "p90", "p95", "p99"))
     assert "E2E ms\nmean/p50/p90/p95/p99" in wide.optional
@@ -259,3 +281,198 @@ def test_narrow_terminal_leaves_out_columns_of_other_statistics_too() -> None:
 def test_every_row_of_an_invalid_cell_says_invalid(tables: Callable[[RunSummary], list[TextTable]]) -> None:
     for table in tables(invalid(plain())):
         assert all(any("invalid" in text for text in row) for row in table.rows if row[0] != "none"), table.title
+
+
+BREAKDOWN_WORLD = SyntheticRun(prompts=20, repeats=3, turns=2)
+UID = "0190a000-0000-7000-8000-000000000000"
+
+
+@cache
+def summary() -> RunSummary:
+    return run_of_world(BREAKDOWN_WORLD)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """A results folder with only plan and summary, because no records are needed."""
+    root = tmp_path / run_root("local", "small", UID)
+    root.mkdir(parents=True)
+    (root / "plan.json").write_text(BREAKDOWN_WORLD.plan.to_json())
+    (root / SUMMARY).write_text(summary().to_json())
+    return tmp_path
+
+
+@pytest.mark.runs
+def test_every_dimension_has_a_row_per_class_and_cell() -> None:
+    topics = dict(zip(DIMENSIONS, breakdown_topics(summary()), strict=True))
+    baseline, ngram = (cell.breakdown for cell in summary().cells)
+    assert baseline is not None
+    assert ngram is not None
+    assert len(topics["position"].tables[0].rows) == len(ngram.by_position) > 2
+    assert len(topics["turn"].tables[0].rows) == 4
+    assert len(topics["length"].tables[0].rows) == len(baseline.by_length) + len(ngram.by_length)
+    assert len(topics["length-position"].tables[0].rows) == sum(len(group.by_position) for group in ngram.by_length)
+    assert [row[0] for row in topics["request"].tables[0].rows] == ["none", "ngram"]
+    assert all(len(row) == len(topic.tables[0].columns) for topic in topics.values() for row in topic.tables[0].rows)
+
+
+@pytest.mark.runs
+def test_row_has_the_sample_size_and_the_interval_of_its_class() -> None:
+    (table,) = breakdown_topics(summary(), ["position"])
+    ngram = present(summary().cells[1].breakdown)
+    first = ngram.by_position[0]
+    figure = first.figures["acceptance_length_emitted_pooled"]
+    expected = f"{figure.value:.2f} [{present(figure.interval).low:.2f}, {present(figure.interval).high:.2f}]"
+    assert table.tables[0].rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", expected)
+
+
+@pytest.mark.runs
+def test_missing_dimension_is_explained_once_for_its_cells() -> None:
+    position, part = breakdown_topics(summary(), ["position", "part"])
+    assert [line.split(":")[0] for line in position.lines] == ["Missing for none at 1"]
+    assert [line.split(":")[0] for line in part.lines] == ["Missing for none at 1", "Missing for ngram at 1"]
+    assert part.tables[0].rows == ()
+    (length,) = breakdown_topics(summary(), ["length"])
+    assert [line.split(":")[0] for line in length.lines] == ["Classes"]
+
+
+@pytest.mark.runs
+def test_simulated_and_invalid_results_are_marked() -> None:
+    topics = breakdown_topics(summary())
+    assert "not a measurement" in markdown_document("n", topics, simulated=True)
+    text = markdown_document("n", topics, simulated=False)
+    assert "not a measurement" not in text
+    assert [title for title in DIMENSIONS.values() if f"## {title}" not in text] == []
+    assert {row[2] for topic in breakdown_topics(invalid(summary())) for row in topic.tables[0].rows} == {"1 invalid"}
+
+
+@pytest.mark.runs
+def test_breakdown_command_shows_the_requested_dimension_and_arm(
+    stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["analyze", "breakdown", str(stored), "--by", "turn", "--arm", "ngram"]) == Exit.OK
+    printed = capsys.readouterr().out
+    assert "Requests by turn" in printed
+    assert not any(word in printed for word in ("none", "position"))
+    assert exit_code(["analyze", "breakdown", str(stored), "--output", "json"]) == Exit.OK
+    document = json.loads(capsys.readouterr().out)
+    assert [cell["arm"] for cell in document["cells"]] == ["none", "ngram"]
+    assert document["cells"][1]["breakdown"]["byTurn"][1]["label"] == "turn 2"
+
+
+@pytest.mark.runs
+def test_unknown_arm_and_summary_without_breakdown_are_rejected(
+    stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["analyze", "breakdown", str(stored), "--arm", "eagle"]) == Exit.BAD_INPUT
+    assert "--arm eagle" in capsys.readouterr().err
+    kept = next(stored.rglob(SUMMARY))
+    older = json.loads(kept.read_text())
+    for cell in older["cells"]:
+        del cell["breakdown"]
+    kept.write_text(json.dumps(older))
+    assert exit_code(["analyze", "breakdown", str(stored)]) == Exit.BAD_INPUT
+    assert "--recompute" in capsys.readouterr().err
+
+
+SHEET = TextTable(
+    "Speed-up of [bold]a[/bold]",
+    ("Arm", "TTFT ms\np50/p99", "Speed-up [95 %]", "Says"),
+    [("ngram", "1,033/1,871", "1.234 [0.983, 1.424]", "[red]indistinguishable[/red]"), ("none", "–", "", "baseline")],
+    words=("Arm", "Says"),
+    styles=("red", ""),
+    caption="trust [it]",
+)
+
+
+def render(sheet: TextTable, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, record=True)
+    console.print(rich_table(sheet, width))
+    return console.export_text()
+
+
+def columns(text: str) -> list[str]:
+    """Return the text of each column, joined over wrapped lines."""
+    lines = [line.split("│")[1:-1] for line in text.splitlines() if line.startswith("│")]
+    return ["".join("".join(parts).split()) for parts in zip(*lines, strict=True)]
+
+
+@pytest.mark.parametrize("width", range(30, 121, 6))
+def test_figures_are_complete_at_every_terminal_width(width: int) -> None:
+    expected = ["".join("".join(row[place] for row in SHEET.rows).split()) for place in range(4)]
+    assert columns(render(SHEET, width)) == expected
+
+
+def test_texts_are_wrapped_before_numbers() -> None:
+    assert "1.234 [0.983, 1.424]" in render(SHEET, 70)
+    assert "[red]indistinguishable[/red]" not in render(SHEET, 70)
+
+
+def test_narrow_terminal_drops_optional_columns_in_order_and_names_them() -> None:
+    sheet = replace(SHEET, optional=("TTFT ms\np50/p99", "Says"))
+    assert fit_columns(sheet, 120)[1] == []
+    narrow, dropped = fit_columns(sheet, 70)
+    assert dropped == ["TTFT ms\np50/p99"]
+    assert narrow.columns == ["Arm", "Speed-up [95 %]", "Says"]
+    assert fit_columns(sheet, 40)[1] == ["TTFT ms\np50/p99", "Says"]
+    assert "Not shown in 40 columns: TTFT ms p50/p99, Says." in " ".join(render(sheet, 40).split())
+    assert [len(columns(render(sheet, width))) for width in (120, 70, 40)] == [4, 3, 2]
+
+
+def test_names_are_not_parsed_as_terminal_markup() -> None:
+    text = render(SHEET, 120)
+    for part in ("[bold]a[/bold]", "[red]indistinguishable[/red]", "trust [it]", "[95 %]"):
+        assert part in text
+
+
+def test_markdown_right_aligns_numbers_and_shows_missing_values_as_a_dash() -> None:
+    assert markdown_topics([Topic("", [SHEET])]) == [
+        "**Speed-up of [bold]a[/bold]**",
+        "",
+        "| Arm | TTFT ms p50/p99 | Speed-up [95 %] | Says |",
+        "|---|---:|---:|---|",
+        "| ngram | 1,033/1,871 | 1.234 [0.983, 1.424] | [red]indistinguishable[/red] |",
+        "| none | – | – | baseline |",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("draft_model at `x`*", "draft_model at \\`x\\`\\*"),
+        ("_a_ ~~b~~ <script>", "\\_a\\_ \\~\\~b\\~\\~ &lt;script>"),
+        ("1.02 [0.98, 1.06]", "1.02 [0.98, 1.06]"),
+        ("[l](u) [0.98, 1.06]", "\\[l\\](u) \\[0.98, 1.06\\]"),
+        ("[l][r]", "\\[l\\]\\[r\\]"),
+        ("a|b\n\n# c", "a\\|b # c"),
+    ],
+)
+def test_text_is_escaped_in_markdown(text: str, expected: str) -> None:
+    assert escape_markdown(text) == expected
+
+
+@given(st.lists(st.text(alphabet="a|\\[]()`*_<> \n", max_size=12), min_size=2, max_size=2))
+def test_cell_never_ends_its_row_or_starts_another(cells: list[str]) -> None:
+    row = markdown_table(TextTable("", ("a", "b"), [cells], words=()))[-1]
+    bare, escape = 0, False
+    for letter in row:
+        bare += letter == "|" and not escape
+        escape = letter == "\\" and not escape
+    assert bare == 3
+    assert "\n" not in row
+
+
+@pytest.mark.parametrize(
+    ("n", "unit", "text"),
+    [
+        (1, "repeat", "9.00 (1 repeat: no interval)"),
+        (60, "prompt", "9.00 (no interval)"),
+        (2, "prompt", "9.00 (2 prompts: no interval)"),
+    ],
+)
+def test_missing_interval_is_explained_by_the_sampling_unit(
+    n: int, unit: Literal["prompt", "repeat"], text: str
+) -> None:
+    figure = Figure(value=9.0, unit="tokens/s", definition="d", n=n, source="both")
+    assert with_interval(figure, unit=unit) == text

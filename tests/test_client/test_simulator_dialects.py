@@ -19,9 +19,8 @@ from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, E
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import EngineIdentity
-from specbench_client.documents.record import AcceptanceSource, Record
+from specbench_client.documents.record import AcceptanceSource
 from specbench_client.simulator import (
-    FAULTS,
     SimulatedEngine,
     SimulatedMethod,
     SimulatedStepCost,
@@ -32,7 +31,6 @@ from specbench_client.simulator import (
     make_drafter,
     parse_faults,
 )
-from specbench_client.simulator.errors import ConfigError
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.row_parsing import Prompt
@@ -334,46 +332,11 @@ async def test_acceptance_decays_in_twelve_hours_of_engine_time(
     assert (last == 0) is decays
 
 
-@ALL
-async def test_content_faults_are_recorded_as_received(name: DialectName, tmp_path: Path) -> None:
-    """An answer has another text exactly if the truth file names a fault that changed it."""
-    config = replace(FAST, drafter=EAGLE, prefix_cache_tokens=10_000)
-    last: dict[str, Record] = {}
-    texts: dict[str, dict[str, str | None]] = {}
-    for fault in ("never-draft", "loops", "empty", "finish-reason", "wrong-deep=2", "restored-damage=1000"):
-        async with simulated(tmp_path, name, config, fault, output=Output(max_tokens=100)) as site:
-            records = await site.drive([*SHARED, *ROWS], concurrency=1)
-            truth = site.truth
-        last[fault] = records[2]
-        texts[fault] = {record.prompt_id: record.output_sha256 for record in records[:-2]}
-        changed = {prompt for prompt, text in texts[fault].items() if text != texts["never-draft"][prompt]}
-        named = {record.prompt_id for record in records[:-2] if truth[record.request_id]["text_faults"]}
-        assert {record.error_class for record in records} == {None}
-        assert changed == (set() if fault == "finish-reason" else named)
-        assert bool(named) is (fault != "never-draft")
-    assert (last["loops"].output_tokens, last["loops"].finish_reason) == (100, "length")
-    assert (last["empty"].output_tokens, last["empty"].finish_reason) == (1, "stop")
-    assert last["finish-reason"].finish_reason == "abort"
-    assert last["restored-damage=1000"].output_tokens == last["never-draft"].output_tokens
-
-
 JSON_BODY = {
     "model": "simulated", "temperature": 0, "max_tokens": 200, "messages": [{"role": "user", "content": "Tell me"}],
 }  # fmt: skip
 PROPERTIES = {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": PROPERTIES}}
-
-
-@ALL
-@pytest.mark.parametrize(("fault", "valid"), [("never-draft", True), ("corrupt-json=1", False), ("empty", False)])
-async def test_corrupt_documents_are_sent_as_they_are(name: DialectName, fault: str, valid: bool) -> None:
-    described = {"type": "json_schema", "json_schema": {"name": "form", "schema": PROPERTIES}}
-    form = {"type": "json", "schema": PROPERTIES} if name is TENSORRT_LLM else described
-    async with serve_dialect(str(name), replace(FAST, drafter=EAGLE, faults=parse_faults((fault,)))) as client:
-        answer = await accepted_response(client, {**JSON_BODY, "response_format": form})
-    content = answer["choices"][0]["message"]["content"]
-    assert is_json(content) is valid
-    assert (content == "") is (fault == "empty")
 
 
 @ALL
@@ -435,11 +398,3 @@ async def test_counter_reset_is_detected_as_a_restart(name: DialectName, tmp_pat
         await site.drive(ROWS[:1])
         _, counted = await site.counted_drive(ROWS[1:2])
     assert counted.restarted
-
-
-def test_every_fault_is_tested_in_every_dialect() -> None:
-    """`throttle` and `cold` are exempt: they change times only and have no effect on the wire format."""
-    source = Path(__file__).read_text()
-    assert [fault for fault in FAULTS if f'"{fault}' not in source and fault not in ("throttle", "cold")] == []
-    with pytest.raises(ConfigError):
-        parse_faults(("nonsense",))

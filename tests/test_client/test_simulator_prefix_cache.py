@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from hypothesis import strategies as st
 from specbench_api.spec.dataset import Sessions
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
-from specbench_client.drive.prompts import load_workload_prompts
 from specbench_client.errors import EngineFailed
 from specbench_client.load.conversations import is_filler
 from specbench_client.simulator import SimulatorConfig
@@ -27,20 +23,11 @@ from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS, PrefixCache
 from specbench_client.simulator.vllm import reset_prefix_cache
 from specbench_client.store.folder import FolderStore
-from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
 from specbench_testing.simulator_client import CHAT, accepted_response, serve_dialect
 
 CACHING = SimulatorConfig(time_scale=0, output_mean_tokens=40, prefix_cache_tokens=100_000)
 SYSTEM = " ".join(f"rule{number}" for number in range(100))
-
-
-def call(name: str, **arguments: str) -> dict[str, Any]:
-    return {"id": name, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-
-
-def shared_tokens(one: Sequence[int], other: Sequence[int]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def tokens(count: int, name: str = "t") -> list[str]:
@@ -181,54 +168,6 @@ async def test_the_records_of_sessions_have_the_computed_share_of_hits(tmp_path:
     assert len(measured) == 12 * turns
     share = measured["cached_tokens"].sum() / measured["input_tokens"].sum()
     assert share == pytest.approx(Sessions.model_validate(lengths).reusable_share, rel=1e-12)
-
-
-AGENT = "You are an agent that reads files, thinks about what they contain, and changes them where it has to."
-EDITED = [
-    {"role": "user", "content": "Please rename the function in the file."},
-    {"role": "assistant", "content": None, "tool_calls": [call("read", path="lib/one.py")], "timestamp": 1.0},
-    {"role": "tool", "tool_call_id": "read", "content": "def one():\n    return 1\n" * 9, "timestamp": 1.25},
-    {"role": "assistant", "content": "I rename it.", "tool_calls": [call("edit", to="two")], "timestamp": 2.0},
-    {"role": "tool", "tool_call_id": "edit", "content": "ok", "timestamp": 2.02},
-    {"role": "assistant", "content": "The function is now called two.", "timestamp": 3.0},
-]
-
-
-@pytest.mark.process
-async def test_the_requests_of_an_agent_reuse_the_computed_share_of_their_recorded_histories(tmp_path: Path) -> None:
-    sessions = [
-        {"id": f"s{number}", "messages": [{"role": "system", "content": f"{AGENT} {number}"}, *EDITED]}
-        for number in range(4)
-    ]
-    (tmp_path / "p.jsonl").write_text("".join(json.dumps(session) + "\n" for session in sessions))
-    edits = {
-        "spec.workloads[0].dataset": {"source": "agent-traces", "uri": str(tmp_path / "p.jsonl")},
-        "spec.workloads[0].chatTemplate": {
-            "appliedBy": "Client", "tokenizer": str(tokenizer_folder(tmp_path / "tokenizer", "tooled")),
-        },
-    }  # fmt: skip
-    records = await records_as_served(tmp_path / "p.jsonl", "vllm", CACHING, edits)
-    measured = records[~records["prompt_id"].map(is_filler)]
-
-    plan = plan_of(tmp_path / "p.jsonl", edits)
-    (loaded,) = load_workload_prompts(plan, ["chat"], tmp_path).values()
-    assert loaded.template is not None
-    turns = [turn for prompt in loaded.prompts.rows for turn in prompt.turns]
-    sent = [loaded.template.with_token_ids(turn)[-1].token_ids or () for turn in turns]
-    reusable = [
-        min(max((shared_tokens(ids, other) for other in sent[:at]), default=0), len(ids) - 1)
-        // BLOCK_TOKENS * BLOCK_TOKENS
-        for at, ids in enumerate(sent)
-    ]  # fmt: skip
-    assert measured["input_tokens"].tolist() == [len(ids) for ids in sent]
-    assert measured["cached_tokens"].fillna(0).tolist() == reusable
-    share = measured["cached_tokens"].sum() / measured["input_tokens"].sum()
-    assert 0.5 < share == sum(reusable) / sum(map(len, sent))
-
-    waited_s = [0.25, 0.02] * 4
-    later = measured["turn"] > 0
-    since = (measured["intended_ns"] - measured["last_token_ns"].shift(1))[later]
-    assert [least <= each / 1e9 for least, each in zip(waited_s, since, strict=True)] == [True] * 8
 
 
 @pytest.mark.process

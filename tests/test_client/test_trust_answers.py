@@ -1,4 +1,4 @@
-"""Checks on answers: cut, identical or repeated ones, token counts, temperature, and drafters that remember."""
+"""Trust checks of answers and of drafting."""
 
 from __future__ import annotations
 
@@ -9,13 +9,40 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specbench_api.plan.plan import Point
+from specbench_api.spec.engine import DialectName
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Finding, Severity
-from specbench_testing.corrupted_records import WORLD, check_names, combine, findings_of, replace_columns
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
+from specbench_client.documents.summary import Cell, ClientHealth, CounterDeltas
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.trust.checks.acceptance import STEP_TOKEN_MISMATCH
+from specbench_client.trust.evidence import PointEvidence
+from specbench_testing.corrupted_records import (
+    WORLD,
+    check_names,
+    combine,
+    findings_of,
+    replace_columns,
+    replace_counters,
+    undeclared_drafter,
+    without_counters,
+)
+from specbench_testing.synthetic_records import (
+    ONE,
+    Corruptions,
+    SyntheticRun,
+    frame_of,
+    point_of,
+    record,
+    run_of_world,
+    sha,
+)
 
 pytestmark = pytest.mark.runs
+
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 
@@ -279,3 +306,231 @@ def test_acceptance_length_that_rises_within_a_launch_is_reported_once() -> None
 )
 def test_no_rise_within_a_launch_gives_no_carryover(world: SyntheticRun, corruptions: Corruptions) -> None:
     assert findings_of_check("DrafterCarryover", world, corruptions) == []
+
+
+EMITTED, VERIFIED = "acceptance_length_emitted_pooled", "acceptance_length_verified_pooled"
+NGRAM = next(point for point in WORLD.plan.points if point.arm == "ngram")
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, WORLD.drafts), min_size=WORLD.prompts, max_size=WORLD.prompts))
+def test_accepted_tokens_cut_at_the_stop_explain_a_larger_counter(trims: list[int]) -> None:
+    assert findings_of(scaled_counter("accepted_tokens", more=sum(trims))) == []
+
+
+def scaled_counter(name: str, factor: float = 1.0, more: int = 0) -> Corruptions:
+    return Corruptions(
+        counters=lambda _, counted: counted.model_copy(update={name: int(getattr(counted, name) * factor) + more})
+    )
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.8, 2.0])
+@pytest.mark.parametrize("name", ["draft_steps", "drafted_tokens", "accepted_tokens"])
+def test_counters_that_contradict_the_answers_are_found_and_the_answers_kept(name: str, factor: float) -> None:
+    summary, _ = point_of(WORLD, NGRAM, scaled_counter(name, factor))
+    (finding,) = (each for each in summary.findings if each.check == "AcceptanceCounterMismatch")
+    assert finding.severity is INVALID
+    assert name.replace("_", " ") in finding.message
+    assert summary.figures[EMITTED].value is not None
+
+
+def test_drafts_of_requests_without_counts_explain_a_larger_counter() -> None:
+    drafting = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "step_accepted")
+    some = {name: lambda index, row, name=name: None if index % 4 == 0 else row[name] for name in drafting}
+    assert findings_of(replace_columns(**some)) == []
+    lost = replace_columns(**some, output_tokens=lambda index, row: None if index % 4 == 0 else row["output_tokens"])
+    failed = replace_columns(error_class=lambda index, _: "reset" if index % 4 == 0 else None)
+    corruptions = Corruptions(records=lambda point, frame: failed.records(point, lost.records(point, frame)))
+    assert check_names(findings_of(corruptions)) == [("RequestsFailed", INVALID)]
+
+
+def test_missing_or_restarted_counters_give_no_mismatch() -> None:
+    assert check_names(findings_of(replace_counters(restarted=True, accepted_tokens=0))) == [
+        ("EngineRestarted", INVALID)
+    ]
+    assert findings_of(Corruptions(counters=without_counters)) == []
+    assert findings_of(Corruptions(counters=lambda *_: CounterDeltas())) == []
+
+
+def streamed_every(tokens: int, accepted: int | None) -> Corruptions:
+    """Simulate an engine without per-request acceptance that sends this many tokens per chunk; counters are true."""
+
+    def sizes(row: Any) -> list[int]:
+        later = row["output_tokens"] - 1
+        return [1, *[tokens] * (later // tokens), *([later % tokens] if later % tokens else [])]
+
+    unreported = dict.fromkeys(("draft_steps", "drafted_tokens", "step_accepted"))
+    edited = replace_columns(
+        **unreported,
+        chunk_tokens=lambda _, row: sizes(row),
+        chunk_ns=lambda _, row: (row["chunk_ns"][:1] + row["chunk_ns"][1 - len(sizes(row)) :])[: len(sizes(row))],
+        steps=lambda _, row: len(sizes(row)) - 1,
+        accepted_tokens=lambda _, row: row["output_tokens"] - len(sizes(row)),
+        acceptance_source="chunks",
+    )
+
+    def records(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return edited.records(point, frame) if point.arm == "ngram" else frame
+
+    def counted(point: Point, deltas: CounterDeltas) -> CounterDeltas | None:
+        update = {"draft_steps": deltas.output_tokens, "drafted_tokens": (deltas.output_tokens or 0) * 3}
+        is_reported = accepted is not None and point.arm == "ngram"
+        return deltas.model_copy(update={**update, "accepted_tokens": accepted}) if is_reported else None
+
+    return Corruptions(records=records, counters=counted)
+
+
+WIDE = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, alpha={"ngram": 0.95}, alpha_spread=0.0)
+"""Nearly as many tokens per step as the drafts allow, so that chunks of four look plausible."""
+
+
+def test_stream_interval_is_not_mistaken_for_acceptance() -> None:
+    corruptions = streamed_every(4, accepted=0)
+    findings = findings_of(corruptions, world=WIDE)
+    assert check_names(findings) == [("AcceptanceCounterMismatch", INVALID)]
+    assert "chunks alone is dropped" in findings[0].message
+
+
+def test_acceptance_length_contradicted_by_counters_is_not_reported() -> None:
+    def lengths(accepted: int | None) -> list[tuple[float | None, float | None]]:
+        run = run_of_world(WIDE, streamed_every(4, accepted))
+        point = point_of(
+            WIDE, next(each for each in WIDE.plan.points if each.arm == "ngram"), streamed_every(4, accepted)
+        )
+        cell: Cell = next(each for each in run.cells if each.arm == "ngram")
+        return [(each.figures[EMITTED].value, each.figures[VERIFIED].value) for each in (point[0], cell)]
+
+    assert lengths(0) == [(None, None)] * 2
+    alone = lengths(None)
+    assert all(value is not None and value > 3.5 for pair in alone for value in pair), (
+        "without counters the value is kept"
+    )
+
+
+def test_stream_interval_of_an_endpoint_without_drafter_is_only_info() -> None:
+    """Its counters report no drafts and acceptance was only inferred from chunks, so the finding is Info."""
+    plan, point = undeclared_drafter(WIDE, DialectName.VLLM)
+    frame = streamed_every(4, None).records(point, WIDE.records(point))
+    counted = CounterDeltas(output_tokens=int(frame["output_tokens"][WIDE.warmup :].sum()))
+    summary = summarise_point(plan, point, tidy([frame], point.hash), ClientHealth(), counted, simulated=False)
+    assert check_names(summary.findings) == [("AcceptanceCounterMismatch", Severity.INFO)]
+    assert summary.figures[EMITTED].value is None
+
+
+def test_acceptance_from_chunks_is_used_if_the_counters_confirm_it() -> None:
+    without_drafts = replace_columns(
+        draft_steps=None, drafted_tokens=None, step_accepted=None, acceptance_source="chunks"
+    )
+    summary, _ = point_of(WORLD, NGRAM, without_drafts)
+    assert summary.findings == []
+    assert summary.figures[EMITTED].value == point_of(WORLD, NGRAM)[0].figures[EMITTED].value
+    assert summary.figures[EMITTED].source == "client (chunks)"
+
+
+def test_baseline_that_drafts_has_no_acceptance_length() -> None:
+    corruptions = replace_counters(draft_steps=500, drafted_tokens=1500, accepted_tokens=900)
+    baseline = next(point for point in WORLD.plan.points if point.arm == "none")
+    summary, _ = point_of(WORLD, baseline, corruptions)
+    assert check_names(summary.findings) == [
+        ("BaselineDrafted", INVALID),
+        ("AcceptanceCounterMismatch", INVALID),
+    ]
+    assert summary.figures[EMITTED].value is None
+    assert findings_of(replace_counters(draft_steps=0, drafted_tokens=0, accepted_tokens=0), arm="none") == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        ({"steps": 999, "draft_steps": 999, "drafted_tokens": 2997, "step_accepted": None}, "more steps than tokens"),
+        ({"drafted_tokens": 1}, "more tokens accepted than drafted"),
+        ({"accepted_tokens": -5}, "a count below 0"),
+        ({"step_accepted": [-1, 2]}, "a count below 0"),
+        ({"step_accepted": [4]}, "a step with more than 3 drafts accepted"),
+        ({"steps": 1, "draft_steps": 1, "step_accepted": None}, "more than 4 tokens per step"),
+    ],
+)
+def test_one_impossible_answer_is_found(edit: dict[str, Any], words: str) -> None:
+    once = {name: lambda index, row, name=name: edit[name] if index == 10 else row[name] for name in edit}
+    findings = findings_of(Corruptions(records=replace_columns(**once).records, counters=without_counters))
+    (finding,) = (each for each in findings if each.check == "ImpossibleAcceptance")
+    assert finding.severity is INVALID
+    assert words in finding.message
+
+
+def test_steps_hidden_by_a_truncated_answer_are_not_reported() -> None:
+    """Every draft is accepted and the last three are cut, so an engine that reports only totals has 3 steps fewer."""
+    full = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, alpha={"ngram": 1.0}, alpha_spread=0.0)
+    hidden = replace_columns(steps=lambda _, row: row["steps"] - 3, step_accepted=None, acceptance_source="per_request")
+    assert findings_of(hidden, world=full) == []
+
+
+def drafting_always(method: str = "eagle3") -> SyntheticRun:
+    drafter = {"name": "ngram", "method": method, "numSpeculativeTokens": 3}
+    model = {} if method in ("ngram", "suffix") else {"model": "acme/drafter"}
+    return SyntheticRun(prompts=24, concurrency=(3,), repeats=1, edits={"spec.drafters": [{**drafter, **model}]})
+
+
+def undrafted(steps: int) -> Corruptions:
+    """Remove the drafts from this many steps of each answer, in its own count and without counters."""
+    corruptions = replace_columns(
+        draft_steps=lambda _, row: row["draft_steps"] - steps,
+        drafted_tokens=lambda _, row: row["drafted_tokens"] - 3 * steps,
+        step_accepted=None,
+    )
+    return Corruptions(records=corruptions.records, counters=without_counters)
+
+
+def test_steps_without_drafts_are_a_warning_if_the_method_always_drafts() -> None:
+    findings = findings_of(undrafted(3), world=drafting_always())
+    assert check_names(findings) == [("StepsWithoutDrafts", WARNING)]
+    assert "eagle3 drafts at every step" in findings[0].message
+
+
+def test_last_steps_and_lookup_methods_may_have_no_drafts() -> None:
+    cases = ((1, "eagle3"), (4, "ngram"), (4, "suffix"))
+    assert [findings_of(undrafted(steps), world=drafting_always(method)) for steps, method in cases] == [[], [], []]
+
+
+ANSWERS = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 6)), min_size=1, max_size=8)
+"""Accepted drafts of each draft step, and the number of steps without drafts."""
+
+
+def check_values(answers: list[tuple[list[int], int]], extra: int = 0, **edits: Any) -> list[float | None]:
+    """Return the check's values for these answers, each with `extra` tokens more than its steps emit."""
+    rows = [record(**{**_answer(accepted, undrafted, extra), **edits}) for accepted, undrafted in answers]
+    evidence = PointEvidence(WORLD.plan, NGRAM, tidy([frame_of(rows)]), ClientHealth(), None)
+    return [each.value for each in STEP_TOKEN_MISMATCH.evaluate(evidence)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(ANSWERS)
+def test_consistent_answers_have_no_finding_for_any_drafts(answers: list[tuple[list[int], int]]) -> None:
+    assert check_values(answers) == []
+    assert check_values(answers, extra=1) == [], "one token per answer may be counted on one side only"
+
+
+def test_difference_is_reported_as_a_share_of_the_tokens() -> None:
+    answers = [([3, 1, 0], 2)] * 4
+    assert check_values(answers, extra=4) == [pytest.approx(3 / 13)]
+    assert check_values(answers, extra=-3) == [pytest.approx(2 / 6)]
+
+
+def test_missing_step_counts_leave_only_lists_that_emit_too_much() -> None:
+    answers = [([3, 1, 0], 0)]
+    assert check_values(answers, extra=5, steps=None) == [], "five steps may have had no drafts"
+    assert check_values(answers, extra=-4, steps=None) == [pytest.approx(3 / 3)]
+    assert check_values(answers, extra=-4, steps=None, step_accepted=None) == []
+
+
+def test_list_of_steps_with_more_tokens_than_counted_is_a_warning() -> None:
+    corruptions = replace_columns(
+        step_accepted=lambda _, row: row["step_accepted"] and [*row["step_accepted"][:-3], 3, 3, 3]
+    )
+    assert check_names(findings_of(corruptions)) == [("StepTokenMismatch", Severity.WARNING)]
+
+
+def _answer(accepted: list[int], undrafted: int, extra: int) -> dict[str, Any]:
+    tokens = 1 + sum(accepted) + len(accepted) + undrafted + extra
+    counts = {"output_tokens": tokens, "output_tokens_client": tokens}
+    return {**counts, "steps": len(accepted) + undrafted, "step_accepted": accepted}

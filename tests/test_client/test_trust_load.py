@@ -1,4 +1,4 @@
-"""A load that differs from the requested one, or changes during the point, is found; random variation is not."""
+"""Trust checks of the load: its schedule, single points, and the ends of streams."""
 
 from __future__ import annotations
 
@@ -11,9 +11,35 @@ import pandas as pd
 import pytest
 
 from specbench_api.plan.plan import Point
+from specbench_api.spec.engine import Engine
 from specbench_client.documents.finding import Severity
-from specbench_testing.corrupted_records import OPEN, WORLD, check_names, findings_of, replace_columns, replace_watch
-from specbench_testing.synthetic_records import Corruptions, SyntheticRun
+from specbench_client.documents.record import RecordPhase
+from specbench_client.documents.summary import ClientHealth, CounterDeltas
+from specbench_client.metrics.latency import stream_end_delay_share
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_testing.corrupted_records import (
+    OPEN,
+    TALKS,
+    WITHOUT_COUNTERS,
+    WORLD,
+    check_names,
+    combine,
+    findings_of,
+    replace_columns,
+    replace_counters,
+    replace_watch,
+    without_counters,
+)
+from specbench_testing.present import present
+from specbench_testing.synthetic_records import (
+    NS_PER_MS,
+    ONE,
+    Corruptions,
+    SyntheticRun,
+    frame_of,
+    record,
+    run_of_world,
+)
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 
@@ -22,11 +48,6 @@ def test_valid_open_loop_has_no_findings() -> None:
     for world in (OPEN, SyntheticRun(prompts=60, rate=(10,), repeats=1, turns=2)):
         for arm in ("none", "ngram"):
             assert findings_of(Corruptions(), arm, world) == []
-
-
-@pytest.mark.parametrize("reached", [2.0, 2.69])
-def test_load_that_was_not_reached_is_found(reached: float) -> None:
-    assert check_names(findings_of(replace_watch(reached_concurrency=reached))) == [("ConcurrencyNotReached", INVALID)]
 
 
 def test_load_that_was_not_reached_is_found_from_records_alone() -> None:
@@ -66,43 +87,6 @@ def test_rate_that_was_not_reached_is_found_beyond_chance(
     )
 
 
-def test_rate_that_a_limit_in_flight_prevents_is_reported_with_the_limit() -> None:
-    corruptions = replace_watch(reached_rate=5.0, duration_s=1000, steady_share=1.0)
-    (finding,) = findings_of(corruptions, world=open_loop_with({"maxInFlight": 3}))
-    assert (finding.check, finding.severity) == ("RateNotReached", INVALID)
-    assert "at most 3 at once (load.arrival.maxInFlight)" in finding.message
-
-
-def growing_queue(growth: float, **values: Any) -> Corruptions:
-    return replace_watch(in_flight_growth=growth, reached_rate=10, duration_s=1000, steady_share=1.0, **values)
-
-
-def test_engine_that_cannot_keep_up_with_the_arrivals_is_found() -> None:
-    assert check_names(findings_of(growing_queue(1.6, reached_concurrency=20.0), world=OPEN)) == [
-        ("Overloaded", INVALID)
-    ]
-    assert findings_of(growing_queue(1.4, reached_concurrency=20.0), world=OPEN) == []
-    assert findings_of(growing_queue(3.0, reached_concurrency=7.0), world=OPEN) == [], (
-        "growth from one to two requests is not overload"
-    )
-    assert findings_of(growing_queue(3.0, reached_concurrency=3.0)) == [], "a closed loop has no queue"
-
-
-def test_random_queue_growth_in_a_short_point_is_not_overload() -> None:
-    seen = {"reached_concurrency": 20.0, "reached_rate": 10, "steady_share": 1.0}
-    assert findings_of(replace_watch(in_flight_growth=2.0, duration_s=10, **seen), world=OPEN) == []
-    assert check_names(findings_of(replace_watch(in_flight_growth=3.0, duration_s=10, **seen), world=OPEN)) == [
-        ("Overloaded", INVALID)
-    ]
-
-
-def test_growing_trace_is_only_a_warning() -> None:
-    world = open_loop_with(TRACE)
-    assert check_names(findings_of(growing_queue(2.0, reached_concurrency=20.0), world=world)) == [
-        ("Overloaded", WARNING)
-    ]
-
-
 def test_point_without_a_steady_state_is_found() -> None:
     few = SyntheticRun(prompts=6, concurrency=(3,), repeats=1)
     assert check_names(findings_of(Corruptions(), world=few)) == [("NoSteadyState", INVALID)]
@@ -116,13 +100,6 @@ def test_open_loop_needs_as_many_steady_requests_as_were_in_flight() -> None:
     ]
     none = replace_columns(phase=lambda _, row: "ramp" if row["phase"] == "steady" else row["phase"])
     assert "more requests arrived than the engine can serve" in findings_of(none, world=OPEN)[0].message
-
-
-@pytest.mark.parametrize(("steady", "expected"), [(False, [("WarmupNotSteady", WARNING)]), (True, []), (None, [])])
-def test_warm_up_that_did_not_become_steady_is_a_warning(
-    steady: bool | None, expected: list[tuple[str, Severity]]
-) -> None:
-    assert check_names(findings_of(replace_watch(warmup_steady=steady, warmup_requests=32))) == expected
 
 
 def slow_down(factor: float) -> Corruptions:
@@ -194,23 +171,6 @@ def test_records_that_lack_what_drift_needs_have_none(missing: dict[str, Any]) -
     assert "StepTimeDrift" not in dict(check_names(findings_of(Corruptions(records=edit), world=LONGER)))
 
 
-THINKING = SyntheticRun(edits={"spec.workloads[0].thinkTime": {"seconds": 2}})
-
-
-@pytest.mark.parametrize(
-    ("world", "reached"),
-    [
-        (OPEN, {"reached_concurrency": 0.5}),
-        (THINKING, {"reached_concurrency": 0.5}),
-        (WORLD, {"reached_concurrency": 2.8}),
-        (WORLD, {"reached_rate": 0.1}),
-    ],
-    ids=["open loop", "users think", "within 10 %", "closed loop"],
-)
-def test_reached_load_is_not_reported(world: SyntheticRun, reached: dict[str, float]) -> None:
-    assert findings_of(replace_watch(**reached), world=world) == []
-
-
 def edited(corruptions: Corruptions, **columns: Callable[[pd.DataFrame], Any]) -> Corruptions:
     """Set columns of the corrupted records."""
 
@@ -222,6 +182,7 @@ def edited(corruptions: Corruptions, **columns: Callable[[pd.DataFrame], Any]) -
 
 
 LONGER_LATER = np.random.default_rng(1).integers(0, 600, 60) + 10 * np.arange(60)
+"""Prompts roughly sorted by length, as files often are."""
 
 
 def growing(factor: float) -> Corruptions:
@@ -277,4 +238,393 @@ def test_drift_is_found_only_where_it_is_the_engines(case: str) -> None:
     assert check_names(findings_of(corruptions, arm, world)) == [("StepTimeDrift", WARNING)] * found
 
 
-"""Prompts roughly sorted by length, as files often are."""
+LONG = replace(WORLD, tokens=(400, 500))
+SHORT = replace(WORLD, tokens=(3, 6))
+POINTS_MANY = SyntheticRun(prompts=150, concurrency=(1,), repeats=1, tokens=(5, 9))
+IDLE = {"draft_steps": 0, "drafted_tokens": 0, "accepted_tokens": 0}
+HIDDEN = replace_columns(drafted_tokens=None, accepted_tokens=None, step_accepted=None)
+NO_DRAFTS = replace_columns(draft_steps=None, drafted_tokens=None, accepted_tokens=None, step_accepted=None)
+BY_REQUEST = replace_columns(drafted_tokens=None, step_accepted=None, acceptance_source="per_request")
+NO_STEPS = replace_columns(drafted_tokens=None, draft_steps=None, step_accepted=None)
+MORE_USAGE = replace_columns(output_tokens=lambda _, row: row["output_tokens"] + 3)
+CACHED_BY_COUNTERS = combine(replace_columns(cached_tokens=None), replace_counters(cached_tokens=2000))
+
+
+def drop_one_token(*reasons: str) -> Corruptions:
+    """Make the chunks contain one token less than the usage in answers with these finish reasons."""
+    return replace_columns(output_tokens_client=lambda _, row: row["output_tokens"] - (row["finish_reason"] in reasons))
+
+
+def fail(**reasons: str) -> Corruptions:
+    """Fail the requests of these numbers, which begin with an underscore, for these reasons."""
+    return replace_columns(error_class=lambda index, _: reasons.get(f"_{index}"))
+
+
+def without_ends(share: float) -> Corruptions:
+    """Make the counter lack this many tokens of each of the 24 answers, which stopped by themselves."""
+    lost = int(share * 24)
+    fewer = Corruptions(
+        counters=lambda _, counted: counted.model_copy(update={"output_tokens": (counted.output_tokens or 0) - lost})
+    )
+    return combine(replace_columns(finish_reason="stop"), fewer)
+
+
+def growing_queue(growth: float, reached: float, seconds: float = 1000, **values: Any) -> Corruptions:
+    watch = {"reached_concurrency": reached, "reached_rate": 10, "duration_s": seconds, "steady_share": 1.0}
+    return replace_watch(in_flight_growth=growth, **watch | values)
+
+
+THINKING = SyntheticRun(edits={"spec.workloads[0].thinkTime": {"seconds": 2}})
+FOUND: dict[str, tuple[Corruptions, SyntheticRun, list[tuple[str, Severity]]]] = {
+    "a load that was not reached": (
+        replace_watch(reached_concurrency=2.69),
+        WORLD,
+        [("ConcurrencyNotReached", INVALID)],
+    ),
+    "an engine that cannot keep up": (growing_queue(1.6, 20.0), OPEN, [("Overloaded", INVALID)]),
+    "much growth in a short point": (growing_queue(3.0, 20.0, 10), OPEN, [("Overloaded", INVALID)]),
+    "a growing trace": (growing_queue(2.0, 20.0), open_loop_with(TRACE), [("Overloaded", WARNING)]),
+    "a warm-up that did not become steady": (
+        replace_watch(warmup_steady=False, warmup_requests=32),
+        WORLD,
+        [("WarmupNotSteady", WARNING)],
+    ),
+    "never drafts": (
+        combine(
+            replace_columns(**IDLE, step_accepted=None, steps=lambda _, row: row["output_tokens"] - 1),
+            replace_counters(**IDLE),
+        ),
+        WORLD,
+        [("NeverDrafted", INVALID)],
+    ),
+    "never drafts, by counters alone": (
+        combine(HIDDEN, replace_counters(drafted_tokens=0)),
+        WORLD,
+        [("NeverDrafted", INVALID)],
+    ),
+    "the engine reports no drafting": (combine(NO_DRAFTS, WITHOUT_COUNTERS), WORLD, [("NeverDrafted", WARNING)]),
+    "acceptance from chunks, which may be a stream interval": (
+        combine(NO_STEPS, replace_columns(acceptance_source="chunks"), WITHOUT_COUNTERS),
+        WORLD,
+        [("NeverDrafted", WARNING)],
+    ),
+    "more usage than chunks and counters": (MORE_USAGE, WORLD, [("TokenCountMismatch", INVALID)] * 2),
+    "more usage than chunks": (combine(MORE_USAGE, WITHOUT_COUNTERS), WORLD, [("TokenCountMismatch", INVALID)]),
+    "an uncounted end of long answers": (drop_one_token("stop"), LONG, [("TokenCountMismatch", INFO)]),
+    "an uncounted end": (drop_one_token("stop"), WORLD, [("TokenCountMismatch", WARNING)]),
+    "an uncounted end of short answers": (drop_one_token("stop"), SHORT, [("TokenCountMismatch", WARNING)]),
+    "a counter without the ends": (without_ends(1.0), SHORT, [("TokenCountMismatch", WARNING)]),
+    "a counter without more than the ends": (without_ends(1.4), SHORT, [("TokenCountMismatch", INVALID)]),
+    "a counter that lacks tokens": (replace_counters(output_tokens=900), WORLD, [("TokenCountMismatch", INVALID)]),
+    "cached prompts": (replace_columns(cached_tokens=90), WORLD, [("PromptCacheHit", INVALID)]),
+    "cached prompts, by counters alone": (CACHED_BY_COUNTERS, WORLD, [("PromptCacheHit", INVALID)]),
+    "one failure of hundreds": (fail(_20="reset"), POINTS_MANY, [("RequestsFailed", INFO)]),
+    "a restart, whose counters are not used": (
+        replace_counters(restarted=True, output_tokens=5),
+        WORLD,
+        [("EngineRestarted", INVALID)],
+    ),
+    "foreign traffic": (replace_counters(output_tokens=5000), WORLD, [("ForeignTraffic", INVALID)]),
+    "tokens of failed requests are not foreign": (
+        combine(
+            fail(_10="reset"),
+            replace_columns(output_tokens=lambda index, row: None if index == 10 else row["output_tokens"]),
+        ),
+        WORLD,
+        [("RequestsFailed", INVALID)],
+    ),
+}
+
+
+AS_SERVED = replace(WORLD, edits={"spec.promptCache": "AsServed"})
+VALID: dict[str, tuple[Corruptions, SyntheticRun]] = {
+    "a load within 10 %": (replace_watch(reached_concurrency=2.8), WORLD),
+    "an open loop has no concurrency to reach": (replace_watch(reached_concurrency=0.5), OPEN),
+    "nor have users who think": (replace_watch(reached_concurrency=0.5), THINKING),
+    "a closed loop has no rate to reach": (replace_watch(reached_rate=0.1), WORLD),
+    "little growth": (growing_queue(1.4, 20.0), OPEN),
+    "growth from one to two requests": (growing_queue(3.0, 7.0), OPEN),
+    "a closed loop has no queue": (growing_queue(3.0, 3.0), WORLD),
+    "random growth in a short point": (growing_queue(2.0, 20.0, 10), OPEN),
+    "a steady warm-up": (replace_watch(warmup_steady=True, warmup_requests=32), WORLD),
+    "an unknown warm-up": (replace_watch(warmup_steady=None, warmup_requests=32), WORLD),
+    "the counters alone report drafts": (HIDDEN, WORLD),
+    # SGLang with variable draft lengths reports draft steps but no draft tokens.
+    "draft steps prove drafting": (combine(BY_REQUEST, WITHOUT_COUNTERS), WORLD),
+    # TensorRT-LLM reports tokens per iteration, but no drafts.
+    "accepted tokens that the engine reports prove drafting": (
+        combine(NO_STEPS, replace_columns(acceptance_source="per_request"), WITHOUT_COUNTERS),
+        WORLD,
+    ),
+    "some requests without draft counts": (
+        combine(
+            replace_columns(drafted_tokens=lambda index, row: None if index % 2 else row["drafted_tokens"]),
+            WITHOUT_COUNTERS,
+        ),
+        WORLD,
+    ),
+    "no count by the client": (replace_columns(output_tokens_client=None, chunk_tokens=None), WORLD),
+    "a cache as served": (replace_columns(cached_tokens=90), AS_SERVED),
+    "a cached start token": (replace_columns(cached_tokens=1), WORLD),
+    "a cached history": (replace_columns(cached_tokens=lambda _, row: 80 if row["turn"] else 0), TALKS),
+    "counters do not distinguish first turns from later ones": (CACHED_BY_COUNTERS, TALKS),
+    "no counters": (WITHOUT_COUNTERS, WORLD),
+    "few counters": (
+        Corruptions(counters=lambda _, counted: CounterDeltas(drafted_tokens=counted.drafted_tokens)),
+        WORLD,
+    ),
+    "no client health": (Corruptions(watch=lambda *_: ClientHealth()), WORLD),
+    "no prompt tokens": (replace_columns(input_tokens=None, cached_tokens=None), WORLD),
+    "no steps": (replace_columns(steps=None, draft_steps=None, step_accepted=None), WORLD),
+    "no chunks": (replace_columns(chunk_ns=None, chunk_tokens=None), WORLD),
+    "no category": (replace_columns(category=None, finish_reason=None, output_sha256=None), WORLD),
+    "arrays of steps": (
+        replace_columns(step_accepted=lambda _, row: np.array(row["step_accepted"]) if row["step_accepted"] else None),
+        WORLD,
+    ),
+    "missing errors": (replace_columns(error_class=float("nan"), error=float("nan")), WORLD),
+}
+
+
+@pytest.mark.parametrize("case", [*FOUND, *VALID])
+def test_problems_are_found_and_valid_or_missing_data_is_not_reported(case: str) -> None:
+    corruptions, world, expected = FOUND[case] if case in FOUND else (*VALID[case], [])
+    assert check_names(findings_of(corruptions, world=world)) == expected
+
+
+@pytest.mark.parametrize(
+    ("check", "corruptions"),
+    [
+        ("NeverDrafted", combine(BY_REQUEST, replace_columns(draft_steps=0), WITHOUT_COUNTERS)),
+        ("TokenCountMismatch", combine(replace_columns(finish_reason="length"), drop_one_token("length"))),
+    ],
+    ids=["no draft steps", "a missing token in an answer cut at its length"],
+)
+def test_problem_is_found_beside_others(check: str, corruptions: Corruptions) -> None:
+    assert (check, INVALID) in check_names(findings_of(corruptions))
+
+
+@pytest.mark.parametrize("counted", ["drafted_tokens", "draft_steps"])
+def test_baseline_that_drafts_is_found(counted: str) -> None:
+    """For example a target in speculators format, with which vLLM starts the drafter that it names."""
+    found = findings_of(replace_counters(**{counted: 7}), arm="none")
+    (finding,) = [each for each in found if each.check == "BaselineDrafted"]
+    assert (finding.severity, finding.arm, finding.value, finding.threshold) == (INVALID, "none", 7, 0)
+
+
+def test_finding_names_its_point_and_contains_its_value() -> None:
+    finding = findings_of(replace_watch(cpu_share=0.95))[0]
+    assert (finding.arm, finding.workload, finding.load) == ("ngram", "chat", "3")
+    assert (finding.point, finding.value, finding.threshold) == (WORLD.plan.points[1].hash, 0.95, 0.8)
+
+
+def test_failed_requests_are_counted_by_error_class() -> None:
+    (finding,) = findings_of(fail(_7="http_5xx", _15="http_5xx", _23="http_5xx"))
+    assert (finding.check, finding.severity) == ("RequestsFailed", INVALID)
+    assert "3 of 24 requests failed (3 http_5xx)" in finding.message
+
+
+def test_turns_skipped_after_an_error_count_once_with_it() -> None:
+    corruptions = replace_columns(
+        error_class=lambda index, row: None if index < 40 else ("skipped_after_error" if row["turn"] else "timeout")
+    )
+    (finding,) = findings_of(corruptions, world=TALKS)
+    assert (finding.check, finding.severity) == ("RequestsFailed", INVALID)
+    assert finding.message == "5 of 43 requests failed (5 timeout), and 5 later turns were not sent"
+
+
+Edit = Callable[[pd.DataFrame], pd.DataFrame]
+MS = 1_000_000
+
+
+def duplicate_one(frame: pd.DataFrame) -> pd.DataFrame:
+    steady = frame[frame["phase"] == RecordPhase.STEADY.value]
+    return pd.concat([frame, steady.iloc[[5]]], ignore_index=True)
+
+
+def impossible_record_messages(edit: Edit) -> list[str]:
+    def records(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return edit(frame)
+
+    findings = findings_of(Corruptions(records=records, counters=without_counters))
+    assert all(each.severity is Severity.INVALID for each in findings if each.check == "ImpossibleRecords")
+    return [each.message for each in findings if each.check == "ImpossibleRecords"]
+
+
+def test_one_duplicate_record_is_found() -> None:
+    (message,) = impossible_record_messages(duplicate_one)
+    assert "1 of 25 records are duplicates" in message
+
+
+def without_one_send_time(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(sent_ns=rows["sent_ns"].where(rows.index != rows.index[5]))
+
+
+@pytest.mark.parametrize("imported", [False, True])
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda rows: rows.assign(first_token_ns=rows["sent_ns"] - 20 * MS), "times in the wrong order"),
+        (lambda rows: rows.assign(last_token_ns=rows["first_token_ns"] - 5 * MS), "times in the wrong order"),
+        (lambda rows: rows.assign(sent_ns=rows["intended_ns"] - 5 * MS), "times in the wrong order"),
+        (lambda rows: rows.assign(last_token_ns=rows["intended_ns"]), "have no duration"),
+        (lambda rows: rows.assign(output_tokens=-rows["output_tokens"]), "a count below 0"),
+        (lambda rows: rows.assign(input_tokens=-rows["input_tokens"]), "a count below 0"),
+        (lambda rows: rows.assign(cached_tokens=rows["input_tokens"] + 1), "more cached than prompt tokens"),
+        (lambda rows: rows.assign(intended_ns=-(2**63) + 1), "begin before their point"),
+        (lambda rows: rows.assign(last_token_ns=2**63 - 1), "have a time later than 104 days"),
+        (lambda rows: rows.assign(output_tokens=2**63 - 1), "a count above 16 million"),
+        (without_one_send_time, "1 of 24 records were answered but never sent"),
+        (lambda rows: rows.assign(repeat=3), "a repeat other than 0"),
+    ],
+)
+def test_impossible_times_and_counts_are_named(
+    edit: Edit, words: str, imported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "is_imported", property(lambda _: imported))
+    (message,) = impossible_record_messages(edit)
+    assert words in message
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_only_an_imported_run_may_have_no_send_times(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang's benchmark stores none at all; our client stores one for each request."""
+    monkeypatch.setattr(Engine, "is_imported", property(lambda _: imported))
+    messages = impossible_record_messages(lambda rows: rows.assign(sent_ns=None))
+    assert bool(messages) is not imported
+    assert all("were answered but never sent" in message for message in messages)
+
+
+def test_small_difference_between_two_clocks_is_not_reported() -> None:
+    assert impossible_record_messages(lambda rows: rows.assign(sent_ns=rows["first_byte_ns"] + MS // 2)) == []
+
+
+END_WORLD = SyntheticRun(prompts=24, categories=ONE, concurrency=(2,))
+TIMES = ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+
+
+def delay_stream_ends(**ms: float) -> Corruptions:
+    """Delay each answer's end by the arm's ms, so that the stream's next request is sent later."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        each = int(ms.get(point.arm, 0.0) * NS_PER_MS)
+        measured = frame["phase"] != "warmup"
+        order = frame["intended_ns"].where(measured).groupby(frame["stream_index"]).rank(method="first")
+        by = ((order.fillna(1) - 1) * each).astype("int64")
+        chunks = [[at + shift for at in times] for times, shift in zip(frame["chunk_ns"], by, strict=True)]
+        moved = {name: frame[name].astype("int64") + by for name in TIMES}
+        return frame.assign(**moved, chunk_ns=pd.Series(chunks, index=frame.index, dtype=object))
+
+    watch = {"reached_concurrency": 2.0, "duration_s": 60.0, "steady_share": 0.9}
+    return Corruptions(records=edit, watch=lambda _, seen: seen.model_copy(update=watch))
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("delays_ms", "expected"),
+    [
+        (
+            {"ngram": 600},
+            [("LateStreamEnd", INVALID, "ngram"), ("ThroughputContradictsSpeedup", WARNING, "ngram")],
+        ),
+        ({"none": 600}, [("LateStreamEnd", INVALID, "ngram"), ("LateStreamEnd", WARNING, "none")]),
+        ({"ngram": 40, "none": 60}, [("LateStreamEnd", WARNING, "none"), ("LateStreamEnd", WARNING, "ngram")]),
+        ({"ngram": 5, "none": 1}, []),
+    ],
+    ids=["of the arm", "of the baseline", "of both", "short"],
+)
+def test_delayed_stream_ends_are_found(delays_ms: dict[str, float], expected: list[tuple[str, Severity, str]]) -> None:
+    summary = run_of_world(END_WORLD, delay_stream_ends(**delays_ms))
+    assert sorted((each.check, each.severity, each.arm or "") for each in summary.findings) == sorted(expected)
+    assert ("not comparable" in summary.headline) == any(severity is INVALID for _, severity, _ in expected)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("streams", "step_ms", "held_ms", "found"),
+    [(2, 9.0, 75, True), (2, 9.0, 30, False), (6, 9.0, 100, False), (6, 9.0, 200, True), (2, 10.0, 600, False)],
+)
+def test_few_requests_per_stream_require_a_larger_contradiction(
+    streams: int, step_ms: float, held_ms: float, found: bool
+) -> None:
+    """A speed-up of 1.1 with throughput ratios of 0.98, 1.05, 0.95 and 0.83; streams have 11 requests, or 2.
+
+    The last one has no speed-up that could be contradicted.
+    """
+    tenth = replace(
+        END_WORLD, concurrency=(streams,), alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": step_ms}
+    )
+    checks = {each.check for each in run_of_world(tenth, delay_stream_ends(ngram=held_ms)).findings}
+    assert ("ThroughputContradictsSpeedup" in checks) == found
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("counted", [True, False])
+def test_end_of_sequence_token_without_its_own_chunk_is_one_step(counted: bool) -> None:
+    one = record(stream_index=3)
+    step_ns, tokens = 10 * NS_PER_MS, one.chunk_tokens if counted else None
+    rows = [
+        record(stream_index=3, chunk_tokens=tokens),
+        record(stream_index=3, chunk_tokens=tokens, intended_ns=present(one.last_token_ns) + 2 * step_ns),
+        record(stream_index=4, chunk_tokens=tokens, intended_ns=10**12),
+    ]
+    delay_ns = 2 * step_ns if counted else step_ns
+    share = stream_end_delay_share(tidy([frame_of(rows)], "p"))
+    assert share == pytest.approx(delay_ns / (present(one.last_token_ns) + 2 * step_ns))
+
+
+@pytest.mark.runs
+def test_no_next_request_gives_no_stream_end_delay() -> None:
+    alone = [record(stream_index=1), record(stream_index=2)]
+    failed = record(error_class="reset", last_token_ns=None)
+    skipped = record(error_class="skipped_after_error", sent_ns=None, last_token_ns=None)
+    later = record(intended_ns=10**12, sent_ns=10**12)
+    assert [stream_end_delay_share(tidy([frame_of(rows)], "p")) for rows in (alone, [failed, skipped, later])] == [
+        None
+    ] * 2
+
+
+@pytest.mark.runs
+def test_users_who_think_do_not_delay_the_stream_end() -> None:
+    """A stream waits with its user after a filler and before a later turn, but not before another conversation."""
+    one = record(stream_index=3)
+    took, thought = present(one.last_token_ns), 50 * present(one.last_token_ns)
+    begins = [0, took + thought, 2 * (took + thought), 3 * took + 2 * thought + took // 10]
+    names = ["filler-3-0", "p1", "p1", "p2"]
+    rows = [
+        record(
+            stream_index=3,
+            prompt_id=name,
+            turn=turn,
+            intended_ns=begin,
+            first_token_ns=begin + took // 2,
+            last_token_ns=begin + took,
+        )
+        for name, turn, begin in zip(names, (0, 0, 1, 0), begins, strict=True)
+    ]
+    frame = tidy([frame_of(rows)], "p")
+    assert stream_end_delay_share(frame) == pytest.approx((2 * thought + took // 10) / begins[-1])
+    assert stream_end_delay_share(frame, thinks=True) == pytest.approx(0.1 / 1.1, rel=0.01)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("held_s", [0, 1])
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_conversation_of_overlapping_requests_ends_with_the_one_that_ends_last(held_s: int, failed: bool) -> None:
+    """Turns 0 to 2 take the seconds 0-1, 1-11 and 1-2; the next conversation begins `held_s` after the last end."""
+    second, took = 1000 * NS_PER_MS, 11 + held_s
+    rows = [
+        record(
+            stream_index=3,
+            prompt_id=f"p{number}",
+            turn=turn,
+            intended_ns=(number * took + begin) * second,
+            first_token_ns=(number * took + begin) * second,
+            last_token_ns=(number * took + end) * second,
+            error_class="reset" if failed and turn == 1 else None,
+        )
+        for number in range(4)
+        for turn, begin, end in ((0, 0, 1), (1, 1, 11), (2, 1, 2))
+    ]
+    share = stream_end_delay_share(tidy([frame_of(rows)], "p"), thinks=True)
+    assert share == (None if failed else pytest.approx(held_s / (10 + held_s)))

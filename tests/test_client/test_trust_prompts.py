@@ -305,12 +305,3 @@ async def test_unusable_rows_are_reported_end_to_end(tmp_path: Path) -> None:
     (coverage,) = conclude(plan, store).coverage.values()
     assert (coverage.requested, coverage.used) == (9, 8)
     assert list(coverage.unusable.values()) == [1]
-
-
-@pytest.mark.parametrize("dataset", [SESSIONS, {"source": "mooncake", "uri": "t.jsonl"}], ids=["sessions", "mooncake"])
-def test_random_words_are_a_warning(dataset: dict[str, Any]) -> None:
-    """Both sources also prescribe the length of the answers, past their natural end."""
-    assert [(each.check, each.severity, each.workload) for each in run_findings(world(dataset))] == [
-        ("RandomPrompts", WARNING, "chat"),
-        ("IgnoreEos", INFO, "chat"),
-    ]

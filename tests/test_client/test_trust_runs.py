@@ -1,11 +1,12 @@
-"""Checks on a run as a whole and its launches, and valid runs without findings."""
+"""Trust checks of whole runs and of the client."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -13,24 +14,34 @@ import pytest
 
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.plan.plan import Arm, Point
-from specbench_api.spec.engine import Endpoint
+from specbench_api.spec.engine import DialectName, Endpoint
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import ClientHealth
+from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.trust import checks
 from specbench_client.trust.check import Check, CheckResult
 from specbench_client.trust.checks import engine
 from specbench_client.trust.checks.engine import ENDPOINTS_SHARE_A_HOST
 from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
+from specbench_testing.corrupted_records import (
+    OPEN,
+    WORLD,
+    check_names,
+    combine,
+    findings_of,
+    replace_columns,
+    replace_watch,
+    undeclared_drafter,
+)
 from specbench_testing.long_cases import long_after
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_findings, run_of_world
-
-pytestmark = pytest.mark.runs
+from specbench_testing.synthetic_records import NS_PER_MS, ONE, Corruptions, SyntheticRun, run_findings, run_of_world
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 NO_BASELINE = {"spec.baseline": "Skip"}
-SEQUENTIAL = {"concurrency": [1], "repeats": 3, "order": "Sequential"}
 DRAFTING_COLUMNS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "step_accepted", "acceptance_source")
 ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *ANSWER_CHECKS, *RUN_CHECKS)
 
@@ -43,23 +54,59 @@ def small(**edits: Any) -> SyntheticRun:
     return SyntheticRun(prompts=20, categories=ONE, edits=edits)
 
 
+SEQUENTIAL = {"concurrency": [1], "repeats": 3, "order": "Sequential"}
+
+
+def of_version(version: str | None) -> Corruptions:
+    return Corruptions(launches=(observed_launch("none", 0, engine_version=version),))
+
+
+def stamped(share: float | None) -> Corruptions:
+    return Corruptions(watch=lambda _, seen: seen.model_copy(update={"kernel_clock_share": share}))
+
+
+LOSSY = {"spec.engine": {"kind": "vllm"}, "spec.drafters[0].speculativeConfig": {"rejection_sample_method": "fly"}}
+NATURAL_END = {"spec.workloads[0].output": {"maxTokens": 80, "ignoreEos": True}}
+
+
+@pytest.mark.runs
 @pytest.mark.parametrize(
-    ("edits", "expected"),
+    ("world", "corruptions", "expected"),
     [
-        ({}, []),
-        ({"spec.drafters": []}, []),
-        (NO_BASELINE, [("AcceptanceWithoutBaseline", INFO)]),
-        ({"spec.load": SEQUENTIAL}, [("NotInterleaved", INFO)]),
-        ({"spec.load": SEQUENTIAL, **NO_BASELINE}, [("AcceptanceWithoutBaseline", INFO)]),  # nothing to interleave
-        ({"spec.load": {**SEQUENTIAL, "repeats": 1}}, [("TooFewRepeats", WARNING)]),
-        ({"spec.workloads[0].output": {"maxTokens": 80, "ignoreEos": True}}, [("IgnoreEos", INFO)]),
-        ({"spec.engine": {"kind": "transformers"}}, [("ResearchRuntime", INFO)]),
+        (small(), None, []),
+        (small(**{"spec.drafters": []}), None, []),
+        (small(**NO_BASELINE), None, [("AcceptanceWithoutBaseline", INFO)]),
+        (small(**{"spec.load": SEQUENTIAL}), None, [("NotInterleaved", INFO)]),
+        # Nothing to interleave.
+        (small(**{"spec.load": SEQUENTIAL}, **NO_BASELINE), None, [("AcceptanceWithoutBaseline", INFO)]),
+        (small(**{"spec.load": {**SEQUENTIAL, "repeats": 1}}), None, [("TooFewRepeats", WARNING)]),
+        (replace(small(**{"spec.drafters": []}), repeats=1), None, [("TooFewRepeats", INFO)]),
+        (
+            replace(small(**NO_BASELINE), repeats=1),
+            None,
+            [("AcceptanceWithoutBaseline", INFO), ("TooFewRepeats", INFO)],
+        ),
+        (small(**NATURAL_END), None, [("IgnoreEos", INFO)]),
+        (small(**{"spec.engine": {"kind": "transformers"}}), None, [("ResearchRuntime", INFO)]),
+        (small(**LOSSY), None, [("LossyVerification", INFO)]),
+        (SyntheticRun(prompts=4, categories=ONE), None, [("TooFewPrompts", WARNING)]),
+        (SyntheticRun(prompts=12, categories=ONE), None, [("TooFewPrompts", INFO)]),
+        (small(), of_version("transformers-5.19.0 (research runtime)"), [("ResearchRuntime", INFO)]),
+        (small(), of_version("0.33.0"), []),
+        (small(), of_version(None), []),
+        (small(), stamped(1.0), []),
+        (small(), stamped(0.4), [("UserSpaceTimestamps", INFO)]),
+        (small(), stamped(None), []),
+        (small(), Corruptions(simulated=True), [("Simulated", INFO)]),
     ],
 )
-def test_findings_that_the_plan_alone_causes(edits: dict[str, Any], expected: list[tuple[str, Severity]]) -> None:
-    assert found(small(**edits)) == expected
+def test_findings_of_a_run(
+    world: SyntheticRun, corruptions: Corruptions | None, expected: list[tuple[str, Severity]]
+) -> None:
+    assert sorted(found(world, corruptions)) == sorted(expected)
 
 
+@pytest.mark.runs
 def test_acceptance_without_a_baseline_is_info_with_the_length() -> None:
     summary = run_of_world(small(**NO_BASELINE))
     assert summary.trustworthy
@@ -73,13 +120,7 @@ def test_acceptance_without_a_baseline_is_info_with_the_length() -> None:
     assert "AcceptanceWithoutBaseline" not in dict(found(small(**NO_BASELINE), hidden))
 
 
-@pytest.mark.parametrize(
-    ("prompts", "expected"), [(4, [("TooFewPrompts", WARNING)]), (12, [("TooFewPrompts", INFO)]), (20, [])]
-)
-def test_few_prompts_are_info_and_very_few_a_warning(prompts: int, expected: list[tuple[str, Severity]]) -> None:
-    assert found(SyntheticRun(prompts=prompts, categories=ONE)) == expected
-
-
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("repeats", "measured", "words"),
     [
@@ -100,14 +141,7 @@ def test_too_few_repeats_are_counted_as_far_as_they_were_measured(
     assert (few.severity, few.value) == (WARNING, 1 if "once" in words else 2)
 
 
-@pytest.mark.parametrize(
-    ("alone", "also"), [({"spec.baseline": "Skip"}, [("AcceptanceWithoutBaseline", INFO)]), ({"spec.drafters": []}, [])]
-)
-def test_too_few_repeats_are_info_without_a_comparison(alone: dict[str, Any], also: list[tuple[str, Severity]]) -> None:
-    world = SyntheticRun(prompts=20, categories=ONE, repeats=1, edits=alone)
-    assert sorted(found(world)) == [*also, ("TooFewRepeats", INFO)]
-
-
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("left", "effect", "expected"),
     [
@@ -129,6 +163,7 @@ def test_reduced_kv_cache_is_info_with_its_effect_on_the_loads(
     assert all(each.arm == "ngram" and effect in each.message for each in seen)
 
 
+@pytest.mark.runs
 def test_arguments_of_one_arm_are_info() -> None:
     drafter = {"name": "ngram", "method": "ngram", "args": ["--seed=7"]}
     (seen,) = run_findings(small(**{"spec.drafters": [drafter]}))
@@ -136,21 +171,7 @@ def test_arguments_of_one_arm_are_info() -> None:
     assert "--seed=7" in seen.message
 
 
-def test_lossy_verification_is_info_and_not_recommended() -> None:
-    options = {"spec.drafters[0].speculativeConfig": {"rejection_sample_method": "fly"}}
-    summary = run_of_world(small(**{"spec.engine": {"kind": "vllm"}, **options}), Corruptions())
-    (finding,) = summary.findings
-    assert (finding.check, finding.severity, finding.arm) == ("LossyVerification", INFO, "ngram")
-    assert "speculativeConfig.rejection_sample_method: fly" in finding.message
-    assert summary.recommendation is not None
-    (choice,) = summary.recommendation.choices
-    assert choice.arm != "ngram"
-    assert summary.headline.startswith("ngram is faster than the baseline: ")
-    assert summary.headline.endswith(
-        " Its verification is lossy (speculativeConfig.rejection_sample_method: fly), so ngram is not recommended."
-    )
-
-
+@pytest.mark.runs
 @pytest.mark.parametrize(("host", "expected"), [("gpu-1", ["none and ngram answer at the same host"]), ("gpu-2", [])])
 def test_endpoints_at_one_host_are_info(host: str, expected: list[str]) -> None:
     urls = {"none": "http://gpu-1:8000", "ngram": f"http://{host}:8001"}
@@ -160,34 +181,14 @@ def test_endpoints_at_one_host_are_info(host: str, expected: list[str]) -> None:
     assert [(each.severity, each.message.partition(",")[0]) for each in found] == [(INFO, text) for text in expected]
 
 
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [("transformers-5.19.0 (research runtime)", [("ResearchRuntime", INFO)]), ("0.33.0", []), (None, [])],
-)
-def test_endpoint_that_reports_a_research_runtime_is_info(
-    version: str | None, expected: list[tuple[str, Severity]]
-) -> None:
-    assert found(small(), Corruptions(launches=(observed_launch("none", 0, engine_version=version),))) == expected
-
-
-@pytest.mark.parametrize(("share", "expected"), [(1.0, []), (0.4, [("UserSpaceTimestamps", INFO)]), (None, [])])
-def test_user_space_timestamps_are_reported_once_per_run(
-    share: float | None, expected: list[tuple[str, Severity]]
-) -> None:
-    corruptions = Corruptions(watch=lambda _, seen: seen.model_copy(update={"kernel_clock_share": share}))
-    assert found(small(), corruptions) == expected
-
-
-def test_simulated_run_is_info() -> None:
-    assert found(small(), Corruptions(simulated=True)) == [("Simulated", INFO)]
-
-
+@pytest.mark.runs
 def test_missing_points_are_a_warning_and_named() -> None:
     (seen,) = run_findings(small(), Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 2)))
     assert (seen.check, seen.severity) == ("MissingPoints", WARNING)
     assert "1 of 6 points have no result: ngram/chat at 1, repeat 3" in seen.message
 
 
+@pytest.mark.runs
 @pytest.mark.draws
 @pytest.mark.parametrize("seed", long_after(4, range(50)))
 def test_valid_run_has_no_findings(seed: int) -> None:
@@ -198,6 +199,7 @@ def test_valid_run_has_no_findings(seed: int) -> None:
     assert (summary.findings, summary.trustworthy, summary.points_invalid) == ([], True, 0)
 
 
+@pytest.mark.runs
 @pytest.mark.draws
 @pytest.mark.parametrize("seed", long_after(2, range(4)))
 def test_valid_open_loop_has_only_expected_findings(seed: int) -> None:
@@ -208,6 +210,7 @@ def test_valid_open_loop_has_only_expected_findings(seed: int) -> None:
     assert [cell.level.label for cell in summary.cells] == ["2/s", "2/s", "8/s", "8/s"]
 
 
+@pytest.mark.runs
 def test_every_check_is_in_the_registry() -> None:
     modules = [
         importlib.import_module(f"{checks.__name__}.{each.name}") for each in pkgutil.iter_modules(checks.__path__)
@@ -216,6 +219,7 @@ def test_every_check_is_in_the_registry() -> None:
     assert sorted(defined) == sorted(CHECK_BY_NAME)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("check", ALL, ids=lambda check: str(check.name))
 def test_every_check_has_a_camel_case_name_and_a_remedy(check: Any) -> None:
     assert re.fullmatch(r"[A-Z][A-Za-z]{2,62}", check.name)
@@ -224,29 +228,31 @@ def test_every_check_has_a_camel_case_name_and_a_remedy(check: Any) -> None:
     assert CHECK_BY_NAME[check.name] is check
 
 
-WORLD = SyntheticRun(prompts=20, categories=ONE)
+RUNS_WORLD = SyntheticRun(prompts=20, categories=ONE)
 SGLANG = SyntheticRun(prompts=20, categories=ONE, edits={"spec.engine.dialect": "sglang"})
 
 
-def differ(*launches: LaunchRecord, world: SyntheticRun = WORLD) -> Sequence[CheckResult]:
+def differ(*launches: LaunchRecord, world: SyntheticRun = RUNS_WORLD) -> Sequence[CheckResult]:
     return engine.ARM_ENVIRONMENTS_DIFFER.evaluate(
         RunEvidence(world.plan, [], [], {}, simulated=False, launches=launches)
     )
 
 
-def pair(one: dict[str, Any], other: dict[str, Any], world: SyntheticRun = WORLD) -> Sequence[CheckResult]:
+def pair(one: dict[str, Any], other: dict[str, Any], world: SyntheticRun = RUNS_WORLD) -> Sequence[CheckResult]:
     return differ(observed_launch("none", 0, **one), observed_launch("ngram", 1, **other), world=world)
 
 
+@pytest.mark.runs
 def test_run_whose_launches_differ_is_untrustworthy() -> None:
     launches = (observed_launch("none", 0, dtype="float16"), observed_launch("ngram", 1, dtype="bfloat16"))
-    summary = run_of_world(WORLD, Corruptions(launches=launches))
+    summary = run_of_world(RUNS_WORLD, Corruptions(launches=launches))
     assert [(finding.check, finding.severity) for finding in summary.findings] == [
         ("ArmEnvironmentsDiffer", Severity.WARNING)
     ]
     assert not summary.trustworthy
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(("root", "expected"), [(None, [Severity.WARNING]), ("acme/tiny", [])])
 def test_endpoints_with_other_names_of_models_are_a_warning(root: str | None, expected: list[Severity]) -> None:
     """A server that reports what it loaded may call it as it likes; of another, the name is all that is known."""
@@ -255,11 +261,12 @@ def test_endpoints_with_other_names_of_models_are_a_warning(root: str | None, ex
         for name, model in (("none", "tiny"), ("ngram", "large"))
     ]
     launches = (observed_launch("none", 0, model=root), observed_launch("ngram", 1, model=root))
-    plan = WORLD.plan.model_copy(update={"arms": arms})
+    plan = RUNS_WORLD.plan.model_copy(update={"arms": arms})
     found = engine.ARM_ENVIRONMENTS_DIFFER.evaluate(RunEvidence(plan, [], [], {}, simulated=False, launches=launches))
     assert [each.severity for each in found] == expected
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].comparability is FactComparability.MUST])
 def test_differing_required_fact_is_a_warning_with_values_and_arms(name: FactName) -> None:
     (finding,) = pair({name.value: "a"}, {name.value: "b"})
@@ -267,17 +274,20 @@ def test_differing_required_fact_is_a_warning_with_values_and_arms(name: FactNam
     assert finding.message == f'{name} is not the same in all launches: "a" on none, "b" on ngram'
 
 
+@pytest.mark.runs
 def test_facts_that_a_drafter_changes_are_not_reported() -> None:
     taken = {name.value: 1 for name in FACTS if FACTS[name].comparability is FactComparability.FREE}
     assert {"kv_cache_tokens", "gpu_memory_used_bytes", "drafter_at_work", "started"} <= set(taken)
     assert list(pair(taken, dict.fromkeys(taken, 2))) == []
 
 
+@pytest.mark.runs
 def test_launches_of_one_arm_are_compared_too() -> None:
     (finding,) = differ(*(observed_launch("none", number, driver=version) for number, version in enumerate("112")))
     assert finding.message == 'driver is not the same in all launches: "1" on none, "2" on none'
 
 
+@pytest.mark.runs
 def test_arguments_are_compared_except_those_of_drafter_and_process() -> None:
     own = {"speculative_algorithm": None, "spec_x": 1, "port": 30000, "nccl_port": 1, "random_seed": 7, "host": "a"}
     others = dict.fromkeys(own, "other")
@@ -292,36 +302,29 @@ def test_arguments_are_compared_except_those_of_drafter_and_process() -> None:
     )
 
 
-def test_first_arguments_are_named_and_the_rest_counted() -> None:
-    one, other = ({f"a{number}": value for number in range(11)} for value in ("x" * 100, "y"))
-    (finding,) = pair({"arguments": one}, {"arguments": other}, SGLANG)
-    assert (finding.value, finding.message.count(" on none")) == (11, 8)
-    assert finding.message.endswith(" and 3 more")
-    assert "x" * 70 not in finding.message
-
-
 SAME: dict[str, Any] = {"dtype": "bfloat16", "max_model_len": 4096, "prefix_cache": False, "node": "a"}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("one", "other", "world", "expected"),
     [
-        (SAME, SAME, WORLD, None),
-        ({"dtype": "bfloat16"}, {"dtype": None}, WORLD, None),
-        ({"node": "gpu-1"}, {"node": "gpu-2"}, WORLD, (Severity.INFO, '"gpu-1" on none, "gpu-2" on ngram')),
+        (SAME, SAME, RUNS_WORLD, None),
+        ({"dtype": "bfloat16"}, {"dtype": None}, RUNS_WORLD, None),
+        ({"node": "gpu-1"}, {"node": "gpu-2"}, RUNS_WORLD, (Severity.INFO, '"gpu-1" on none, "gpu-2" on ngram')),
         (
             {"draft_sampling": "greedy"},
             {"draft_sampling": "probabilistic"},
-            WORLD,
+            RUNS_WORLD,
             (Severity.INFO, '"greedy" on none, "probabilistic" on ngram'),
         ),
         (
             {"draft_verification": "token match"},
             {"draft_verification": "acceptance thresholds (lossy)"},
-            WORLD,
+            RUNS_WORLD,
             (Severity.INFO, '"token match" on none, "acceptance thresholds (lossy)" on ngram'),
         ),
-        ({"cuda_graphs": True}, {"cuda_graphs": 1}, WORLD, (Severity.WARNING, "true on none, 1 on ngram")),
+        ({"cuda_graphs": True}, {"cuda_graphs": 1}, RUNS_WORLD, (Severity.WARNING, "true on none, 1 on ngram")),
         (
             {"arguments": {"new": [1]}},
             {"arguments": {}},
@@ -343,3 +346,304 @@ def test_pair_of_launches(
     found = pair(one, other, world)
     assert [each.severity for each in found] == ([expected[0]] if expected else [])
     assert all(expected and expected[1] in each.message for each in found)
+
+
+@pytest.mark.parametrize(
+    ("lag", "share", "expected"), [(400.0, 0.1, 1), (0.5, 0.95, 1), (400.0, 0.95, 2), (4.9, 0.8, 0)]
+)
+def test_client_that_cannot_keep_up_is_found(lag: float, share: float, expected: int) -> None:
+    findings = findings_of(replace_watch(loop_lag_p99_ms=lag, cpu_share=share))
+    assert check_names(findings) == [("ClientSaturated", INVALID)] * expected
+
+
+@pytest.mark.parametrize(
+    ("streams", "watch", "clients", "expected"),
+    [
+        (128, {"cpu_share": 0.95}, 1, 2),
+        (128, {"cpu_share": 0.95}, 10, 19),
+        (128, {"cpu_share": 0.95}, 40, 64),
+        (128, {"cpu_share": 0.95}, 64, None),
+        (1, {"cpu_share": 0.95}, 1, None),
+        (3, {"cpu_share": 0.95}, 2, 3),
+        (3, {"cpu_share": 0.95}, 3, None),
+        (3, {"cpu_share": 0.6, "loop_lag_p99_ms": 400.0}, 2, 3),
+        (3, {"cpu_share": 0.2, "loop_lag_p99_ms": 400.0}, 1, None),
+        (3, {"cpu_share": None, "loop_lag_p99_ms": 400.0}, 1, None),
+    ],
+)
+def test_saturated_client_is_advised_to_use_more_clients_only_if_they_help(
+    streams: int, watch: dict[str, float | None], clients: int, expected: int | None
+) -> None:
+    edits = {"spec.load.clients": clients}
+    world = SyntheticRun(prompts=24, concurrency=(streams,), repeats=1, edits=edits)
+    found = findings_of(replace_watch(**watch), world=world)
+    (finding,) = (each for each in found if each.check == "ClientSaturated")
+    advice = f"; on a cluster, divide the load among more clients with load.clients: {expected}"
+    assert finding.message.endswith(advice) == (expected is not None)
+    assert ("load.clients" in finding.message) == (expected is not None)
+
+
+@pytest.mark.parametrize(("error_ms", "expected"), [(None, 0), (20.0, 0), (20.1, 1), (2000.0, 1)])
+def test_clients_without_one_clock_are_found(error_ms: float | None, expected: int) -> None:
+    findings = findings_of(replace_watch(clients=2, clock_error_ms=error_ms))
+    assert check_names(findings) == [("ClientClocksDiffer", INVALID)] * expected
+
+
+def test_tolerated_lateness_depends_on_the_request_time() -> None:
+    long = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, tokens=(400, 500))
+    assert findings_of(replace_watch(loop_lag_p99_ms=30.0), world=long) == []
+    assert check_names(findings_of(replace_watch(loop_lag_p99_ms=30.0))) == [("ClientSaturated", INVALID)]
+
+
+@pytest.mark.parametrize(("late", "expected"), [(4.9, 0), (30.0, 1)])
+def test_open_loop_that_sends_late_is_found(late: float, expected: int) -> None:
+    assert (
+        check_names(findings_of(replace_watch(send_lateness_p99_ms=late), world=OPEN))
+        == [("ClientSaturated", INVALID)] * expected
+    )
+    assert findings_of(replace_watch(send_lateness_p99_ms=late)) == [], "a closed loop has no arrivals to keep"
+
+
+def test_tolerated_send_lateness_depends_on_the_gap_between_arrivals() -> None:
+    def far_apart(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        later = frame["intended_ns"] * 99
+        times = ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+        chunks = pd.Series([[at + by for at in each] for each, by in zip(frame["chunk_ns"], later, strict=True)])
+        return frame.assign(**{name: frame[name] + later for name in times}, chunk_ns=chunks)
+
+    long = SyntheticRun(prompts=150, rate=(10,), repeats=1, tokens=(400, 500))
+    late = replace_watch(send_lateness_p99_ms=20.0)
+    assert check_names(findings_of(late, world=long)) == [("ClientSaturated", INVALID)]
+    assert findings_of(Corruptions(records=far_apart, watch=late.watch), world=long) == []
+
+
+CLOSED_LOOP = SyntheticRun(prompts=240, concurrency=(4,), repeats=1, categories=ONE)
+OPEN_LOOP = SyntheticRun(prompts=240, rate=(10,), repeats=1, categories=ONE)
+SENT_TIMES = ("connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+
+
+def sent_late(late_ms: Callable[[int, Any], float]) -> Corruptions:
+    """Send each request, by its row's number and its row, this much later; its answer keeps its pace."""
+
+    def later(name: str) -> Callable[[int, Any], int]:
+        return lambda index, row: row[name] + int(late_ms(index, row) * NS_PER_MS)
+
+    def chunks(index: int, row: Any) -> list[int]:
+        return [ns + int(late_ms(index, row) * NS_PER_MS) for ns in row["chunk_ns"]]
+
+    return replace_columns(**{name: later(name) for name in SENT_TIMES}, chunk_ns=chunks)
+
+
+def saturation(corruptions: Corruptions, world: SyntheticRun) -> list[str]:
+    return [each.message for each in findings_of(corruptions, world=world) if each.check == "ClientSaturated"]
+
+
+@pytest.mark.parametrize("world", [CLOSED_LOOP, OPEN_LOOP], ids=["closed", "open"])
+@pytest.mark.parametrize(
+    ("late_ms", "expected"),
+    [
+        (lambda index, _: 0, 0),
+        (lambda index, _: 1000 if 100 <= index < 104 else 0, 1),
+        (lambda index, _: 600 if index == 100 else 0, 0),
+        (lambda index, _: 4, 0),
+        (lambda index, _: 6, 1),
+        (lambda index, _: 9 if index % 10 == 0 else 0, 0),
+        (lambda index, _: 20, 1),
+        (lambda index, row: 1000 if 100 <= index < 108 and row["stream_index"] % 2 else 0, 1),
+    ],
+    ids=[
+        "in time",
+        "one pause",
+        "one request",
+        "small",
+        "a fifth of TTFT",
+        "small now and then",
+        "always",
+        "one worker of two",
+    ],
+)
+def test_late_sends_are_found_if_they_change_a_latency_figure(
+    world: SyntheticRun, late_ms: Callable[[int, Any], float], expected: int
+) -> None:
+    messages = saturation(sent_late(late_ms), world)
+    assert len(messages) == expected
+    assert all(
+        "the client sent requests late, which adds" in each and "ms to ttft_ms_mean" in each for each in messages
+    )
+
+
+@pytest.mark.parametrize(("requests", "expected"), [(24, []), (400, [("ClientSaturated", WARNING)])])
+def test_late_sends_that_only_change_a_percentile_are_a_warning(
+    requests: int, expected: list[tuple[str, Severity]]
+) -> None:
+    """One request in a hundred is late by more than half a TTFT: of 24, one request is all there is of the tail."""
+    late = sent_late(lambda index, _: 25 if index % 80 == 10 else 0)
+    assert check_names(findings_of(late, world=replace(CLOSED_LOOP, prompts=requests))) == expected
+
+
+def test_late_sends_are_found_where_answers_are_not_streamed() -> None:
+    late = sent_late(lambda index, _: 1000 if 100 <= index < 104 else 0)
+    whole = replace_columns(first_token_ns=None, chunk_ns=None, chunk_tokens=None)
+    both = Corruptions(records=lambda point, frame: whole.records(point, late.records(point, frame)))
+    (message,) = saturation(both, CLOSED_LOOP)
+    assert "ms to e2e_ms_p99" in message
+
+
+def test_waits_that_belong_to_the_latency_are_not_late_sends() -> None:
+    """A wait for a slot of an open loop, and the time in which the client applies the chat template to a later turn."""
+    waits = sent_late(lambda index, row: 50 if row["turn"] == 0 else 0)
+    renders = sent_late(lambda index, row: 50 if row["turn"] else 0)
+    slots = replace(OPEN_LOOP, edits={"spec.load.arrival": {"maxInFlight": 8}})
+    talks = replace(CLOSED_LOOP, prompts=60, turns=2)
+    template = {"appliedBy": "Client", "tokenizer": "org/model"}
+    assert len(saturation(waits, OPEN_LOOP)) == len(saturation(renders, talks)) == 1
+    assert saturation(waits, slots) == []
+    assert saturation(renders, replace(talks, edits={"spec.workloads[0].chatTemplate": template})) == []
+
+
+def test_imported_requests_without_connect_times_are_not_judged() -> None:
+    assert saturation(replace_columns(connect_ns=None), CLOSED_LOOP) == []
+
+
+def coalesced(share: float, group_size: int = 2) -> Corruptions:
+    """Give every group of `group_size` neighbouring chunks the last one's time, in this share of the answers."""
+
+    def stamps(index: int, row: Any) -> list[int]:
+        at = list(row["chunk_ns"])
+        last = len(at) - 1
+        return (
+            [at[min(last, i - i % group_size + group_size - 1)] for i in range(len(at))]
+            if index % 10 < 10 * share
+            else at
+        )
+
+    return replace_columns(chunk_ns=stamps)
+
+
+def in_one_piece(share: float, apart_ns: int = 0) -> Corruptions:
+    """Make this share of the answers arrive in one piece, with segments `apart_ns` apart."""
+
+    def stamps(index: int, row: Any) -> list[int]:
+        last, count = row["chunk_ns"][-1], len(row["chunk_ns"])
+        whole = [last - apart_ns * (count - 1 - number) for number in range(count)]
+        return whole if 6 <= index < 6 + 24 * share else row["chunk_ns"]
+
+    return replace_columns(chunk_ns=stamps)
+
+
+@pytest.mark.parametrize("arm", ["none", "ngram"])
+@pytest.mark.parametrize("apart_ns", [0, 20_000])
+def test_answers_that_arrive_in_one_piece_are_found(arm: str, apart_ns: int) -> None:
+    findings = findings_of(in_one_piece(0.15, apart_ns), arm)
+    assert check_names(findings) == [("ChunksCoalesced", INVALID)]
+    assert "at least half of the chunks" in findings[0].message
+    assert findings_of(in_one_piece(1.0, 10_000_000), arm) == [], "chunks one step apart are not coalesced"
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "words"),
+    [
+        (
+            0.4,
+            "a proxy holds chunks back, or lacks CPU; the client was not late",
+        ),
+        (900.0, "the client itself was late (its event loop was 900.00 ms"),
+        (None, "the client read late, or the engine or a proxy holds chunks back"),
+    ],
+)
+def test_message_names_the_probable_cause_from_the_clients_lag(lag_ms: float | None, words: str) -> None:
+    corruptions = replace(in_one_piece(0.3), watch=replace_watch(loop_lag_p99_ms=lag_ms).watch)
+    (message,) = (each.message for each in findings_of(corruptions, "none") if each.check == "ChunksCoalesced")
+    assert words in message
+
+
+def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
+    """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
+    plan, point = undeclared_drafter(WORLD, DialectName.OPENAI)
+    return check_names(
+        summarise_point(plan, point, tidy([frame], point.hash), ClientHealth(), None, simulated=False).findings
+    )
+
+
+def test_chunks_of_an_endpoint_are_checked_against_its_reported_drafts() -> None:
+    point = WORLD.plan.points[1]
+    unmodified = WORLD.records(point)
+    assert endpoint_findings(unmodified) == []
+    without_drafts = unmodified.assign(drafted_tokens=None, draft_steps=None)
+    assert endpoint_findings(without_drafts) == [], "a chunk of several tokens may be one step"
+    late = coalesced(1.0, group_size=4).records(point, without_drafts)
+    assert endpoint_findings(late) == [("ChunksCoalesced", WARNING)]
+    assert endpoint_findings(coalesced(1.0, group_size=4).records(point, unmodified)) == [("ChunksCoalesced", INVALID)]
+
+
+def merge_four_chunks(_: int, row: Any) -> list[int]:
+    return [sum(row["chunk_tokens"][at : at + 4]) for at in range(0, len(row["chunk_tokens"]), 4)]
+
+
+BY_TOKEN = replace_columns(
+    chunk_ns=lambda _, row: [
+        ns for ns, count in zip(row["chunk_ns"], row["chunk_tokens"], strict=True) for _ in range(count)
+    ],
+    chunk_tokens=lambda _, row: [1] * sum(row["chunk_tokens"]),
+)
+
+
+UNCOUNTED = replace_columns(chunk_tokens=None)
+
+
+MERGED = replace_columns(
+    chunk_tokens=merge_four_chunks, chunk_ns=lambda _, row: row["chunk_ns"][3::4] or row["chunk_ns"][-1:]
+)
+
+
+SHORT = SyntheticRun(prompts=24, concurrency=(1,), repeats=1, tokens=(8, 8), alpha={"ngram": 1.0}, alpha_spread=0.0)
+
+
+CHUNKS: dict[str, tuple[Corruptions, str, SyntheticRun, list[tuple[str, Severity]]]] = {
+    "none coalesced": (coalesced(0.0), "none", WORLD, []),
+    "some coalesced": (coalesced(0.2), "none", WORLD, [("ChunksCoalesced", WARNING)]),
+    "most coalesced": (coalesced(0.8), "none", WORLD, [("ChunksCoalesced", INVALID)]),
+    "one pair": (
+        replace_columns(chunk_ns=lambda _, row: [row["chunk_ns"][1], *row["chunk_ns"][1:]]),
+        "none",
+        WORLD,
+        [],
+    ),
+    "several steps": (coalesced(1.0, group_size=4), "ngram", WORLD, [("ChunksCoalesced", INVALID)]),
+    "several steps, uncounted": (
+        combine(coalesced(1.0, group_size=4), UNCOUNTED),
+        "ngram",
+        WORLD,
+        [("ChunksCoalesced", INVALID)],
+    ),
+    "one step": (BY_TOKEN, "ngram", WORLD, []),
+    "one step, uncounted": (combine(BY_TOKEN, UNCOUNTED), "ngram", WORLD, []),
+    "half of a short answer in one step": (BY_TOKEN, "ngram", SHORT, []),
+    "merged": (MERGED, "ngram", WORLD, [("MultiStepChunks", WARNING)]),
+    "merged, of the baseline": (MERGED, "none", WORLD, [("MultiStepChunks", WARNING)]),
+    "merged, uncounted": (
+        replace_columns(chunk_tokens=None, chunk_ns=lambda _, row: row["chunk_ns"][::8]),
+        "ngram",
+        WORLD,
+        [("MultiStepChunks", WARNING)],
+    ),
+    "merged once": (
+        replace_columns(
+            chunk_tokens=lambda index, row: [2, *row["chunk_tokens"][2:]] if index == 9 else row["chunk_tokens"]
+        ),
+        "none",
+        WORLD,
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHUNKS)
+def test_coalesced_and_merged_chunks_are_found(case: str) -> None:
+    corruptions, arm, world, expected = CHUNKS[case]
+    assert check_names(findings_of(corruptions, arm, world)) == expected
+
+
+"""Eight tokens in three steps, so half of an answer may be one step."""
+"""llama.cpp streams one chunk per token; those of one step leave the engine together."""
+"""llama.cpp streams one chunk per token; those of one step leave the engine together."""

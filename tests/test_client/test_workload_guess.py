@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from specbench_api.spec.dataset import Dataset, Source
-from specbench_client.cli import exit_code
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import load_prompts
 from specbench_client.workload.source_detection import guess_dataset, shape_hint
-from specbench_client.workload.sources.registry import LOADERS
 
 OURS = json.dumps({"id": "a", "prompt": "x"}).encode()
 HUMANEVAL = json.dumps({"task_id": "HumanEval/0", "prompt": "def f():", "entry_point": "f", "test": "x"}).encode()
@@ -113,28 +111,7 @@ def test_mooncake_traces_are_recognised_and_others_with_their_columns_are_not(tm
     assert guess_dataset(str(file)) == {"source": "jsonl", "uri": str(file)}
 
 
-def test_mooncake_trace_as_another_source_is_answered_with_the_source(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text(json.dumps(MOONCAKE))
-    with pytest.raises(BadInput, match="mooncake:FILE for `specbench measure`"):
-        load_prompts(Dataset(source=Source.JSONL, uri="t.jsonl"), tmp_path)
-
-
 GSM8K = {"question": "How many?", "answer": "3", "id": "g1"}
-
-
-def test_published_dataset_is_named_in_the_error_for_its_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "test.jsonl"
-    file.write_text(json.dumps(GSM8K) + "\n")
-    hint = "these are the columns of gsm8k: name that source (source: gsm8k in a spec, --source gsm8k"
-    with pytest.raises(BadInput) as caught:
-        load_prompts(Dataset(source=Source.JSONL, uri=str(file)), tmp_path)
-    assert hint in str(caught.value)
-    assert exit_code(["dataset", "inspect", str(file)]) == 2
-    assert hint in "".join(capsys.readouterr())
-    assert exit_code(["dataset", "inspect", str(file), "--source", "gsm8k"]) == 0
-    assert hint not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -152,10 +129,3 @@ def test_shape_hint_is_given_only_for_own_files(source: Source, columns: Mapping
     found = shape_hint(source, columns)
     assert found.startswith(hint)
     assert bool(found) == bool(hint)
-
-
-def test_every_dataset_in_a_hint_has_a_loader() -> None:
-    rows = [("question", "answer"), ("conversations",), ("code", "change_request")]
-    hints = [shape_hint(Source.JSONL, dict.fromkeys(row, "x")) for row in rows]
-    named = [hint.split("columns of ")[1].split(":")[0] for hint in hints]
-    assert all(Source(name) in LOADERS for name in named)

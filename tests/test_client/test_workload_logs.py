@@ -1,18 +1,26 @@
-"""Request logs in common formats: the messages that are sent, and recorded statistics."""
+"""Request logs in common formats, prompt files of which something is missing, and random text."""
 
 from __future__ import annotations
 
 import json
+import random
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specbench_api.spec.dataset import Dataset, Source
+from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.load.arrivals import load_trace
-from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_client.trust.checks.prompts import MOVED_MIN
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.prompts import Prompts, load_prompts, select_prompts
+from specbench_client.workload.random_text_detection import NUMBER, PAIRS_MAX, word_order, words_of
+from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.row_validation import TOOLS
+from specbench_client.workload.row_validation import TOOLS as WITH_TOOLS
 from specbench_testing.present import present
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
@@ -138,3 +146,204 @@ def test_log_is_also_an_arrival_trace(tmp_path: Path) -> None:
     assert (times - times[0]).tolist() == [0, 2, 5]
     assert found.coverage is not None
     assert present(found.coverage.recorded).seconds == 5
+
+
+LICENSED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH\n\n{article}"
+REASON = "placeholder: the licence does not allow redistribution of the text"
+
+
+def row(number: int, *, licensed: bool, **columns: Any) -> PromptRow:
+    given = {
+        "question_id": f"s{number}",
+        "category": "rag" if number % 2 else "stem",
+        "turns": [LICENSED if licensed else "Why?"],
+        "source": "https://huggingface.co/cais/hle" if number % 2 else "https://example.org/bamboo",
+    }
+    return PromptRow(f"row {number + 1}", {**given, **columns})
+
+
+ROWS = [row(number, licensed=number % 5 != 0) for number in range(20)]
+
+
+def select(rows: list[PromptRow] = ROWS, **declared: Any) -> Prompts:
+    dataset = {"source": "speed-bench", "config": "qualitative", "uri": "s3://b/speed/", **declared}
+    return select_prompts(rows, Dataset.model_validate(dataset))
+
+
+def test_placeholders_are_rejected_with_counts_names_and_a_remedy() -> None:
+    with pytest.raises(BadInput) as caught:
+        select()
+    assert str(caught.value).splitlines() == [
+        (
+            "s3://b/speed/: 16 of 20 rows have no text that can be sent: row 2 (s1, rag), row 3 (s2, stem),"
+            " row 4 (s3, rag), row 5 (s4, stem), row 7 (s6, stem) and 11 more"
+        ),
+        f"  16 x {REASON}",
+        "  by category: rag 8, stem 8",
+        "  by source: https://huggingface.co/cais/hle 8, https://example.org/bamboo 8",
+        (
+            "  run `specbench dataset prepare speed-bench --config qualitative` to download the texts;"
+            " or set dataset.allowMissing: true to skip them; results then list what was skipped"
+        ),
+    ]
+
+
+def test_allowed_missing_rows_are_counted_per_category() -> None:
+    found = select(allowMissing=True)
+
+    assert [prompt.id for prompt in found.rows] == ["s0", "s5", "s10", "s15"]
+    coverage = present(found.coverage)
+    assert (coverage.rows, coverage.requested, coverage.used, coverage.turns) == (20, 20, 4, 4)
+    assert coverage.unusable == {REASON: 16}
+    by_category = {one.category: (one.requested, one.used, one.unusable) for one in coverage.by_category}
+    assert by_category == {"stem": (10, 2, {REASON: 8}), "rag": (10, 2, {REASON: 8})}
+
+
+def test_placeholders_outside_the_requested_categories_are_ignored() -> None:
+    coverage = present(select([row(0, licensed=False), row(1, licensed=True)], categories=["stem"]).coverage)
+    assert (coverage.requested, coverage.unusable) == (1, {})
+
+
+@pytest.mark.parametrize(
+    ("rows", "declared", "message"),
+    [
+        (
+            [row(0, licensed=False), row(1, licensed=False, turns=["Why?", LICENSED])],
+            {},
+            r"1 of 2 rows have no text that can be sent: row 2 \(s1, rag\)",
+        ),
+        ([row(0, licensed=False, turns=[""]), *ROWS[1:]], {"allowMissing": True}, r"row 1: turns\[0\] is empty"),
+        ([row(1, licensed=True)], {"allowMissing": True}, "none of the 1 rows passes the filters"),
+    ],
+    ids=["a placeholder in a later turn", "a broken row", "no usable row"],
+)
+def test_rows_are_rejected(rows: list[PromptRow], declared: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        select(rows, **declared)
+
+
+TRAJECTORY = [
+    {"role": "system", "content": "Mend it.", "tool_calls": None, "tool_call_id": None},
+    {"role": "user", "content": "Hi", "tool_calls": None, "tool_call_id": None},
+    {"role": "assistant", "content": None, "tool_calls": [CALL], "tool_call_id": None},
+    {"role": "tool", "content": "{}", "tool_calls": None, "tool_call_id": "c1"},
+    {"role": "assistant", "content": "Done.", "tool_calls": [], "tool_call_id": None},
+    {"role": "user", "content": "Sure?", "tool_calls": None, "tool_call_id": None},
+]
+"""As read from Parquet: every message has every column."""
+MISSING_TOOLS = [{"type": "function", "function": {"name": "look"}}]
+
+
+def agentic(*rows: PromptRow, with_tools: bool, **declared: Any) -> Prompts:
+    dataset = {"source": "speed-bench", "uri": "agentic.jsonl", "config": "agentic", **declared}
+    return select_prompts(rows, Dataset.model_validate(dataset), with_tools=with_tools)
+
+
+def test_each_answer_of_a_trajectory_is_one_request_with_its_history() -> None:
+    extras = json.dumps({"tools": json.dumps(MISSING_TOOLS)})
+    found = agentic(row(0, licensed=False, turns=TRAJECTORY, extras=extras), with_tools=True)
+
+    assert [prompt.id for prompt in found.rows] == ["s0/step-1", "s0/step-2", "s0/step-3"]
+    assert [[one.role for one in prompt.turns[0]] for prompt in found.rows] == [
+        ["system", "user"],
+        ["system", "user", "assistant", "tool"],
+        ["system", "user", "assistant", "tool", "assistant", "user"],
+    ]
+    assert {prompt.turns[0][0].tools for prompt in found.rows} == {json.dumps(MISSING_TOOLS)}
+    called = json.loads(found.rows[2].turns[0][2].further)
+    assert called["tool_calls"][0]["function"] == {"name": "look", "arguments": {"at": "x"}}
+    assert found.coverage is not None
+    assert (found.coverage.rows, found.coverage.requested, found.coverage.used) == (3, 3, 3)
+
+
+def test_trajectories_with_tools_need_a_client_side_template() -> None:
+    plain = row(1, licensed=False, turns=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}])
+    rows = [row(0, licensed=False, turns=TRAJECTORY), plain]
+    with pytest.raises(BadInput, match=r"2 of 4 rows have no text.*(.|\n)*appliedBy: Client to send those with tools"):
+        agentic(*rows, with_tools=False)
+
+    found = agentic(*rows, with_tools=False, allowMissing=True)
+
+    assert [prompt.id for prompt in found.rows] == ["s0/step-1", "s1/step-1"]
+    assert present(found.coverage).unusable == {WITH_TOOLS: 2}
+
+
+DRAW = random.Random(7)
+LIST = [
+    f"{first}{second}{third}"
+    for first in "bdfgklm"
+    for second in ("an", "ora", "ith", "ull", "e", "os", "ind")
+    for third in "aeioust"
+]
+CODE = [path.read_text() for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:60]]
+
+
+def prompts(texts: list[str]) -> list[Prompt]:
+    return [Prompt(f"p{number}", None, ((ChatMessage("user", text),),)) for number, text in enumerate(texts)]
+
+
+def token_prompts(rows: list[list[int]]) -> list[Prompt]:
+    return [Prompt(f"p{number}", None, ((ChatMessage("user", "", tuple(row)),),)) for number, row in enumerate(rows)]
+
+
+def words(count: int, vocabulary: list[str] = LIST) -> str:
+    return " ".join(DRAW.choices(vocabulary, k=count))
+
+
+SHARED = words(600)
+RANDOM = {
+    "of a list": prompts([words(256) for _ in range(40)]),
+    "some more frequent": prompts([words(256, [*LIST, *LIST[:20] * 20]) for _ in range(40)]),
+    "real words shuffled": prompts([words(256, " ".join(CODE).split()) for _ in range(40)]),
+    "letters": prompts(["".join(DRAW.choices("abcdefghijklmnopqrst     ", k=1500)) for _ in range(40)]),
+    "four long ones": prompts([words(8000) for _ in range(4)]),
+    "behind one instruction": prompts([f"Answer in one word, please: {words(256)} What is it?" for _ in range(40)]),
+    "behind one long beginning": prompts([f"{SHARED} {words(256)}" for _ in range(40)]),
+    "token ids": token_prompts([[DRAW.randrange(128000) for _ in range(512)] for _ in range(20)]),
+    "token ids in sequence": token_prompts([list(range(at, at + 512)) for at in DRAW.sample(range(128000), 20)]),
+    "Chinese letters": prompts(
+        ["".join(DRAW.choices([chr(0x4E00 + n) for n in range(900)], k=400)) for _ in range(40)]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_random_words_and_tokens_lose_nothing_when_shuffled(kind: str) -> None:
+    order = present(word_order(RANDOM[kind]))
+    assert order.moved < MOVED_MIN
+
+
+def test_code_has_a_word_order() -> None:
+    order = present(word_order(prompts(CODE)))
+    assert order.pairs <= PAIRS_MAX
+    assert order.repeated - order.shuffled > 5 * MOVED_MIN
+
+
+@pytest.mark.parametrize(
+    "few",
+    [
+        prompts(["Why is the sky blue?"]),
+        prompts([words(100) for _ in range(30)]),
+        prompts([words(400)] * 60),
+        prompts(["yes " * 5000 + str(number) for number in range(5)]),
+        prompts(["Which drifts?\n" + "\n".join(f"{DRAW.random():.3f} {DRAW.random():.3f}" for _ in range(90))] * 60),
+        [],
+    ],
+    ids=["one", "short", "the same", "one word", "numbers", "none"],
+)
+def test_too_few_words_give_no_result(few: list[Prompt]) -> None:
+    assert word_order(few) is None
+
+
+def test_result_does_not_depend_on_the_order_of_prompts() -> None:
+    given = prompts(CODE)
+    assert word_order(given) == word_order(given[::-1])
+
+
+def test_words_are_lower_case_with_numbers_replaced() -> None:
+    (spaced,) = prompts(["Whose, (as ever) is x1: 3.5?"])
+    (dense,) = prompts(["问题,很多。"])
+    (ids,) = token_prompts([[5, 6]])
+    assert words_of(spaced) == ["whose", "as", "ever", "is", NUMBER, NUMBER]
+    assert words_of(dense) == ["问", "题", "很", "多"]
+    assert words_of(ids) == [5, 6]
