@@ -321,7 +321,7 @@ FIGURES = (
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("prompts", "repeats"), [(20, 3), (80, 5)])
+@pytest.mark.parametrize(("prompts", "repeats"), [(6, 3), (10, 5), (20, 3), (80, 5)])
 def test_intervals_have_their_nominal_coverage(prompts: int, repeats: int) -> None:
     """150 experiments, minus three standard errors of a binomial; the documentation reports thousands."""
     experiment = Experiment(prompts=prompts, repeats=repeats, run_noise=0.02, population_size=40_000)
