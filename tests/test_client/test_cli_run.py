@@ -198,7 +198,8 @@ def test_failed_engine_sets_the_exit_code_and_policy_stop_ends_the_campaign(
     assert document["runs"][0]["exit"] == document["exit"] == 4
     assert (len(document["runs"]), len(document["notBegun"])) == (started, 2 - started)
     assert "eagle3: Crashed" in done.stderr
-    assert [cell["arm"] for cell in document["runs"][0]["summary"]["cells"]] == ["none"]
+    summary = document["runs"][0]["summary"]
+    assert ([cell["arm"] for cell in summary["cells"]], list(summary["failures"])) == (["none"], ["eagle3"])
 
 
 def test_interrupted_campaign_continues(tmp_path: Path) -> None:
