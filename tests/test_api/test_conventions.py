@@ -7,6 +7,7 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from enum import Enum
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -125,3 +126,11 @@ def test_values_of_literals_are_camel_case_or_names_of_fields() -> None:
         if value and value not in names and not re.fullmatch(f"{CAMEL_CASE}|{versions}", value)
     }
     assert not wrong, "write them in CamelCase, as the values of enums"
+
+
+def test_a_field_that_may_be_none_has_a_default() -> None:
+    """`to_json` leaves it out, so that a document could not be read again otherwise."""
+    required = [
+        name for name, field in fields().items() if field.is_required() and NoneType in types_in(field.annotation)
+    ]
+    assert required == []

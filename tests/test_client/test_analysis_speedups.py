@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -673,3 +676,32 @@ def test_class_with_every_step_has_the_interval_of_the_acceptance_length(repeats
     (only,) = breakdown_by_place(SampleRows(rows, 1), SingleClassSteps(rows), "position", [BreakdownClass(0, "all")], 3)
     reference = ratio_figures(SampleRows(rows, 1), [EMITTED_POOLED])[EMITTED_POOLED.name]
     assert_same(only.figures[EMITTED_POOLED.name], reference)
+
+
+def figures(document: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every figure of a document that has a value and an interval, with its path."""
+    if isinstance(document, dict):
+        if document.get("interval") and document.get("value") is not None and "definition" in document:
+            yield path, document
+        for name, each in document.items():
+            yield from figures(each, f"{path}/{name}")
+    elif isinstance(document, list):
+        for number, each in enumerate(document):
+            yield from figures(each, f"{path}/{number}")
+
+
+@pytest.mark.draws
+def test_equal_values_of_a_cell_have_equal_intervals() -> None:
+    """Figures of a cell that agree to twelve digits are the same figure, because each value has its own noise."""
+    summary = json.loads(run_of_world(SyntheticRun(prompts=24, repeats=3, concurrency=(2,))).to_json())
+    twice = 0
+    for cell in summary["cells"]:
+        equal_values = defaultdict[tuple[str, str], list[tuple[str, tuple[float, float]]]](list)
+        for path, figure in figures(cell):
+            bounds = figure["interval"]["low"], figure["interval"]["high"]
+            if bounds[0] < bounds[1]:
+                equal_values[f"{figure['value']:.12g}", figure["unit"]].append((path, bounds))
+        for same in equal_values.values():
+            twice += len(same) > 1
+            assert all(bounds == pytest.approx(same[0][1], rel=1e-9) for _, bounds in same), same
+    assert twice > 3, "a speed-up occurs in several places"

@@ -546,3 +546,14 @@ async def test_a_process_that_does_not_start_is_an_error(monkeypatch: pytest.Mon
     with pytest.raises(JudgeLost, match="did not start"):
         async with AnswerJudge(Answers.model_validate(PATTERN), lambda _: None):
             pass
+
+
+async def test_the_event_loop_runs_while_an_answer_is_judged() -> None:
+    async with AnswerJudge(Answers.model_validate(PATTERN), lambda _: None) as judge:
+        judge.submit(blank_record(), answer(SLOW))
+        judging, turns = asyncio.create_task(judge.drained()), 0
+        while not judging.done():
+            turns += 1
+            await asyncio.sleep(0.01)
+        await judging
+    assert turns > 10

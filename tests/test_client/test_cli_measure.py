@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -201,7 +202,7 @@ def test_an_interrupted_comparison_continues_with_the_repeats_that_it_began(
         before = {path.parent.name for path in tmp_path.rglob("manifest.json")}
         assert exit_code(["decide", str(tmp_path / "specbench-results")]) == Exit.BAD_INPUT
         done = measure(tmp_path, *flags, program=SHORT_REPEATS)
-    assert "run the same `specbench measure` command again to finish it" in capsys.readouterr().err
+    assert "RunNotFinished" in capsys.readouterr().err
     count = f"{len(before)} of 12 points"
     assert printed.endswith(f"Interrupted after {count}, which are kept: run the same command again to continue\n")
     assert done.returncode in (0, 3), done.stderr
@@ -289,3 +290,32 @@ def test_an_arm_that_answers_wrongly_is_found_and_not_recommended(tmp_path: Path
     assert list(cell["judged"]["flaws"]) == ["WrongAnswer"]
     assert "AnswersWorse" in cell["findings"]
     assert "worse" in summary["recommendation"]["ruledOut"]["deep"]
+
+
+def test_permanent_error_is_not_retried(tmp_path: Path) -> None:
+    redirect = "HTTP/1.1 307 Elsewhere\r\nLocation: http://x/"
+    answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", redirect: "http://x/"}
+    for head, message in answers.items():
+        with serve_bytes(f"{head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()) as (endpoint, requests):
+            done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
+        assert done.returncode == 4, done.stderr
+        assert message in done.stderr.splitlines()[-1]
+        assert len(requests) == 1
+
+
+@contextmanager
+def serve_bytes(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Serve the same bytes to every request, and yield the URL and the received requests."""
+    requests: list[bytes] = []
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            requests.append(self.request.recv(65_536))
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", requests
+        finally:
+            server.shutdown()

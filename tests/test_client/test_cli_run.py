@@ -9,6 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code
+from specbench_testing.operator_process import eventually
 from specbench_testing.specs import simulated_campaign, simulated_run, write_campaign, write_run
 from specbench_testing.synthetic_records import measured_rows
 
@@ -231,3 +235,46 @@ def test_interrupted_campaign_continues(tmp_path: Path) -> None:
     assert len(after := manifests(tmp_path)) == 4
     assert {path: after[path] for path in kept} == kept
     assert not list((tmp_path / "out").rglob(".*.lock"))
+
+
+def test_running_servers_of_a_file_are_measured_in_turns_and_keep_running(tmp_path: Path) -> None:
+    with simulators(tmp_path, "none", "eagle3") as servers:
+        endpoints = [{"name": name, "url": url} for name, (url, _) in zip(("none", "b"), servers, strict=True)]
+        spec = {
+            "engine": {"kind": "external", "dialect": "vllm", "endpoints": endpoints},
+            "drafters": [],
+            "load": {"concurrency": [2], "repeats": 2, "requests": 6, "warmupRequests": 1},
+        }
+        file = write_run(tmp_path, simulated_run(**spec))
+        plan = answer(specbench("plan", str(file), "--output", "json", cwd=tmp_path))
+        assert ([group["arm"] for group in plan["groups"]], plan["commands"]) == (["none", "b", "b", "none"], {})
+        summary = answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
+        assert [process.poll() for _, process in servers] == [None, None]
+    assert [cell["arm"] for cell in summary["cells"]] == ["none", "b"]
+    assert summary["cells"][1]["speedup"]["value"] is not None
+    (path,) = (tmp_path / "out").rglob("provenance.json")
+    launches = json.loads(path.read_text())["launches"].values()
+    assert [launch["arm"] for launch in launches] == ["none", "b", "b", "none"]
+    reason = "the endpoint was not started by specbench, so its machine is unknown"
+    assert {launch["facts"]["node"]["reason"] for launch in launches} == {reason}
+
+
+def has_text(file: Path) -> bool:
+    return file.exists() and bool(file.read_text())
+
+
+@contextmanager
+def simulators(folder: Path, *drafters: str) -> Iterator[list[tuple[str, subprocess.Popen[bytes]]]]:
+    """A `specbench simulate` process for each drafter, with its URL."""
+    started = []
+    with ExitStack() as stack:
+        for drafter in drafters:
+            port = folder / f"{drafter}.port"
+            command = [SPECBENCH, "simulate", "--port", "0", "--port-file", str(port), "--drafter", drafter]
+            process = subprocess.Popen([*command, "--time-scale=0.05", "--output-mean=40"], cwd=folder)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            started.append((port, process))
+        for port, _ in started:
+            eventually(partial(has_text, port), "no simulator", 60)
+        yield [(f"http://127.0.0.1:{int(port.read_text())}", process) for port, process in started]

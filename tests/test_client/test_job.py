@@ -472,3 +472,23 @@ def test_final_message_replaces_the_interruption_message(tmp_path: Path) -> None
 
 def test_exit_deadline_is_within_a_pods_grace_period() -> None:
     assert termination.EXIT_WITHIN_S <= 15
+
+
+@pytest.mark.long
+async def test_client_killed_ten_times_still_measures_everything_once(plan: Plan, tmp_path: Path) -> None:
+    job = Job(plan, tmp_path, str(tmp_path / "results"))
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        for kill in range(10):
+            process = await job.start(engine)
+            answered = len(engine.received())
+            async with asyncio.timeout(120):
+                while process.returncode is None and len(engine.received()) < answered + kill:  # noqa: ASYNC110 -- same
+                    await asyncio.sleep(0.005)
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+            await finish(process)
+
+        assert await finish(await job.start(engine)) == 0
+
+        assert_everything_was_measured_once(job, engine)

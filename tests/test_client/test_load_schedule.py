@@ -17,6 +17,7 @@ from specbench_client.errors import BadInput
 from specbench_client.load.arrivals import (
     ScheduledTimes,
     ScheduleLength,
+    ScheduleSeed,
     load_trace,
     mean_rate,
     read_trace,
@@ -277,3 +278,21 @@ def test_trace_is_read_from_the_spec_folder_or_s3(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=message):
             load_trace(uri, tmp_path)
+
+
+def test_draws_for_different_purposes_are_independent() -> None:
+    one, other = (ScheduleSeed(1, 0, purpose).generator().random(N) for purpose in ("arrivals", "lengths"))
+    assert abs(np.corrcoef(one, other)[0, 1]) < SIGMAS / math.sqrt(N)
+
+
+def test_poisson_gaps_are_exponential() -> None:
+    gaps = np.sort(gaps_of(draw_schedule(RENEWALS[0])) * 50.0)
+    empirical = np.arange(1, N + 1) / N
+    kolmogorov = np.abs(empirical - (1 - np.exp(-gaps))).max()
+    assert kolmogorov < 1.95 / math.sqrt(N)  # 0.1 % of samples exceed this bound
+
+
+@pytest.mark.parametrize("arrival", RENEWALS, ids=str)
+def test_consecutive_gaps_are_uncorrelated(arrival: Arrival) -> None:
+    gaps = gaps_of(draw_schedule(arrival))
+    assert abs(np.corrcoef(gaps[:-1], gaps[1:])[0, 1]) < SIGMAS / math.sqrt(N)

@@ -265,3 +265,21 @@ def test_worker_does_not_import_libraries_of_the_main_process() -> None:
     )
     seen = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert seen.stdout.split() == []
+
+
+async def test_phases_are_shared_by_all_workers(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
+        log, load = Log(), closed_loop_load(streams=4, workers=2, conversations=20)
+        await pool.prepare(load, request_config(engine), prompts(20), None)
+        worked = await pool.run(load, log.take)
+    steady_start_ns, steady_end_ns, _ = worked.timeline.steady_bounds
+    assert steady_start_ns is not None
+    assert steady_end_ns is not None
+    for record in log.records:
+        assert record.sent_ns is not None
+        assert record.last_token_ns is not None
+        if record.phase == "steady":
+            assert record.sent_ns >= steady_start_ns
+            assert record.last_token_ns <= steady_end_ns
+    others, laid_out = 3, 2
+    assert sum(record.phase == "drain" for record in log.records) <= others + laid_out

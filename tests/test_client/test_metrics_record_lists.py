@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.metrics.steady_window import steady_window, window_tokens
 from specbench_client.metrics.tidy_frame import numbers, tally, tidy
-from specbench_testing.synthetic_records import NS_PER_MS, SyntheticRun, frame_of, record
+from specbench_testing.synthetic_records import CREATED, NS_PER_MS, SyntheticRun, frame_of, record
 from specbench_testing.tables import arrays_of
 
 WORLD = SyntheticRun(prompts=40, concurrency=(3,), repeats=1, turns=2)
@@ -101,3 +102,19 @@ def test_only_answers_at_the_edges_of_the_window_keep_their_chunks() -> None:
     phases = [record(phase=phase) for phase in ("ramp", "steady", "drain")]
     rows = tidy([frame_of([*phases, record(phase="drain", error_class="reset")])])
     assert rows.known("edge_ns").tolist() == [True, False, True, False]
+
+
+@pytest.mark.draws
+def test_run_summary_does_not_depend_on_the_parts_of_its_records() -> None:
+    frames = {point.hash: WORLD.records(point) for point in WORLD.plan.points}
+    points = [
+        summarise_point(
+            WORLD.plan, point, tidy([frames[point.hash]], point.hash), ClientHealth(), None, simulated=False
+        )
+        for point in WORLD.plan.points
+    ]
+    whole = summarise_run(WORLD.plan, points, {name: [frame] for name, frame in frames.items()}, CREATED)
+    parts = summarise_run(
+        WORLD.plan, points, {name: split_into_parts(frame) for name, frame in frames.items()}, CREATED
+    )
+    assert parts.to_json() == whole.to_json()

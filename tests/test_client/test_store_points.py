@@ -13,6 +13,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,7 @@ from specbench_client.store.records import (
     records_table,
     table_to_columns,
 )
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.s3 import s3_client
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_testing.faulty_stores import InterferingStore, RejectingStore
@@ -453,3 +455,49 @@ def test_file_that_cannot_be_read_as_records_is_damaged(
     with pytest.raises(NotDurable, match=f"{key}: {message}") as caught:
         list(read(points, manifest))
     assert caught.value.reason == "Damaged"
+
+
+def test_failed_upload_is_reported_although_encoding_then_fails_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class RefusedFile(io.BytesIO):
+        """Rejects writes from `close` on, which ends only after the thread that encodes has failed."""
+
+        def write(self, data: Any) -> int:
+            if closing.is_set():
+                raise ValueError("I/O operation on closed file")
+            return super().write(data)
+
+        def close(self) -> None:
+            closing.set()
+            writer._records.put(record(1))
+            writer._threads[0].join(60)
+            super().close()
+
+    closing, opened = threading.Event(), threading.Event()
+    file = RefusedFile()
+    monkeypatch.setattr(records_module, "GROUP_ROWS", 1)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: file)
+
+    class RefusingStore(FolderStore):
+        def abort_uploads(self, prefix: str) -> None:
+            assert opened.wait(60)
+            raise NotDurable("refused", StoreErrorReason.REFUSED)
+
+    writer = RecordWriter(RefusingStore(tmp_path), PLANNED, 0, "1-a")
+    writer.add(record(0))
+    while file.tell() == 0:
+        writer._threads[0].join(0.01)
+    opened.set()
+
+    with pytest.raises(NotDurable, match="refused"):
+        writer.finish()
+
+
+def test_unavailable_store_gets_the_records_later(tmp_path: Path) -> None:
+    folder = FolderStore(tmp_path / "results")
+    failing = RejectingStore(folder, [("records/", StoreErrorReason.AWAY)] * 3)
+    writer = RecordWriter(RetryingStore(failing, RetryPolicy(pause_s=lambda _: False)), PLANNED, 0, "1-a")
+    writer.add(record(0))
+
+    assert [writer.finish().key] == folder.keys()

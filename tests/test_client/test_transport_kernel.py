@@ -27,6 +27,7 @@ from specbench_client.transport.kernel_timestamps import (
     wall_clock_offset_ns,
 )
 from specbench_client.transport.kernel_transport import KernelTransport, encode_request
+from specbench_client.transport.sse import parse_events
 from specbench_testing.scripted_server import Script, ScriptAction, serve_scripts
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -332,3 +333,24 @@ def test_clock_step_invalidates_the_offset(monkeypatch: pytest.MonkeyPatch) -> N
     clock = KernelClock()
     assert clock.start_pass().offset_ns == real + 1_000
     assert clock.start_pass().offset_ns is None
+
+
+async def test_read_of_several_writes_has_the_time_of_the_last_one() -> None:
+    """This is kernel behaviour; therefore a chunk followed by other data in the same read is marked as coalesced."""
+    pause_s = 0.05
+    server = socket.create_server(("127.0.0.1", 0))
+    async with KernelTransport() as transport:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        pending = asyncio.create_task(transport.exchange(HttpRequest(url, b"")))
+        connection, _ = await asyncio.get_running_loop().run_in_executor(None, server.accept)
+        began_ns = time.monotonic_ns()
+        connection.sendall(HEAD + chunk(b"data: 1\n\n"))
+        time.sleep(pause_s)  # noqa: ASYNC251 -- the client must not read in between
+        connection.sendall(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+        await_receipt(connection)
+        exchange = (await pending).read()
+        connection.close()
+    server.close()
+    assert len({exchange.first_byte_ns, exchange.ended_ns, *(one.ns for one in exchange.arrivals)}) == 1
+    assert exchange.ended_ns - began_ns > pause_s * 1e9 / 2
+    assert [event.coalesced for event in parse_events(exchange.arrivals)] == [True, False]

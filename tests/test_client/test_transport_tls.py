@@ -460,3 +460,22 @@ async def test_stalled_answer_is_a_timeout_and_its_connection_is_not_used_again(
         exchanges = [await send(transport, url) for _ in range(2)]
     assert [one.error_class for one in exchanges] == [ErrorClass.TIMEOUT, None]
     assert [one.connection for one in exchanges] == [ConnectionUse.NEW, ConnectionUse.NEW]
+
+
+async def test_time_of_a_record_does_not_depend_on_when_it_is_read(trusted_tls: ssl.SSLContext) -> None:
+    """The event loop is blocked while the record arrives and for 50 ms after it, as in a busy client."""
+    sent_ns: list[int] = []
+
+    async def serve(server: RawTlsConnection) -> None:
+        await server.send(await server.shake_hands())
+        await server.receive_request()
+        ciphertext = server.encrypt(*ANSWER)
+        sent_ns.append(time.monotonic_ns())
+        server.writer.write(ciphertext)  # asyncio sends at once.
+        sent_ns.append(time.monotonic_ns())
+        time.sleep(0.05)  # noqa: ASYNC251 -- the test needs a blocked event loop
+
+    async with serve_raw_tls(trusted_tls, serve) as url, KernelTransport() as transport:
+        exchange = await send(transport, url)
+    clocks_apart_ns = 1_000_000
+    assert sent_ns[0] - clocks_apart_ns < exchange.ended_ns < sent_ns[1] + clocks_apart_ns

@@ -628,3 +628,8 @@ def test_a_conversation_of_overlapping_requests_ends_with_the_one_that_ends_last
     ]
     share = stream_end_delay_share(tidy([frame_of(rows)], "p"), thinks=True)
     assert share == (None if failed else pytest.approx(held_s / (10 + held_s)))
+
+
+def test_missing_values_are_not_impossible() -> None:
+    findings = replace_columns(first_byte_ns=None, cached_tokens=None, input_tokens=None, output_tokens_client=None)
+    assert "ImpossibleRecords" not in [name for name, _ in check_names(findings_of(findings))]

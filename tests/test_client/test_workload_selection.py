@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
@@ -483,3 +486,19 @@ def test_vector_without_a_direction_is_rejected_with_its_prompt(value: float, wo
     raw[1] = value
     with pytest.raises(BadInput, match=f"'b' .*{word}"):
         unit_vectors(raw, ["a", "b", "c"])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("hash_seed", ["0", "4242"])
+def test_selection_does_not_depend_on_the_hash_seed(hash_seed: str, tmp_path: Path) -> None:
+    program = (
+        "import importlib.util, json, sys; from pathlib import Path;"
+        f"spec = importlib.util.spec_from_file_location('drawn', {__file__!r});"
+        "module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module);"
+        "print(json.dumps(module.golden(Path(sys.argv[1]))))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    assert json.loads(done.stdout) == GOLDEN

@@ -127,7 +127,7 @@ class Reuse(ApiModel):
     """Cached tokens over prompt tokens of the arm."""
     baseline_hit_share: Figure
     """Cached tokens over prompt tokens of the baseline, for the same requests."""
-    kept_share: Figure | None
+    kept_share: Figure | None = None
     """Cached tokens of the arm over the baseline's; None if the baseline has none."""
     computed_ratio: Figure
     """Computed (not cached) prompt tokens of the arm, divided by the baseline's."""
