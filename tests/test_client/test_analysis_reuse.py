@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pandas as pd
 import pytest
 
 from specbench_api.plan.plan import Point
 from specbench_client.documents.breakdown import Reuse, ReuseMissing
+from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.html import render_html
 from specbench_client.report.text.breakdown import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import with_interval
+from specbench_client.trust.checks.prompts import REUSE_LOST
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
@@ -58,6 +62,31 @@ def test_lost_reuse_is_a_fault_with_both_hit_shares_and_the_computed_tokens(lost
 )
 def test_equal_or_more_reuse_is_not_reported(world: SyntheticRun) -> None:
     assert lost(run_of_world(world)) == []
+
+
+def ratio(low: float, value: float, high: float) -> Figure:
+    bounds = FigureInterval(low=low, high=high, method="m")
+    return Figure(value=value, unit="ratio", definition="d", n=20, interval=bounds, source="both")
+
+
+@pytest.mark.parametrize(
+    ("computed", "kept", "reported"),
+    [
+        (ratio(1.06, 1.2, 1.4), ratio(0.9, 1.0, 1.1), True),
+        (ratio(1.04, 1.2, 1.4), ratio(0.9, 0.92, 0.94), True),
+        (ratio(1.04, 1.2, 1.4), ratio(0.9, 0.94, 0.96), False),
+        (ratio(1.04, 1.2, 1.4), None, False),
+        (ratio(1.00, 1.04, 1.08), ratio(0.1, 0.2, 0.3), False),
+    ],
+    ids=["more computed", "less kept", "neither", "no hits", "hardly more computed"],
+)
+def test_lost_reuse_shows_in_the_interval_of_computed_or_of_kept_tokens(
+    computed: Figure, kept: Figure | None, reported: bool
+) -> None:
+    share = ratio(0.4, 0.5, 0.6)
+    reuse = Reuse(hit_share=share, baseline_hit_share=share, kept_share=kept, computed_ratio=computed)
+    found = list(REUSE_LOST.evaluate(cast("Any", SimpleNamespace(reuse=reuse))))
+    assert [each.severity for each in found] == [Severity.FAULT] * reported
 
 
 def test_reuse_is_neither_compared_nor_reported_if_the_cache_is_declared_off() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from specbench_api.outcome.layout import run_root
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
@@ -17,6 +18,7 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.local.local_runs import exclusive_run
 from specbench_client.report.text.findings import continue_run, group_findings, measure_again, next_step
 from specbench_client.store.folder import FolderStore
+from specbench_client.stored_runs.write_results import conclude
 from specbench_client.trust.checks.comparison import MISSING_POINTS
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
@@ -168,9 +170,12 @@ def test_trust_is_stated_below_the_headline(
     assert second.startswith("Trustworthy: no check ") == (trustworthy and not simulated)
 
 
-def test_report_of_an_interrupted_run_is_preliminary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", [[], ["--recompute"]])
+def test_report_of_an_interrupted_run_is_preliminary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
     plan = store_results(WORLD, tmp_path / "out", EARLIER, points=5)
-    assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
+    assert exit_code(["report", str(tmp_path / "out"), *options]) == Exit.OK
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith("Interrupted: 5 of 8 points are measured. The figures are preliminary.")
     assert f"Next: {continue_run(plan)}" in printed
@@ -186,7 +191,7 @@ def test_a_summary_from_before_the_last_points_is_not_shown(
 ) -> None:
     """An engine failed, so a summary was stored; the run was continued, and killed before the next summary."""
     plan = store_results(WORLD, tmp_path / "out", EARLIER, points=4)
-    exit_code(["report", str(tmp_path / "out"), "--recompute"])
+    conclude(plan, FolderStore(tmp_path / "out" / run_root(plan.namespace, plan.name, EARLIER)))
     store_results(WORLD, tmp_path / "out", EARLIER, points=points)
     capsys.readouterr()
     exit_code(["report", str(tmp_path / "out"), "--all"])

@@ -200,7 +200,7 @@ DOUBTS = "is not trustworthy (ClientSaturated, ChunksCoalesced)"
             "invalid (PrematureLengthStop) in the later result",
         ),
         (invalid, before, {}, GateReason.CELLS_MISSING, ""),
-        (invalid, before, {"onMissing": "Pass"}, GateReason.INCONCLUSIVE, ""),
+        (invalid, before, {"onMissing": "Pass"}, GateReason.NOT_COMPARABLE, "nothing was tested"),
         (untrusted, before, {}, GateReason.PASSED, ""),
         (untrusted, before, TRUSTED, GateReason.UNTRUSTWORTHY, f"the later result {DOUBTS}"),
         (before, untrusted, TRUSTED, GateReason.UNTRUSTWORTHY, f"the earlier result {DOUBTS}"),

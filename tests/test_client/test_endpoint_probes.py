@@ -49,8 +49,11 @@ def test_sweep_ends_at_the_first_load_without_gain(endpoints: list[Rates], level
 
 
 def test_sweep_reports_why_it_ends_and_has_no_load_above_the_number_of_requests() -> None:
-    less = "sweep: concurrency 16 has less than 5% more throughput than 8: measuring 1 to 16"
-    assert levels_of(saturating(8))[1][-1] == less
+    less = "less than 5% more throughput"
+    assert levels_of(saturating(8))[1][-1] == f"sweep: concurrency 16 is no gain over 8 ({less}): measuring 1 to 16"
+    both = levels_of(*(lambda streams, arm=arm: ProbedLoad(streams, 1, arm=arm) for arm in ("none", "b")))[1]
+    assert "none: 1 tok/s; b: 1 tok/s" in both[0]
+    assert f"(none: {less}; b: {less})" in both[-1]
     late = levels_of(lambda streams: ProbedLoad(streams, 100 * 1.27 ** math.log2(streams), GOODPUT[streams]))[1][-1]
     assert "+27% throughput, but fewer requests a second within the SLO" in late
     levels, said = levels_of(saturating(10**9), most=6)

@@ -29,7 +29,7 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import DriveOptions
 from specbench_client.job import commands, termination
 from specbench_client.job.commands import run_program
-from specbench_client.job.termination import StopRequested, TerminationWriter
+from specbench_client.job.termination import StopRequested, TerminationWriter, termination_log
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.locations import open_store
@@ -161,6 +161,11 @@ def test_termination_message_is_logged_when_its_file_is_missing(
 
     assert not (tmp_path / "nowhere").exists()
     assert "Missing option" in json.loads(capsys.readouterr().err.splitlines()[-1])["message"]
+
+
+@pytest.mark.parametrize("arguments", [["--termination-log", "F"], ["drive", "--termination-log=F", "--plan", "p"]])
+def test_the_termination_log_is_found_before_the_flags_are_parsed(arguments: list[str]) -> None:
+    assert termination_log(arguments) == Path("F")
 
 
 def test_unwritable_termination_log_does_not_change_the_exit_code(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from specbench_client.documents.record import Record
+from specbench_client.metrics import pairing
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, pair_requests, pass_numbers
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, tidy
@@ -76,3 +79,14 @@ def test_sides_without_common_prompts_have_no_pairs() -> None:
     assert len(found.rows) == 0
     assert found.candidates == 1
     assert len(pair_requests(rows_of(), rows_of(record()), None).rows) == 0
+
+
+def test_pieces_have_the_columns_of_their_own_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing, "PIECE_PAIRS", 2)
+    arm, baseline = (
+        rows_of(*(record(prompt_id=f"p{number}", output_tokens=first + number) for number in numbers_of))
+        for first, numbers_of in ((10, range(5)), (20, reversed(range(5))))
+    )
+    rows = pair_requests(arm, baseline, None).rows
+    for side, expected in ((ARM, [[10, 11], [12, 13], [14]]), (BASELINE, [[20, 21], [22, 23], [24]])):
+        assert [numbers(piece, f"tokens{side}").tolist() for piece in rows.pieces()] == expected

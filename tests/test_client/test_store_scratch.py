@@ -134,7 +134,7 @@ def test_one_file_is_open_and_deleted_with_the_last_column(temporary: Path) -> N
 
 def test_full_disk_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, temporary: Path) -> None:
     def full(**_: object) -> BinaryIO:
-        return Path("/dev/full").open("w+b", buffering=0)
+        return Path("/dev/full").open("w+b")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(NotDurable, match=r"No space left on device.*TMPDIR") as caught:

@@ -224,3 +224,14 @@ def test_messages_contain_share_and_side() -> None:
     assert "the baseline's are cut" in found(truncate_answers(0.5, arm="none"))[0].message
     (finding,) = found(diverge(1.0))
     assert (finding.value, "100% of the greedy answers differ" in finding.message) == (1.0, True)
+
+
+def test_fillers_of_later_repeats_are_not_sent_again() -> None:
+    """They have the same identifiers in each repeat, and other texts; all begin with the system prompt."""
+
+    def edit(point: Point, rows: pd.DataFrame) -> pd.DataFrame:
+        prompts = [f"{point.repeat} {row}" if row % 3 else "filler-1" for row in range(len(rows))]
+        return rows.assign(prompt_id=prompts, input_tokens=1000, cached_tokens=400)
+
+    again = names(found(Corruptions(records=edit), replace(WORLD, edits=RUNNING)))
+    assert "PromptsSentAgain" not in dict(again)

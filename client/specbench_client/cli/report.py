@@ -20,13 +20,12 @@ from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import measuring_process
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.cells import TERMINAL_STATISTICS, cells_table, csv, figure_value
 from specbench_client.report.text.curves import crossover_lines
-from specbench_client.report.text.findings import FindingGroup, group_findings, next_step, points_are, unfinished_run
+from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.report.text.trends import trends_table
@@ -117,9 +116,8 @@ def report(
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
     DIR-or-URI is the root of a run, or a results root; several runs are listed. With --slo-…, the records are analyzed
-    again and goodput is judged by these limits, and by the stored ones that they do not replace. This is not stored
-    unless you add --recompute, nor is the result of a run that has not ended. Stored limits are removed by --recompute
-    --no-slo.
+    again and goodput is judged by these limits, and by the stored ones that they do not replace. This is stored only
+    with --recompute; --recompute --no-slo removes the stored limits. Nothing is stored of a run that has not ended.
 
     Definitions of the figures: docs/reference/metrics.md; columns of the records: docs/reference/records.md.
 
@@ -139,13 +137,13 @@ def report(
         _write(records_parquet(run), to)
         return
     stored = run.has_current_summary()
-    unfinished = _unfinished(run, stored=stored)
+    unfinished = run.unfinished()
     given, ended = slo_from_options(slo), unfinished is None
     if stored and ended and not recompute and not no_slo and given is None:
         summary = run.summary
     else:
-        summary = _analyze(run, given, keep_slo=not no_slo, store=recompute or (ended and not stored))
-    if recompute:
+        summary = _analyze(run, given, keep_slo=not no_slo, store=ended and (recompute or not stored))
+    if recompute and ended:
         echo(POINTS_STAND, err=True)
     if output in ("text", "json") and to is None:
         print_run_summary(
@@ -153,6 +151,8 @@ def report(
         )
     else:
         _write(_rendered(plan, summary, output, percentiles or PERCENTILE_NAMES), to)
+    if unfinished is not None and (output != "text" or to is not None):
+        echo(f"{unfinished[0]} The figures are preliminary.", err=True)
 
 
 def _format_of(output: str | None, to: Path | None) -> str:
@@ -174,23 +174,6 @@ def _write(data: bytes, to: Path | None) -> None:
         write_output_file("--to", to, data)
     else:  # bytes are written as they are, whatever the encoding of stdout
         echo_document(data)
-
-
-def _unfinished(run: Run, *, stored: bool) -> tuple[str, str] | None:
-    """Return the state of a run that has not ended, and what to do next; None if it has, even if points are missing.
-
-    `stored`: whether there is a summary with all measured points.
-    """
-    plan, measured = run.plan, run.count_measured()
-    process = measuring_process(run.store, plan)
-    if measured == len(plan.points) or (process is None and stored):
-        return None
-    if process is None:
-        return unfinished_run(plan, measured)
-    return (
-        f"In progress: {points_are(plan, measured)} measured, by {process}.",
-        "Repeat this command when the run has ended.",
-    )
 
 
 def _analyze(run: Run, given: Slo | None, *, keep_slo: bool, store: bool) -> RunSummary:

@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
@@ -104,6 +104,7 @@ class ProbedLoad:
     streams: int
     tokens_per_s: float
     good_per_s: float | None = None
+    arm: str = ""
 
 
 Probe = Callable[[int], Awaitable[Sequence[ProbedLoad]]]
@@ -118,15 +119,20 @@ async def find_levels(probe: Probe, most: int, report: Callable[[str], None]) ->
     while streams <= min(most, STREAMS_MAX):
         now = await probe(streams)
         levels.append(streams)
-        report(f"sweep: concurrency {streams}: " + ", ".join(f"{each.tokens_per_s:,.0f} tok/s" for each in now))
-        losses = {_why_no_gain(*pair) for pair in zip(before, now, strict=False)}
-        if losses and "" not in losses:
-            why = " and ".join(sorted(losses))
-            report(f"sweep: concurrency {streams} has {why} than {streams // 2}: measuring {levels[0]} to {streams}")
+        report(f"sweep: concurrency {streams}: " + _of_each(now, [f"{each.tokens_per_s:,.0f} tok/s" for each in now]))
+        losses = [_why_no_gain(*pair) for pair in zip(before, now, strict=False)]
+        if losses and all(losses):
+            end = f"sweep: concurrency {streams} is no gain over {streams // 2} ({_of_each(now, losses)})"
+            report(f"{end}: measuring {levels[0]} to {streams}")
             return levels
         before, streams = now, 2 * streams
     report(f"sweep: stopped at concurrency {levels[-1]}, with as many requests as the load has")
     return levels
+
+
+def _of_each(loads: Sequence[ProbedLoad], texts: Sequence[str]) -> str:
+    """Join a text for each endpoint, with the arm's name if there are several."""
+    return "; ".join(f"{load.arm}: {text}" if len(loads) > 1 else text for load, text in zip(loads, texts, strict=True))
 
 
 def _why_no_gain(before: ProbedLoad, now: ProbedLoad) -> str:
@@ -164,7 +170,7 @@ class EndpointProbe:
         if failed is not None:
             message = f"a request of the sweep failed at concurrency {streams} ({failed.error_class}): {failed.error}"
             raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
-        return probed_load(records, self.slo)
+        return replace(probed_load(records, self.slo), arm=arm.name)
 
 
 def probed_load(streams: Sequence[Sequence[Record]], slo: Slo | None) -> ProbedLoad:

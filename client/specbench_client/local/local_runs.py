@@ -8,7 +8,6 @@ is known.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -16,10 +15,10 @@ from pathlib import Path
 
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.plan.plan import Plan
-from specbench_client.store.folder import FolderStore, exclusive_lock, lock_holder
+from specbench_client.store.folder import FolderStore, exclusive_lock
 from specbench_client.store.run_uids import new_run_uid, uid_created_ms
 from specbench_client.store.store import Store
-from specbench_client.stored_runs.run import Run
+from specbench_client.stored_runs.run import Run, lock_name
 
 
 def find_local_run(results: Store, plan: Plan) -> Run:
@@ -63,17 +62,7 @@ def exclusive_run(results: Store, plan: Plan, who: str) -> AbstractContextManage
 
     Raises BadInput(AlreadyRunning) with the description of the other process, NotDurable.
     """
-    return _lock_in_folder(results, f"{run_root(plan.namespace, plan.name, '')}/{_lock_name(plan)}", who)
-
-
-def measuring_process(run: Store, plan: Plan) -> str | None:
-    """Return the description of the process that measures this plan now; None if none does, or in S3."""
-    return lock_holder(Path(run.uri()).parent / _lock_name(plan)) if isinstance(run, FolderStore) else None
-
-
-def _lock_name(plan: Plan) -> str:
-    without_uid = plan.model_copy(update={"uid": ""}).to_json()  # Two processes that start together have no UID yet.
-    return f".{hashlib.sha256(without_uid.encode()).hexdigest()[:16]}.lock"
+    return _lock_in_folder(results, f"{run_root(plan.namespace, plan.name, '')}/{lock_name(plan)}", who)
 
 
 def exclusive_campaign(results: Store, namespace: str, name: str, who: str) -> AbstractContextManager[None]:

@@ -97,7 +97,7 @@ class StoredColumn:
         return values[at] if self.texts is None else TextCodes(values[at], self.texts)
 
 
-class ColumnWriter(ExitStack):
+class ColumnWriter(ExitStack[None]):
     """Writes the columns of a table to an unnamed temporary file (`TMPDIR`), which disappears with the process.
 
     Until all rows are there, each array has a file of its own. They are closed at the end of the `with` block. Methods
@@ -110,6 +110,10 @@ class ColumnWriter(ExitStack):
         self._codes: dict[str, dict[str, int]] = {}
         self._numbers: Counter[str] = Counter()
         """How many numbers of each column of lists are written."""
+
+    def __exit__(self, *details: Any) -> None:  # noqa: PYI036 -- three, as the base has them
+        with _report_full_disk():  # What a file could not write yet, it tries to write again when it is closed.
+            super().__exit__(*details)
 
     def append(self, columns: Mapping[str, Column]) -> None:
         """Write further rows, of the same columns."""

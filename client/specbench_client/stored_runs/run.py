@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +22,9 @@ from specbench_client.documents.manifest import Manifest
 from specbench_client.documents.summary import PointSummary, RunSummary
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
-from specbench_client.report.text.findings import unfinished_run
+from specbench_client.report.text.findings import points_are, unfinished_run
 from specbench_client.report.text.run_report import markdown
+from specbench_client.store.folder import FolderStore, lock_holder
 from specbench_client.store.points import PointStore
 from specbench_client.store.records import RecordArrays
 from specbench_client.store.store import Store, StoreErrorReason
@@ -37,6 +39,12 @@ RUN_MISSING = "RunMissing"
 RUN_UNFINISHED = "RunNotFinished"
 """Reason if the run has not ended: it has no summary with all its points."""
 Document = TypeVar("Document", bound=ApiModel)
+
+
+def lock_name(plan: Plan) -> str:
+    """Return the name of the file that the process which measures this plan has locked, beside the plan's runs."""
+    without_uid = plan.model_copy(update={"uid": ""}).to_json()  # Two processes that start together have no UID yet.
+    return f".{hashlib.sha256(without_uid.encode()).hexdigest()[:16]}.lock"
 
 
 class Run(StoredResult):
@@ -235,12 +243,28 @@ class Run(StoredResult):
 
         Only `specbench report` and the figures of a run show what an unfinished run has; nothing is concluded from it.
         """
-        plan = self.plan
-        if self.has_current_summary():
+        unfinished = self.unfinished()
+        if unfinished is None:
             return self
-        state, remedy = unfinished_run(plan, self.count_measured())
         shown = "`specbench report` shows the preliminary figures."
-        raise BadInput(f"{self.uri}: {state} {remedy} {shown}", RUN_UNFINISHED)
+        raise BadInput(f"{self.uri}: {' '.join(unfinished)} {shown}", RUN_UNFINISHED)
+
+    def unfinished(self) -> tuple[str, str] | None:
+        """Return the state of a run that has not ended, and what to do next; None if it has ended."""
+        measured = self.count_measured()
+        process = self._measuring_process()
+        if measured == len(self.plan.points) or (process is None and self.has_current_summary()):
+            return None
+        if process is None:
+            return unfinished_run(self.plan, measured)
+        state = f"In progress: {points_are(self.plan, measured)} measured, by {process}."
+        return state, "Repeat this command when the run has ended."
+
+    def _measuring_process(self) -> str | None:
+        """Return the description of the process that measures this plan now; None if none does, or in S3."""
+        if not isinstance(self.store, FolderStore):
+            return None
+        return lock_holder(Path(self.store.uri()).parent / lock_name(self.plan))
 
     def summaries_of(self, points: Iterable[Point]) -> list[PointSummary]:
         """Return the stored summaries of those of the points that are measured."""

@@ -251,9 +251,11 @@ def _reasons(
         yield GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
     if lacking and gate.on_missing == "Fail":
         yield GateReason.CELLS_MISSING, _listed("not compared", lacking)
-    if open_ or not tests:
+    if not tests and not found.refused:
+        yield GateReason.NOT_COMPARABLE, "nothing was tested: the results have no cell that can be compared"
+    if open_:
         message = _named("are shown neither to be within the tolerance nor beyond it", open_, len(tests))
-        yield GateReason.INCONCLUSIVE, f"{message}: {open_[0].why}" if open_ else message
+        yield GateReason.INCONCLUSIVE, f"{message}: {open_[0].why}"
     yield GateReason.PASSED, f"{len(tests)} of {len(tests)} tests are within their tolerance"
 
 

@@ -187,7 +187,7 @@ CLIENT_SATURATED: Check[PointEvidence] = Check(
     ),
     remedy=(
         "Stop other work on the client's machine, or lower the load; on a cluster, give the client its own cores"
-        " (placement.client.resources). If a worker used up its core, use more clients on a cluster (load.clients). If"
+        " (placement.client.resources). If a worker used up its core, use more clients (load.clients). If"
         " the client was late only once (loopLagMaxMs), find out what stopped it, and measure again."
     ),
     evaluate=_client_saturated,
