@@ -14,8 +14,8 @@ from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import Gate, GateRequest
 from specbench_api.spec.load import Level, Load
+from specbench_client.analysis.compare.comparability import differences
 from specbench_client.analysis.compare.comparison import OF_SUMMARIES, comparison
-from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.documents.comparison import ComparisonGapReason, GateReport, GateTestOutcome
 from specbench_client.documents.figure import Verdict

@@ -22,7 +22,7 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.goodput import good_requests, judged_rows, meets_slo, meets_target
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy
-from specbench_client.report.text.cells import csv, terminal_columns
+from specbench_client.report.text.results_table import csv, terminal_columns
 from specbench_client.report.text.run_report import markdown
 from specbench_testing.local_results import store_results
 from specbench_testing.present import present

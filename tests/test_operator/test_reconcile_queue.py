@@ -13,7 +13,7 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.cluster.api import EVENT, WORKLOADS, Forbidden, NotFound, path_of
-from specbench_operator.cluster.kueue import NO_KUEUE, NO_WORKLOAD, KueueReader
+from specbench_operator.cluster.queue_waits import NO_KUEUE, NO_WORKLOAD, KueueReader
 from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import (

@@ -16,9 +16,9 @@ from specbench_api.campaign.matrix import name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.canonical import canonical_json
-from specbench_api.plan.estimate import PlanEstimate, estimate
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.size import PlanEstimate, estimate
 from specbench_api.plan.template_validation import amount_of
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.placement import CLIENT_DEFAULTS

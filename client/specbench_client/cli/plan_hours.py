@@ -11,8 +11,8 @@ import click
 from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.size import SECONDS_AN_HOUR
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.parsing import problems_in
 from specbench_client.analysis.decision.gpu_hours import (

@@ -23,9 +23,9 @@ from specbench_client.errors import BadInput
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.breakdown import reuse_lines
-from specbench_client.report.text.cells import TERMINAL_STATISTICS, cells_table, csv, figure_value
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
+from specbench_client.report.text.results_table import TERMINAL_STATISTICS, cells_table, csv, figure_value
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.report.text.trends import trends_table

@@ -23,7 +23,8 @@ from specbench_client.report.plots.figures import SPEEDUP, draw_figures
 from specbench_client.report.plots.style import DARK, GREY_DARK, GREY_LIGHT, LIGHT, Drawing, svg
 from specbench_client.report.text.applicability import dataset_text
 from specbench_client.report.text.breakdown import reuse_lines
-from specbench_client.report.text.cells import (
+from specbench_client.report.text.findings import group_findings, measure_again, next_step
+from specbench_client.report.text.results_table import (
     INVALID_STYLE,
     CellColumn,
     arrival_text,
@@ -31,7 +32,6 @@ from specbench_client.report.text.cells import (
     table_of_cells,
     terminal_columns,
 )
-from specbench_client.report.text.findings import group_findings, measure_again, next_step
 from specbench_client.report.text.run_report import definitions_topic, run_topics
 from specbench_client.report.text.text_table import SIMULATED, number
 from specbench_client.visible_text import visible

@@ -20,7 +20,7 @@ from specbench_api.spec.status import TEXT_MAX, ArmResult, Interval, Percentiles
 from specbench_client.documents.figure import Figure, StatusFigure
 from specbench_client.documents.finding import Finding, Severity, faults_by_arm
 from specbench_client.documents.summary import Cell, RunSummary, best_speedup_text
-from specbench_client.report.text.cells import speedup_text
+from specbench_client.report.text.results_table import speedup_text
 
 FINDINGS_MAX = 32
 

@@ -30,7 +30,7 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
 from specbench_client.report.html import render_html
-from specbench_client.report.text.cells import csv
+from specbench_client.report.text.results_table import csv
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from specbench_api.plan.estimate import SECONDS_AN_HOUR
+from specbench_api.plan.size import SECONDS_AN_HOUR
 from specbench_api.spec.campaign import RUNS_MAX
 from specbench_api.spec.campaign_status import (
     CampaignCondition,

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from specbench_api.fence.check import FenceCheck
-from specbench_api.plan.estimate import SECONDS_AN_HOUR
+from specbench_api.plan.size import SECONDS_AN_HOUR
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignRound, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus, Phase

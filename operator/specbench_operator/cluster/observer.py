@@ -48,7 +48,6 @@ from specbench_operator.cluster.api import (
     Raw,
     Reader,
 )
-from specbench_operator.cluster.kueue import KueueReader, event_time
 from specbench_operator.cluster.object_cache import CacheReader
 from specbench_operator.cluster.parsing import (
     controller_uid,
@@ -59,6 +58,7 @@ from specbench_operator.cluster.parsing import (
     parse_node,
     parse_pod,
 )
+from specbench_operator.cluster.queue_waits import KueueReader, event_time
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode

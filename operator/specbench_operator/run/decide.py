@@ -17,10 +17,10 @@ from specbench_api.spec.status import TEXT_MAX, Condition, GroupStatus, RunStatu
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.render.client_jobs import results_uri, unreadable_files
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
+from specbench_operator.run.conditions import PROBLEM_MAX, TERMINAL_PHASES, RunState, run_state_of, tool_conditions
 from specbench_operator.run.gate import with_gate
 from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.group import is_recorded_in_status, stop_and_keep_job
-from specbench_operator.run.phase import PROBLEM_MAX, TERMINAL_PHASES, RunState, run_state_of, tool_conditions
 from specbench_operator.run.run_status import build_run_status, fit_to_size, run_events
 from specbench_operator.run.run_view import RunView, build_run_view, read_run_status, secret_problems
 from specbench_operator.settings import OperatorSettings

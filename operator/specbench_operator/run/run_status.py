@@ -19,9 +19,9 @@ from specbench_api.spec.status import (
     RunStatus,
 )
 from specbench_operator.render.client_jobs import results_uri
+from specbench_operator.run.conditions import TERMINAL_PHASES, RunState, conditions_of, problem_of
 from specbench_operator.run.launches.group import GroupView
 from specbench_operator.run.launches.launch_state import SUSPENDED
-from specbench_operator.run.phase import TERMINAL_PHASES, RunState, conditions_of, problem_of
 from specbench_operator.run.run_view import RunView
 from specbench_operator.state.conditions import find_condition, flip_of, flipped_to, join_sentences
 from specbench_operator.state.objects import Pod

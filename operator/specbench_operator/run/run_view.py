@@ -14,9 +14,9 @@ from specbench_api.errors import Problem
 from specbench_api.fence.model import Limits
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import plan_digest
-from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.size import SECONDS_AN_HOUR
 from specbench_api.spec.conditions import (
     IN_PROGRESS_PHASES,
     ConditionStatus,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.gate import LATENCIES, GateMetric, Tolerance
 from specbench_client.analysis.compare import figures
-from specbench_client.analysis.compare.differences import differences, refusals, workload_difference
+from specbench_client.analysis.compare.comparability import differences, refusals, workload_difference
 from specbench_client.analysis.compare.figures import (
     IN_COMMON,
     ComparedArm,

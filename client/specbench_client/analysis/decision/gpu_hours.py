@@ -20,8 +20,8 @@ from typing import Annotated
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
-from specbench_api.plan.estimate import SECONDS_AN_HOUR, point_conversations, point_seconds
 from specbench_api.plan.plan import Arm, Plan, Point
+from specbench_api.plan.size import SECONDS_AN_HOUR, point_conversations, point_seconds
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
 from specbench_client.documents.manifest import Manifest

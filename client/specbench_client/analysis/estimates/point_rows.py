@@ -19,8 +19,8 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import POINT, Table, collect_tables
 from specbench_client.metrics.tidy_frame import RecordColumns, iter_tidy, without_point_columns
-from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, acceptance_without, refuted_rows
 from specbench_client.trust.checks.client import CLIENT_CLOCKS_DIFFER, CLIENT_SATURATED
+from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, refuted_rows
 from specbench_client.trust.checks.load import FOREIGN_TRAFFIC
 from specbench_client.trust.evidence import PointEvidence
 

@@ -12,8 +12,8 @@ from specbench_client.metrics.decode_speed import NS_PER_S
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.acceptance_counters import acceptance_without, refuted_rows
 from specbench_client.trust.check import finding_of
+from specbench_client.trust.checks.counter_agreement import acceptance_without, refuted_rows
 from specbench_client.trust.evidence import PointEvidence
 from specbench_client.trust.registry import POINT_CHECKS
 
@@ -30,7 +30,7 @@ def summarise_point(
     """Summarise one point from its tidy rows, which have no warm-up.
 
     Acceptance that was only inferred and that the engine's counters refute is not in any figure
-    (`trust.acceptance_counters`). Fields that are missing in `watch` are computed from the records where possible.
+    (`trust.checks.counter_agreement`). Fields that are missing in `watch` are computed from the records where possible.
     """
     health = _completed(watch, rows)
     evidence = PointEvidence(plan, point, rows, health, counters)

@@ -11,8 +11,8 @@ from specbench_client.documents.recommendation import Recommendation
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import markdown_document
 from specbench_client.report.text import answers, applicability, breakdown, curves, decision, explanation, trends
-from specbench_client.report.text.cells import arrival_text, categories_table, cell_columns, table_of_cells
 from specbench_client.report.text.findings import group_findings, measure_again
+from specbench_client.report.text.results_table import arrival_text, categories_table, cell_columns, table_of_cells
 from specbench_client.report.text.text_table import TextTable, Topic
 
 METRICS_PAGE = "docs/reference/metrics.md"

@@ -17,14 +17,14 @@ from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.rows import Columns, has_text
 from specbench_client.metrics.tidy_frame import known_sum, numbers, tally
-from specbench_client.trust.acceptance_counters import (
+from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
+from specbench_client.trust.checks.counter_agreement import (
     TOLERATED_PER_ANSWER,
     TOLERATED_SHARE,
     Contradiction,
     contradictions,
     is_inferred,
 )
-from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 
@@ -225,7 +225,7 @@ def _acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
 
     Of the several ways to learn the acceptance of an answer, the weakest is to count its chunks: an engine that streams
     four tokens at a time looks like one whose drafts are accepted, while its counters show that none was. See
-    `trust.acceptance_counters` for the differences that are allowed, and for which of the two is reported.
+    `trust.checks.counter_agreement` for the differences that are allowed, and for which of the two is reported.
     """
     found = contradictions(evidence)
     if not found:
