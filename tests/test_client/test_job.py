@@ -480,8 +480,8 @@ def test_exit_deadline_is_within_a_pods_grace_period() -> None:
 
 
 @pytest.mark.long
-async def test_client_killed_ten_times_still_measures_everything_once(plan: Plan, tmp_path: Path) -> None:
-    job = Job(plan, tmp_path, str(tmp_path / "results"))
+async def test_client_killed_ten_times_still_measures_everything_once(plan_of_kills: Plan, tmp_path: Path) -> None:
+    job = Job(plan_of_kills, tmp_path, str(tmp_path / "results"))
 
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
         for kill in range(10):
