@@ -137,7 +137,7 @@ def report(
         _write(records_parquet(run), to)
         return
     stored = run.has_current_summary()
-    unfinished = run.unfinished()
+    unfinished = run.unfinished(stored=stored)
     given, ended = slo_from_options(slo), unfinished is None
     if stored and ended and not recompute and not no_slo and given is None:
         summary = run.summary

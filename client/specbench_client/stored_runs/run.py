@@ -243,17 +243,22 @@ class Run(StoredResult):
 
         Only `specbench report` and the figures of a run show what an unfinished run has; nothing is concluded from it.
         """
-        unfinished = self.unfinished()
+        unfinished = self.unfinished(stored=self.has_current_summary())
         if unfinished is None:
             return self
         shown = "`specbench report` shows the preliminary figures."
         raise BadInput(f"{self.uri}: {' '.join(unfinished)} {shown}", RUN_UNFINISHED)
 
-    def unfinished(self) -> tuple[str, str] | None:
-        """Return the state of a run that has not ended, and what to do next; None if it has ended."""
-        measured = self.count_measured()
+    def unfinished(self, *, stored: bool) -> tuple[str, str] | None:
+        """Return the state of a run that has not ended, and what to do next; None if it has ended.
+
+        `stored`: whether it has a current summary. Such a run may lack points.
+        """
         process = self._measuring_process()
-        if measured == len(self.plan.points) or (process is None and self.has_current_summary()):
+        if stored and process is None:
+            return None
+        measured = self.count_measured()
+        if measured == len(self.plan.points):
             return None
         if process is None:
             return unfinished_run(self.plan, measured)
