@@ -200,7 +200,8 @@ def lists() -> Problems:
 
 
 REASON_ARGUMENT = {
-    "RunState": 1, "CampaignState": 1, "KubernetesEvent": 1, "StoreFailure": 0, "Retry": 0, "Stop": 0, "Changed": 0,
+    "RunState": 1, "CampaignState": 1, "KubernetesEvent": 1, "flip_event": 0,
+    "StoreFailure": 0, "Retry": 0, "Stop": 0, "Changed": 0,
     "NotFound": 0, "yes": 0, "no": 0, "unknown": 0,
 }  # fmt: skip
 """Functions and classes of the operator that take a reason, and the index of that argument."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_operator.campaign.campaign_view import FIGURE_AGE_MAX_S, Spending, forecast_gpu_hours
+from specbench_operator.campaign.view import FIGURE_AGE_MAX_S, Spending, forecast_gpu_hours
 from specbench_operator.errors import Changed
 from specbench_operator.state.campaign import ObservedRun, RunCondition
 from specbench_operator.state.objects import ObjectRef

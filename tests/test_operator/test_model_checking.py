@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from specbench_operator.campaign.campaign_view import CampaignView
-from specbench_operator.run import run_view
+from specbench_operator.campaign import decide
+from specbench_operator.campaign.view import CampaignView
+from specbench_operator.run import view as run_view
 from specbench_testing.campaign_model import MODELS, CampaignModel
 from specbench_testing.model_checker import Exploration, Model, explore, replay
 from specbench_testing.run_model import RunModel
@@ -81,5 +82,5 @@ def test_the_second_look_prevents_two_engines_if_the_cache_has_older_pods_than_j
 
 
 def test_the_checker_finds_a_campaign_that_exceeds_its_parallelism(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CampaignView, "free", property(is_always_free))
+    monkeypatch.setattr(decide, "free_places", is_always_free)
     assert "more than parallelism" in violation(CampaignModel())

@@ -26,10 +26,10 @@ from specbench_client.stored_runs.status_document import status_document
 from specbench_operator.cluster.writer import _event_manifest
 from specbench_operator.errors import Retry, Stop
 from specbench_operator.render.client_jobs import results_uri
-from specbench_operator.run import run_status
+from specbench_operator.run import status as run_status
 from specbench_operator.run.decide import status_after_error
 from specbench_operator.run.launches.group import ENGINE_FAULTS
-from specbench_operator.run.run_status import SHORT_REASON, STATUS_BYTES_MAX, fit_to_size, json_size
+from specbench_operator.run.status import SHORT_REASON, STATUS_BYTES_MAX, fit_to_size, json_size
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished, launched

@@ -1,24 +1,21 @@
-"""decide_campaign: what to do about one campaign, its runs to patch, delete and create, and its events."""
+"""decide_campaign: what a campaign may do now, its phase, and which of its runs to patch, delete and create."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from specbench_api.errors import InvalidSpec, NotAllowed
+from specbench_api.errors import InvalidSpec
 from specbench_api.fence.check import FenceCheck
-from specbench_api.spec.campaign_status import CampaignCondition, CampaignPhase, CampaignStatus
-from specbench_api.spec.campaign_status import CampaignConditionType as Kind
+from specbench_api.spec.campaign_status import (
+    CampaignCondition,
+    CampaignConditionType,
+    CampaignPhase,
+    CampaignStatus,
+)
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.parsing import parse_campaign
-from specbench_operator.campaign.campaign_status import (
-    CampaignState,
-    build_campaign_status,
-    campaign_state_of,
-    tool_conditions,
-)
-from specbench_operator.campaign.campaign_view import CampaignView, build_campaign_view, read_campaign_status
 from specbench_operator.campaign.rounds import (
     PROPAGATED,
     Firing,
@@ -28,6 +25,14 @@ from specbench_operator.campaign.rounds import (
     next_round,
     run_manifest,
 )
+from specbench_operator.campaign.status import (
+    CampaignState,
+    build_campaign_status,
+    campaign_events,
+    invalid_conditions,
+    tool_conditions,
+)
+from specbench_operator.campaign.view import CampaignView, build_campaign_view
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.state.campaign import (
     ANNOTATION_SUSPEND_REASON,
@@ -38,133 +43,41 @@ from specbench_operator.state.campaign import (
     RunPatch,
 )
 from specbench_operator.state.conditions import (
-    UNFINISHED,
     find_condition,
-    flip_of,
-    flipped_to,
-    join_sentences,
-    no,
+    generation_of,
+    list_names,
+    read_status,
     replace_conditions,
-    unknown,
-    with_transition_times,
 )
-from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
+from specbench_operator.state.run import NORMAL, KubernetesEvent
 from specbench_operator.state.timestamps import earliest, format_timestamp, parse_timestamp
-
-
-def campaign_events(
-    before: CampaignStatus, after: CampaignStatus, runs: Sequence[ObservedRun]
-) -> tuple[KubernetesEvent, ...]:
-    """The events that a change of status causes, in the order in which the changes happen."""
-    return (
-        *_invalid_events(before, after),
-        *_round_events(before, after),
-        *_run_row_events(before, after, {run.name: run.ref.uid for run in runs}),
-        *_end_events(before, after),
-    )
-
-
-def _invalid_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
-    if invalid := flipped_to(before, after, Kind.VALIDATED, ConditionStatus.FALSE):
-        yield KubernetesEvent(WARNING, "Invalid", invalid.message, flip_of(before, invalid))
-
-
-def _round_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
-    known = before.round.number if before.round else 0
-    if after.round and after.round.number > known:
-        fired = f"the schedule fired at {after.round.fire_time}" if after.round.fire_time else ""
-        token = f"rerun is {after.round.token}" if after.round.token else ""
-        name = f"round {after.round.number}"
-        yield KubernetesEvent(NORMAL, "RoundStarted", join_sentences((name, fired or token)), name)
-
-
-def _run_row_events(
-    before: CampaignStatus, after: CampaignStatus, uids: Mapping[str, str]
-) -> Iterator[KubernetesEvent]:
-    number = after.round.number if after.round else 0
-    same = before.round and after.round and before.round.number == number
-    old = {row.name: row for row in before.runs} if same else {}
-    for row in after.runs:
-        known = old.get(row.name)
-        if row.reason == "NameTaken" and (known is None or known.reason != row.reason):
-            message = f"{row.name}: a SpecBenchRun of this name exists and does not belong to this campaign: delete it"
-            yield KubernetesEvent(WARNING, "NameTaken", message)
-        if row.phase in ("Failed", "Invalid") and (known is None or known.phase != row.phase):
-            message = join_sentences((f"{row.name} ({row.combination})", row.reason))
-            # The UID, because a run that was deleted and created again in the same round may fail again.
-            yield KubernetesEvent(WARNING, "RunFailed", message, f"{row.name}: {uids.get(row.name, '')}")
-
-
-def _end_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
-    if before.phase is not after.phase and CampaignPhase.SUSPENDED in (before.phase, after.phase):
-        yield KubernetesEvent(
-            NORMAL, "Suspended" if after.phase is CampaignPhase.SUSPENDED else "Resumed", after.progress
-        )
-    if spent := flipped_to(before, after, Kind.BUDGET_EXHAUSTED, ConditionStatus.TRUE):
-        yield KubernetesEvent(WARNING, spent.reason, spent.message, flip_of(before, spent))
-    if gate := flipped_to(before, after, Kind.GATE_PASSED, ConditionStatus.FALSE):
-        yield KubernetesEvent(WARNING, gate.reason, gate.message, flip_of(before, gate))
-    if ready := flipped_to(before, after, Kind.READY, ConditionStatus.TRUE):
-        message = join_sentences((after.best, ready.message))
-        yield KubernetesEvent(NORMAL, "RoundFinished", message, flip_of(before, ready))
-    stalled = flipped_to(before, after, Kind.STALLED, ConditionStatus.TRUE)
-    have_own_events = ("BudgetExhausted", InvalidSpec.reason, NotAllowed.reason)
-    if stalled and stalled.reason not in have_own_events:
-        yield KubernetesEvent(WARNING, stalled.reason, stalled.message, flip_of(before, stalled))
-
-
-_UNKNOWN_WHEN_INVALID = (Kind.MEASUREMENT_COMPLETE, Kind.RESULTS_STORED, Kind.TRUSTWORTHY, Kind.GATE_PASSED)
-
-
-def decide_invalid_campaign(
-    resource: Mapping[str, Any], error: InvalidSpec, previous: CampaignStatus, now: datetime
-) -> CampaignDecision:
-    """The decision about an invalid campaign: Validated=False with all problems. Its runs continue unchanged."""
-    message = "; ".join(str(problem) for problem in error.problems)
-    generation = int(resource["metadata"].get("generation", 0))
-    values = {
-        Kind.VALIDATED: no(error.reason, message),
-        **dict.fromkeys(_UNKNOWN_WHEN_INVALID, unknown(UNFINISHED)),
-        **tool_conditions(CampaignState(CampaignPhase.INVALID, error.reason, message, stalled=True, failed=True)),
-    }
-    conditions = with_transition_times(CampaignCondition, values, previous, generation, now)
-    update = {"observed_generation": generation, "phase": CampaignPhase.INVALID, "conditions": conditions}
-    status = previous.model_copy(update={**update, "next_schedule_time": None})
-    return CampaignDecision(status, events=campaign_events(previous, status, ()))
-
-
-def campaign_status_after_error(resource: Mapping[str, Any], error: OperatorError, now: datetime) -> CampaignStatus:
-    """The previous status with the error: Retry keeps Reconciling=True, Stop sets Stalled=True.
-
-    The status of a finished round is not changed, because a request that fails later does not make it unfinished.
-    """
-    previous = read_campaign_status(resource)
-    if has_round_finished(previous):
-        return previous
-    generation = int(resource["metadata"].get("generation", 0))
-    stopped = isinstance(error, Stop)
-    phase = previous.phase or CampaignPhase.PENDING
-    state = CampaignState(phase, error.reason, str(error), reconciling=not stopped, stalled=stopped)
-    conditions = replace_conditions(CampaignCondition, tool_conditions(state), previous, generation, now)
-    return previous.model_copy(update={"observed_generation": generation, "phase": phase, "conditions": conditions})
-
-
-def has_round_finished(status: CampaignStatus) -> bool:
-    """Whether the round has finished, according to the status."""
-    ready = find_condition(status, Kind.READY)
-    return ready is not None and ready.status is ConditionStatus.TRUE
 
 
 def decide_campaign(observed: CampaignObservation, now: datetime, fence: FenceCheck | None = None) -> CampaignDecision:
     """Decide what to do for a campaign, and its status. Never raises, whatever was observed."""
     resource = observed.resource
-    previous = read_campaign_status(resource)
+    previous = read_status(CampaignStatus, resource)
     if resource["metadata"].get("deletionTimestamp"):
         return CampaignDecision(previous)  # the garbage collector deletes the runs
     try:
         return _decide_valid_campaign(observed, previous, now, fence)
     except InvalidSpec as error:
-        return decide_invalid_campaign(resource, error, previous, now)
+        return _decide_invalid_campaign(resource, error, previous, now)
+
+
+def _decide_invalid_campaign(
+    resource: Mapping[str, Any], error: InvalidSpec, previous: CampaignStatus, now: datetime
+) -> CampaignDecision:
+    """The decision about an invalid campaign: Validated=False with all problems. Its runs continue unchanged."""
+    generation = generation_of(resource)
+    update = {
+        "observed_generation": generation,
+        "phase": CampaignPhase.INVALID,
+        "conditions": invalid_conditions(error, previous, generation, now),
+        "next_schedule_time": None,
+    }
+    status = previous.model_copy(update=update)
+    return CampaignDecision(status, events=campaign_events(previous, status, ()))
 
 
 def _decide_valid_campaign(
@@ -173,11 +86,11 @@ def _decide_valid_campaign(
     spec = parse_campaign(observed.resource).spec
     current = current_round(previous, observed.runs, spec.rerun, now)
     view = build_campaign_view(observed, previous, current, now, fence)
-    firing = due_firing(spec, previous, current, now, at_rest=view.at_rest)
-    new_round = next_round(spec, current, firing, now, at_rest=view.at_rest)
+    firing = due_firing(spec, previous, current, now, at_rest=is_at_rest(view))
+    new_round = next_round(spec, current, firing, now, at_rest=is_at_rest(view))
     if new_round:
         view = build_campaign_view(observed, previous, new_round, now, fence)
-    status = build_campaign_status(view, campaign_state_of(view))
+    status = build_campaign_status(view, state_of(view))
     return CampaignDecision(
         status=status,
         patch=patches(view),
@@ -212,6 +125,135 @@ def _firing_events(firing: Firing | None) -> Iterator[KubernetesEvent]:
 def _until_next_firing_s(status: CampaignStatus, now: datetime) -> float | None:
     next_time = parse_timestamp(status.next_schedule_time)
     return None if next_time is None else max((next_time - now).total_seconds(), 0.0)
+
+
+def campaign_status_after_error(resource: Mapping[str, Any], error: OperatorError, now: datetime) -> CampaignStatus:
+    """The previous status with the error: Retry keeps Reconciling=True, Stop sets Stalled=True.
+
+    The status of a finished round is not changed, because a request that fails later does not make it unfinished.
+    """
+    previous, generation = read_status(CampaignStatus, resource), generation_of(resource)
+    if has_round_finished(previous):
+        return previous
+    stopped = isinstance(error, Stop)
+    phase = previous.phase or CampaignPhase.PENDING
+    state = CampaignState(phase, error.reason, str(error), reconciling=not stopped, stalled=stopped)
+    conditions = replace_conditions(CampaignCondition, tool_conditions(state), previous, generation, now)
+    return previous.model_copy(update={"observed_generation": generation, "phase": phase, "conditions": conditions})
+
+
+def has_round_finished(status: CampaignStatus) -> bool:
+    """Whether the round has finished, according to the status."""
+    ready = find_condition(status, CampaignConditionType.READY)
+    return ready is not None and ready.status is ConditionStatus.TRUE
+
+
+# What a campaign may do now. Which runs to change follows from it, below.
+
+
+def suspend_reason_of(view: CampaignView) -> str:
+    """Why the campaign suspends its runs; empty if it does not."""
+    if view.spec.suspend:
+        return "Suspended"
+    return "BudgetExhausted" if view.exhausted else ""
+
+
+def is_stopped(view: CampaignView) -> bool:
+    """Whether failurePolicy forbids creating further runs."""
+    most = view.spec.failed_runs_max
+    return most is not None and len(view.failed) >= most
+
+
+def is_at_rest(view: CampaignView) -> bool:
+    """Whether the round makes no progress without a change: it is complete, or blocked with no active run."""
+    blocked = (view.exhausted or is_stopped(view)) and not view.active
+    resumable = any(run.resumable and not run.over for run in view.existing) and not view.exhausted
+    return view.complete or (blocked and not resumable)
+
+
+def free_places(view: CampaignView) -> int:
+    """How many runs may be created or resumed: `parallelism` minus the runs that are not over.
+
+    Runs that the campaign suspended do not count; runs that were suspended by hand do.
+    """
+    occupied = sum(not run.over and not run.resumable for run in view.runs)
+    return max(view.spec.parallelism - occupied, 0)
+
+
+def state_of(view: CampaignView) -> CampaignState:
+    """Determine the phase of a campaign."""
+    if view.complete:
+        return _complete(view)
+    if view.spec.suspend:
+        message = "spec.suspend is true: GPUs are released and results are kept; set it to false to continue"
+        return CampaignState(CampaignPhase.SUSPENDED, "Suspended", message)
+    if view.exhausted:
+        return _budget_spent(view)
+    if is_stopped(view):
+        return _stopped(view)
+    return _in_progress(view)
+
+
+def _complete(view: CampaignView) -> CampaignState:
+    total = len(view.plan.runs)
+    failed = len(view.failed) + len(view.name_taken)
+    if failed == total:
+        message = f"no run has results: {_failed_runs_text(view)}"
+        return CampaignState(CampaignPhase.FAILED, "NothingMeasured", message, stalled=True, failed=True)
+    finished = CampaignPhase.SCHEDULED if view.spec.schedule else CampaignPhase.SUCCEEDED
+    if failed:
+        phase = finished if view.spec.schedule else CampaignPhase.FAILED
+        message = f"{failed} of {total} runs failed: {_failed_runs_text(view)}; delete a failed run to repeat it"
+        return CampaignState(phase, "FinishedWithFailures", message, ready=True, failed=True)
+    return CampaignState(finished, "Finished", f"{total} runs", ready=True)
+
+
+def _failed_runs_text(view: CampaignView) -> str:
+    """The names of failed runs, each with its reason."""
+    failed = [
+        f"{run.name} ({run.conditions['Stalled'].reason})" if "Stalled" in run.conditions else run.name
+        for run in view.failed
+    ]
+    return list_names([*failed, *(f"{planned.name} (NameTaken)" for planned in view.name_taken)])
+
+
+def _budget_spent(view: CampaignView) -> CampaignState:
+    if view.active:
+        message = f"the budget is exhausted; {list_names([run.name for run in view.active])} will release their GPUs"
+        return CampaignState(CampaignPhase.RUNNING, "BudgetExhausted", message, reconciling=True)
+    message = "the budget is exhausted, and the remaining runs wait: raise spec.budget.gpuHours to continue"
+    return CampaignState(CampaignPhase.FAILED, "BudgetExhausted", message, stalled=True, failed=True)
+
+
+def _stopped(view: CampaignView) -> CampaignState:
+    failed = (
+        f"{len(view.failed)} runs failed ({_failed_runs_text(view)}) and spec.failurePolicy is Stop:"
+        " no further run is created"
+    )
+    if not is_at_rest(view):
+        unfinished = [run.name for run in view.existing if not run.over]
+        return CampaignState(
+            CampaignPhase.RUNNING, "TooManyFailed", f"{failed}; waiting for {list_names(unfinished)}", reconciling=True
+        )
+    message = f"{failed}; delete a failed run to repeat it, or raise spec.maxFailedRuns"
+    return CampaignState(CampaignPhase.FAILED, "TooManyFailed", message, stalled=True, failed=True)
+
+
+def _in_progress(view: CampaignView) -> CampaignState:
+    unfinished = [run for run in view.existing if not run.over]
+    if not (unfinished or view.missing):
+        left = list_names([run.name for run in view.blocked_by_leftover])
+        message = f"an earlier campaign of this name left {left}: waiting for Kubernetes to remove them"
+        return CampaignState(CampaignPhase.PENDING, "WaitingForRemoval", message, reconciling=True)
+    if not view.existing:
+        return CampaignState(CampaignPhase.PENDING, "Pending", reconciling=True)
+    paused = [run.name for run in unfinished if run.suspended and not run.suspend_reason]
+    if paused and len(paused) == len(unfinished):
+        message = (
+            f"suspended by hand: {list_names(paused)}; set spec.suspend of the run to false, or raise spec.parallelism"
+        )
+        return CampaignState(CampaignPhase.RUNNING, "WaitingForResume", message, reconciling=True)
+    return CampaignState(CampaignPhase.RUNNING, "Running", f"round {view.round.number}", reconciling=True)
 
 
 # Which runs of a campaign to patch, delete and create.
@@ -271,9 +313,9 @@ def deletions(view: CampaignView) -> tuple[RunDeletion, ...]:
 
 def creations(view: CampaignView) -> tuple[Mapping[str, Any], ...]:
     """Manifests of the next runs in the plan's order, as many as `parallelism` allows."""
-    if view.suspend_reason or view.stopped:
+    if suspend_reason_of(view) or is_stopped(view):
         return ()
-    places = view.free - sum(not view.own[name].over for name in _runs_to_resume(view))
+    places = free_places(view) - sum(not view.own[name].over for name in _runs_to_resume(view))
     cause = (view.round.token, view.round.fire_time)
     return tuple(run_manifest(view.plan, planned, *cause) for planned in view.missing[: max(places, 0)])
 
@@ -283,16 +325,16 @@ def _runs_to_resume(view: CampaignView) -> list[str]:
 
     Failed runs do not count against `parallelism`, so all of them are resumed.
     """
-    if view.suspend_reason:
+    if suspend_reason_of(view):
         return []
     suspended = [run for run in view.existing if run.resumable and not run.deleting]
     failed, unfinished = [run for run in suspended if run.over], [run for run in suspended if not run.over]
-    return [run.name for run in (*failed, *unfinished[: view.free])]
+    return [run.name for run in (*failed, *unfinished[: free_places(view)])]
 
 
 def _suspend_change(view: CampaignView, run: ObservedRun, resumed: set[str]) -> dict[str, Any]:
-    if view.suspend_reason and not run.ended and not run.suspended:
-        return _with_suspend_reason({"spec": {"suspend": True}}, view.suspend_reason)
+    if (reason := suspend_reason_of(view)) and not run.ended and not run.suspended:
+        return _with_suspend_reason({"spec": {"suspend": True}}, reason)
     if run.name in resumed:
         return _with_suspend_reason({"spec": {"suspend": False}}, None)
     if run.suspend_reason and not run.suspended:

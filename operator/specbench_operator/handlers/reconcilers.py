@@ -33,8 +33,9 @@ from typing import Any, Protocol
 
 from specbench_api.api_model import ApiModel
 from specbench_api.fence.check import FenceCheck
+from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
-from specbench_operator.campaign.campaign_view import read_campaign_status
+from specbench_api.spec.status import RunStatus
 from specbench_operator.campaign.decide import (
     campaign_status_after_error,
     decide_campaign,
@@ -49,9 +50,9 @@ from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.handlers.store_looks import FRESH_S, StoreKey, StoreLooks
 from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
 from specbench_operator.run.decide import decide_run, has_finished, only_reports_progress, status_after_error
-from specbench_operator.run.run_view import read_run_status
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.campaign import CampaignObservation
+from specbench_operator.state.conditions import read_status
 from specbench_operator.state.run import WARNING, KubernetesEvent, RunDecision, RunObservation
 from specbench_operator.telemetry import Telemetry
 
@@ -197,13 +198,13 @@ class RunReconciler:
         """
         resource = self.observer.read_run(key.namespace, key.name)
         if resource is not None:
-            status = status_after_error(resource, read_run_status(resource), error, self.now())
+            status = status_after_error(resource, read_status(RunStatus, resource), error, self.now())
             self.writer.write_status(resource, status)
 
     def _decide(self, key: ResourceKey, observed: RunObservation) -> ReconcileResult:
         """Decide, and act if the observation is live or only progress is reported; else observe the API server."""
         now, resource = self.now(), observed.resource
-        previous = read_run_status(resource)
+        previous = read_status(RunStatus, resource)
         with self.begun.deciding(observed) as current:
             decision = decide_run(current, self.settings, now)
             if observed.live:
@@ -252,7 +253,7 @@ class CampaignReconciler:
 
     def _decide(self, key: ResourceKey, observed: CampaignObservation) -> ReconcileResult:
         now, resource = self.now(), observed.resource
-        decision, previous = decide_campaign(observed, now, self.fence), read_campaign_status(resource)
+        decision, previous = decide_campaign(observed, now, self.fence), read_status(CampaignStatus, resource)
         if not (observed.live or is_safe_if_outdated(previous, decision)):
             return self._observe(key, self.observer)
         with _errors_reported(

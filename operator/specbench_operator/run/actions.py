@@ -16,13 +16,13 @@ from specbench_operator.render.client_jobs import client_job, plan_config_map, r
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.job_annotations import with_engine_nodes, with_prior_launches
 from specbench_operator.render.network_policies import network_policies
-from specbench_operator.run.conditions import RunState
 from specbench_operator.run.launches.children import Children, live_pods
 from specbench_operator.run.launches.engine import current_pod
 from specbench_operator.run.launches.group import GroupView, is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.launches.host_facts import collect_host_facts
 from specbench_operator.run.launches.launch_state import LaunchStage
-from specbench_operator.run.run_view import RunView
+from specbench_operator.run.status import RunState
+from specbench_operator.run.view import RunView
 from specbench_operator.state.objects import (
     ChildKey,
     ChildObject,

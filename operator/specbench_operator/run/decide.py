@@ -1,49 +1,338 @@
-"""decide_run: the decision about one run, from its observation, the settings and the current time."""
+"""decide_run: the phase of a run and what to do about it, from its observation, the settings and the current time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from specbench_api.errors import InvalidSpec, NotAllowed, Problem
+from specbench_api.fence.model import Limits
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateWait, Phase
+from specbench_api.plan.size import SECONDS_AN_HOUR
+from specbench_api.spec.conditions import (
+    IN_PROGRESS_PHASES,
+    ConditionStatus,
+    ConditionType,
+    GroupState,
+    Phase,
+    QueueReason,
+)
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.status import TEXT_MAX, Condition, GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.render.client_jobs import results_uri, unreadable_files
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
-from specbench_operator.run.conditions import PROBLEM_MAX, TERMINAL_PHASES, RunState, run_state_of, tool_conditions
 from specbench_operator.run.gate import with_gate
 from specbench_operator.run.launches.children import Children, children_of
+from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.group import is_recorded_in_status, stop_and_keep_job
-from specbench_operator.run.run_status import build_run_status, fit_to_size, run_events
-from specbench_operator.run.run_view import RunView, build_run_view, read_run_status, secret_problems
+from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
+from specbench_operator.run.status import (
+    PROBLEM_MAX,
+    TERMINAL_PHASES,
+    RunState,
+    build_run_status,
+    fit_to_size,
+    invalid_conditions,
+    run_events,
+    tool_conditions,
+)
+from specbench_operator.run.view import NamespaceWait, RunView, build_run_view, secret_problems
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import (
-    UNFINISHED,
     find_condition,
-    no,
+    generation_of,
+    join_sentences,
+    list_names,
+    read_status,
     replace_conditions,
     tool_values,
-    unknown,
-    with_transition_times,
 )
-from specbench_operator.state.objects import ChildObject, Job
-from specbench_operator.state.run import RunDecision, RunObservation, parsed_run
+from specbench_operator.state.objects import ChildObject, Job, ObjectRef
+from specbench_operator.state.run import NamespaceRun, RunDecision, RunObservation, StoreFailure, parsed_run
 from specbench_operator.state.timestamps import earliest, parse_timestamp
 
-_UNKNOWN_WHEN_INVALID = (
-    ConditionType.QUEUED,
-    ConditionType.ENGINE_READY,
-    ConditionType.MEASUREMENT_COMPLETE,
-    ConditionType.RESULTS_STORED,
-    ConditionType.TRUSTWORTHY,
+S3_RETRY_S = 15.0
+SECRETS_RETRY_S = 15.0
+"""Wait before the labels of a run's Secrets are read again, in seconds."""
+NO_LEADER_WORKER_SETS = Problem(
+    "spec.placement.nodes",
+    "an engine on several nodes needs LeaderWorkerSet, which is not enabled for this operator",
+    "install it (leaderworkerset.x-k8s.io), then set leaderWorkerSets=true in specbench's chart; or set nodes to 1",
 )
+RELEASE_POLL_S = 5.0
+
+
+def decide_run(observed: RunObservation, settings: OperatorSettings, now: datetime) -> RunDecision:
+    """Decide what to do for a run, and its status. Never raises, whatever was observed."""
+    decision = _decide(observed, settings, now)
+    return replace(decision, status=fit_to_size(decision.status))
+
+
+def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime) -> RunDecision:
+    resource = observed.resource
+    previous = read_status(RunStatus, resource)
+    if resource["metadata"].get("deletionTimestamp"):
+        return RunDecision(previous, at_rest=True)  # the garbage collector deletes the children
+    children = children_of(observed, resource["metadata"]["uid"], settings, now)
+    if has_finished(previous):
+        return with_gate(
+            decide_finished_run(resource, previous, children, settings, now), observed, children, settings, now
+        )
+    try:
+        run = parsed_run(resource)
+        if problems := secret_problems(run.spec, observed, settings):
+            problems = [*settings.refusals(run.spec, run.metadata.namespace), *problems]
+            decision = decide_invalid_run(resource, NotAllowed(problems), children, previous, now)
+            # A Secret that is created or labelled does not change the run, so nothing would trigger its reconciliation.
+            return replace(decision, at_rest=False, requeue_after_s=SECRETS_RETRY_S)
+        return _decide_valid_run(run, observed, children, previous, settings=settings, now=now)
+    except InvalidSpec as error:
+        return decide_invalid_run(resource, error, children, previous, now)
+
+
+def _decide_valid_run(
+    run: SpecBenchRun,
+    observed: RunObservation,
+    children: Children,
+    previous: RunStatus,
+    *,
+    settings: OperatorSettings,
+    now: datetime,
+) -> RunDecision:
+    if problems := settings.refusals(run.spec, run.metadata.namespace):
+        raise NotAllowed(problems)
+    if problems := unreadable_files(run.spec):
+        raise InvalidSpec(problems)
+    if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:
+        raise InvalidSpec([NO_LEADER_WORKER_SETS])
+    wait = _namespace_wait(run, observed, children, previous, settings)
+    run_view = build_run_view(run, observed, children, previous, settings=settings, now=now)
+    run_view = replace(run_view, namespace_wait=wait)
+    check_adopted_results(run_view)
+    state = state_of(run_view)
+    actions = (relaunches(run_view), stops(run_view), deletions(run_view))
+    apply = creations(run_view, state)  # raises InvalidSpec for a plan that is too large for a ConfigMap
+    status = build_run_status(run_view, state)
+    requeue_after_s = _requeue_after_s(run_view, state)
+    relaunch, stop, delete = actions
+    return RunDecision(
+        status=status,
+        relaunch=relaunch,
+        stop=stop,
+        delete=delete,
+        apply=apply,
+        events=run_events(previous, status),
+        requeue_after_s=requeue_after_s,
+        at_rest=state.phase is Phase.SUSPENDED
+        and not (any(actions) or apply or requeue_after_s is not None or run_view.holds_gpus),
+        awaits=wait.awaits if wait else frozenset(),
+    )
+
+
+def only_reports_progress(previous: RunStatus, decision: RunDecision) -> bool:
+    """Whether a decision does nothing but write the first status, or update numbers and texts in the status."""
+    if decision.relaunch or decision.stop or decision.delete or decision.apply:
+        return False
+    return previous.phase is None or (not decision.events and _stage(previous) == _stage(decision.status))
+
+
+def _stage(status: RunStatus) -> tuple[object, ...]:
+    return (
+        *(status.phase, status.start_time, status.completion_time, status.gate),
+        frozenset((row.type, row.status, row.reason) for row in status.conditions),
+        tuple((row.index, row.attempt, row.state) for row in status.groups),
+    )
+
+
+def _requeue_after_s(run_view: RunView, state: RunState) -> float | None:
+    view = run_view.active_group
+    by_launch = view.launch_state.requeue_after_s if view and view.launch_state else None
+    by_store = S3_RETRY_S if run_view.store_failure and state.phase not in TERMINAL_PHASES else None
+    blocked = run_view.children.leftovers or (run_view.holds_gpus and (view is None or view.next_launch is not None))
+    by_release = RELEASE_POLL_S if blocked and state.phase is not Phase.SUSPENDED else None
+    return earliest(by_launch, by_store, by_release)
+
+
+# Limits of the fence that concern all runs of a namespace: a run that exceeds one waits until others end.
+#
+# Runs in progress are never stopped by a limit; it only decides which run may begin. Waiting runs begin in the order of
+# their creation. A run that could not begin anyway, because its store cannot be read for example, does not keep its
+# turn: otherwise one wrong name would stop its namespace. Runs that are resumed or corrected together do not observe
+# each other as in progress yet; `handlers.reconcilers` remembers those that just began.
+
+_STARTABLE_PHASES = (Phase.PENDING, Phase.SUSPENDED, "")
+_WAITING_FOR_RUNS = "WaitingForRuns"
+_KEEPS_ITS_TURN = ("", str(Phase.PENDING), str(Phase.SUSPENDED), "WaitingForS3", _WAITING_FOR_RUNS)
+"""Reasons of a run that begins as soon as it may."""
+
+
+def _limit_wait(run: SpecBenchRun, created: str, runs: Iterable[NamespaceRun], limits: Limits) -> NamespaceWait | None:
+    """Why a run that is not in progress must wait; None if it may begin.
+
+    `created`: its creationTimestamp. `runs`: all runs of its namespace.
+    """
+    others = [other for other in runs if other.uid != run.metadata.uid]
+    used_hours = sum(each.gpu_seconds for each in runs) / SECONDS_AN_HOUR
+    if run.spec.placement.engine_devices and 0 < limits.gpu_hours <= used_hours:
+        message = (
+            f"the runs of this namespace have used {used_hours:.1f} GPU-hours, and this cluster allows"
+            f" {limits.gpu_hours:g}: delete finished runs (their results stay), or ask the administrator to raise"
+            " fence.limits.gpuHours"
+        )
+        return NamespaceWait("WaitingForGpuHours", message, frozenset())
+    ahead = sorted(other.name for other in others if _is_ahead(other, (created, run.metadata.name)))
+    if not 0 < limits.runs <= len(ahead):
+        return None
+    message = (
+        f"this cluster allows {limits.runs} runs of a namespace at a time, and {list_names(ahead)} come first:"
+        " this run starts when one of them ends or is suspended"
+    )
+    return NamespaceWait(_WAITING_FOR_RUNS, message, frozenset(ahead))
+
+
+def _is_ahead(other: NamespaceRun, own: tuple[str, str]) -> bool:
+    """Whether the other run is in progress, or waits for longer."""
+    if other.ended:
+        return False
+    if other.phase in IN_PROGRESS_PHASES:
+        return True
+    startable = other.phase in _STARTABLE_PHASES and other.reason in _KEEPS_ITS_TURN
+    return startable and not (other.suspended or other.deleting) and (other.created, other.name) < own
+
+
+def _namespace_wait(
+    run: SpecBenchRun, observed: RunObservation, children: Children, previous: RunStatus, settings: OperatorSettings
+) -> NamespaceWait | None:
+    """Why the run must not begin yet; None if it may, or if it is in progress."""
+    jobs = (*children.engines, *children.clients)
+    if previous.phase in IN_PROGRESS_PHASES or any(not (job.stopping_or_ended or job.deleting) for job in jobs):
+        return None
+    created = str(observed.resource["metadata"].get("creationTimestamp", ""))
+    return _limit_wait(run, created, observed.namespace_runs, settings.limits)
+
+
+# The phase of a run that is valid, with its reason and message.
+
+_NEXT_AFTER = {
+    False: "the next engine is launched when the last one has released its GPUs",
+    True: "the next client starts when the last one has ended",
+}
+_NOT_YET_ENDED = {
+    False: "the last engine has not released its GPUs yet",
+    True: "the last client has not ended yet",
+}
+"""Messages, by whether the run measures servers that are already running."""
+_NOT_READ = StoreFailure("WaitingForS3", "", refused=False)
+
+
+def state_of(run_view: RunView) -> RunState:
+    """Determine the phase of a run."""
+    fatal = run_view.fatal_group
+    if fatal:
+        return RunState(Phase.FAILED, fatal.reason, fatal.message)
+    if run_view.suspended:
+        message = "spec.suspend is true: GPUs are released and results are kept; set it to false to continue"
+        return RunState(Phase.SUSPENDED, "Suspended", message)
+    if run_view.namespace_wait:
+        return RunState(Phase.PENDING, run_view.namespace_wait.reason, run_view.namespace_wait.message)
+    if run_view.active_group:
+        return _measuring(run_view)
+    if run_view.measured == 0:
+        first = run_view.failed[0]
+        message = f"no point was measured; arm {first.group.arm}: {first.message}"
+        return RunState(Phase.FAILED, first.reason, message)
+    return _analyzing(run_view)
+
+
+def _measuring(run_view: RunView) -> RunState:
+    view = run_view.active_group
+    assert view is not None
+    has_started = run_view.launching is not None or run_view.previous.start_time
+    phase = {
+        GroupState.WAITING: Phase.STARTING if has_started else Phase.PENDING,
+        GroupState.QUEUED: Phase.QUEUED,
+        GroupState.STARTING: Phase.STARTING,
+        GroupState.MEASURING: Phase.RUNNING,
+    }[view.state]
+    if run_view.children.leftovers:
+        return _blocked(run_view.children, phase)
+    if run_view.stored is None and view.live_launch is None:
+        failure = run_view.store_failure or _NOT_READ
+        message = join_sentences(("no engine is launched while S3 cannot be read", failure.message))
+        return RunState(phase, failure.reason, message)
+    if view.next_launch is not None and run_view.holds_gpus:
+        return RunState(phase, "WaitingForRelease", _NEXT_AFTER[run_view.children.running_already])
+    where = f"arm {view.group.arm}: group {view.group.index + 1} of {len(run_view.groups)}"
+    if view.state is GroupState.QUEUED:
+        return RunState(phase, view.reason, join_sentences((where, view.message)))
+    if run_view.launching is not None and run_view.run.spec.placement.queue_name:
+        return RunState(Phase.QUEUED, QueueReason.WAITING, where)
+    return RunState(phase, str(phase), where)
+
+
+def _blocked(children: Children, phase: Phase) -> RunState:
+    remedy = "waiting for Kubernetes to remove them"
+    if children.orphans:
+        orphans = _list_refs(children.orphans)
+        remedy = (
+            f"Kubernetes does not remove {orphans}, because nobody owns them: delete them by hand (kubectl delete),"
+            " or rename the run"
+        )
+    message = f"an earlier run of this name left {_list_refs(children.leftovers)}: {remedy}"
+    return RunState(phase, "WaitingForRemoval", message)
+
+
+def _list_refs(refs: Sequence[ObjectRef]) -> str:
+    return ", ".join(f"{ref.kind} {ref.name}" for ref in refs[:5])
+
+
+def _analyzing(run_view: RunView) -> RunState:
+    if run_view.holds_gpus:
+        return RunState(Phase.ANALYZING, "WaitingForRelease", _NOT_YET_ENDED[run_view.children.running_already])
+    if run_view.stored is None:
+        failure = run_view.store_failure or _NOT_READ
+        return RunState(Phase.ANALYZING, failure.reason, failure.message)
+    report = run_view.children.report
+    return _with_report_job(run_view, report) if report else _without_report_job(run_view)
+
+
+def _with_report_job(run_view: RunView, report: Job) -> RunState:
+    """The state while a report Job exists. No engine holds GPUs by now, so the Job may wait and may be repeated."""
+    pods = run_view.children.pods_of(report)
+    ended = judge_ended_client(report, pods, run_view.settings, run_view.now)
+    if ended is None:
+        message = join_sentences(("the report is being made", start_delay(report, pods) or ""))
+        return RunState(Phase.ANALYZING, "Analyzing", message)
+    if ended.stage is LaunchStage.FAILED:
+        return _report_failed(report, ended.reason, join_sentences(("the report failed", ended.message)))
+    if run_view.results is None:
+        message = f"the report Job succeeded, but {run_view.results_refused}"
+        return _report_failed(report, ClientReason.RESULTS_MISSING, message)
+    return RunState(Phase.SUCCEEDED, "Finished", run_view.results.headline)
+
+
+def _report_failed(report: Job, reason: str, message: str) -> RunState:
+    remedy = f"all measurements are kept; delete Job {report.ref.name} to make the report again"
+    return RunState(Phase.FAILED, reason, f"{message}; {remedy}", retryable=True)
+
+
+def _without_report_job(run_view: RunView) -> RunState:
+    """The state without a report Job. Only adopted results to which this run adds nothing need no new report.
+
+    The number of points in older results is no proof: a point may have been removed and measured again.
+    """
+    results = run_view.results
+    if results and results.points_measured == run_view.measured and not run_view.has_launched:
+        return RunState(Phase.SUCCEEDED, "Finished", results.headline)
+    return RunState(Phase.ANALYZING, "Analyzing", "the report is being made", report_due=True)
+
+
+# Decisions about a run that is invalid, has ended or met an error.
 
 
 def decide_invalid_run(
@@ -54,22 +343,14 @@ def decide_invalid_run(
     An engine whose launch is not in status is stopped instead of deleted, because the run may become valid and
     continue.
     """
-    message = "; ".join(str(problem) for problem in error.problems)
-    generation = int(resource["metadata"].get("generation", 0))
-    values = {
-        ConditionType.VALIDATED: no(error.reason, message),
-        **dict.fromkeys(_UNKNOWN_WHEN_INVALID, unknown(UNFINISHED)),
-        **({ConditionType.GATE_PASSED: unknown(GateWait.NOT_YET)} if resource.get("spec", {}).get("gate") else {}),
-        **tool_conditions(RunState(Phase.INVALID, error.reason, message)),
+    generation, gated = generation_of(resource), bool(resource.get("spec", {}).get("gate"))
+    update = {
+        "observed_generation": generation,
+        "phase": Phase.INVALID,
+        "conditions": invalid_conditions(error, previous, generation, now, gated=gated),
+        "problem": error.reason,
     }
-    status = previous.model_copy(
-        update={
-            "observed_generation": generation,
-            "phase": Phase.INVALID,
-            "conditions": with_transition_times(Condition, values, previous, generation, now),
-            "problem": error.reason,
-        }
-    )
+    status = previous.model_copy(update=update)
     stop = tuple(
         stop_and_keep_job(job, now)
         for job in children.launch_jobs
@@ -91,11 +372,9 @@ def status_after_error(
     `idleSince` is taken from it, because the time since when an engine has been idle does not depend on that step.
     The status of a run that has finished is not changed.
     """
-    previous = read_run_status(resource)
+    previous, generation, message = read_status(RunStatus, resource), generation_of(resource), str(error)
     if has_finished(previous):
         return previous
-    generation = int(resource["metadata"].get("generation", 0))
-    message = str(error)
     stopped = isinstance(error, Stop)
     phase = "Stalled" if stopped else "Reconciling"
     values = tool_values(ConditionType, phase, error.reason, message, reconciling=not stopped, stalled=stopped)
@@ -134,9 +413,7 @@ def decide_finished_run(
     The SpecBenchRun itself is never deleted: a GitOps tool would create it again, and it would run again. The TTL is
     read from the raw spec, so that this also works for a spec that this version rejects.
     """
-    status = with_observed_generation(
-        with_final_conditions(previous, now), int(resource["metadata"].get("generation", 0))
-    )
+    status = with_observed_generation(with_final_conditions(previous, now), generation_of(resource))
     ended = parse_timestamp(previous.completion_time) or now
     ttl_s = int(resource.get("spec", {}).get("ttlSecondsAfterFinished", DEFAULT_TTL_S))
     if settings.limits.ttl_seconds_after_finished:  # the run may have ended before the fence had this limit
@@ -202,97 +479,3 @@ def check_adopted_results(run_view: RunView) -> None:
         raise InvalidSpec(
             [Problem(ADOPT_PATH, f"the results at {uri} have another plan: {names} differ", _ADOPT_REMEDY)]
         )
-
-
-S3_RETRY_S = 15.0
-SECRETS_RETRY_S = 15.0
-"""Wait before the labels of a run's Secrets are read again, in seconds."""
-NO_LEADER_WORKER_SETS = Problem(
-    "spec.placement.nodes",
-    "an engine on several nodes needs LeaderWorkerSet, which is not enabled for this operator",
-    "install it (leaderworkerset.x-k8s.io), then set leaderWorkerSets=true in specbench's chart; or set nodes to 1",
-)
-RELEASE_POLL_S = 5.0
-
-
-def decide_run(observed: RunObservation, settings: OperatorSettings, now: datetime) -> RunDecision:
-    """Decide what to do for a run, and its status. Never raises, whatever was observed."""
-    decision = _decide(observed, settings, now)
-    return replace(decision, status=fit_to_size(decision.status))
-
-
-def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime) -> RunDecision:
-    resource = observed.resource
-    previous = read_run_status(resource)
-    if resource["metadata"].get("deletionTimestamp"):
-        return RunDecision(previous, at_rest=True)  # the garbage collector deletes the children
-    children = children_of(observed, resource["metadata"]["uid"], settings, now)
-    if has_finished(previous):
-        return with_gate(
-            decide_finished_run(resource, previous, children, settings, now), observed, children, settings, now
-        )
-    try:
-        run = parsed_run(resource)
-        if problems := secret_problems(run.spec, observed, settings):
-            problems = [*settings.refusals(run.spec, run.metadata.namespace), *problems]
-            decision = decide_invalid_run(resource, NotAllowed(problems), children, previous, now)
-            # A Secret that is created or labelled does not change the run, so nothing would trigger its reconciliation.
-            return replace(decision, at_rest=False, requeue_after_s=SECRETS_RETRY_S)
-        return _decide_valid_run(run, observed, previous, settings, now)
-    except InvalidSpec as error:
-        return decide_invalid_run(resource, error, children, previous, now)
-
-
-def _decide_valid_run(
-    run: SpecBenchRun, observed: RunObservation, previous: RunStatus, settings: OperatorSettings, now: datetime
-) -> RunDecision:
-    if problems := settings.refusals(run.spec, run.metadata.namespace):
-        raise NotAllowed(problems)
-    if problems := unreadable_files(run.spec):
-        raise InvalidSpec(problems)
-    if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:
-        raise InvalidSpec([NO_LEADER_WORKER_SETS])
-    run_view = build_run_view(run, observed, previous, settings, now)
-    check_adopted_results(run_view)
-    state = run_state_of(run_view)
-    actions = (relaunches(run_view), stops(run_view), deletions(run_view))
-    apply = creations(run_view, state)  # raises InvalidSpec for a plan that is too large for a ConfigMap
-    status = build_run_status(run_view, state)
-    requeue_after_s = _requeue_after_s(run_view, state)
-    relaunch, stop, delete = actions
-    return RunDecision(
-        status=status,
-        relaunch=relaunch,
-        stop=stop,
-        delete=delete,
-        apply=apply,
-        events=run_events(previous, status),
-        requeue_after_s=requeue_after_s,
-        at_rest=state.phase is Phase.SUSPENDED
-        and not (any(actions) or apply or requeue_after_s is not None or run_view.holds_gpus),
-        awaits=run_view.namespace_wait.awaits if run_view.namespace_wait else frozenset(),
-    )
-
-
-def only_reports_progress(previous: RunStatus, decision: RunDecision) -> bool:
-    """Whether a decision does nothing but write the first status, or update numbers and texts in the status."""
-    if decision.relaunch or decision.stop or decision.delete or decision.apply:
-        return False
-    return previous.phase is None or (not decision.events and _stage(previous) == _stage(decision.status))
-
-
-def _stage(status: RunStatus) -> tuple[object, ...]:
-    return (
-        *(status.phase, status.start_time, status.completion_time, status.gate),
-        frozenset((row.type, row.status, row.reason) for row in status.conditions),
-        tuple((row.index, row.attempt, row.state) for row in status.groups),
-    )
-
-
-def _requeue_after_s(run_view: RunView, state: RunState) -> float | None:
-    view = run_view.active_group
-    by_launch = view.launch_state.requeue_after_s if view and view.launch_state else None
-    by_store = S3_RETRY_S if run_view.store_failure and state.phase not in TERMINAL_PHASES else None
-    blocked = run_view.children.leftovers or (run_view.holds_gpus and (view is None or view.next_launch is not None))
-    by_release = RELEASE_POLL_S if blocked and state.phase is not Phase.SUSPENDED else None
-    return earliest(by_launch, by_store, by_release)

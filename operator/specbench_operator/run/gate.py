@@ -27,10 +27,18 @@ from specbench_operator.render.client_jobs import gate_job
 from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
-from specbench_operator.run.run_status import gate_events
-from specbench_operator.run.run_view import read_run_status, secret_problems
+from specbench_operator.run.status import gate_events
+from specbench_operator.run.view import secret_problems
 from specbench_operator.settings import OperatorSettings
-from specbench_operator.state.conditions import ConditionValue, join_sentences, no, unknown, with_transition_times, yes
+from specbench_operator.state.conditions import (
+    ConditionValue,
+    join_sentences,
+    no,
+    read_status,
+    unknown,
+    with_transition_times,
+    yes,
+)
 from specbench_operator.state.objects import Job, ObjectRef
 from specbench_operator.state.run import NamespaceRun, RunDecision, RunObservation, StoreFailure, parsed_run
 from specbench_operator.state.timestamps import earliest, parse_timestamp
@@ -188,7 +196,7 @@ def with_gate(
         decision,
         status=status,
         delete=_with_stale(decision, children, case.job),
-        events=(*decision.events, *gate_events(read_run_status(observed.resource), status)),
+        events=(*decision.events, *gate_events(read_status(RunStatus, observed.resource), status)),
     )
 
 

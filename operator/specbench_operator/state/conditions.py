@@ -1,4 +1,4 @@
-"""Status conditions, their transition times and their messages; shared by runs and campaigns.
+"""Status conditions, their transition times, their messages and their events; shared by runs and campaigns.
 
 Conditions follow the Kubernetes API conventions (metav1.Condition). `lastTransitionTime` changes only when `status`
 changes; reason and message may change in between. A condition must not depend on how much time has passed: otherwise
@@ -8,14 +8,18 @@ every reconciliation would write a new status, and each write would trigger the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
+from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_api.spec.status import Condition
+from specbench_api.spec.status import Condition, RunStatus
+from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
 from specbench_operator.state.timestamps import format_timestamp
 
 # Limits of metav1.Condition: the API server rejects longer texts.
@@ -24,18 +28,26 @@ REASON_MAX = 128
 UNFINISHED = "NotFinished"
 """Reason of a condition that is Unknown until the run or the round has ended."""
 
+NAMED_MAX = 3
+"""Maximum number of runs that a message names."""
+
+Status = RunStatus | CampaignStatus
+StatusT = TypeVar("StatusT", RunStatus, CampaignStatus)
 ConditionT = TypeVar("ConditionT", bound=Condition)
-ConditionT_co = TypeVar("ConditionT_co", bound=Condition, covariant=True)
 KindT = TypeVar("KindT", bound=StrEnum)
 
 
-class StatusWithConditions(Protocol[ConditionT_co]):
-    """A RunStatus or a CampaignStatus."""
+def read_status(status_class: type[StatusT], resource: Mapping[str, Any]) -> StatusT:
+    """The status as it was last written. An invalid status counts as empty, because it is only a cache."""
+    try:
+        return status_class.model_validate(resource.get("status") or {})
+    except ValidationError:
+        return status_class()
 
-    @property
-    def conditions(self) -> Sequence[ConditionT_co]:
-        """Its conditions, at most one of each type."""
-        ...
+
+def generation_of(resource: Mapping[str, Any]) -> int:
+    """The generation of a resource's spec, also of one that cannot be parsed."""
+    return int(resource["metadata"].get("generation", 0))
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,7 @@ def tool_values(
 def with_transition_times(
     condition_class: type[ConditionT],
     values: Mapping[KindT, ConditionValue],
-    previous: StatusWithConditions[ConditionT],
+    previous: Status,
     generation: int,
     now: datetime,
 ) -> list[ConditionT]:
@@ -115,35 +127,63 @@ def with_transition_times(
 def replace_conditions(
     condition_class: type[ConditionT],
     values: Mapping[KindT, ConditionValue],
-    previous: StatusWithConditions[ConditionT],
+    previous: Status,
     generation: int,
     now: datetime,
 ) -> list[ConditionT]:
     """All conditions of the previous status, with those in `values` replaced and moved to the end."""
-    unchanged = [row for row in previous.conditions if row.type not in values]
+    unchanged = [row for row in previous.conditions if isinstance(row, condition_class) and row.type not in values]
     return [*unchanged, *with_transition_times(condition_class, values, previous, generation, now)]
 
 
-def find_condition(status: StatusWithConditions[ConditionT], kind: StrEnum) -> ConditionT | None:
+def find_condition(status: Status, kind: StrEnum) -> Condition | None:
     """The condition of this type, or None."""
     return next((row for row in status.conditions if row.type is kind), None)
 
 
-def flipped_to(
-    before: StatusWithConditions[ConditionT],
-    after: StatusWithConditions[ConditionT],
-    kind: StrEnum,
-    status: ConditionStatus,
-) -> ConditionT | None:
+def flipped_to(before: Status, after: Status, kind: StrEnum, status: ConditionStatus) -> Condition | None:
     """The condition of this type if it has this status after and had another status (or did not exist) before."""
     old, new = find_condition(before, kind), find_condition(after, kind)
     return new if new and new.status is status and (old is None or old.status is not status) else None
 
 
-def flip_of(before: StatusWithConditions[Condition], condition: Condition) -> str:
-    """The occasion of an event about a condition that flipped: which one, and since when it had been otherwise."""
-    known = find_condition(before, condition.type)
-    return f"{condition.type} {known.last_transition_time if known else ''}"
+def flip_event(
+    reason: str,
+    before: Status,
+    after: Status,
+    kind: StrEnum,
+    status: ConditionStatus,
+    *,
+    event_type: str = WARNING,
+    prefix: str | None = None,
+) -> Iterator[KubernetesEvent]:
+    """Yield the event that a condition has this status now and had another one before.
+
+    `reason`: that of the event; the condition's own if empty. `prefix`: the begin of the message.
+    """
+    if row := flipped_to(before, after, kind, status):
+        known = find_condition(before, kind)
+        occasion = f"{kind} {known.last_transition_time if known else ''}"
+        message = row.message if prefix is None else join_sentences((prefix, row.message))
+        yield KubernetesEvent(event_type, reason or row.reason, message, occasion)
+
+
+def suspension_event(before: Status, after: Status) -> Iterator[KubernetesEvent]:
+    """Yield the event that a run or a campaign was suspended or resumed."""
+    if before.phase != after.phase and "Suspended" in (before.phase, after.phase):
+        yield KubernetesEvent(NORMAL, "Suspended" if after.phase == "Suspended" else "Resumed", after.progress)
+
+
+def reason_of(status: Status, kind: StrEnum) -> str:
+    """The reason of the condition of this type; empty if there is none."""
+    row = find_condition(status, kind)
+    return row.reason if row else ""
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first names for a message, and how many more there are."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
 
 
 def to_reason(text: str) -> str:
@@ -161,8 +201,6 @@ def _in_order(values: Mapping[KindT, ConditionValue]) -> list[KindT]:
     return [kind for kinds in dict.fromkeys(type(kind) for kind in values) for kind in kinds if kind in values]
 
 
-def _transition_time(
-    previous: StatusWithConditions[ConditionT], kind: StrEnum, status: ConditionStatus, now: datetime
-) -> str:
+def _transition_time(previous: Status, kind: StrEnum, status: ConditionStatus, now: datetime) -> str:
     before = find_condition(previous, kind)
     return before.last_transition_time if before and before.status is status else format_timestamp(now)

@@ -24,7 +24,7 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
 from specbench_client.stored_runs.status_document import status_document
 from specbench_operator.errors import Retry
-from specbench_operator.run import decide, gate, run_view
+from specbench_operator.run import decide, gate, view
 from specbench_operator.state.run import RunDecision, RunObservation, StoredResults
 from specbench_testing.cluster_world import AWAY
 from specbench_testing.model_checker import Step
@@ -291,9 +291,9 @@ class ModelOperator:
         replaced: list[tuple[ModuleType, str, Any]] = [
             (decide, "parsed_run", parsed),
             (gate, "parsed_run", parsed),
-            (decide, "read_run_status", lambda _: status_of(run.status)),
+            (decide, "read_status", lambda *_: status_of(run.status)),
             (decide, "fit_to_size", lambda status: status),
-            (run_view, "select_plan", lambda *_: self._plans[run.uid]),
+            (view, "select_plan", lambda *_: self._plans[run.uid]),
         ]
         originals = [getattr(module, name) for module, name, _ in replaced]
         for module, name, value in replaced:

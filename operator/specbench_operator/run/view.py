@@ -2,55 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
-
-from pydantic import ValidationError
 
 from specbench_api.errors import Problem
-from specbench_api.fence.model import Limits
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.size import SECONDS_AN_HOUR
 from specbench_api.spec.conditions import (
-    IN_PROGRESS_PHASES,
     ConditionStatus,
     ConditionType,
     EngineReason,
     GroupState,
-    Phase,
 )
 from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secrets import SecretUse, unusable_secrets
 from specbench_api.spec.status import RunStatus
-from specbench_operator.run.launches.children import Children, children_of, holds_gpus, known_nodes, serving_nodes
+from specbench_operator.run.launches.children import Children, holds_gpus, known_nodes, serving_nodes
 from specbench_operator.run.launches.group import GroupView, build_group_view, skip_broken_arms
 from specbench_operator.run.launches.launch_state import LaunchContext
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import find_condition
 from specbench_operator.state.objects import Node, UnreadableNode
-from specbench_operator.state.run import NamespaceRun, RunObservation, StoredResults, StoreFailure
+from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
 from specbench_operator.state.timestamps import parse_timestamp
-
-# Limits of the fence that concern all runs of a namespace: a run that exceeds one waits until others end.
-#
-# Runs in progress are never stopped by a limit; it only decides which run may begin. Waiting runs begin in the order of
-# their creation. A run that could not begin anyway, because its store cannot be read for example, does not keep its
-# turn: otherwise one wrong name would stop its namespace. Runs that are resumed or corrected together do not observe
-# each other as in progress yet; `handlers.reconcilers` remembers those that just began.
-
-NAMED_MAX = 3
-"""Maximum number of runs that a message names."""
-_STARTABLE_PHASES = (Phase.PENDING, Phase.SUSPENDED, "")
-_WAITING_FOR_RUNS = "WaitingForRuns"
-_KEEPS_ITS_TURN = ("", str(Phase.PENDING), str(Phase.SUSPENDED), "WaitingForS3", _WAITING_FOR_RUNS)
-"""Reasons of a run that begins as soon as it may."""
 
 
 @dataclass(frozen=True)
@@ -60,41 +38,6 @@ class NamespaceWait:
     reason: str
     message: str
     awaits: frozenset[str]
-
-
-def _limit_wait(run: SpecBenchRun, created: str, runs: Iterable[NamespaceRun], limits: Limits) -> NamespaceWait | None:
-    """Why a run that is not in progress must wait; None if it may begin.
-
-    `created`: its creationTimestamp. `runs`: all runs of its namespace.
-    """
-    others = [other for other in runs if other.uid != run.metadata.uid]
-    used_hours = sum(each.gpu_seconds for each in runs) / SECONDS_AN_HOUR
-    if run.spec.placement.engine_devices and 0 < limits.gpu_hours <= used_hours:
-        message = (
-            f"the runs of this namespace have used {used_hours:.1f} GPU-hours, and this cluster allows"
-            f" {limits.gpu_hours:g}: delete finished runs (their results stay), or ask the administrator to raise"
-            " fence.limits.gpuHours"
-        )
-        return NamespaceWait("WaitingForGpuHours", message, frozenset())
-    ahead = sorted(other.name for other in others if _is_ahead(other, (created, run.metadata.name)))
-    if not 0 < limits.runs <= len(ahead):
-        return None
-    named = ", ".join(ahead[:NAMED_MAX]) + (f" and {len(ahead) - NAMED_MAX} more" if len(ahead) > NAMED_MAX else "")
-    message = (
-        f"this cluster allows {limits.runs} runs of a namespace at a time, and {named} come first: this run starts when"
-        " one of them ends or is suspended"
-    )
-    return NamespaceWait(_WAITING_FOR_RUNS, message, frozenset(ahead))
-
-
-def _is_ahead(other: NamespaceRun, own: tuple[str, str]) -> bool:
-    """Whether the other run is in progress, or waits for longer."""
-    if other.ended:
-        return False
-    if other.phase in IN_PROGRESS_PHASES:
-        return True
-    startable = other.phase in _STARTABLE_PHASES and other.reason in _KEEPS_ITS_TURN
-    return startable and not (other.suspended or other.deleting) and (other.created, other.name) < own
 
 
 def select_plan(run: SpecBenchRun, config_map: str | None) -> Plan:
@@ -229,15 +172,19 @@ class RunView:
 
 
 def build_run_view(
-    run: SpecBenchRun, observed: RunObservation, previous: RunStatus, settings: OperatorSettings, now: datetime
+    run: SpecBenchRun,
+    observed: RunObservation,
+    children: Children,
+    previous: RunStatus,
+    *,
+    settings: OperatorSettings,
+    now: datetime,
 ) -> RunView:
     """Derive the view from the observation. Raises InvalidSpec for a spec that cannot be expanded."""
-    children = children_of(observed, run.metadata.uid, settings, now)
     stored = observed.stored if isinstance(observed.stored, StoredResults) else None
     plan = select_plan(run, observed.plan_json)
     if stored is not None and plan.stop is None:
         stored = replace(stored, ended={})
-    wait = _namespace_wait(run, observed, children, previous, settings)
     run = with_forced_values(run, settings)
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
     known = {row.index: row for row in previous.groups}
@@ -251,7 +198,7 @@ def build_run_view(
     created = parse_timestamp(observed.resource["metadata"].get("creationTimestamp"))
     last = stored.last_launch if stored else None
     nodes = known_nodes(previous.engine_nodes, children.clients, last, created)
-    return RunView(run, plan, previous, children, observed.nodes, groups, stored, failure, settings, now, nodes, wait)
+    return RunView(run, plan, previous, children, observed.nodes, groups, stored, failure, settings, now, nodes)
 
 
 def with_forced_values(run: SpecBenchRun, settings: OperatorSettings) -> SpecBenchRun:
@@ -260,25 +207,6 @@ def with_forced_values(run: SpecBenchRun, settings: OperatorSettings) -> SpecBen
         return run
     placement = settings.fence_check.fence.force.applied_to(run.spec.placement)
     return run.model_copy(update={"spec": run.spec.model_copy(update={"placement": placement})})
-
-
-def _namespace_wait(
-    run: SpecBenchRun, observed: RunObservation, children: Children, previous: RunStatus, settings: OperatorSettings
-) -> NamespaceWait | None:
-    """Why the run must not begin yet; None if it may, or if it is in progress."""
-    jobs = (*children.engines, *children.clients)
-    if previous.phase in IN_PROGRESS_PHASES or any(not (job.stopping_or_ended or job.deleting) for job in jobs):
-        return None
-    created = str(observed.resource["metadata"].get("creationTimestamp", ""))
-    return _limit_wait(run, created, observed.namespace_runs, settings.limits)
-
-
-def read_run_status(resource: Mapping[str, Any]) -> RunStatus:
-    """The status as it was last written. An invalid status counts as empty, because it is only a cache."""
-    try:
-        return RunStatus.model_validate(resource.get("status") or {})
-    except ValidationError:
-        return RunStatus()
 
 
 def _degraded_since(previous: RunStatus) -> datetime | None:

@@ -1,4 +1,4 @@
-"""CampaignView: the current round, its planned and existing runs, the GPU-hours they spent, and why it waits."""
+"""CampaignView: the current round, its planned and existing runs, and the GPU-hours that they spent."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
-
-from pydantic import ValidationError
 
 from specbench_api.fence.check import FenceCheck
 from specbench_api.plan.size import SECONDS_AN_HOUR
@@ -17,7 +14,7 @@ from specbench_api.spec.campaign_status import CampaignConditionType, CampaignRo
 from specbench_api.spec.conditions import ConditionStatus, Phase
 from specbench_operator.campaign.rounds import RequiredRun, RoundPlan, plan_round
 from specbench_operator.state.campaign import CampaignObservation, ObservedRun, OtherRunKind
-from specbench_operator.state.conditions import find_condition
+from specbench_operator.state.conditions import find_condition, generation_of
 
 # GPU-hours spent in a round: the sum over its runs, including runs that were deleted.
 #
@@ -173,43 +170,24 @@ class CampaignView:
         return [run for run in self.existing if run.failed]
 
     @property
+    def succeeded(self) -> list[ObservedRun]:
+        """The planned runs that have results."""
+        return [run for run in self.existing if run.succeeded]
+
+    @property
+    def untrustworthy(self) -> list[ObservedRun]:
+        """The planned runs that have results which are not trustworthy."""
+        return [run for run in self.succeeded if run.is_false("Trustworthy")]
+
+    @property
     def complete(self) -> bool:
         """Whether every planned run is over, or cannot be created because its name is taken."""
         return not (self.missing or self.blocked_by_leftover) and all(run.over for run in self.existing)
 
     @property
-    def stopped(self) -> bool:
-        """Whether failurePolicy forbids creating further runs."""
-        most = self.spec.failed_runs_max
-        return most is not None and len(self.failed) >= most
-
-    @property
-    def suspend_reason(self) -> str:
-        """Why the campaign suspends its runs; empty if it does not."""
-        if self.spec.suspend:
-            return "Suspended"
-        return "BudgetExhausted" if self.exhausted else ""
-
-    @property
     def active(self) -> list[ObservedRun]:
         """The planned runs that may make progress: not over and not suspended."""
         return [run for run in self.existing if not run.over and not run.suspended]
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether the round makes no progress without a change: it is complete, or blocked with no active run."""
-        blocked = (self.exhausted or self.stopped) and not self.active
-        resumable = any(run.resumable and not run.over for run in self.existing) and not self.exhausted
-        return self.complete or (blocked and not resumable)
-
-    @property
-    def free(self) -> int:
-        """How many runs may be created or resumed: `parallelism` minus the runs that are not over.
-
-        Runs that the campaign suspended do not count; runs that were suspended by hand do.
-        """
-        occupied = sum(not run.over and not run.resumable for run in self.runs)
-        return max(self.spec.parallelism - occupied, 0)
 
 
 def build_campaign_view(
@@ -223,9 +201,7 @@ def build_campaign_view(
 
     Raises NotAllowed if the fence does not allow its template or one of its runs.
     """
-    resource = observed.resource
-    plan = plan_round(resource, present.number, fence)
-    generation = int(resource["metadata"].get("generation", 0))
+    plan, generation = plan_round(observed.resource, present.number, fence), generation_of(observed.resource)
     spending = round_spending(plan.campaign.spec, previous, present.number, observed.runs, now)
     exhausted = is_exhausted(spending, previous, present.number, generation)
     return CampaignView(
@@ -249,24 +225,3 @@ def forecast_gpu_hours(view: CampaignView) -> float | None:
             remaining += (planned.points - (run.measured if run else 0)) * planned.gpus
     each = sum(run.gpu_seconds for run in known) / measured
     return round((view.spending.spent + each * remaining) / SECONDS_AN_HOUR, 2)
-
-
-def read_campaign_status(resource: Mapping[str, Any]) -> CampaignStatus:
-    """The status as it was last written. An invalid status counts as empty, because it is only a cache."""
-    try:
-        return CampaignStatus.model_validate(resource.get("status") or {})
-    except ValidationError:
-        return CampaignStatus()
-
-
-GATE_PASSED = "GatePassed"
-
-
-def succeeded_runs(view: CampaignView) -> list[ObservedRun]:
-    """The planned runs that have results."""
-    return [run for run in view.existing if run.succeeded]
-
-
-def untrustworthy_runs(view: CampaignView) -> list[ObservedRun]:
-    """The planned runs that have results which are not trustworthy."""
-    return [run for run in succeeded_runs(view) if run.is_false("Trustworthy")]

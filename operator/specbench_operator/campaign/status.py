@@ -1,40 +1,43 @@
-"""The status of a campaign from its CampaignView: phase, conditions, counts, best result, and one row per run."""
+"""The status of a campaign: its conditions, counts, best result, and one row per run; and the events of its changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
+from specbench_api.errors import InvalidSpec, NotAllowed
 from specbench_api.plan.size import SECONDS_AN_HOUR
 from specbench_api.spec.campaign import RUNS_MAX
 from specbench_api.spec.campaign_status import (
     CampaignCondition,
-    CampaignConditionType,
     CampaignPhase,
     CampaignRound,
     CampaignRunStatus,
     CampaignStatus,
     RunCounts,
 )
+from specbench_api.spec.campaign_status import CampaignConditionType as Kind
+from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.status import NONE_FASTER
-from specbench_operator.campaign.campaign_view import (
-    GATE_PASSED,
-    CampaignView,
-    forecast_gpu_hours,
-    succeeded_runs,
-    untrustworthy_runs,
-)
 from specbench_operator.campaign.rounds import RequiredRun, next_firing
+from specbench_operator.campaign.view import CampaignView, forecast_gpu_hours
 from specbench_operator.state.campaign import ObservedRun, OtherRunKind
 from specbench_operator.state.conditions import (
     UNFINISHED,
     ConditionValue,
+    flip_event,
+    join_sentences,
+    list_names,
     no,
+    reason_of,
+    suspension_event,
     tool_values,
     unknown,
     with_transition_times,
     yes,
 )
+from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
 from specbench_operator.state.timestamps import format_timestamp
 
 OTHER_RUN_REASONS: Mapping[OtherRunKind, str] = {
@@ -52,21 +55,16 @@ def counts_of(view: CampaignView) -> RunCounts:
         total=len(view.plan.runs),
         active=len(active),
         queued=len(queued),
-        succeeded=len(succeeded_runs(view)),
+        succeeded=len(view.succeeded),
         failed=len(view.failed) + len(view.name_taken),
-        untrustworthy=len(untrustworthy_runs(view)),
+        untrustworthy=len(view.untrustworthy),
     )
-
-
-def progress_of(view: CampaignView) -> str:
-    """The number of runs that have ended, of all planned runs."""
-    return f"{sum(run.over for run in view.existing) + len(view.name_taken)}/{len(view.plan.runs)}"
 
 
 def best_of(view: CampaignView) -> str:
     """The largest speed-up of all trustworthy runs with its combination; "none faster" if a complete round has none."""
     combinations = {planned.name: planned.short_combination for planned in view.plan.runs}
-    trusted = [run for run in succeeded_runs(view) if not run.is_false("Trustworthy") and run.best]
+    trusted = [run for run in view.succeeded if not run.is_false("Trustworthy") and run.best]
     faster = [(run.speedup, run) for run in trusted if run.speedup is not None]
     if faster:
         run = max(faster, key=lambda pair: (pair[0], pair[1].name))[1]
@@ -76,7 +74,7 @@ def best_of(view: CampaignView) -> str:
 
 def trust_of(view: CampaignView) -> str:
     """Trustworthy, or how many runs are not; empty while it is unknown."""
-    succeeded, untrustworthy = succeeded_runs(view), untrustworthy_runs(view)
+    succeeded, untrustworthy = view.succeeded, view.untrustworthy
     if untrustworthy:
         return f"{len(untrustworthy)} of {len(succeeded)} untrustworthy"
     return "Trustworthy" if succeeded and view.complete else ""
@@ -84,8 +82,11 @@ def trust_of(view: CampaignView) -> str:
 
 def gate_of(view: CampaignView) -> str:
     """How many of the runs that have a gate passed it; empty if none has."""
-    gated = [run for run in view.existing if GATE_PASSED in run.conditions]
-    passed, failed = sum(run.is_true(GATE_PASSED) for run in gated), sum(run.is_false(GATE_PASSED) for run in gated)
+    gated = [run for run in view.existing if Kind.GATE_PASSED in run.conditions]
+    passed, failed = (
+        sum(run.is_true(Kind.GATE_PASSED) for run in gated),
+        sum(run.is_false(Kind.GATE_PASSED) for run in gated),
+    )
     parts = (f"{passed} of {len(gated)} passed", f"{failed} failed" if failed else "")
     return ", ".join(part for part in parts if part) if gated else ""
 
@@ -145,7 +146,7 @@ def build_campaign_status(view: CampaignView, state: CampaignState) -> CampaignS
         conditions=conditions_of(view, state),
         round=_round(view),
         counts=counts_of(view),
-        progress=progress_of(view),
+        progress=f"{sum(run.over for run in view.existing) + len(view.name_taken)}/{len(view.plan.runs)}",
         best=best_of(view),
         trust=trust_of(view),
         gate=gate_of(view),
@@ -173,10 +174,7 @@ def _round(view: CampaignView) -> CampaignRound:
     return view.round.model_copy(update={"completion_time": completed})
 
 
-# The phase of a campaign, and its conditions, one function per type.
-
-NAMED_MAX = 3
-"""Maximum number of runs that a message names."""
+# The conditions of a campaign, one function per type.
 
 
 @dataclass(frozen=True)
@@ -194,91 +192,6 @@ class CampaignState:
     reconciling: bool = False
     stalled: bool = False
     failed: bool = False
-
-
-def campaign_state_of(view: CampaignView) -> CampaignState:
-    """Determine the state of a campaign."""
-    if view.complete:
-        return _complete(view)
-    if view.spec.suspend:
-        message = "spec.suspend is true: GPUs are released and results are kept; set it to false to continue"
-        return CampaignState(CampaignPhase.SUSPENDED, "Suspended", message)
-    if view.exhausted:
-        return _budget_spent(view)
-    if view.stopped:
-        return _stopped(view)
-    return _in_progress(view)
-
-
-def list_names(names: Sequence[str]) -> str:
-    """The first names for a message, and how many more there are."""
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more
-
-
-def _complete(view: CampaignView) -> CampaignState:
-    total = len(view.plan.runs)
-    failed = len(view.failed) + len(view.name_taken)
-    if failed == total:
-        message = f"no run has results: {_failed_runs_text(view)}"
-        return CampaignState(CampaignPhase.FAILED, "NothingMeasured", message, stalled=True, failed=True)
-    finished = CampaignPhase.SCHEDULED if view.spec.schedule else CampaignPhase.SUCCEEDED
-    if failed:
-        phase = finished if view.spec.schedule else CampaignPhase.FAILED
-        message = f"{failed} of {total} runs failed: {_failed_runs_text(view)}; delete a failed run to repeat it"
-        return CampaignState(phase, "FinishedWithFailures", message, ready=True, failed=True)
-    return CampaignState(finished, "Finished", f"{total} runs", ready=True)
-
-
-def _failed_runs_text(view: CampaignView) -> str:
-    """The names of failed runs, each with its reason."""
-    failed = [
-        f"{run.name} ({run.conditions['Stalled'].reason})" if "Stalled" in run.conditions else run.name
-        for run in view.failed
-    ]
-    return list_names([*failed, *(f"{planned.name} (NameTaken)" for planned in view.name_taken)])
-
-
-def _budget_spent(view: CampaignView) -> CampaignState:
-    if view.active:
-        message = f"the budget is exhausted; {list_names([run.name for run in view.active])} will release their GPUs"
-        return CampaignState(CampaignPhase.RUNNING, "BudgetExhausted", message, reconciling=True)
-    message = "the budget is exhausted, and the remaining runs wait: raise spec.budget.gpuHours to continue"
-    return CampaignState(CampaignPhase.FAILED, "BudgetExhausted", message, stalled=True, failed=True)
-
-
-def _stopped(view: CampaignView) -> CampaignState:
-    failed = (
-        f"{len(view.failed)} runs failed ({_failed_runs_text(view)}) and spec.failurePolicy is Stop:"
-        " no further run is created"
-    )
-    if not view.at_rest:
-        unfinished = [run.name for run in view.existing if not run.over]
-        return CampaignState(
-            CampaignPhase.RUNNING, "TooManyFailed", f"{failed}; waiting for {list_names(unfinished)}", reconciling=True
-        )
-    message = f"{failed}; delete a failed run to repeat it, or raise spec.maxFailedRuns"
-    return CampaignState(CampaignPhase.FAILED, "TooManyFailed", message, stalled=True, failed=True)
-
-
-def _in_progress(view: CampaignView) -> CampaignState:
-    unfinished = [run for run in view.existing if not run.over]
-    if not (unfinished or view.missing):
-        left = list_names([run.name for run in view.blocked_by_leftover])
-        message = f"an earlier campaign of this name left {left}: waiting for Kubernetes to remove them"
-        return CampaignState(CampaignPhase.PENDING, "WaitingForRemoval", message, reconciling=True)
-    if not view.existing:
-        return CampaignState(CampaignPhase.PENDING, "Pending", reconciling=True)
-    paused = [run.name for run in unfinished if run.suspended and not run.suspend_reason]
-    if paused and len(paused) == len(unfinished):
-        message = (
-            f"suspended by hand: {list_names(paused)}; set spec.suspend of the run to false, or raise spec.parallelism"
-        )
-        return CampaignState(CampaignPhase.RUNNING, "WaitingForResume", message, reconciling=True)
-    return CampaignState(CampaignPhase.RUNNING, "Running", f"round {view.round.number}", reconciling=True)
-
-
-Kind = CampaignConditionType
 
 
 def conditions_of(view: CampaignView, state: CampaignState) -> list[CampaignCondition]:
@@ -320,12 +233,12 @@ def _results_stored(view: CampaignView, _state: CampaignState) -> ConditionValue
     if not_stored:
         first = not_stored[0].conditions["ResultsStored"]
         return no(first.reason, f"{list_names([run.name for run in not_stored])}: {first.message}")
-    all_stored = view.complete and bool(succeeded_runs(view))
+    all_stored = view.complete and bool(view.succeeded)
     return yes("Stored") if all_stored else unknown(UNFINISHED)
 
 
 def _trustworthy(view: CampaignView, _state: CampaignState) -> ConditionValue:
-    untrustworthy, succeeded = untrustworthy_runs(view), succeeded_runs(view)
+    untrustworthy, succeeded = view.untrustworthy, view.succeeded
     if untrustworthy:
         named = [f"{run.name} ({run.conditions['Trustworthy'].reason})" for run in untrustworthy]
         return no("Untrustworthy", f"{len(untrustworthy)} of {len(succeeded)} runs: {list_names(named)}")
@@ -354,14 +267,14 @@ def _budget_exhausted(view: CampaignView, _state: CampaignState) -> ConditionVal
 
 
 def _gate_passed(view: CampaignView, _state: CampaignState) -> ConditionValue:
-    gated = [run for run in view.existing if GATE_PASSED in run.conditions]
-    failed = [run for run in gated if run.is_false(GATE_PASSED)]
+    gated = [run for run in view.existing if Kind.GATE_PASSED in run.conditions]
+    failed = [run for run in gated if run.is_false(Kind.GATE_PASSED)]
     if failed:
-        named = [f"{run.name} ({run.conditions[GATE_PASSED].reason})" for run in failed]
+        named = [f"{run.name} ({run.conditions[Kind.GATE_PASSED].reason})" for run in failed]
         return no("GateFailed", f"{len(failed)} of {len(gated)} runs: {list_names(named)}")
     if not gated:
         return unknown("NoGate")
-    passed = all(run.is_true(GATE_PASSED) for run in gated)
+    passed = all(run.is_true(Kind.GATE_PASSED) for run in gated)
     return yes("GatePassed", f"{len(gated)} runs") if passed and view.complete else unknown(UNFINISHED)
 
 
@@ -374,3 +287,69 @@ _CONDITION_RULES: Mapping[Kind, Callable[[CampaignView, CampaignState], Conditio
     Kind.BUDGET_EXHAUSTED: _budget_exhausted,
     Kind.GATE_PASSED: _gate_passed,
 }
+_ABSENT_IF_INVALID = (Kind.QUEUED, Kind.BUDGET_EXHAUSTED)
+"""Conditions that an invalid campaign does not have; the others of these rules are Unknown."""
+
+
+def invalid_conditions(
+    error: InvalidSpec, previous: CampaignStatus, generation: int, now: datetime
+) -> list[CampaignCondition]:
+    """The conditions of an invalid campaign: Validated=False with all problems."""
+    message = "; ".join(map(str, error.problems))
+    values = {
+        **{kind: unknown(UNFINISHED) for kind in _CONDITION_RULES if kind not in _ABSENT_IF_INVALID},
+        Kind.VALIDATED: no(error.reason, message),
+        **tool_conditions(CampaignState(CampaignPhase.INVALID, error.reason, message, stalled=True, failed=True)),
+    }
+    return with_transition_times(CampaignCondition, values, previous, generation, now)
+
+
+# Kubernetes Events of a campaign, derived from the difference between its previous and its new status.
+
+
+def campaign_events(
+    before: CampaignStatus, after: CampaignStatus, runs: Sequence[ObservedRun]
+) -> tuple[KubernetesEvent, ...]:
+    """The events that a change of status causes, in the order in which the changes happen."""
+    return (
+        *flip_event("Invalid", before, after, Kind.VALIDATED, ConditionStatus.FALSE),
+        *_round_events(before, after),
+        *_run_row_events(before, after, {run.name: run.ref.uid for run in runs}),
+        *_end_events(before, after),
+    )
+
+
+def _round_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
+    known = before.round.number if before.round else 0
+    if after.round and after.round.number > known:
+        fired = f"the schedule fired at {after.round.fire_time}" if after.round.fire_time else ""
+        token = f"rerun is {after.round.token}" if after.round.token else ""
+        name = f"round {after.round.number}"
+        yield KubernetesEvent(NORMAL, "RoundStarted", join_sentences((name, fired or token)), name)
+
+
+def _run_row_events(
+    before: CampaignStatus, after: CampaignStatus, uids: Mapping[str, str]
+) -> Iterator[KubernetesEvent]:
+    number = after.round.number if after.round else 0
+    same = before.round and after.round and before.round.number == number
+    old = {row.name: row for row in before.runs} if same else {}
+    for row in after.runs:
+        known = old.get(row.name)
+        if row.reason == "NameTaken" and (known is None or known.reason != row.reason):
+            message = f"{row.name}: a SpecBenchRun of this name exists and does not belong to this campaign: delete it"
+            yield KubernetesEvent(WARNING, "NameTaken", message)
+        if row.phase in ("Failed", "Invalid") and (known is None or known.phase != row.phase):
+            message = join_sentences((f"{row.name} ({row.combination})", row.reason))
+            # The UID, because a run that was deleted and created again in the same round may fail again.
+            yield KubernetesEvent(WARNING, "RunFailed", message, f"{row.name}: {uids.get(row.name, '')}")
+
+
+def _end_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
+    yield from suspension_event(before, after)
+    yield from flip_event("", before, after, Kind.BUDGET_EXHAUSTED, ConditionStatus.TRUE)
+    yield from flip_event("", before, after, Kind.GATE_PASSED, ConditionStatus.FALSE)
+    ready = (Kind.READY, ConditionStatus.TRUE)
+    yield from flip_event("RoundFinished", before, after, *ready, event_type=NORMAL, prefix=after.best)
+    if reason_of(after, Kind.STALLED) not in ("BudgetExhausted", InvalidSpec.reason, NotAllowed.reason):
+        yield from flip_event("", before, after, Kind.STALLED, ConditionStatus.TRUE)  # the others have own events
