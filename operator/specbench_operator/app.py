@@ -20,7 +20,7 @@ from typing import Any
 import kopf
 
 from specbench_operator.cluster.api import CAMPAIGN, RUN, KubernetesApi, connect
-from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter, ParsedRuns
+from specbench_operator.cluster.campaign_observer import CampaignObserver, ParsedRuns
 from specbench_operator.cluster.leader_election import (
     REQUEST_TIMEOUT_S,
     LeaderElection,
@@ -29,10 +29,10 @@ from specbench_operator.cluster.leader_election import (
     process_identity,
 )
 from specbench_operator.cluster.object_cache import CacheReader, ObjectCache
-from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.results import ResultsReader
+from specbench_operator.cluster.run_observer import RunObserver
 from specbench_operator.cluster.secrets import SecretReader
-from specbench_operator.cluster.writer import RunWriter
+from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.handlers.list_watch import (
     Resync,
@@ -99,16 +99,16 @@ async def operate(
     _log.info("watching %s", ", ".join(settings.namespaces) or "all namespaces")
     telemetry, queue = Telemetry(settings.metrics_runs_per_namespace), WorkQueue()
     telemetry.follow_leadership(leadership.holds)
-    telemetry.follow_depth(lambda: queue.depth if leadership.holds() else 0)
+    telemetry.queue_depth.set_function(lambda: queue.depth if leadership.holds() else 0)
     telemetry.serve(settings.metrics_port)
-    api.count_request = telemetry.requested
+    api.count_request = lambda method: telemetry.requests.labels(method).inc()
     cache = ObjectCache(await _watched_kinds(api, settings), settings.serves)
     api.written = cache
     cached = CacheReader(cache, api)
     secrets = SecretReader(cached, opt_in=settings.secrets_opt_in)
     results = ResultsReader(secrets, settings.s3_timeout_s, settings.s3_look_deadline_s, settings.fence)
     looks = StoreLooks(queue.adder_for_threads(), is_routine=queue.is_routine)
-    telemetry.follow_waiting_looks(lambda: looks.waiting)
+    telemetry.waiting_looks.set_function(lambda: looks.waiting)
     observe_runs = partial(
         RunObserver,
         results=results,
@@ -118,16 +118,13 @@ async def operate(
         limits=settings.limits,
     )
     live_runs = observe_runs(api, secrets=SecretReader(api, opt_in=settings.secrets_opt_in))
-    parsed_runs: ParsedRuns = {}
+    writer, parsed_runs = Writer(api), ParsedRuns()
     reconcilers: dict[str, ReconcilerProtocol] = {
-        RUN: RunReconciler(
-            live_runs, observe_runs(cached, secrets=secrets), RunWriter(api), settings, telemetry, looks
-        ),
+        RUN: RunReconciler(live_runs, observe_runs(cached, secrets=secrets), writer, settings, telemetry, looks),
         CAMPAIGN: CampaignReconciler(
             CampaignObserver(api, cached, parsed_runs),
             CampaignObserver(cached, parsed=parsed_runs),
-            CampaignWriter(api),
-            RunWriter(api),
+            writer,
             telemetry,
             fence=settings.fence_check,
         ),

@@ -111,20 +111,20 @@ class Telemetry:
         for kind in RECONCILED_KINDS:
             for result in RESULTS:
                 self._reconcile.labels(kind, result)  # otherwise increase() would miss the first one
-        self._resync_errors = self._counter(
+        self.resync_errors = self._counter(
             "specbench_resync_errors_total",
             "Resyncs in which the versions of the watched collections were not readable.",
         )
-        self._requests = self._counter(
+        self.requests = self._counter(
             "specbench_api_requests_total", "Requests to the API server, without those of the watches.", "method"
         )
-        self._watch = self._gauge(
+        self.last_watch_event = self._gauge(
             "specbench_last_watch_event_timestamp_seconds", "Time of the last event of any watch, since 1970."
         )
-        self._depth = self._gauge("specbench_queue_depth", "Runs and campaigns that wait to be reconciled.")
+        self.queue_depth = self._gauge("specbench_queue_depth", "Runs and campaigns that wait to be reconciled.")
         self._leader = self._gauge("specbench_leader", "Whether this replica leads (1) or is a standby (0).")
         self._leads: Callable[[], bool] = lambda: True
-        self._waiting_looks = self._gauge(
+        self.waiting_looks = self._gauge(
             "specbench_store_looks_waiting", "Runs that wait for a thread that reads their store."
         )
 
@@ -158,14 +158,6 @@ class Telemetry:
         finally:
             self._reconcile.labels(kind, result).observe(time.perf_counter() - begin)
 
-    def resync_failed(self) -> None:
-        """Count a resync that could not read the versions of the watched collections."""
-        self._resync_errors.inc()
-
-    def requested(self, method: str) -> None:
-        """Count a request to the API server by its HTTP method."""
-        self._requests.labels(method).inc()
-
     def wrote(self, before: RunStatus, after: RunStatus) -> None:
         """Count what a written status adds to the previous one, so that nothing is counted twice.
 
@@ -176,10 +168,6 @@ class Telemetry:
             return
         self._gpu_seconds.inc(max(after.gpu_seconds_held - before.gpu_seconds_held, 0))
         self._points.inc(max(after.points.measured - before.points.measured, 0))
-
-    def watched(self, timestamp_s: float) -> None:
-        """Record the time of a watch event (Unix time, in seconds)."""
-        self._watch.set(timestamp_s)
 
     def counted_runs(self, rows: Sequence[RunRow], read: Callable[[str, str], Raw | None]) -> None:
         """Set the number of runs per phase, and the series of the newest runs. A standby reports none.
@@ -244,14 +232,6 @@ class Telemetry:
         """Report whether this replica leads, read at every scrape. Only the leader reports runs and campaigns."""
         self._leads = leads
         self._leader.set_function(lambda: float(leads()))
-
-    def follow_depth(self, depth: Callable[[], float]) -> None:
-        """Report the queue's depth, read at every scrape."""
-        self._depth.set_function(depth)
-
-    def follow_waiting_looks(self, waiting: Callable[[], float]) -> None:
-        """Report how many looks at stores wait for a thread, read at every scrape."""
-        self._waiting_looks.set_function(waiting)
 
 
 def _labels(resource: Raw) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import pytest
 from kubernetes import client, config
 from specbench_operator.cluster.api import KubernetesApi
 from specbench_operator.cluster.parsing import parse_job
-from specbench_operator.cluster.writer import RunWriter
+from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import FailureScope, LaunchVerdict, ObjectRef
@@ -119,7 +119,7 @@ def test_an_unreachable_server_raises_retry_with_a_stable_message() -> None:
 
 
 def test_status_decided_on_an_outdated_run_is_not_written(site: OperatorSite, api: KubernetesApi) -> None:
-    actor = RunWriter(api)
+    actor = Writer(api)
     created = site.runs.create(resource())
     decision = decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON)
     site.cluster.call(
@@ -129,34 +129,34 @@ def test_status_decided_on_an_outdated_run_is_not_written(site: OperatorSite, ap
         kind=MERGE,
     )
     with pytest.raises(Changed):
-        actor.write_status(created, decision.status)
+        actor.report(created, decision.status, NOON)
     current = site.runs.get("demo")
     assert "phase" not in current.get("status", {})
-    assert actor.write_status(current, decision.status)
+    assert actor.report(current, decision.status, NOON)
     written = site.runs.get("demo")
     assert written["status"] == decision.status.to_dict(), "the server pruned and defaulted nothing"
-    assert not actor.write_status(written, decision.status), "an equal status is not written again"
+    assert not actor.report(written, decision.status, NOON), "an equal status is not written again"
 
 
 def test_rows_removed_from_the_status_are_removed_on_the_server(site: OperatorSite, api: KubernetesApi) -> None:
-    actor = RunWriter(api)
+    actor = Writer(api)
     decision = decide_run(RunObservation(site.runs.create(resource()), stored=StoredResults()), SETTINGS, NOON)
-    actor.write_status(site.runs.get("demo"), decision.status)
+    actor.report(site.runs.get("demo"), decision.status, NOON)
     fewer = decision.status.model_copy(
         update={"conditions": decision.status.conditions[:3], "groups": decision.status.groups[:1], "start_time": None}
     )
-    actor.write_status(site.runs.get("demo"), fewer)
+    actor.report(site.runs.get("demo"), fewer, NOON)
     assert site.runs.get("demo")["status"] == fewer.to_dict()
 
 
 def test_applying_the_same_decision_twice_changes_nothing(site: OperatorSite, api: KubernetesApi) -> None:
-    actor = RunWriter(api)
+    actor = Writer(api)
     created = site.runs.create(resource())
     decision = decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON)
-    actor.act(created, decision)
+    actor.act_on_run(created, decision)
     before = {name: site.items(name) for name in ("services", "configmaps")}
     uids = [job["metadata"]["uid"] for job in site.items("jobs")]
-    actor.act(created, decision)
+    actor.act_on_run(created, decision)
     assert {name: site.items(name) for name in ("services", "configmaps")} == before
     assert [job["metadata"]["uid"] for job in site.items("jobs")] == uids
 
@@ -164,12 +164,12 @@ def test_applying_the_same_decision_twice_changes_nothing(site: OperatorSite, ap
 def test_a_stopped_job_ends_keeps_its_verdict_and_loses_its_pods(site: OperatorSite, api: KubernetesApi) -> None:
     created = site.runs.create(resource())
     launched = decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON)
-    RunWriter(api).act(created, launched)
+    Writer(api).act_on_run(created, launched)
     job = site.items("jobs")[0]
     ref = ObjectRef("Job", job["metadata"]["name"], job["metadata"]["uid"])
     verdict = LaunchVerdict(FailureScope.GROUP, "NeverReady", "said", NOON)
     stop = RunDecision(launched.status, stop=(StopJob(ref, verdict, ended=False),))
-    RunWriter(api).act(created, stop)
+    Writer(api).act_on_run(created, stop)
     eventually(lambda: parse_job(site.items("jobs")[0]).ended, "the Job has not ended")
     assert parse_job(site.items("jobs")[0]).verdict == verdict
     eventually(lambda: not site.names("pods"), "its pods still exist")
@@ -181,12 +181,12 @@ def test_a_stopped_multi_node_engine_job_ends_without_pods_and_has_no_ttl(
     created = site.runs.create(resource({"spec.placement": {"gpus": 1, "nodes": 2}}))
     settings = replace(SETTINGS, leader_worker_sets=True)
     launched = decide_run(RunObservation(created, stored=StoredResults()), settings, NOON)
-    RunWriter(api).act(created, launched)
+    Writer(api).act_on_run(created, launched)
     (job,) = site.items("jobs")
     assert job["spec"]["ttlSecondsAfterFinished"] > 0
     ref = ObjectRef("Job", job["metadata"]["name"], job["metadata"]["uid"])
     verdict = LaunchVerdict(FailureScope.GROUP, "NeverReady", "said", NOON)
-    RunWriter(api).act(created, RunDecision(launched.status, stop=(StopJob(ref, verdict, ended=False),)))
+    Writer(api).act_on_run(created, RunDecision(launched.status, stop=(StopJob(ref, verdict, ended=False),)))
     eventually(lambda: parse_job(site.items("jobs")[0]).ended, "the Job without pods has not ended")
     (stopped,) = site.items("jobs")
     assert parse_job(stopped).started_at is not None

@@ -18,7 +18,7 @@ from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NOTHING_CHANGES, RunSpec
 from specbench_operator.campaign.decide import decide_campaign
 from specbench_operator.campaign.rounds import PROPAGATED
-from specbench_operator.cluster.campaigns import CampaignObserver
+from specbench_operator.cluster.campaign_observer import CampaignObserver
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.state.campaign import ANNOTATION_SUSPEND_REASON, CampaignObservation, RunDeletion, RunPatch
 from specbench_testing.campaign_world import CampaignWorld
@@ -172,10 +172,10 @@ def test_a_run_that_changed_since_it_was_observed_is_not_changed(outdated: Campa
     decision = decide_campaign(seen, outdated.now)
     patch = RunPatch(run.ref, run.version, {"spec": {"suspend": False}})
     with pytest.raises(Changed):
-        outdated.reconciler.writer.act(outdated.resource, replace(decision, patch=(patch,)))
+        outdated.reconciler.writer.act_on_campaign(outdated.resource, replace(decision, patch=(patch,)))
     deletion = RunDeletion(run.ref, run.version)
     with pytest.raises(Changed):
-        outdated.reconciler.writer.act(outdated.resource, replace(decision, delete=(deletion,)))
+        outdated.reconciler.writer.act_on_campaign(outdated.resource, replace(decision, delete=(deletion,)))
     assert outdated.runs[name]["spec"]["suspend"] is True
 
 
@@ -201,7 +201,7 @@ def test_an_error_is_reported_although_another_write_met_a_conflict(outdated: Ca
         create=(manifest,),
     )
     with pytest.raises(Stop, match="quota"):
-        outdated.reconciler.writer.act(outdated.resource, decision)
+        outdated.reconciler.writer.act_on_campaign(outdated.resource, decision)
 
 
 # Suspending and resuming: by the campaign and by hand.

@@ -15,7 +15,7 @@ from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.placement import Placement
 from specbench_operator.campaign.decide import decide_campaign
 from specbench_operator.campaign.rounds import fires_at, last_firing, next_firing, plan_round
-from specbench_operator.cluster.campaigns import CampaignObserver, parse_observed_run
+from specbench_operator.cluster.campaign_observer import CampaignObserver, parse_observed_run
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.state.campaign import CampaignObservation, ObservedRun, RunCondition
 from specbench_operator.state.objects import ObjectRef

@@ -17,8 +17,8 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, Phase
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.cluster.observer import RunObserver
 from specbench_operator.cluster.parsing import parse_namespace_run
+from specbench_operator.cluster.run_observer import RunObserver
 from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.run import (

@@ -53,7 +53,7 @@ def filled() -> Telemetry:
     count(telemetry, [run("a", "Running", "01"), run("b", "Succeeded", "01", arms=[row("ngram", 1.2)])])
     campaign = {"metadata": {"namespace": "bench", "name": "c"}, "spec": {"budget": {"gpuHours": 2}}}
     telemetry.counted_campaigns([campaign])
-    telemetry.requested("GET")
+    telemetry.requests.labels("GET").inc()
     return telemetry
 
 

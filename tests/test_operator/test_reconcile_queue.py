@@ -13,7 +13,7 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.cluster.api import EVENT, WORKLOADS, Forbidden, NotFound, path_of
-from specbench_operator.cluster.queue_waits import NO_KUEUE, NO_WORKLOAD, KueueReader
+from specbench_operator.cluster.run_observer import NO_KUEUE, NO_WORKLOAD, queue_wait
 from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import (
@@ -479,7 +479,7 @@ def kueue_api(lists: Mapping[str, list[Raw] | OperatorError]) -> FakeApi:
 
 def wait_of(lists: Mapping[str, list[Raw] | OperatorError], job: Job = JOB) -> QueueWait | None:
     api: Any = kueue_api(lists)
-    return KueueReader(api).wait_of("bench", job)
+    return queue_wait(api, "bench", job)
 
 
 WORKLOAD_WAITS: dict[str, tuple[dict[str, Any], QueueWait]] = {
@@ -564,7 +564,7 @@ def test_without_permission_to_read_workloads_events_are_used() -> None:
 
 def test_a_job_without_a_queue_is_not_looked_up() -> None:
     api: Any = kueue_api({WORKLOADS[0]: Retry("ApiBusy", "busy")})
-    assert KueueReader(api).wait_of("bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None
+    assert queue_wait(api, "bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None
 
 
 @pytest.mark.parametrize("kind", [WORKLOADS[0], EVENT])

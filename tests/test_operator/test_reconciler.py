@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from specbench_api.fence.model import Fence
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_operator.cluster.api import EVENT, RUN, Forbidden, NotFound
-from specbench_operator.cluster.writer import RunWriter
+from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.handlers.reconcilers import (
     BEGUN_S,
@@ -39,7 +39,7 @@ from specbench_testing.operator_builders import NOON, SETTINGS, Clock, operator_
 KEY = ResourceKey("SpecBenchRun", "default", "demo")
 
 
-class ClusterWriter(RunWriter):
+class ClusterWriter(Writer):
     """The real writer of status and events; it carries out decisions in a simulated cluster, or refuses them."""
 
     def __init__(self, api: FakeApi, cluster: FakeCluster) -> None:
@@ -47,7 +47,7 @@ class ClusterWriter(RunWriter):
         super().__init__(unchecked, pause_s=lambda _: None)
         self._cluster = cluster
 
-    def act(self, resource: Any, decision: RunDecision) -> None:
+    def act_on_run(self, resource: Any, decision: RunDecision) -> None:
         self._cluster.refuse()
         world = self._cluster.world
         world.follow(replace(decision, status=world.status, events=()))

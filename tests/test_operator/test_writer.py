@@ -13,7 +13,7 @@ import pytest
 from specbench_api.spec.conditions import ConditionStatus, GroupState
 from specbench_api.spec.status import GroupStatus, RunStatus
 from specbench_operator.cluster.api import EVENT, EXISTS, JOB, LEADER_WORKER_SET, RUN, TRANSIENT, Forbidden, NotFound
-from specbench_operator.cluster.writer import RunWriter
+from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.run.status import run_events
 from specbench_operator.state.run import NORMAL, KubernetesEvent, RunDecision
@@ -29,15 +29,15 @@ def run_with(status: dict[str, Any], **meta: str) -> dict[str, Any]:
     return {**run, "metadata": {**run["metadata"], **meta}, "status": status}
 
 
-def writer_of(api: FakeApi, run: dict[str, Any]) -> RunWriter:
+def writer_of(api: FakeApi, run: dict[str, Any]) -> Writer:
     """A writer, and its server in the state of this run."""
     api.objects[RUN, "demo"] = copy.deepcopy(run)
     unchecked: Any = api
-    return RunWriter(unchecked, pause_s=lambda _: None)
+    return Writer(unchecked, pause_s=lambda _: None)
 
 
 def report(api: FakeApi, run: dict[str, Any]) -> bool:
-    return writer_of(api, run).report(run, STATUS, EVENTS, NOON)
+    return writer_of(api, run).report(run, STATUS, NOON, EVENTS)
 
 
 def writes(api: FakeApi) -> list[str]:
@@ -112,7 +112,7 @@ def test_a_child_is_read_only_if_its_creation_is_refused(
     api: Any = FakeApi(objects=objects, refuse={("create", "c"): refusal} if refusal else {})
     decision = RunDecision(STATUS, apply=(child(kind, OWNER, port=1),))
     with pytest.raises(OperatorError) if reason else nullcontext() as refused:
-        RunWriter(api).act(run_with({}), decision)
+        Writer(api).act_on_run(run_with({}), decision)
     assert (api.verbs, refused.value.reason if refused else "") == (requests, reason)
     if "apply" in requests:
         assert api.objects[kind, "c"]["spec"] == {"port": 1}

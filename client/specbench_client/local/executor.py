@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from specbench_api.launch.launcher import LaunchSpec
+from specbench_api.launch.launcher import LAUNCHES_MAX, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.outcome.provenance import (
     ENDPOINT_WHEREABOUTS,
@@ -37,7 +37,7 @@ from specbench_api.outcome.provenance import (
     links_fact,
 )
 from specbench_api.plan.expansion import launch_order, planned_launches
-from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup, Plan
+from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.trends import has_decayed
 from specbench_client.drive.group import drive_group

@@ -13,6 +13,7 @@ import string
 
 from specbench_api import GROUP
 from specbench_api.plan.canonical import canonical_json, canonical_run
+from specbench_api.spec.campaign import ROUND_LENGTH, RUN_HASH_LENGTH
 from specbench_api.spec.run import RunSpec
 
 LABEL_CAMPAIGN = f"{GROUP}/campaign"
@@ -20,18 +21,16 @@ LABEL_CAMPAIGN_UID = f"{GROUP}/campaign-uid"
 LABEL_ROUND = f"{GROUP}/round"
 ANNOTATION_COMBINATION = f"{GROUP}/combination"
 
-HASH_LENGTH = 8
-"""40 bits: two of 256 runs collide once in 34 million campaigns, which is then reported as a problem."""
-ROUND_NAMES = 36**2
+ROUND_NAMES = 36**ROUND_LENGTH
 """Number of round suffixes before they repeat. By then runHistoryLimit has deleted the runs; results have UIDs."""
 _DIGITS = string.digits + string.ascii_lowercase
-_RUN_NAME = re.compile(f"(.+)-[a-z2-7]{{{HASH_LENGTH}}}(?:-[{_DIGITS}]{{1,2}})?")
+_RUN_NAME = re.compile(f"(.+)-[a-z2-7]{{{RUN_HASH_LENGTH}}}(?:-[{_DIGITS}]{{1,{ROUND_LENGTH}}})?")
 
 
 def run_hash(spec: RunSpec) -> str:
     """Return the hash of what a run measures, in lower-case base32."""
     digest = hashlib.sha256(canonical_json(canonical_run(spec)).encode()).digest()
-    return base64.b32encode(digest).decode().lower()[:HASH_LENGTH]
+    return base64.b32encode(digest).decode().lower()[:RUN_HASH_LENGTH]
 
 
 def run_name(campaign: str, spec: RunSpec, number: int) -> str:

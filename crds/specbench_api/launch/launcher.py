@@ -12,6 +12,8 @@ from specbench_api.spec.drafter import Drafter, DraftLength
 from specbench_api.spec.engine import Engine, EngineKind, PromptCache
 from specbench_api.spec.model import Target
 
+LAUNCHES_MAX = 3
+"""Maximum launches per engine group, not counting losses that the engine did not cause."""
 CONFIG_FOLDER = "/etc/specbench/engine"
 """Folder of an engine's configuration files in a pod."""
 

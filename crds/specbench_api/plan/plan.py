@@ -15,9 +15,6 @@ from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.workload import Workload
 
-LAUNCHES_MAX = 3
-"""Maximum launches per engine group, not counting losses that the engine did not cause."""
-
 
 class Arm(ApiModel):
     """One engine configuration with one drafter; the one without a drafter is the baseline."""

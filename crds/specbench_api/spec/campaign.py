@@ -15,6 +15,7 @@ from specbench_api.spec.patterns import LabelValue
 from specbench_api.spec.run import (
     DRAFTERS_OF_ENDPOINTS,
     NAME,
+    NAME_MAX,
     NOTHING_TO_MEASURE,
     SPLIT_TOO_FAR,
     TARGETS_WITHOUT_STREAMS,
@@ -22,8 +23,12 @@ from specbench_api.spec.run import (
     RunSpec,
 )
 
-CAMPAIGN_NAME_MAX = 28
-"""Maximum length of a campaign's name: run names append `-HASH8` and, from round 2 on, `-NN`, within 40 characters."""
+RUN_HASH_LENGTH = 8
+"""40 bits: two of 256 runs collide once in 34 million campaigns, which is then reported as a problem."""
+ROUND_LENGTH = 2
+"""Characters of a round's number in names, in base 36."""
+CAMPAIGN_NAME_MAX = NAME_MAX - len("-") - RUN_HASH_LENGTH - len("-") - ROUND_LENGTH
+"""Maximum length of a campaign's name: its runs are named `CAMPAIGN-HASH`, and from round 2 on `CAMPAIGN-HASH-NN`."""
 RUNS_MAX = 256
 """Maximum number of runs in one round, and so of rows in status.runs."""
 AXES_MAX = 8

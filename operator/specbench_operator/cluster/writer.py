@@ -1,4 +1,4 @@
-"""Carries out a decision about a run: relaunch, stop, delete, apply; then events; then status.
+"""Carries out a decision about a run (relaunch, stop, delete, apply) or a campaign; then events; then status.
 
 Events are derived from the change of the status, so they are posted before it: if the operator dies in between, the
 next reconciliation finds the same earlier status and posts the same events under the same names.
@@ -16,8 +16,9 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from specbench_api import API_VERSION
@@ -28,7 +29,9 @@ from specbench_operator.cluster.api import (
     FIELD_MANAGER,
     JOB,
     LEADER_WORKER_SET,
+    RUN,
     TRANSIENT,
+    UNREACHABLE,
     Forbidden,
     KubernetesApi,
     NotFound,
@@ -41,6 +44,7 @@ from specbench_operator.render.job_annotations import (
     format_relaunch,
     format_verdict,
 )
+from specbench_operator.state.campaign import CampaignDecision, RunPatch
 from specbench_operator.state.objects import REPAIRED_KINDS, fulfils
 from specbench_operator.state.run import KubernetesEvent, RelaunchJob, RunDecision, StopJob
 from specbench_operator.state.timestamps import format_timestamp
@@ -52,14 +56,14 @@ EVENT_RETRY_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class RunWriter:
-    """Writes children, statuses and events."""
+class Writer:
+    """Writes children of runs, runs of campaigns, statuses and events."""
 
     def __init__(self, api: KubernetesApi, pause_s: Callable[[float], object] = time.sleep) -> None:
         self._api = api
         self._pause_s = pause_s
 
-    def act(self, resource: Mapping[str, Any], decision: RunDecision) -> None:
+    def act_on_run(self, resource: Mapping[str, Any], decision: RunDecision) -> None:
         """Carry out everything except status and events. Raises Retry or Stop at the first step that is rejected."""
         namespace = resource["metadata"]["namespace"]
         for relaunch in decision.relaunch:
@@ -71,36 +75,51 @@ class RunWriter:
         for manifest in decision.apply:
             self._apply(manifest)
 
-    def report(
-        self, resource: Mapping[str, Any], status: ApiModel, events: tuple[KubernetesEvent, ...], now: datetime
-    ) -> bool:
-        """Post the events of a changed status, then write it; returns whether it changed. Raises Changed."""
-        content = _changed_content(resource, status)
-        if content is None:
-            return False
-        self.post_events(resource, events, now)
-        self._write(resource, content)
-        return True
+    def act_on_campaign(self, resource: Mapping[str, Any], decision: CampaignDecision) -> None:
+        """Carry out everything except status and events.
 
-    def write_status(self, resource: Mapping[str, Any], status: ApiModel) -> bool:
-        """Write the status of a run or a campaign if it changed; returns whether it was written.
+        A rejected write does not prevent the others. The first Retry or Stop is raised afterwards; if there is none,
+        Changed if a name was taken meanwhile, or a run is not as it was observed.
+        """
+        namespace = resource["metadata"]["namespace"]
+        writes: list[Callable[[], object]] = [
+            *(partial(self._patch_run, namespace, patch) for patch in decision.patch),
+            *(
+                partial(self._api.delete, RUN, namespace, row.ref.name, row.ref.uid, row.version)
+                for row in decision.delete
+            ),
+            # Runs are created and not applied, so that an existing run of the same name is never changed.
+            *(partial(self._api.create, manifest) for manifest in decision.create),
+        ]
+        errors: list[OperatorError] = []
+        for write in writes:
+            try:
+                write()
+            except OperatorError as error:
+                errors.append(error)
+                if error.reason == UNREACHABLE:
+                    break  # each further request would run into the same timeout
+        if errors:
+            raise next((error for error in errors if not isinstance(error, Changed)), errors[0])
+
+    def report(
+        self, resource: Mapping[str, Any], status: ApiModel, now: datetime, events: Sequence[KubernetesEvent] = ()
+    ) -> bool:
+        """Post the events of a changed status of a run or a campaign, then write it; returns whether it changed.
 
         Raises Changed if the resource was written since it was read: the status was then computed from outdated data.
         """
-        content = _changed_content(resource, status)
-        if content is None:
-            return False
-        self._write(resource, content)
-        return True
-
-    def _write(self, resource: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-        meta = resource["metadata"]
+        meta, content = resource["metadata"], status.to_dict()
+        if content == (resource.get("status") or {}):
+            return False  # every write would trigger another reconciliation
+        self.post_events(resource, events, now)
         fence = {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion")}
         self._api.apply(
             {"apiVersion": API_VERSION, "kind": resource["kind"], "metadata": fence, "status": content}, "status"
         )
+        return True
 
-    def post_events(self, resource: Mapping[str, Any], events: tuple[KubernetesEvent, ...], now: datetime) -> None:
+    def post_events(self, resource: Mapping[str, Any], events: Sequence[KubernetesEvent], now: datetime) -> None:
         """Post events. They are only for people, so a rejected event is logged and does not fail the reconciliation."""
         for event in events:
             try:
@@ -119,6 +138,10 @@ class RunWriter:
                 raise
             self._pause_s(EVENT_RETRY_S)
             self._api.create(manifest)
+
+    def _patch_run(self, namespace: str, patch: RunPatch) -> None:
+        meta = {"uid": patch.ref.uid, "resourceVersion": patch.version, **patch.change.get("metadata", {})}
+        self._api.merge(RUN, namespace, patch.ref.name, {**patch.change, "metadata": meta})
 
     def _relaunch(self, namespace: str, job: RelaunchJob) -> None:
         annotations = {ANNOTATION_RELAUNCH: format_relaunch(job.relaunch)}
@@ -166,12 +189,6 @@ class RunWriter:
         if manifest["kind"] in REPAIRED_KINDS and not fulfils(present["spec"], manifest["spec"]):
             self._api.apply(manifest)
         return True
-
-
-def _changed_content(resource: Mapping[str, Any], status: ApiModel) -> dict[str, Any] | None:
-    """The status as JSON; None if it is unchanged: every write would trigger another reconciliation."""
-    content = status.to_dict()
-    return None if content == (resource.get("status") or {}) else content
 
 
 def _check_owner(present: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:

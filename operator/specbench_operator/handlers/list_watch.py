@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,7 +40,7 @@ from specbench_operator.cluster.api import (
 )
 from specbench_operator.cluster.bounded_json import parse_json, parse_list
 from specbench_operator.cluster.object_cache import NotKept, ObjectCache, Scope
-from specbench_operator.cluster.observer import CHILD_SELECTOR
+from specbench_operator.cluster.run_observer import CHILD_SELECTOR
 from specbench_operator.errors import OperatorError
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import Workers
@@ -102,7 +101,7 @@ class WatchHandlers:
         self, name: str, namespace: str | None, body: kopf.Body, labels: kopf.Labels, event: kopf.RawEvent, **_: Any
     ) -> None:
         """Queue the run, those that wait for it, and its campaign."""
-        self.telemetry.watched(time.time())
+        self.telemetry.last_watch_event.set_to_current_time()
         key, deleted = ResourceKey(RUN, namespace or "", name), event["type"] == "DELETED"
         delay_s = CAMPAIGN_DELAY_S if self._has_new_phase(key, body, deleted=deleted) else PROGRESS_DELAY_S
         listed = _is_listed(event)
@@ -116,12 +115,12 @@ class WatchHandlers:
 
     async def on_campaign(self, name: str, namespace: str | None, event: kopf.RawEvent, **_: Any) -> None:
         """Queue the campaign."""
-        self.telemetry.watched(time.time())
+        self.telemetry.last_watch_event.set_to_current_time()
         self.queue.add(ResourceKey(CAMPAIGN, namespace or "", name), routine=_is_listed(event))
 
     async def on_child(self, namespace: str | None, labels: kopf.Labels, event: kopf.RawEvent, **_: Any) -> None:
         """Queue the run that the child belongs to."""
-        self.telemetry.watched(time.time())
+        self.telemetry.last_watch_event.set_to_current_time()
         self._queue_owner(namespace or "", labels, routine=_is_listed(event))
 
     def on_missed(self, kind: str, namespace: str, name: str, labels: Mapping[str, str]) -> None:
@@ -235,7 +234,7 @@ class Resync:
                 self.liveness.stored(await asyncio.to_thread(self.stored_versions))
             except OperatorError as error:
                 self.liveness.unreachable()
-                self.telemetry.resync_failed()
+                self.telemetry.resync_errors.inc()
                 _log.error("the watched collections cannot be read: %s", error)
             await asyncio.sleep(self.settings.resync_s)
 

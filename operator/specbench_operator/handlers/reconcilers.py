@@ -43,9 +43,9 @@ from specbench_operator.campaign.decide import (
     is_safe_if_outdated,
 )
 from specbench_operator.cluster.api import RUN, Forbidden
-from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
-from specbench_operator.cluster.observer import RunObserver, is_same_cluster, store_of, with_store_failure
-from specbench_operator.cluster.writer import RunWriter
+from specbench_operator.cluster.campaign_observer import CampaignObserver
+from specbench_operator.cluster.run_observer import RunObserver, is_same_cluster, store_of, with_store_failure
+from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.handlers.store_looks import FRESH_S, StoreKey, StoreLooks
 from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
@@ -136,7 +136,7 @@ class RunReconciler:
 
     observer: RunObserver
     cached: RunObserver
-    writer: RunWriter
+    writer: Writer
     settings: OperatorSettings
     telemetry: Telemetry
     looks: StoreLooks
@@ -199,7 +199,7 @@ class RunReconciler:
         resource = self.observer.read_run(key.namespace, key.name)
         if resource is not None:
             status = status_after_error(resource, read_status(RunStatus, resource), error, self.now())
-            self.writer.write_status(resource, status)
+            self.writer.report(resource, status, self.now())
 
     def _decide(self, key: ResourceKey, observed: RunObservation) -> ReconcileResult:
         """Decide, and act if the observation is live or only progress is reported; else observe the API server."""
@@ -218,8 +218,8 @@ class RunReconciler:
             lambda error: status_after_error(resource, decision.status, error, now),
             finished=has_finished(previous),
         ):
-            self.writer.act(resource, decision)
-        if self.writer.report(resource, decision.status, decision.events, now):
+            self.writer.act_on_run(resource, decision)
+        if self.writer.report(resource, decision.status, now, decision.events):
             self.telemetry.wrote(previous, decision.status)
             return ReconcileResult(decision.requeue_after_s, awaits=decision.awaits)
         # A run is at rest only after a reconciliation that wrote nothing: a write changes the resourceVersion.
@@ -236,8 +236,7 @@ class CampaignReconciler:
 
     observer: CampaignObserver
     cached: CampaignObserver
-    writer: CampaignWriter
-    status_writer: RunWriter
+    writer: Writer
     telemetry: Telemetry
     now: Callable[[], datetime] = wall_clock
     fence: FenceCheck | None = None
@@ -257,14 +256,14 @@ class CampaignReconciler:
         if not (observed.live or is_safe_if_outdated(previous, decision)):
             return self._observe(key, self.observer)
         with _errors_reported(
-            self.status_writer,
+            self.writer,
             resource,
             now,
             lambda error: campaign_status_after_error(resource, error, now),
             finished=has_round_finished(previous),
         ):
-            self.writer.act(resource, decision)
-        if self.status_writer.report(resource, decision.status, decision.events, now):
+            self.writer.act_on_campaign(resource, decision)
+        if self.writer.report(resource, decision.status, now, decision.events):
             return ReconcileResult(decision.requeue_after_s)
         acted = decision.patch or decision.delete or decision.create
         return ReconcileResult(decision.requeue_after_s, None if acted else resource["metadata"]["resourceVersion"])
@@ -272,7 +271,7 @@ class CampaignReconciler:
 
 @contextmanager
 def _errors_reported(
-    writer: RunWriter,
+    writer: Writer,
     resource: Mapping[str, Any],
     now: datetime,
     status_after: Callable[[OperatorError], ApiModel],
@@ -288,7 +287,7 @@ def _errors_reported(
     except Changed:
         raise
     except OperatorError as error:
-        writer.write_status(resource, status_after(error))
+        writer.report(resource, status_after(error), now)
         if finished:
             writer.post_events(resource, (KubernetesEvent(WARNING, error.reason, str(error)),), now)
         raise

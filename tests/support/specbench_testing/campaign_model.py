@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from specbench_api.spec.campaign_status import CampaignPhase, CampaignStatus
 from specbench_operator.campaign import decide
-from specbench_operator.cluster.campaigns import parse_observed_run
+from specbench_operator.cluster.campaign_observer import parse_observed_run
 from specbench_operator.state.campaign import (
     ANNOTATION_SUSPEND_REASON,
     CampaignDecision,

@@ -15,8 +15,8 @@ from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.parsing import parse_campaign
-from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
-from specbench_operator.cluster.writer import RunWriter
+from specbench_operator.cluster.campaign_observer import CampaignObserver
+from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed
 from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcileResult
 from specbench_operator.handlers.work_queue import ResourceKey
@@ -43,7 +43,7 @@ class CampaignWorld:
         api: Any = self.store
         observer = CampaignObserver(api)
         self.reconciler = CampaignReconciler(
-            observer, observer, CampaignWriter(api), RunWriter(api), self.telemetry, lambda: self.now
+            observer, observer, Writer(api), self.telemetry, lambda: self.now
         )
         self.store.put(campaign({"spec.template.spec.placement": {"gpus": GPUS}, **self.edits}, name=NAME))
         self.held: dict[str, float] = {}

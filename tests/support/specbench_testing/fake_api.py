@@ -21,7 +21,7 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import GateStatus
 from specbench_operator.cluster.api import EXISTS, RUN, KubernetesApi
 from specbench_operator.cluster.leader_election import Leadership
-from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.run_observer import RunObserver
 from specbench_operator.cluster.s3 import Listing
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.errors import Changed, OperatorError

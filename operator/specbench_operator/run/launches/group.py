@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup
+from specbench_api.launch.launcher import LAUNCHES_MAX
+from specbench_api.plan.plan import EngineGroup
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.status import TEXT_MAX, GroupStatus

@@ -10,7 +10,7 @@ so a manifest that is missing then was never written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +43,7 @@ from specbench_operator.cluster.api import (
     POD,
     RUN,
     SERVICE,
+    WORKLOADS,
     Forbidden,
     NotFound,
     Raw,
@@ -58,10 +59,9 @@ from specbench_operator.cluster.parsing import (
     parse_node,
     parse_pod,
 )
-from specbench_operator.cluster.queue_waits import KueueReader, event_time
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
 from specbench_operator.cluster.secrets import SecretReader
-from specbench_operator.state.objects import ChildKey, Job, Node, Pod, UnreadableNode
+from specbench_operator.state.objects import ChildKey, Job, Node, Pod, QueueWait, RawObject, UnreadableNode
 from specbench_operator.state.run import (
     NamespaceRun,
     RunObservation,
@@ -102,7 +102,6 @@ class RunObserver:
         self._others = others or api
         self._results = results
         self._secrets = secrets or SecretReader(api)
-        self._kueue = KueueReader(api)
         self._leader_worker_sets = leader_worker_sets
         self._namespace_limited = limits is not None and bool(limits.runs or limits.gpu_hours)
         self._network_policies = network_policies
@@ -201,7 +200,7 @@ class RunObserver:
         """A Job; if it has no pod although it should, with its latest warning or the reason why its queue waits."""
         job = parse_job(raw)
         if job.suspended and not job.ended:
-            return parse_job(raw, waits=self._kueue.wait_of(raw["metadata"]["namespace"], job))
+            return parse_job(raw, waits=queue_wait(self._api, raw["metadata"]["namespace"], job))
         podless = not any(pod.job_uid == job.ref.uid for pod in pods)
         if not podless or job.ended or job.verdict:
             return job
@@ -361,3 +360,84 @@ def _plan_json(plans: list[dict[str, Any]], uid: str) -> str | None:
         raw for raw in plans if controller_uid(raw) == uid and parse_child_object(CONFIG_MAP, raw).key.role == ROLE_PLAN
     )
     return next((raw.get("data", {}).get(PLAN) for raw in ours), None)
+
+
+# Why a queue does not admit a Job. Only messages depend on it: whether a Job waits is in its own `spec.suspend`. So the
+# operator works the same where it may not read Workloads, or where the cluster has none.
+
+LABEL_KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
+"""Label of a Workload: UID of its Job."""
+NO_KUEUE = "this cluster has no Kueue (it serves no kueue.x-k8s.io): install it, or remove spec.placement.queueName"
+NO_WORKLOAD = (
+    "Kueue has not created a Workload for the Job yet: if this does not change, check that Kueue runs and manages"
+    " this namespace"
+)
+
+
+def queue_wait(api: Reader, namespace: str, job: Job) -> QueueWait | None:
+    """Why the queue of a suspended Job does not admit it, from its Workload or from events; None if unknown.
+
+    Raises Retry.
+    """
+    if not job.queue:
+        return None
+    try:
+        workloads = _workloads(api, namespace, job.ref.uid)
+    except Forbidden:
+        return _wait_by_events(api, namespace, job)
+    return QueueWait(NO_KUEUE, inadmissible=True) if workloads is None else _workload_wait(workloads)
+
+
+def _workloads(api: Reader, namespace: str, uid: str) -> list[Raw] | None:
+    """The Workloads of a Job; None if the cluster serves no supported version of the kind."""
+    for kind in WORKLOADS:
+        try:
+            return api.list(kind, namespace, labels=f"{LABEL_KUEUE_JOB_UID}={uid}")
+        except NotFound:
+            continue
+    return None
+
+
+def _wait_by_events(api: Reader, namespace: str, job: Job) -> QueueWait | None:
+    """The message of the latest event about a Job or its Workload, which Kueue names `job-NAME-HASH`."""
+    try:
+        events = [
+            *api.list(EVENT, namespace, fields=f"involvedObject.uid={job.ref.uid}"),
+            *api.list(EVENT, namespace, fields="involvedObject.kind=Workload"),
+        ]
+    except Forbidden:
+        return None
+    prefix = f"job-{job.ref.name}-"
+    about = [event for event in events if _is_about(event.get("involvedObject", {}), job.ref.uid, prefix)]
+    latest = max(about, key=event_time, default=None)
+    return QueueWait(str(latest.get("message", ""))) if latest else None
+
+
+def _workload_wait(workloads: Sequence[RawObject]) -> QueueWait:
+    """Why the newest of a Job's Workloads is not admitted."""
+    if not workloads:
+        return QueueWait(NO_WORKLOAD)
+    workload = max(workloads, key=lambda raw: str(raw["metadata"].get("creationTimestamp", "")))
+    rows = {row["type"]: row for row in workload.get("status", {}).get("conditions", [])}
+    reserved, evicted = rows.get("QuotaReserved", {}), rows.get("Evicted", {})
+    if workload.get("spec", {}).get("active") is False:
+        why = str(evicted.get("message", "")) or "its spec.active is false"
+        message = f"Kueue has deactivated the Workload {workload['metadata']['name']}: {why}"
+        return QueueWait(message, inadmissible=True)
+    if reserved.get("status") == "True":
+        checks = str(rows.get("Admitted", {}).get("message", ""))
+        return QueueWait(checks or "its quota is reserved; waiting for its admission checks")
+    message = str(reserved.get("message", "")) or "waiting for Kueue to evaluate it"
+    return QueueWait(message, inadmissible=reserved.get("reason") == "Inadmissible")
+
+
+def event_time(event: RawObject) -> str:
+    """When an event occurred last, as text that sorts by time."""
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def _is_about(target: RawObject, uid: str, prefix: str) -> bool:
+    if target.get("uid") == uid:
+        return True
+    name = str(target.get("name", ""))
+    return target.get("kind") == "Workload" and name.startswith(prefix) and "-" not in name.removeprefix(prefix)

@@ -1,4 +1,4 @@
-"""Reads everything about one campaign, and carries out a decision about it.
+"""Reads everything about one campaign.
 
 A run belongs to the campaign if it has the campaign's UID as a label and is owned by it. Of other runs that are named
 like its own only the metadata is read, because their names are taken.
@@ -6,25 +6,21 @@ like its own only the metadata is read, because their names are taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION, LABEL_CAMPAIGN_UID, LABEL_ROUND
-from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, Raw, Reader
+from specbench_operator.cluster.api import CAMPAIGN, RUN, Raw, Reader
 from specbench_operator.cluster.object_cache import CacheReader
 from specbench_operator.cluster.parsing import controller_uid, whole_number
-from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.state.campaign import (
     ANNOTATION_FIRE_TIME,
     ANNOTATION_RERUN,
     ANNOTATION_SUSPEND_REASON,
-    CampaignDecision,
     CampaignObservation,
     ObservedRun,
     OtherRunKind,
     RunCondition,
-    RunPatch,
 )
 from specbench_operator.state.objects import ObjectRef, RawObject
 from specbench_operator.state.timestamps import api_timestamp, optional_api_timestamp
@@ -159,46 +155,3 @@ class CampaignObserver:
             raw = self._api.get(RUN, each["namespace"], each["name"])
             if raw is not None and raw["metadata"]["uid"] == each["uid"]:
                 yield raw
-
-
-class CampaignWriter:
-    """Creates, patches and deletes the runs of campaigns."""
-
-    def __init__(self, api: KubernetesApi) -> None:
-        self._api = api
-
-    def act(self, resource: Mapping[str, Any], decision: CampaignDecision) -> None:
-        """Carry out everything except status and events.
-
-        A rejected write does not prevent the others. The first Retry or Stop is raised afterwards; if there is none,
-        Changed if a name was taken meanwhile, or a run is not as it was observed.
-        """
-        namespace = resource["metadata"]["namespace"]
-        writes: list[Callable[[], object]] = [
-            *(partial(self._patch, namespace, patch) for patch in decision.patch),
-            *(
-                partial(self._api.delete, RUN, namespace, row.ref.name, row.ref.uid, row.version)
-                for row in decision.delete
-            ),
-            # Runs are created and not applied, so that an existing run of the same name is never changed.
-            *(partial(self._api.create, manifest) for manifest in decision.create),
-        ]
-        errors: list[OperatorError] = []
-        for write in writes:
-            errors += _error_of(write)
-            if errors and errors[-1].reason == UNREACHABLE:
-                break  # each further request would run into the same timeout
-        if errors:
-            raise next((error for error in errors if not isinstance(error, Changed)), errors[0])
-
-    def _patch(self, namespace: str, patch: RunPatch) -> None:
-        meta = {"uid": patch.ref.uid, "resourceVersion": patch.version, **patch.change.get("metadata", {})}
-        self._api.merge(RUN, namespace, patch.ref.name, {**patch.change, "metadata": meta})
-
-
-def _error_of(write: Callable[[], object]) -> list[OperatorError]:
-    try:
-        write()
-    except OperatorError as error:
-        return [error]
-    return []
