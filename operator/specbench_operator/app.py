@@ -43,7 +43,7 @@ from specbench_operator.handlers.list_watch import (
     watched_kinds,
 )
 from specbench_operator.handlers.liveness import Check, Liveness, serve_probes
-from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcilerProtocol, RunReconciler, Workers
+from specbench_operator.handlers.reconcilers import CampaignReconciler, RunReconciler, Workers
 from specbench_operator.handlers.store_looks import StoreLooks
 from specbench_operator.handlers.work_queue import WorkQueue
 from specbench_operator.settings import OperatorSettings
@@ -119,16 +119,15 @@ async def operate(
     )
     live_runs = observe_runs(api, secrets=SecretReader(api, opt_in=settings.secrets_opt_in))
     writer, parsed_runs = Writer(api), ParsedRuns()
-    reconcilers: dict[str, ReconcilerProtocol] = {
-        RUN: RunReconciler(live_runs, observe_runs(cached, secrets=secrets), writer, settings, telemetry, looks),
-        CAMPAIGN: CampaignReconciler(
-            CampaignObserver(api, cached, parsed_runs),
-            CampaignObserver(cached, parsed=parsed_runs),
-            writer,
-            telemetry,
-            fence=settings.fence_check,
-        ),
-    }
+    run_reconciler = RunReconciler(live_runs, observe_runs(cached, secrets=secrets), writer, settings, telemetry, looks)
+    campaign_reconciler = CampaignReconciler(
+        CampaignObserver(api, cached, parsed_runs),
+        CampaignObserver(cached, parsed=parsed_runs),
+        writer,
+        telemetry,
+        fence=settings.fence_check,
+    )
+    reconcilers = {RUN: run_reconciler.reconcile, CAMPAIGN: campaign_reconciler.reconcile}
     workers = Workers(queue, reconcilers, cache.ready)
     liveness = Liveness(settings, queue.longest_s, lambda: cache.versions)
     resync = Resync(api, cache, queue, workers, liveness, telemetry, settings)

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from specbench_api.fence.model import Fence
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
@@ -22,7 +20,6 @@ from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.handlers.reconcilers import (
     BEGUN_S,
     BegunRuns,
-    GateWaiters,
     ReconcileResult,
     RunReconciler,
     Workers,
@@ -132,7 +129,7 @@ class ReconcilerHarness:
         self.reconciler = RunReconciler(
             cluster, cached, cluster.writer, SETTINGS, self.telemetry, self.looks, lambda: self.cluster.world.now
         )
-        self.workers = Workers(self.queue, {KEY.kind: self.reconciler}, lambda _namespace: True)
+        self.workers = Workers(self.queue, {KEY.kind: self.reconciler.reconcile}, lambda _namespace: True)
 
     def reconcile(self, key: ResourceKey = KEY) -> ReconcileResult:
         """Reconcile in all steps: from the cache, and from the API server if there is something to do."""
@@ -241,7 +238,7 @@ def test_a_suspended_run_is_reported_and_edited_without_asking_the_api_server(ha
 
 async def test_nothing_is_reconciled_before_everything_was_listed(harness: ReconcilerHarness) -> None:
     listed: set[str] = set()
-    workers = Workers(harness.queue, {KEY.kind: harness.reconciler}, listed.__contains__)
+    workers = Workers(harness.queue, {KEY.kind: harness.reconciler.reconcile}, listed.__contains__)
     harness.queue.add(KEY)
     await workers.work_once()
     assert harness.cluster.writes == 0
@@ -262,7 +259,7 @@ async def test_a_reconciliation_that_has_begun_is_finished_before_the_operator_e
             ended.set()
             return ReconcileResult()
 
-    workers = Workers(harness.queue, {KEY.kind: Slow()}, lambda _namespace: True)
+    workers = Workers(harness.queue, {KEY.kind: Slow().reconcile}, lambda _namespace: True)
     harness.queue.add(KEY)
     working = asyncio.create_task(workers.work_once())
     await asyncio.to_thread(begun.wait, 60)
@@ -378,7 +375,7 @@ async def test_a_store_that_does_not_answer_holds_no_worker() -> None:
     queue, telemetry = WorkQueue(), Telemetry()
     looks = StoreLooks(queue.adder_for_threads())
     reconciler = RunReconciler(cluster, cluster, cluster.writer, SETTINGS, telemetry, looks, lambda: cluster.world.now)
-    workers = Workers(queue, {KEY.kind: reconciler}, lambda _namespace: True)
+    workers = Workers(queue, {KEY.kind: reconciler.reconcile}, lambda _namespace: True)
     queue.add(KEY._replace(name="slow"))
     await workers.work_once()
     assert queue.longest_s() == 0, "the liveness probe sees no stuck worker"
@@ -402,6 +399,16 @@ MAIN, WAITER, ELSEWHERE = (
 ENDED: dict[str, Any] = {"status": {"completionTime": "2026-01-02T12:00:00Z"}}
 
 
+class GateReconciler:
+    """Reports that the run waits for other runs, in the first reconcile only."""
+
+    def __init__(self) -> None:
+        self.outcomes = [ReconcileResult(900, "1", frozenset({"main", "older"})), ReconcileResult()]
+
+    def reconcile(self, _key: ResourceKey) -> ReconcileResult:
+        return self.outcomes.pop(0)
+
+
 @pytest.mark.parametrize(
     ("changed", "run", "woken"),
     [
@@ -413,45 +420,19 @@ ENDED: dict[str, Any] = {"status": {"completionTime": "2026-01-02T12:00:00Z"}}
     ],
     ids=["ended", "at work", "just created", "of another namespace", "itself"],
 )
-def test_only_the_end_of_the_awaited_run_wakes_its_waiters(
+async def test_only_the_end_of_the_awaited_run_wakes_its_waiters_until_the_next_reconcile(
     changed: ResourceKey, run: dict[str, Any], woken: list[ResourceKey]
 ) -> None:
-    gate_waiters = GateWaiters()
-    gate_waiters.update(WAITER, frozenset({"main", "older"}))
-    assert gate_waiters.waiters_of(changed, run) == woken
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.frozensets(st.sampled_from("xyz")))))
-def test_the_last_update_of_each_waiter_counts(updates: list[tuple[str, frozenset[str]]]) -> None:
-    gate_waiters, last = GateWaiters(), dict[str, frozenset[str]]()
-    for waiter, names in updates:
-        gate_waiters.update(ResourceKey(RUN, "bench", waiter), names)
-        last[waiter] = names
-    for name in "xyz":
-        woken = [key.name for key in gate_waiters.waiters_of(ResourceKey(RUN, "bench", name), ENDED)]
-        assert woken == sorted(waiter for waiter, names in last.items() if name in names)
-
-
-class GateReconciler:
-    """Reports that the run waits for another run, in the first reconcile only."""
-
-    def __init__(self) -> None:
-        self.outcomes = [ReconcileResult(900, "1", frozenset({"main"})), ReconcileResult()]
-
-    def reconcile(self, _key: ResourceKey) -> ReconcileResult:
-        return self.outcomes.pop(0)
-
-
-async def test_a_reconcile_result_is_remembered_until_the_next_one() -> None:
     queue = WorkQueue()
-    workers = Workers(queue, {RUN: GateReconciler()}, lambda _namespace: True)
+    workers = Workers(queue, {RUN: GateReconciler().reconcile}, lambda _namespace: True)
     queue.add(WAITER)
     await workers.work_once()
     assert workers.rests(WAITER, "1"), "the resync skips it"
-    assert workers.gate_waiters.waiters_of(MAIN, ENDED) == [WAITER]
+    assert workers.waiters_of(changed, run) == woken
     queue.add(WAITER)
     await asyncio.wait_for(workers.work_once(), 5)
-    assert workers.gate_waiters.waiters_of(MAIN, ENDED) == []
+    assert workers.waiters_of(changed, run) == []
+    assert not workers.rests(WAITER, "1")
 
 
 # Runs that begin at the same time.

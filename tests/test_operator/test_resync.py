@@ -66,11 +66,9 @@ class FakeServer:
         return self.served
 
 
-class AtRest:
-    """A reconciler that finds every object at rest at version 1."""
-
-    def reconcile(self, _key: ResourceKey) -> ReconcileResult:
-        return ReconcileResult(resting="1")
+def find_at_rest(_key: ResourceKey) -> ReconcileResult:
+    """Find every object at rest at version 1."""
+    return ReconcileResult(resting="1")
 
 
 class ResyncHarness:
@@ -81,7 +79,7 @@ class ResyncHarness:
         self.server, self.telemetry, self.queue = FakeServer(), Telemetry(1), WorkQueue(lambda: self.now)
         self.cache = ObjectCache(frozenset({RUN, CAMPAIGN}))
         self.settings = replace(SETTINGS, namespaces=namespaces)
-        self.workers = Workers(self.queue, {RUN: AtRest()}, lambda _namespace: True)
+        self.workers = Workers(self.queue, {RUN: find_at_rest}, lambda _namespace: True)
         self.liveness = Liveness(self.settings, lambda: 0.0, lambda: self.cache.versions, lambda: self.now)
         server: Any = self.server
         self.resync = Resync(server, self.cache, self.queue, self.workers, self.liveness, self.telemetry, self.settings)

@@ -283,19 +283,19 @@ def _read_results(bucket: Bucket, root: str, measured: set[str], *, last_launch:
         if bucket.has(f"{root}/{manifest_key(point)}"):
             measured.add(point)
     status, answering = f"{root}/{STATUS}", None
-    if f"{root}/{PROGRESS}" in top.keys:
+    if f"{root}/{PROGRESS}" in top.modified:
         answering = _answering(bucket.get(f"{root}/{PROGRESS}", PROGRESS_MAX_BYTES))
     launches = f"{root}/{LAUNCHES}/"
     records = bucket.listing(launches).modified if launches in top.prefixes else {}
     ended = f"{root}/{ENDED}/"
     return StoredResults(
         measured=frozenset(measured),
-        results=_results(bucket.get(status, STATUS_MAX_BYTES)) if status in top.keys else None,
+        results=_results(bucket.get(status, STATUS_MAX_BYTES)) if status in top.modified else None,
         answering=answering,
         answered_at=top.modified.get(f"{root}/{PROGRESS}") if answering else None,
         last_launch=last_stored_launch(bucket, records) if last_launch else None,
         launches=last_launch_numbers(records),
-        ended=groups_ended_early(bucket.listing(ended).keys) if ended in top.prefixes else {},
+        ended=groups_ended_early(bucket.listing(ended).modified) if ended in top.prefixes else {},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,11 +61,9 @@ _T = TypeVar("_T")
 class Listing:
     """The objects directly below a prefix, and the prefixes one level deeper."""
 
-    keys: Mapping[str, str]
-    """Key → ETag."""
-    prefixes: tuple[str, ...]
-    modified: Mapping[str, datetime] = field(default_factory=dict)
+    modified: Mapping[str, datetime]
     """Key → time at which it was stored, by the server's clock."""
+    prefixes: tuple[str, ...]
 
 
 class Bucket:
@@ -84,7 +82,6 @@ class Bucket:
 
     def listing(self, prefix: str) -> Listing:
         """List one level. Raises StoreError."""
-        keys: dict[str, str] = {}
         modified: dict[str, datetime] = {}
         prefixes: dict[str, None] = {}
         token: str | None = None
@@ -94,13 +91,11 @@ class Bucket:
             size_bytes += current_look().body_bytes
             if size_bytes > LISTING_MAX_BYTES:
                 break
-            for row in page.get("Contents", []):
-                keys[row["Key"]] = row.get("ETag", "")
-                modified[row["Key"]] = row["LastModified"]
+            modified |= {row["Key"]: row["LastModified"] for row in page.get("Contents", [])}
             prefixes |= {row["Prefix"]: None for row in page.get("CommonPrefixes", [])}
             token = page.get("NextContinuationToken") if page.get("IsTruncated") else None
             if not token:
-                return Listing(keys, tuple(prefixes), modified)
+                return Listing(modified, tuple(prefixes))
         message = (
             f"{self._description}: the listing of {prefix} has more than {LISTING_MAX_PAGES} pages or"
             f" {LISTING_MAX_BYTES // 1024} KiB: remove what specbench did not write there, or use another prefix"

@@ -109,7 +109,7 @@ class WatchHandlers:
             self.queue.add(key, routine=listed)
         elif listed:
             return
-        for waiter in self.workers.gate_waiters.waiters_of(key, body):
+        for waiter in self.workers.waiters_of(key, body):
             self.queue.add(waiter)
         self._queue_campaign(key.namespace, labels, name, delay_s, routine=listed)
 

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from specbench_api.api_model import ApiModel
 from specbench_api.fence.check import FenceCheck
@@ -42,7 +42,7 @@ from specbench_operator.campaign.decide import (
     has_round_finished,
     is_safe_if_outdated,
 )
-from specbench_operator.cluster.api import RUN, Forbidden
+from specbench_operator.cluster.api import Forbidden
 from specbench_operator.cluster.campaign_observer import CampaignObserver
 from specbench_operator.cluster.run_observer import RunObserver, is_same_cluster, store_of, with_store_failure
 from specbench_operator.cluster.writer import Writer
@@ -62,6 +62,7 @@ NOT_LISTED_RETRY_S = 0.5
 BEGUN_S = 60.0
 """How long a run is remembered, in seconds: longer than a list of its namespace is used."""
 _log = logging.getLogger(__name__)
+_V = TypeVar("_V")
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,10 @@ def wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
-class ReconcilerProtocol(Protocol):
-    """Reconciles one kind of resource. Called from several threads, but never for the same key at the same time."""
+Reconcile = Callable[[ResourceKey], ReconcileResult]
+"""Reconciles one object once. Called from several threads, but never for the same key at the same time.
 
-    def reconcile(self, key: ResourceKey) -> ReconcileResult:
-        """Reconcile one object once. Raises OperatorError after reporting it in the status."""
-        ...
+Raises OperatorError after reporting it in the status."""
 
 
 @dataclass
@@ -293,54 +292,35 @@ def _errors_reported(
         raise
 
 
-class GateWaiters:
-    """Which runs to reconcile when another run ends, because they or their gates wait for it. For one event loop.
-
-    This is an in-memory optimisation and safe to lose on restart: an operator that starts reconciles every run, and
-    each waiting run is also reconciled again after a while.
-    """
-
-    def __init__(self) -> None:
-        self._by_waiter: dict[ResourceKey, frozenset[ResourceKey]] = {}
-        self._by_awaited: dict[ResourceKey, set[ResourceKey]] = {}
-
-    def update(self, waiter: ResourceKey, names: frozenset[str]) -> None:
-        """Set which other runs of its namespace a run waits for; empty if it waits for none."""
-        for awaited in self._by_waiter.pop(waiter, frozenset()):
-            self._by_awaited[awaited].discard(waiter)
-            if not self._by_awaited[awaited]:
-                del self._by_awaited[awaited]
-        if names:
-            self._by_waiter[waiter] = frozenset(ResourceKey(RUN, waiter.namespace, name) for name in names)
-            for awaited in self._by_waiter[waiter]:
-                self._by_awaited.setdefault(awaited, set()).add(waiter)
-
-    def waiters_of(self, key: ResourceKey, run: Mapping[str, Any]) -> list[ResourceKey]:
-        """The runs that wait for this run, sorted; none while it has not ended."""
-        ended = bool((run.get("status") or {}).get("completionTime"))
-        return sorted(self._by_awaited.get(key, ())) if ended else []
-
-
 class Workers:
     """Takes keys from the queue, runs their reconcilers in threads, and remembers which objects are at rest.
 
     `ready`: whether everything in a namespace has been listed once. Before that, what is missing may exist.
     """
 
-    def __init__(
-        self, queue: WorkQueue, reconcilers: Mapping[str, ReconcilerProtocol], ready: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, queue: WorkQueue, reconcilers: Mapping[str, Reconcile], ready: Callable[[str], bool]) -> None:
         self._queue = queue
         self._reconcilers = reconcilers
         self._ready = ready
         self._resting: dict[ResourceKey, str] = {}
         self._running: set[asyncio.Future[ReconcileResult]] = set()
-        self.gate_waiters = GateWaiters()
-        """Runs to reconcile again when another run ends."""
+        self._awaited: dict[ResourceKey, frozenset[str]] = {}
+        """Waiting run → names of the runs for one of which it or its gate waits.
+
+        This is an in-memory optimisation and safe to lose on restart: an operator that starts reconciles every run, and
+        each waiting run is also reconciled again after a while."""
 
     def rests(self, key: ResourceKey, version: str) -> bool:
         """Whether nothing is left to do for this object at this resourceVersion."""
         return self._resting.get(key) == version
+
+    def waiters_of(self, key: ResourceKey, run: Mapping[str, Any]) -> list[ResourceKey]:
+        """The runs to reconcile because this run has ended, sorted; none while it has not."""
+        if not (run.get("status") or {}).get("completionTime"):
+            return []
+        return sorted(
+            waiter for waiter, names in self._awaited.items() if waiter.namespace == key.namespace and key.name in names
+        )
 
     async def work_once(self) -> None:
         """Process one key."""
@@ -360,8 +340,8 @@ class Workers:
             if outcome.waits_for_store:
                 self._queue.defer(key)
                 return
-            self._set_resting(key, outcome.resting)
-            self.gate_waiters.update(key, outcome.awaits)
+            _remember(self._resting, key, outcome.resting)
+            _remember(self._awaited, key, outcome.awaits)
             self._queue.done(key, outcome.requeue_after_s)
 
     async def finish(self, within_s: float) -> None:
@@ -372,7 +352,7 @@ class Workers:
     async def _reconcile(self, key: ResourceKey) -> ReconcileResult:
         # Not a task: kopf cancels all tasks that were created after its own when it ends.
         loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(None, self._reconcilers[key.kind].reconcile, key)
+        running = loop.run_in_executor(None, self._reconcilers[key.kind], key)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         return await asyncio.shield(running)
@@ -382,8 +362,8 @@ class Workers:
         bug = error if kind == "Bug" else None
         _log.error("%s %s/%s: %s: %s; retrying in %.0f s", *key, kind, error, wait_s, exc_info=bug)
 
-    def _set_resting(self, key: ResourceKey, version: str | None) -> None:
-        if version is None:
-            self._resting.pop(key, None)
-        else:
-            self._resting[key] = version
+
+def _remember(memory: dict[ResourceKey, _V], key: ResourceKey, value: _V | None) -> None:
+    memory.pop(key, None)
+    if value:
+        memory[key] = value

@@ -96,14 +96,15 @@ def creations(run_view: RunView, state: RunState) -> Manifests:
     waits = run_view.suspended or run_view.awaits_adopted_uid or run_view.namespace_wait is not None
     if run_view.children.leftovers or run_view.fatal_group or waits:
         return ()
+    policies = run_view.settings.network_policies
     return tuple(
         manifest
         for manifest in (
-            *_network_objects(run_view),
+            *(network_policies(run_view.run, policies) if policies else ()),  # before the pods that they select
             plan_config_map(run_view.run, run_view.plan),
             *_launch_objects(run_view),
             *_serving_objects(run_view),
-            *_report_objects(run_view, state),
+            *((report_job(run_view.run, run_view.settings),) if state.report_due else ()),
         )
         if not _exists_as_wanted(run_view.children, manifest)
     )
@@ -114,12 +115,6 @@ def releases(children: Children) -> tuple[ObjectRef, ...]:
     jobs = [job for job in (*children.engines, *children.clients) if not (job.stopping_or_ended or job.deleting)]
     objects = [child for child in children.services if not child.deleting]
     return (*(job.ref for job in jobs), *(child.ref for child in objects))
-
-
-def _network_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
-    """The NetworkPolicies, which are created before the pods that they select."""
-    if run_view.settings.network_policies is not None:
-        yield from network_policies(run_view.run, run_view.settings.network_policies)
 
 
 def _launch_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
@@ -164,11 +159,6 @@ def _has_client_pod(run_view: RunView, group: int, attempt: int) -> bool:
     """Whether a client of this launch still runs, perhaps of a Job that was deleted: two would share one engine."""
     key = ChildKey(ROLE_CLIENT, group, attempt)
     return any(pod.key == key for pod in live_pods(run_view.children.pods, run_view.settings, run_view.now))
-
-
-def _report_objects(run_view: RunView, state: RunState) -> Iterator[Mapping[str, Any]]:
-    if state.report_due:
-        yield report_job(run_view.run, run_view.settings)
 
 
 def _exists_as_wanted(children: Children, manifest: Mapping[str, Any]) -> bool:

@@ -42,9 +42,7 @@ class CampaignWorld:
         self.telemetry = Telemetry()
         api: Any = self.store
         observer = CampaignObserver(api)
-        self.reconciler = CampaignReconciler(
-            observer, observer, Writer(api), self.telemetry, lambda: self.now
-        )
+        self.reconciler = CampaignReconciler(observer, observer, Writer(api), self.telemetry, lambda: self.now)
         self.store.put(campaign({"spec.template.spec.placement": {"gpus": GPUS}, **self.edits}, name=NAME))
         self.held: dict[str, float] = {}
         """UID of a run → GPU-seconds that its engines held."""

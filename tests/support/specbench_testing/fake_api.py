@@ -229,7 +229,7 @@ class FakeBucket:
             for key, (_, slash, _) in zip(found, below, strict=True)
             if not slash
         }
-        return Listing({}, tuple(folders), stored)
+        return Listing(stored, tuple(folders))
 
     def get(self, key: str, _max_bytes: int) -> bytes:
         return self.documents[key][1].encode()
