@@ -16,7 +16,8 @@ from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.campaign.view import FIGURE_AGE_MAX_S, Spending, forecast_gpu_hours
 from specbench_operator.errors import Changed
-from specbench_operator.state.campaign import ObservedRun, RunCondition
+from specbench_operator.state.campaign import ObservedRun
+from specbench_operator.state.conditions import yes
 from specbench_operator.state.objects import ObjectRef
 from specbench_operator.state.timestamps import format_timestamp
 from specbench_testing.campaign_world import GPUS, CampaignWorld, has_ended, holds_gpus
@@ -75,7 +76,7 @@ def test_a_campaign_is_looked_at_again_when_its_budget_may_be_exhausted(
 
 
 def observed(name: str, *, gpus: int, measured: int, seconds: float, launch: bool = True, over: bool = False) -> Any:
-    ready = {"Ready": RunCondition("True")} if over else {}
+    ready = {"Ready": yes("Finished")} if over else {}
     return ObservedRun(
         ObjectRef("SpecBenchRun", name, name), "1", 1, NOON, conditions=ready, gpus=gpus, measured=measured,
         gpu_seconds=seconds, launch_measured=launch,

@@ -17,7 +17,8 @@ from specbench_operator.campaign.decide import decide_campaign
 from specbench_operator.campaign.rounds import fires_at, last_firing, next_firing, plan_round
 from specbench_operator.cluster.campaign_observer import CampaignObserver, parse_observed_run
 from specbench_operator.errors import Changed, Retry, Stop
-from specbench_operator.state.campaign import CampaignObservation, ObservedRun, RunCondition
+from specbench_operator.state.campaign import CampaignObservation, ObservedRun
+from specbench_operator.state.conditions import no, yes
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import NAME, CampaignWorld
 from specbench_testing.fake_api import FakeApi, Raw
@@ -301,7 +302,7 @@ def test_failure_policy_stop_lets_active_runs_finish() -> None:
 
 # The summary of a campaign's runs in its status, how its runs are parsed, and when its schedule fires.
 
-STALLED = {"Stalled": RunCondition("True", "R" * 40, "m" * 4096), "Trustworthy": RunCondition("False", "R" * 128)}
+STALLED = {"Stalled": yes("R" * 40, "m" * 4096), "Trustworthy": no("R" * 128)}
 
 
 @pytest.fixture

@@ -428,7 +428,7 @@ def test_a_thousand_waiting_runs_do_not_list_each_other_without_end() -> None:
     limits = fenced(limits={"runs": 1}).limits
     observer = RunObserver(server, store, limits=limits, clock=server.seconds)
     for _ in range(1000):
-        observer.observe("default", "demo")
+        observer.observe_cluster("default", "demo")
         server.now += timedelta(seconds=0.03)
     assert server.now > NOON + timedelta(seconds=30)
     assert 3 <= [kind for _, kind, _ in server.requests].count("SpecBenchRun") - 1000 <= 5

@@ -57,7 +57,11 @@ def combinations(spec: CampaignSpec) -> tuple[list[Combination], list[str]]:
     remaining = [(values, keys) for values, keys in candidates if not any(_fits(row, keys) for row in excludes)]
     extended = [Combination(values, _further(keys, includes, spec.include)) for values, keys in remaining]
     unmatched = [not any(_fits(row, keys) for _, keys in remaining) for row in includes]
-    added = [_of_row(row, axes) for row, is_unmatched in zip(spec.include, unmatched, strict=True) if is_unmatched]
+    added = [
+        Combination({name: row[name] for name in axes if name in row}, row.get(SET, {}))
+        for row, is_unmatched in zip(spec.include, unmatched, strict=True)
+        if is_unmatched
+    ]
     found = [*extended, *added]
     if not 0 < len(found) <= RUNS_MAX:
         message = f"{len(found)} combinations remain, but a campaign must have 1 to {RUNS_MAX}"
@@ -95,10 +99,6 @@ def _further(
                 raise InvalidSpec([Problem(f"spec.include[{at}].set", message, "add axis values to one of the rows")])
             fields[path] = value
     return fields
-
-
-def _of_row(row: Mapping[str, Any], axes: Mapping[str, Axis]) -> Combination:
-    return Combination({name: row[name] for name in axes if name in row}, row.get(SET, {}))
 
 
 def _of_names(spec: CampaignSpec) -> Iterator[Problem]:

@@ -67,7 +67,7 @@ def point_conversations(load: Load, level: Level, prompts: int | None) -> int | 
 
     `prompts`: their number, if known.
     """
-    if _traced(load):
+    if (load.arrival or Arrival()).process is ArrivalProcess.TRACE:
         return None
     if load.duration_seconds is not None:
         return None if level.rate is None else round(level.rate * load.duration_seconds)
@@ -85,7 +85,3 @@ def point_seconds(load: Load, level: Level, turns: Sequence[int] | None) -> floa
         return float(load.duration_seconds)
     conversations = point_conversations(load, level, None if turns is None else len(turns))
     return None if level.rate is None or conversations is None else conversations / level.rate
-
-
-def _traced(load: Load) -> bool:
-    return (load.arrival or Arrival()).process is ArrivalProcess.TRACE

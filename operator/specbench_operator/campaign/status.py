@@ -139,7 +139,7 @@ def _reasons(run: ObservedRun) -> Iterator[str]:
 def build_campaign_status(view: CampaignView, state: CampaignState) -> CampaignStatus:
     """The complete status of a campaign."""
     next_time = next_firing(view.spec, view.now)
-    spent = round(view.spending.spent / SECONDS_AN_HOUR, 3)
+    spent, budget = round(view.spending.spent / SECONDS_AN_HOUR, 3), view.spec.budget.gpu_hours
     return CampaignStatus(
         observed_generation=view.generation,
         phase=state.phase,
@@ -153,16 +153,11 @@ def build_campaign_status(view: CampaignView, state: CampaignState) -> CampaignS
         gpu_hours_spent=spent,
         gpu_hours_estimated=forecast_gpu_hours(view),
         gpu_seconds_deleted=view.spending.deleted,
-        budget=budget_text(spent, view.spec.budget.gpu_hours),
+        budget=f"{spent:.1f} GPU-hours" if budget is None else f"{spent:.1f} of {budget:g} GPU-hours",
         runs=rows_of(view),
         last_schedule_time=view.round.fire_time or view.previous.last_schedule_time,
         next_schedule_time=format_timestamp(next_time) if next_time else None,
     )
-
-
-def budget_text(spent: float, budget: float | None) -> str:
-    """The spent GPU-hours, with the budget if there is one, for a print column."""
-    return f"{spent:.1f} GPU-hours" if budget is None else f"{spent:.1f} of {budget:g} GPU-hours"
 
 
 def _round(view: CampaignView) -> CampaignRound:

@@ -20,8 +20,8 @@ from specbench_operator.state.campaign import (
     CampaignObservation,
     ObservedRun,
     OtherRunKind,
-    RunCondition,
 )
+from specbench_operator.state.conditions import ConditionValue
 from specbench_operator.state.objects import ObjectRef, RawObject
 from specbench_operator.state.timestamps import api_timestamp, optional_api_timestamp
 
@@ -47,7 +47,10 @@ def parse_observed_run(raw: RawObject) -> ObservedRun:
         combination=annotations.get(ANNOTATION_COMBINATION, ""),
         spec=spec,
         phase=status.get("phase", ""),
-        conditions={row["type"]: _run_condition(row) for row in status.get("conditions", [])},
+        conditions={
+            row["type"]: ConditionValue(row["status"], row.get("reason", ""), row.get("message", ""))
+            for row in status.get("conditions", [])
+        },
         progress=status.get("progress", ""),
         measured=int(status.get("points", {}).get("measured", 0)),
         launch_measured=_launch_measured(status),
@@ -68,10 +71,6 @@ def other_run_kind(raw: RawObject, campaign: str) -> OtherRunKind:
         (owner["kind"], owner["name"]) == (CAMPAIGN, campaign) and owner.get("controller") for owner in owners
     )
     return OtherRunKind.LEFTOVER if leftover else OtherRunKind.FOREIGN
-
-
-def _run_condition(row: RawObject) -> RunCondition:
-    return RunCondition(row["status"], row.get("reason", ""), row.get("message", ""))
 
 
 def _launch_measured(status: RawObject) -> bool:

@@ -81,7 +81,7 @@ def _only(raw: RawObject, names: Sequence[str]) -> dict[str, Any]:
 def parse_job(raw: RawObject, warning: str = "", waits: QueueWait | None = None) -> Job:
     """Convert a Job."""
     meta, status = raw["metadata"], raw.get("status", {})
-    conditions = _true_conditions(status)
+    conditions = {row["type"]: row for row in status.get("conditions", []) if row.get("status") == "True"}
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
     return Job(
         ref=_ref("Job", meta),
@@ -237,10 +237,6 @@ def _bytes(quantity: str) -> int | None:
         return int(_parse_quantity(quantity))
     except ValueError:
         return None
-
-
-def _true_conditions(status: RawObject) -> dict[str, RawObject]:
-    return {row["type"]: row for row in status.get("conditions", []) if row.get("status") == "True"}
 
 
 def _failure(condition: RawObject, meta: RawObject) -> JobFailure:

@@ -113,11 +113,6 @@ class RunObserver:
         """One run without its children; None if it does not exist."""
         return self._api.get(RUN, namespace, name)
 
-    def observe(self, namespace: str, name: str) -> RunObservation | None:
-        """Read one run with its children and results; None if it does not exist. Raises Retry."""
-        observed = self.observe_cluster(namespace, name)
-        return self.read_store(observed) if observed else None
-
     def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
         """Read one run with its children; None if it does not exist. Raises Retry."""
         resource = self.read_run(namespace, name)
@@ -218,7 +213,8 @@ class RunObserver:
     def _nodes(self, pods: tuple[Pod, ...], jobs: tuple[Job, ...]) -> tuple[Node | UnreadableNode, ...]:
         """Nodes of ready engines that have no client yet, because the client is given facts about its engine's node."""
         existing = {job.key for job in jobs}
-        waiting = {job.ref.uid for job in jobs if job.key.role == ROLE_ENGINE and _client_key(job) not in existing}
+        engines = [job for job in jobs if job.key.role == ROLE_ENGINE]
+        waiting = {job.ref.uid for job in engines if ChildKey(ROLE_CLIENT, job.key.group, job.launch) not in existing}
         names = {pod.node for pod in pods if pod.job_uid in waiting and pod.ready and pod.node}
         return tuple(self._node(name) for name in sorted(names))
 
@@ -349,10 +345,6 @@ def _lacks_secrets(resource: Mapping[str, Any], uses: Mapping[str, str] | StoreF
     finished = bool((resource.get("status") or {}).get("completionTime"))
     only = GATE_USES if finished else None
     return not isinstance(uses, StoreFailure) and bool(unusable_secrets(parsed_run(resource).spec, uses, only))
-
-
-def _client_key(engine: Job) -> ChildKey:
-    return ChildKey(ROLE_CLIENT, engine.key.group, engine.launch)
 
 
 def _plan_json(plans: list[dict[str, Any]], uid: str) -> str | None:

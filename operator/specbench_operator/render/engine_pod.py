@@ -187,9 +187,10 @@ def engine_pod_template(  # noqa: PLR0917 -- the same parameters as engine_job
 ) -> Manifest:
     """The pod template of one launch. `preferred_nodes`: nodes of the run's last ready engine."""
     launch = engine_launch(plan, group.arm)
+    startup_failures = math.ceil((run.spec.startup_deadline_seconds + STARTUP_MARGIN_S) / PROBE_PERIOD_S)
     serving = {
         "ports": [{"name": "http", "containerPort": launch.port}],
-        "startupProbe": _probe(launch, _startup_failures(run.spec.startup_deadline_seconds)),
+        "startupProbe": _probe(launch, startup_failures),
         "readinessProbe": _probe(launch, 3),
     }
     container = _container(run, launch, launch.args, settings, serving)
@@ -328,10 +329,6 @@ def _probe(launch: LaunchSpec, failures: int) -> Manifest:
         "timeoutSeconds": PROBE_PERIOD_S,
         "failureThreshold": failures,
     }
-
-
-def _startup_failures(deadline_s: int) -> int:
-    return math.ceil((deadline_s + STARTUP_MARGIN_S) / PROBE_PERIOD_S)
 
 
 # The init container `probe` of an engine's pod, which records GPUs, links, driver and PyTorch.

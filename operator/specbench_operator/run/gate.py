@@ -161,7 +161,8 @@ class GateCase:
     def evaluated(self) -> GateStatus | None:
         """The result of this version of the gate, from status, else from gate.json; None if it is not evaluated yet."""
         if self.status.phase is not Phase.SUCCEEDED:
-            return _failed_run(self.digest)
+            message = "the run failed, so there are no results to compare"
+            return GateStatus(gate_digest=self.digest, passed=False, reason=GateWait.RUN_FAILED, message=message)
         if self.status.gate is not None and self.status.gate.gate_digest == self.digest:
             return self.status.gate
         stored = self.observed.gate
@@ -191,7 +192,8 @@ def with_gate(
     evaluated = case.evaluated
     if evaluated is None:
         return _wait_for_gate(decision, case)
-    status = _with_gate_status(decision.status, _gate_condition(evaluated), evaluated, now)
+    value = yes if evaluated.passed else no
+    status = _with_gate_status(decision.status, value(evaluated.reason, evaluated.message), evaluated, now)
     return replace(
         decision,
         status=status,
@@ -264,19 +266,6 @@ def _with_stale(decision: RunDecision, children: Children, job: Job | None) -> t
     """The objects to delete, with the Jobs of earlier versions of the gate."""
     stale = [each.ref for each in children.gates if each is not job and not each.deleting]
     return tuple(dict.fromkeys((*decision.delete, *stale)))
-
-
-def _failed_run(digest: str) -> GateStatus:
-    return GateStatus(
-        gate_digest=digest,
-        passed=False,
-        reason=GateWait.RUN_FAILED,
-        message="the run failed, so there are no results to compare",
-    )
-
-
-def _gate_condition(status: GateStatus) -> ConditionValue:
-    return yes(status.reason, status.message) if status.passed else no(status.reason, status.message)
 
 
 def _with_gate_status(

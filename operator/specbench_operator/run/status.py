@@ -263,18 +263,13 @@ def _results_stored(run_view: RunView, state: RunState) -> ConditionValue:
     if run_view.store_failure:
         value = no if run_view.store_failure.refused else unknown
         return value(run_view.store_failure.reason, run_view.store_failure.message)
-    clients = (
-        run_view.children.client(view.group.index, view.attempt) for view in run_view.groups if not _is_measured(view)
-    )
+    unfinished = (view for view in run_view.groups if view.state is not GroupState.DONE)
+    clients = (run_view.children.client(view.group.index, view.attempt) for view in unfinished)
     for job in (*clients, run_view.children.report):
         termination = storage_failure(job, run_view.children.pods_of(job), run_view.settings)
         if termination:
             return no(termination.reason, termination.message)
     return yes("Stored") if state.phase is Phase.SUCCEEDED else unknown(UNFINISHED)
-
-
-def _is_measured(view: GroupView) -> bool:
-    return view.state is GroupState.DONE
 
 
 def _trustworthy(run_view: RunView, state: RunState) -> ConditionValue:

@@ -13,6 +13,7 @@ from typing import Any
 
 from specbench_api import GROUP
 from specbench_api.spec.campaign_status import CampaignStatus
+from specbench_operator.state.conditions import ConditionValue
 from specbench_operator.state.objects import ObjectRef
 from specbench_operator.state.run import KubernetesEvent
 
@@ -22,15 +23,6 @@ ANNOTATION_RERUN = f"{GROUP}/rerun"
 """On every run: the `rerun` token that started its round, so that a lost campaign status can be restored from runs."""
 ANNOTATION_FIRE_TIME = f"{GROUP}/fire-time"
 """On every run of a round that the schedule started: the scheduled time."""
-
-
-@dataclass(frozen=True)
-class RunCondition:
-    """A condition of a run. Its type may be any string, because a newer operator may write more types."""
-
-    status: str
-    reason: str = ""
-    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +46,8 @@ class ObservedRun:
     """Its combination of the matrix, which is the same in every round."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     phase: str = ""
-    conditions: Mapping[str, RunCondition] = field(default_factory=dict)
+    conditions: Mapping[str, ConditionValue] = field(default_factory=dict)
+    """By type, which may be any string, because a newer operator may write more types."""
     progress: str = ""
     measured: int = 0
     """Number of its measured points."""

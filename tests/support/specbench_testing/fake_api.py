@@ -240,9 +240,10 @@ def observe(
 ) -> RunObservation:
     """What an observer observes of the run `demo`."""
     store: Any = results or FakeResults()
-    observed = RunObserver(api, store, secrets, limits=limits).observe("default", "demo")
+    observer = RunObserver(api, store, secrets, limits=limits)
+    observed = observer.observe_cluster("default", "demo")
     assert observed is not None
-    return observed
+    return observer.read_store(observed)
 
 
 def _check_version(raw: Raw, version: str | None) -> None:
