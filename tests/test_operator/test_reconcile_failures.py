@@ -32,18 +32,6 @@ def assert_first_group_failed(world: ClusterWorld, reason: str) -> None:
     assert world.status_and_reason(ConditionType.STALLED)[0] == "False"
 
 
-@pytest.fixture
-def world() -> ClusterWorld:
-    return launched()
-
-
-@pytest.fixture
-def serving(world: ClusterWorld) -> ClusterWorld:
-    """A run whose first engine is measured."""
-    world.serve()
-    return world
-
-
 def lose_engine(world: ClusterWorld) -> None:
     world.fail_client(Exit.ENGINE_FAILED, EngineReason.LOST, "connection refused")
 

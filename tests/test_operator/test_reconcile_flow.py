@@ -23,17 +23,6 @@ def new_world() -> ClusterWorld:
     return ClusterWorld()
 
 
-@pytest.fixture
-def world() -> ClusterWorld:
-    return launched()
-
-
-@pytest.fixture
-def serving(world: ClusterWorld) -> ClusterWorld:
-    world.serve()
-    return world
-
-
 def test_a_new_run_gets_its_plan_one_engine_and_one_service(new_world: ClusterWorld) -> None:
     decision = new_world.reconcile()
     assert [(item["kind"], item["metadata"]["name"]) for item in decision.apply] == [

@@ -19,11 +19,6 @@ from specbench_testing.cluster_world import AWAY, ClusterWorld, launched
 from specbench_testing.operator_builders import NOON, OLDER_UID, operator_run
 
 
-@pytest.fixture
-def world() -> ClusterWorld:
-    return launched()
-
-
 def required(nodes: int = 1) -> ClusterWorld:
     """A run whose engines must all run on the same node, or the same nodes."""
     placement = {"gpus": 2, "pinNode": "Require", **({"nodes": nodes} if nodes > 1 else {})}

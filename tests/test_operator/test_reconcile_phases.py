@@ -321,11 +321,6 @@ def test_the_resync_skips_a_run_only_if_nothing_is_left_to_do(situation: Situati
 # How runs end when something failed, and invalid specs, such as files that a client must not read.
 
 
-@pytest.fixture
-def world() -> ClusterWorld:
-    return launched()
-
-
 def test_a_run_with_one_failed_arm_succeeds_with_the_other_arm(world: ClusterWorld) -> None:
     world.fail_engine(137, reason="OOMKilled")
     finish_other_arm(world)

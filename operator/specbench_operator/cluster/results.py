@@ -159,13 +159,9 @@ CACHED_MAX = 256
 """Maximum number of runs, and of S3 clients, that are cached in memory. A client takes about 0.5 MB."""
 
 
-def access_of(s3: S3, fence: Fence | None) -> StoreAccess:
-    """What the operator may do at this store. Without a fence: everything."""
-    return store_access(fence.stores, s3.endpoint, s3.bucket) if fence and fence.enabled else StoreAccess()
-
-
-def check_access(s3: S3, access: StoreAccess) -> None:
-    """Refuse a store before any request. Raises StoreError."""
+def check_access(s3: S3, fence: Fence | None) -> StoreAccess:
+    """What the operator may do at this store: without a fence, everything. Raises StoreError before any request."""
+    access = store_access(fence.stores, s3.endpoint, s3.bucket) if fence and fence.enabled else StoreAccess()
     if not access.allowed:
         message = (
             "the administrator's fence does not allow spec.results.s3: use an endpoint and a bucket of fence.stores,"
@@ -178,6 +174,7 @@ def check_access(s3: S3, access: StoreAccess) -> None:
             " set credentialsSecretRef, or ask the administrator for operatorIdentity in fence.stores"
         )
         raise StoreError(StoreFailure("CredentialsMissing", message, refused=True))
+    return access
 
 
 class ResultsReader:
@@ -241,9 +238,7 @@ class ResultsReader:
 
     def _bucket_of(self, run: SpecBenchRun) -> Bucket:
         s3 = run.spec.results.s3
-        access = access_of(s3, self._fence)
-        check_access(s3, access)
-        secret = s3.secret_name
+        access, secret = check_access(s3, self._fence), s3.secret_name
         keys = None if secret is None else self._secrets.s3_keys(run.metadata.namespace, secret)
         return self._bucket(s3, keys, access.addresses)
 

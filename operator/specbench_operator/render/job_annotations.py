@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from specbench_api import GROUP
 from specbench_operator.render.shared_fields import Manifest
 from specbench_operator.state.objects import FailureScope, LaunchVerdict, PriorLaunches, RawObject, Relaunch
-from specbench_operator.state.timestamps import api_timestamp, truncate_to_second
+from specbench_operator.state.timestamps import api_timestamp
 
 ANNOTATION_PRIOR_LAUNCHES = f"{GROUP}/launches-before"
 """On an engine's Job: how many earlier launches were suspended and how many were preempted, as JSON."""
@@ -77,7 +77,7 @@ def parse_verdict(meta: RawObject) -> LaunchVerdict | None:
 
 def format_verdict(verdict: LaunchVerdict) -> str:
     """The value of the annotation."""
-    return _VERDICT.dump_json(replace(verdict, at=truncate_to_second(verdict.at))).decode()
+    return _VERDICT.dump_json(replace(verdict, at=verdict.at.replace(microsecond=0))).decode()
 
 
 def parse_relaunch(meta: RawObject) -> Relaunch | None:

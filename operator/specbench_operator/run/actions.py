@@ -79,8 +79,10 @@ def deletions(run_view: RunView) -> tuple[ObjectRef, ...]:
     """Children that are not needed any more. Jobs that have ended are kept as records; Jobs that could run are not."""
     stopped = {stop.ref for stop in stops(run_view)}
     clients = () if run_view.children.running_already else run_view.children.clients
+    # A Job whose launch is not in status yet is deleted by a later reconciliation, after status has been written.
+    launches = [job for job in run_view.children.launch_jobs if job.ref not in stopped and _may_delete(run_view, job)]
     obsolete: list[Job | ChildObject] = [
-        *(job for job in run_view.children.launch_jobs if job.ref not in stopped and _deletes_launch(run_view, job)),
+        *(job for job in launches if not _keeps_launch(run_view, job)),
         *(job for job in clients if not _keeps_client(run_view, job)),
         *(child for child in run_view.children.services if not _belongs_to_live_launch(run_view, child)),
     ]
@@ -190,11 +192,6 @@ def _ends_soon(run_view: RunView, client: Job) -> bool:
     leaving = any(pod.alive and pod.deleted_at for pod in run_view.children.pods_of(client))
     view = _group_view(run_view, client)
     return view is not None and view.state is GroupState.DONE and not leaving
-
-
-def _deletes_launch(run_view: RunView, job: Job) -> bool:
-    """A Job whose launch is not in status yet is deleted by a later reconciliation, after status has been written."""
-    return not _keeps_launch(run_view, job) and _may_delete(run_view, job)
 
 
 def _may_delete(run_view: RunView, job: Job) -> bool:

@@ -51,7 +51,7 @@ from specbench_operator.state.conditions import (
 )
 from specbench_operator.state.objects import Pod
 from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
-from specbench_operator.state.timestamps import format_timestamp, parse_timestamp, truncate_to_second
+from specbench_operator.state.timestamps import format_timestamp, parse_timestamp
 
 TERMINAL_PHASES = (Phase.SUCCEEDED, Phase.FAILED)
 STALLED_PHASES = (Phase.FAILED, Phase.INVALID)
@@ -356,7 +356,7 @@ def with_gpu_seconds(status: RunStatus, run_view: RunView) -> RunStatus:
     too small, by at most GPU_SECONDS_PERIOD_S per launch and usually by a second or two.
     """
     gpus, previous = run_view.run.spec.placement.devices, run_view.previous
-    since, until = parse_timestamp(previous.gpu_seconds_until), truncate_to_second(run_view.now)
+    since, until = parse_timestamp(previous.gpu_seconds_until), run_view.now.replace(microsecond=0)
     unchanged = status.model_copy(
         update={"gpu_seconds_held": previous.gpu_seconds_held, "gpu_seconds_until": previous.gpu_seconds_until}
     )

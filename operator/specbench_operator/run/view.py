@@ -65,19 +65,6 @@ def secret_problems(
     return unusable_secrets(spec, observed.secret_uses or {}, only)
 
 
-def _results_refused(results: StatusDocument | None, plan: Plan) -> str:
-    """Why status.json does not contain the results of this plan; empty if it does."""
-    if results is None:
-        return "status.json is missing in S3"
-    if results.uid != plan.uid:
-        return "status.json in S3 is of another run"
-    if results.plan_sha256 != plan_digest(plan):
-        return "status.json in S3 is of another plan"
-    if not results.points_invalid <= results.points_measured <= len(plan.points):
-        return "status.json in S3 counts points that the plan does not have"
-    return ""
-
-
 _GRACE_REASONS = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
 
 
@@ -137,8 +124,17 @@ class RunView:
 
     @cached_property
     def results_refused(self) -> str:
-        """Why there are no results for status; empty if there are."""
-        return _results_refused(self.stored.results if self.stored else None, self.plan)
+        """Why status.json does not contain the results of this plan; empty if it does."""
+        results = self.stored.results if self.stored else None
+        if results is None:
+            return "status.json is missing in S3"
+        if results.uid != self.plan.uid:
+            return "status.json in S3 is of another run"
+        if results.plan_sha256 != plan_digest(self.plan):
+            return "status.json in S3 is of another plan"
+        if not results.points_invalid <= results.points_measured <= len(self.plan.points):
+            return "status.json in S3 counts points that the plan does not have"
+        return ""
 
     @property
     def results(self) -> StatusDocument | None:

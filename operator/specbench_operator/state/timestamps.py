@@ -10,11 +10,6 @@ def format_timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def truncate_to_second(moment: datetime) -> datetime:
-    """The datetime without its fraction of a second, as `format_timestamp` writes it."""
-    return moment.replace(microsecond=0)
-
-
 def parse_timestamp(text: str | None) -> datetime | None:
     """Parse a timestamp of a status or an annotation; None if there is none or if it is invalid.
 

@@ -120,7 +120,7 @@ def children_of(observed: RunObservation, uid: str, settings: OperatorSettings, 
     leftovers = (
         *(job.ref for job in observed.jobs if job.owner != uid),
         *(child.ref for child in observed.objects if not _belongs_to_run(child, uid)),
-        *(pod.ref for pod in _live_pods_of(role, observed.pods, settings, now) if pod.run_uid != uid),
+        *(pod.ref for pod in live_pods(observed.pods, settings, now) if pod.key.role == role and pod.run_uid != uid),
     )
     orphans = tuple(child.ref for child in owned if child.owner is None)
     return Children(jobs, pods, objects, leftovers, orphans, running_already)
@@ -129,11 +129,6 @@ def children_of(observed: RunObservation, uid: str, settings: OperatorSettings, 
 def _belongs_to_run(child: ChildObject, uid: str) -> bool:
     """By the owner; a LeaderWorkerSet also by its label, because its owner is a Job that may be deleted before it."""
     return uid in (child.owner, child.run_uid if child.ref.kind == LWS_KIND else None)
-
-
-def _live_pods_of(role: str, pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> list[Pod]:
-    """Pods of this role whose programs may still run."""
-    return [pod for pod in live_pods(pods, settings, now) if pod.key.role == role]
 
 
 def live_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> list[Pod]:
@@ -154,7 +149,8 @@ def holds_gpus(children: Children, settings: OperatorSettings, now: datetime) ->
     """
     startable = any(job.deleting or not job.ended for job in children.launch_jobs)
     has_set = any(child.ref.kind == LWS_KIND for child in children.objects)  # it may still create pods
-    return startable or has_set or bool(_live_pods_of(children.launch_role, children.pods, settings, now))
+    alive = any(pod.key.role == children.launch_role for pod in live_pods(children.pods, settings, now))
+    return startable or has_set or alive
 
 
 def _job_of_launch(jobs: Iterable[Job], group: int, attempt: int) -> Job | None:
