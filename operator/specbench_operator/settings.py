@@ -187,10 +187,6 @@ class OperatorSettings:
         """Everything in the spec of a run of this namespace that the fence does not allow."""
         return self.fence_check.problems_of(spec, namespace) if self.fence_check else []
 
-    def baseline_refusals(self, spec: RunSpec, location: str) -> list[Problem]:
-        """Why the gate of a run must not read this baseline: the fence does not allow its bucket."""
-        return self.fence_check.problems_of_baseline(spec, location) if self.fence_check else []
-
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> OperatorSettings:
         """Read the settings from environment variables.

@@ -91,11 +91,8 @@ def _of_lists(data: dict[str, Any], fence: Fence, own_images: Sequence[str]) -> 
 
 def _not_allowed(path: str, value: str, allow_list: str, patterns: Sequence[str]) -> Problem:
     message = f"{value or 'an empty value'} is not allowed on this cluster (allowed: {', '.join(patterns) or 'none'})"
-    return Problem(path, message, _remedy(allow_list))
-
-
-def _remedy(allow_list: str) -> str:
-    return f"use an allowed value, or ask the administrator to extend fence.{allow_list} of the chart"
+    remedy = f"use an allowed value, or ask the administrator to extend fence.{allow_list} of the chart"
+    return Problem(path, message, remedy)
 
 
 def _of_pod_affinity(data: dict[str, Any]) -> Iterator[Problem]:

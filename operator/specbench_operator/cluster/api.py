@@ -37,9 +37,7 @@ from specbench_operator.render.network_policies import POLICY_KIND
 # costs requests at every start, and its cache file is wrong after another cluster takes over an address.
 
 RUN = "SpecBenchRun"
-RUN_PLURAL = "specbenchruns"
 CAMPAIGN = "SpecBenchCampaign"
-CAMPAIGN_PLURAL = "specbenchcampaigns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
 NETWORK_POLICY = POLICY_KIND
@@ -48,8 +46,8 @@ WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
 LEADER_WORKER_SET = LWS_KIND
 
 _PATHS = {
-    RUN: (f"/apis/{GROUP}/{VERSION}", RUN_PLURAL),
-    CAMPAIGN: (f"/apis/{GROUP}/{VERSION}", CAMPAIGN_PLURAL),
+    RUN: (f"/apis/{GROUP}/{VERSION}", "specbenchruns"),
+    CAMPAIGN: (f"/apis/{GROUP}/{VERSION}", "specbenchcampaigns"),
     JOB: ("/apis/batch/v1", "jobs"),
     POD: ("/api/v1", "pods"),
     SERVICE: ("/api/v1", "services"),

@@ -298,9 +298,9 @@ def store_of(observed: RunObservation) -> S3 | None:
         run = parsed_run(resource)
     except InvalidSpec:
         return None
-    if uses is not None and _lacks_secrets(resource, uses):
-        return None
     ended = bool((resource.get("status") or {}).get("completionTime"))
+    if uses is not None and unusable_secrets(run.spec, uses, GATE_USES if ended else None):
+        return None
     unneeded = _rests_suspended(observed) or (ended and _run_with_pending_gate(resource) is None)
     return None if unneeded else run.spec.results.s3
 
@@ -339,12 +339,6 @@ def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, G
     if gate is None or (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate):
         return None
     return run, gate
-
-
-def _lacks_secrets(resource: Mapping[str, Any], uses: Mapping[str, str] | StoreFailure) -> bool:
-    finished = bool((resource.get("status") or {}).get("completionTime"))
-    only = GATE_USES if finished else None
-    return not isinstance(uses, StoreFailure) and bool(unusable_secrets(parsed_run(resource).spec, uses, only))
 
 
 def _plan_json(plans: list[dict[str, Any]], uid: str) -> str | None:

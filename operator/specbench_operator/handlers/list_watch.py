@@ -243,7 +243,8 @@ class Resync:
         runs, campaigns = self.cache.overview(RUN), self.cache.overview(CAMPAIGN)
         rows = [RunRow(namespace, name, found.phase or "Pending", found.since) for namespace, name, found in runs]
         self.telemetry.counted_runs(rows, partial(self._kept, RUN))
-        self.telemetry.counted_campaigns(self._campaigns())
+        kept = (self._kept(CAMPAIGN, namespace, name) for namespace, name, _ in campaigns)
+        self.telemetry.counted_campaigns(campaign for campaign in kept if campaign is not None)
         keys = [
             key
             for kind, objects in ((RUN, runs), (CAMPAIGN, campaigns))
@@ -253,10 +254,6 @@ class Resync:
         # Spread over the period: hundreds of runs at once would keep all threads busy for seconds.
         for number, key in enumerate(keys):
             self.queue.add_after(key, self.settings.resync_s * number / len(keys))
-
-    def _campaigns(self) -> list[Mapping[str, Any]]:
-        found = [self._kept(CAMPAIGN, namespace, name) for namespace, name, _ in self.cache.overview(CAMPAIGN)]
-        return [campaign for campaign in found if campaign is not None]
 
     def _kept(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
         """The object; None if it is too large for the cache, and so for metrics."""

@@ -238,7 +238,8 @@ def _pending_gate(case: GateCase) -> PendingGate:
 def _pending_comparison(case: GateCase, found: str | PendingGate) -> PendingGate:
     """Evaluate the gate against the baseline at this location, or wait for one."""
     if isinstance(found, str):
-        if refusals := case.settings.baseline_refusals(case.run.spec, found):
+        fence = case.settings.fence_check
+        if refusals := fence.problems_of_baseline(case.run.spec, found) if fence else []:
             return PendingGate(unknown(NotAllowed.reason, "; ".join(str(problem) for problem in refusals)))
         request = GateRequest(gate_digest=case.digest, gate=case.gate, baseline=found)
         return PendingGate(unknown(GateWait.EVALUATING, f"against {found}"), request=request)

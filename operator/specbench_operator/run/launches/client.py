@@ -42,7 +42,9 @@ def judge_client(client: Job | None, pods: tuple[Pod, ...], context: LaunchConte
         return ended
     if leaving := _on_dead_node(pods, context.settings, context.now):
         return leaving
-    delay = start_delay(client, pods) if client else _missing_job_reason(context)
+    # Status may contain the error that prevented the creation of the Job.
+    missing = context.known.message if context.known and context.idle_since else "its Job is not created yet"
+    delay = start_delay(client, pods) if client else missing
     return (
         LaunchState(LaunchStage.SERVING, EngineReason.SERVING) if delay is None else _idle_engine(delay, pods, context)
     )
@@ -165,11 +167,6 @@ def _idle_engine(delay: str, pods: Iterable[Pod], context: LaunchContext) -> Lau
         )
     deadline = f"the engine was ready, but no client ran for {limit_s:.0f} s"
     return failed(FailureScope.GROUP, ClientReason.NOT_STARTED, join_sentences((deadline, delay)))
-
-
-def _missing_job_reason(context: LaunchContext) -> str:
-    """Why the client's Job does not exist: the error that prevented its creation, if status contains it."""
-    return context.known.message if context.known and context.idle_since else "its Job is not created yet"
 
 
 def _newest_of_clients(pods: Iterable[Pod]) -> list[Pod]:
