@@ -49,7 +49,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "test")
 
 
-def reader(fence: Fence | None = None, deadline_s: float = DEADLINE_S) -> ResultsReader:
+def reader(fence: Fence | None = None, deadline_s: float = UNREACHED_S) -> ResultsReader:
     api: Any = None  # no Secret is read
     return ResultsReader(api, timeout_s=5, deadline_s=deadline_s, fence=fence)
 
@@ -80,7 +80,7 @@ def test_the_next_look_does_not_continue_with_an_unfinished_answer() -> None:
     def behave(target: str, send: Any, _stopped: Any) -> None:
         send(next(answers, page("")))
 
-    store, results = HostileStore(behave), reader(deadline_s=UNREACHED_S)
+    store, results = HostileStore(behave), reader()
     try:
         first = results.read(run_at(store.url))
         assert isinstance(first, StoreFailure)
@@ -161,7 +161,7 @@ def test_a_name_with_a_refused_address_is_never_connected_to(
 @pytest.mark.parametrize("listed", [False, True], ids=["no fence", "listed literally"])
 def test_a_local_store_is_read_without_a_fence_or_if_it_is_listed(listed: bool) -> None:
     with hostile_store("repeats its token") as store:
-        reader(fence_of(store.url) if listed else None, UNREACHED_S).read(run_at(store.url))
+        reader(fence_of(store.url) if listed else None).read(run_at(store.url))
     assert store.requests
 
 
@@ -228,7 +228,7 @@ def test_opening_a_bucket_delays_no_other_look(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("specbench_operator.cluster.results._open_bucket", slowly)
     with hostile_store("nothing stored") as store, ThreadPoolExecutor(2) as pool:
-        results = reader(deadline_s=UNREACHED_S)
+        results = reader()
         slow = pool.submit(results.read, run_at(store.url, bucket="slow"))
         assert opening.wait(UNREACHED_S)
         try:
@@ -248,16 +248,16 @@ def test_a_store_with_tls_is_read_until_the_deadline(tmp_path: Path, monkeypatch
     with hostile_store("drips a body", context) as store:
         untrusted = reader().read(run_at(store.url))
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "tls.crt"))
-        dripping = reader().read(run_at(store.url))
+        dripping = reader(deadline_s=DEADLINE_S).read(run_at(store.url))
     with hostile_store("nothing stored", context) as store:
-        honest = reader(deadline_s=UNREACHED_S).read(run_at(store.url))
+        honest = reader().read(run_at(store.url))
     assert isinstance(untrusted, StoreFailure)
     assert isinstance(dripping, StoreFailure)
     assert (untrusted.reason, dripping.reason, honest) == ("S3Away", "S3Slow", StoredResults())
 
 
 def test_an_unreachable_store_names_the_cause_without_the_servers_words() -> None:
-    found = reader(deadline_s=UNREACHED_S).read(run_at(f"http://127.0.0.1:{free_port()}"))
+    found = reader().read(run_at(f"http://127.0.0.1:{free_port()}"))
     assert isinstance(found, StoreFailure)
     assert (found.reason, "Connection refused" in found.message) == ("S3Away", True), found
 
