@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from specbench_client.columns import Values
 from specbench_client.metrics.pairing import HISTORY, iter_by_prompt, with_history
-from specbench_client.metrics.rows import Columns, Table, group_numbers, join_rows, join_tables
+from specbench_client.metrics.rows import Table, group_numbers, join_rows, join_tables
 from specbench_client.metrics.tidy_frame import flags, numbers
 
 Codes = NDArray[np.intp]
@@ -85,7 +85,7 @@ def _compare_prompts(arm: Table, baseline: Table) -> Table:
     return found.assign(control=shares)
 
 
-def comparable_answers(rows: Columns) -> Table:
+def comparable_answers(rows: Table) -> Table:
     """Return the rows with an answer and a known history, with their pass; fillers are left out.
 
     They may be of any phase, and include the columns that describe an answer: its digest and its length.

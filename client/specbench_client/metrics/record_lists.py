@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_client.columns import Column, Mask, RaggedColumn, RowIndices, Values
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.rows import Table
 
 TALLY_FIELDS = 2
 """Fields of an entry of a tally: a value, and its count. Entries are sorted by value."""
@@ -38,7 +38,7 @@ BURST_NS = 100_000.0
 """Chunks at most this far apart arrived in one write: the segments of a write are closer."""
 
 
-def condense_lists(records: Mapping[str, NDArray[np.object_]], rows: Columns) -> dict[str, Column]:
+def condense_lists(records: Mapping[str, NDArray[np.object_]], rows: Table) -> dict[str, Column]:
     """Return the columns that replace the lists of the records; missing where the list is missing.
 
     `rows` are the other tidy columns of the same records.
@@ -191,7 +191,7 @@ _BASE = 32
 """Larger than the number of classes of position, context or part, including UNKNOWN."""
 
 
-def locate_steps(emitted: RaggedColumn, rows: Columns) -> RaggedColumn:
+def locate_steps(emitted: RaggedColumn, rows: Table) -> RaggedColumn:
     """Return the walk of each row; missing if its steps cannot be located.
 
     `emitted`: the tokens that each step emitted. `rows`: the other tidy columns of the same records.
@@ -226,7 +226,7 @@ def expand_classes(codes: NDArray[np.int32]) -> tuple[Classes, Classes, Classes]
     return position, context, part
 
 
-def _emitted_by_step(accepted: RaggedColumn, chunks: RaggedColumn, rows: Columns) -> RaggedColumn:
+def _emitted_by_step(accepted: RaggedColumn, chunks: RaggedColumn, rows: Table) -> RaggedColumn:
     """Return the tokens that each step of an answer emitted; missing if neither list covers every step.
 
     Also missing for rows that are not steady, or whose acceptance is unknown.

@@ -14,7 +14,7 @@ import numpy as np
 
 from specbench_client.columns import Values
 from specbench_client.metrics.decode_speed import NS_PER_S
-from specbench_client.metrics.rows import Columns, Table
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import flags, numbers, steady_rows
 
 OUTPUT_TPS = "output_tps"
@@ -94,7 +94,7 @@ def _delivered(point: Table) -> tuple[float, float] | None:
     return None if np.isnan(tokens) else (tokens, window.length_s)
 
 
-def mean_in_flight(rows: Columns, window: WindowBounds) -> float:
+def mean_in_flight(rows: Table, window: WindowBounds) -> float:
     """Return the mean number of requests in flight (sent, last token not yet received) over the window."""
     starts = np.clip(numbers(rows, "sent_ns"), window.start_ns, window.end_ns)
     ends = np.clip(numbers(rows, "last_token_ns"), window.start_ns, window.end_ns)

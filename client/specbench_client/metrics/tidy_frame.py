@@ -26,7 +26,7 @@ from specbench_client.metrics.record_lists import (
     WALK_FIELDS,
     condense_lists,
 )
-from specbench_client.metrics.rows import POINT, Columns, Table, has_text, join_tables
+from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
 
 SKIPPED_AFTER_ERROR = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
@@ -44,6 +44,8 @@ ANSWERS = ("output_text", "output_token_ids")
 JUDGED = "judged"
 """In tidy rows part of `flawed`."""
 NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, NAME, DIGEST, JUDGED, *ANSWERS))
+NUMBERS_TOGETHER = 262_144
+"""Numbers of a column that are read together: some MB."""
 TIMES = tuple(name for name in NUMBERS if name.endswith("_ns"))
 """Stored as float64; the other numbers are counts, which float32 represents exactly up to 16 million."""
 
@@ -109,26 +111,29 @@ def without_point_columns(rows: Table) -> Table:
     return rows.table(name for name in rows.columns if name not in POINT_ONLY_COLUMNS)
 
 
-def numbers(rows: Columns, name: str) -> Values:
+def numbers(rows: Table, name: str) -> Values:
     """Return a numeric column, shape (rows,); missing values are NaN."""
-    return piecewise(rows, lambda piece: piece.array(name).astype(np.float64, copy=False))
+    found = np.empty(len(rows))
+    fill(found, (piece.array(name) for piece in rows.pieces(NUMBERS_TOGETHER)))
+    return found
 
 
-def piecewise(rows: Columns, values: Callable[[Columns], Values]) -> Values:
+def piecewise(rows: Table, values: Callable[[Table], Values]) -> Values:
     """Return a number per row, shape (rows,), computed piece by piece: only the result is in memory."""
     found = np.empty(len(rows))
     fill(found, (values(piece) for piece in rows.pieces()))
     return found
 
 
-def sums_by_text(rows: Columns, name: str, parts: Callable[[Columns], Sequence[Values]]) -> dict[str, Values]:
-    """Sum the parts of the rows by the text of a column, piece by piece: text → sums, shape (parts,), sorted by text.
+def sums_by_text(pieces: Iterable[tuple[TextCodes, Sequence[Values]]]) -> dict[str, Values]:
+    """Sum numbers of rows by the rows' texts, piece by piece: text → sums, shape (parts,), sorted by text.
 
-    `parts` returns numbers per row, shape (rows,) each. Rows that lack a part or the text are left out.
+    A piece has the text of each row, and the parts: numbers per row, shape (rows,) each. Rows that lack a part or the
+    text are left out.
     """
     sums: dict[str, Values] = {}
-    for piece in rows.pieces():
-        values, column = np.stack(parts(piece), axis=1), piece.codes(name)
+    for column, parts in pieces:
+        values = np.stack(parts, axis=1)
         known = ~np.isnan(values).any(axis=1) & (column.codes >= 0)
         present, codes = np.unique(column.codes[known], return_inverse=True)
         found = np.zeros((present.size, values.shape[1]))
@@ -138,22 +143,22 @@ def sums_by_text(rows: Columns, name: str, parts: Callable[[Columns], Sequence[V
     return dict(sorted(sums.items()))
 
 
-def flags(rows: Columns, name: str) -> Mask:
+def flags(rows: Table, name: str) -> Mask:
     """Return a boolean column, shape (rows,)."""
     return rows.array(name).astype(np.bool_, copy=False)
 
 
-def tally(rows: Columns, name: str) -> RaggedEntries:
+def tally(rows: Table, name: str) -> RaggedEntries:
     """Return all rows' tallies as one ragged column: values and counts, shape (2, entries)."""
     return rows.lists(name, TALLY_FIELDS)
 
 
-def step_walks(rows: Columns) -> RaggedEntries:
+def step_walks(rows: Table) -> RaggedEntries:
     """Return all rows' walks as one ragged column, see `metrics.record_lists.locate_steps`."""
     return rows.lists("walk", WALK_FIELDS)
 
 
-def any_known(rows: Columns, name: str) -> bool:
+def any_known(rows: Table, name: str) -> bool:
     """Return whether any row has a value in this column."""
     return any(bool(piece.known(name).any()) for piece in rows.pieces())
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from specbench_client.columns import Array, Column, RaggedColumn, TextCodes
-from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs
+from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 
 
@@ -22,14 +24,20 @@ def _column(series: pd.Series) -> Column:
 
 
 def pairs_of_frame(frame: pd.DataFrame) -> Pairs:
-    """Return pairs, one for each row of a data frame with the columns of both sides, each with its side's suffix."""
-    shared = [name for name in ("repeat", "prompt_id", "turn") if name in frame]
+    """Return pairs, one for each row of a data frame; columns of one side end with `_arm` or `_baseline`."""
+    shared = [name for name in map(str, frame) if not name.endswith(("_arm", "_baseline"))]
     own = (
-        {name: name.removesuffix(side) for name in map(str, frame) if name.endswith(side)} for side in (ARM, BASELINE)
+        {name: name.removesuffix(side) for name in map(str, frame) if name.endswith(side)}
+        for side in ("_arm", "_baseline")
     )
     arm, baseline = (table_of(frame[[*shared, *names]].rename(columns=names)) for names in own)
-    at, unknown = np.arange(len(frame), dtype=np.int32), np.zeros(len(frame))
-    return Pairs(JoinedRows(arm, baseline, at, at, np.zeros_like(at), unknown), len(frame), 0)
+    return Pairs(arm, baseline, len(frame), 0)
+
+
+def pairs_with(pairs: Pairs, arm: Table, baseline: Table) -> Pairs:
+    """Return the pairs of the same rows in other tables."""
+    arm, baseline = replace(pairs.arm, columns=arm.columns), replace(pairs.baseline, columns=baseline.columns)
+    return replace(pairs, arm=arm, baseline=baseline)
 
 
 def arrays_of(column: Column) -> list[Array]:

@@ -22,7 +22,7 @@ from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
 from specbench_client.metrics.divergence import comparable_answers, divergence
-from specbench_client.metrics.rows import Columns, Table, distinct_texts, group_numbers, join_tables
+from specbench_client.metrics.rows import Table, distinct_texts, group_numbers, join_tables
 from specbench_client.metrics.tidy_frame import RecordColumns, any_known, numbers
 
 # The permutation test within prompts of how answers begin. The statistic for openings (first tokens, or first words) is
@@ -234,7 +234,7 @@ def _conclusion(tests: Sequence[DistributionTest]) -> tuple[LosslessVerdict, str
     return LosslessVerdict.LOSSLESS, f"no difference of distributions was found: {results}; {tail}"
 
 
-def _first_turns(rows: Columns) -> Table:
+def _first_turns(rows: Table) -> Table:
     known = comparable_answers(rows)
     return known.among(numbers(known, "turn") == 0)
 

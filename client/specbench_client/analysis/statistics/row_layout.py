@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from specbench_client.analysis.statistics.bootstrap import Codes, ResamplingLayout, number_strata
 from specbench_client.columns import Mask, Values
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 
 PIECE_ROWS = 262_144
@@ -117,7 +117,7 @@ class CellSums:
         return self.layout.of_cells(counts), [each[np.ix_(repeats, prompts)] for each in self.matrices]
 
 
-def layout_of(rows: Columns, category: str = "category") -> RowLayout:
+def layout_of(rows: Table, category: str = "category") -> RowLayout:
     """Build the layout from the columns repeat, prompt_id and `category`; a prompt has its first known category."""
     texts, cells = _ranked_prompts(rows)
     repeats = np.unique(np.concatenate([np.unique(numbers(piece, "repeat")) for piece in rows.pieces()]))
@@ -131,7 +131,7 @@ def layout_of(rows: Columns, category: str = "category") -> RowLayout:
     return _layout(cells, categories, repeats)
 
 
-def _ranked_prompts(rows: Columns) -> tuple[int, CellCodes]:
+def _ranked_prompts(rows: Table) -> tuple[int, CellCodes]:
     """Return the number of prompts, and each row's place in their sorted order, shape (rows,)."""
     column = rows.codes("prompt_id")
     present = np.zeros(column.texts.size + 1, dtype=np.bool_)

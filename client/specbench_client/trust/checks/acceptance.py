@@ -15,7 +15,7 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.record import AcceptanceSource
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.metrics.rows import Columns, has_text
+from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.tidy_frame import known_sum, numbers, tally
 from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
 from specbench_client.trust.checks.counter_agreement import (
@@ -302,7 +302,7 @@ def _step_token_mismatch(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=unexplained / made, threshold=MISMATCH_SHARE)]
 
 
-def _delivered(rows: Columns) -> Values:
+def _delivered(rows: Table) -> Values:
     """Tokens of each answer according to its chunks, else to its usage, shape (answers,).
 
     A usage that differs from the chunks is reported by TokenCountMismatch.

@@ -12,7 +12,7 @@ from specbench_api.spec.workload import Workload
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
-from specbench_client.metrics.rows import Columns, repeated_rows
+from specbench_client.metrics.rows import Table, repeated_rows
 from specbench_client.metrics.tidy_frame import flags, numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
@@ -330,7 +330,7 @@ def _shared_tokens(evidence: CellEvidence, cached: Values) -> float:
     return float(np.median(cached)) if system.tokens is None else float(system.tokens)
 
 
-def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Columns) -> Mask:
+def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Table) -> Mask:
     """Return whether each row's prompt has an earlier first turn in the same period, shape (rows,)."""
     order = np.lexsort((sent_ns, repeat))
     first = numbers(rows, "turn")[order] == 0
