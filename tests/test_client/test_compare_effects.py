@@ -30,10 +30,10 @@ from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.documents.comparison import GateTestOutcome
 from specbench_client.metrics.decode_speed import TPOT_MS, TPOT_MS_POOLED
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import numbers, tidy
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_testing.present import present
 from specbench_testing.result_pairs import TwoResults, measured_of
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.synthetic_records import SyntheticRun, tidy_frames
 from specbench_testing.tables import filled
 
 LOGS = st.lists(st.floats(-1, 1), min_size=3, max_size=6)
@@ -107,7 +107,7 @@ def test_request_answered_less_often_on_one_side_has_equal_weight() -> None:
 
 def rows_of(world: SyntheticRun, repeat: int | None = None) -> MeasuredArm:
     points = [each for each in world.plan.points if each.arm == "ngram" and repeat in (None, each.repeat)]
-    return MeasuredArm(tidy([world.records(point) for point in points], "p"), None)
+    return MeasuredArm(tidy_frames([world.records(point) for point in points], "p"), None)
 
 
 def table(side: MeasuredArm) -> Table:

@@ -16,10 +16,10 @@ from specbench_client.dialects.dialect import Dialect, counter_difference
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.documents.record import AcceptanceSource
-from specbench_client.metrics.tidy_frame import step_walks, tidy
+from specbench_client.metrics.tidy_frame import step_walks
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
-from specbench_testing.synthetic_records import frame_of, record
+from specbench_testing.synthetic_records import frame_of, record, tidy_frames
 from specbench_testing.transcripts import RECORDED, Transcript
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
@@ -244,7 +244,7 @@ def walk_of(answer: EngineAnswer) -> NDArray[np.number] | None:
         chunk_ns=list(range(len(answer.content))),
         chunk_tokens=[chunk.tokens for chunk in answer.content],
     )
-    (walk,) = step_walks(tidy([frame_of([row])])).arrays()
+    (walk,) = step_walks(tidy_frames([frame_of([row])])).arrays()
     return walk
 
 

@@ -21,13 +21,13 @@ from specbench_client.documents.lossless import JudgedAnswers
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, join_tables
-from specbench_client.metrics.tidy_frame import flags, tidy
+from specbench_client.metrics.tidy_frame import flags
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.run_report import markdown
 from specbench_client.trust.checks.answers import ANSWERS_NOT_JUDGED, ANSWERS_WORSE, SIGNIFICANCE
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, tidy_frames
 from specbench_testing.tables import pairs_with
 
 pytestmark = pytest.mark.runs
@@ -184,7 +184,7 @@ def test_answers_that_were_not_judged_are_a_warning_above_a_share(
 def _rows(arm: str) -> Table:
     world = SyntheticRun(prompts=PROMPTS, categories=ONE, tokens=(4, 6), repeats=REPEATS)
     points = [point for point in world.plan.points if point.arm == arm]
-    return join_tables([tidy([world.records(point)], point.hash) for point in points])
+    return join_tables([tidy_frames([world.records(point)], point.hash) for point in points])
 
 
 def _flawed(arm: str, chances: Values, sticky: float, rng: np.random.Generator, damage: float = 0.0) -> Table:

@@ -24,14 +24,13 @@ from specbench_client.metrics.catalog import CACHED_SHARE, INPUT_TOKENS, PERCENT
 from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Table, has_text, join_tables
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window, window_throughput, window_tokens
-from specbench_client.metrics.tidy_frame import tidy
 from specbench_testing.present import present
-from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record
+from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record, tidy_frames
 from specbench_testing.tables import filled
 
 
 def rows_of(*records: Record) -> Table:
-    return tidy([frame_of(list(records))])
+    return tidy_frames([frame_of(list(records))])
 
 
 def ms(value: float) -> int:

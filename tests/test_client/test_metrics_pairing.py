@@ -10,12 +10,12 @@ from specbench_client.documents.record import Record
 from specbench_client.metrics import pairing
 from specbench_client.metrics.pairing import Pairs, pair_requests, pass_numbers
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import numbers, tidy
-from specbench_testing.synthetic_records import frame_of, record, sha
+from specbench_client.metrics.tidy_frame import numbers
+from specbench_testing.synthetic_records import frame_of, record, sha, tidy_frames
 
 
 def rows_of(*records: Record) -> Table:
-    return tidy([frame_of(list(records))], "point")
+    return tidy_frames([frame_of(list(records))], "point")
 
 
 def turn(number: int, reply: str | None, talk: str = "c", **changes: Any) -> Record:

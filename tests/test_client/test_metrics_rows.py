@@ -26,7 +26,7 @@ from specbench_client.metrics.tidy_frame import (
     tidy,
 )
 from specbench_client.store.scratch import StoredColumn
-from specbench_testing.synthetic_records import SyntheticRun, frame_of, record
+from specbench_testing.synthetic_records import SyntheticRun, frame_of, record, record_table, tidy_frames
 from specbench_testing.tables import assert_same_table, filled
 
 PIECE_ROWS = 7
@@ -45,11 +45,11 @@ def collected() -> Table:
     """Return both points, collected from parts of five records."""
     frames = [(records(point), point) for point in POINTS]
     parts = [([frame.iloc[start : start + 5] for start in range(0, len(frame), 5)], point) for frame, point in frames]
-    return collect_tables(table for frames, point in parts for table in iter_tidy(frames, point))
+    return collect_tables(table for frames, point in parts for table in iter_tidy(map(record_table, frames), point))
 
 
 def whole() -> Table:
-    return join_tables([tidy([records(point)], point) for point in POINTS])
+    return join_tables([tidy_frames([records(point)], point) for point in POINTS])
 
 
 @pytest.fixture(params=[PIECE_ROWS, 1_000], ids=["disk", "memory"])

@@ -14,7 +14,7 @@ from specbench_client.metrics import rows as tidy_rows
 from specbench_client.metrics.rows import collect_tables
 from specbench_client.metrics.tidy_frame import iter_tidy
 from specbench_testing.present import present
-from specbench_testing.synthetic_records import frame_of, record
+from specbench_testing.synthetic_records import frame_of, record, record_table
 from specbench_testing.tables import table_of
 
 NAN = float("nan")
@@ -58,7 +58,7 @@ def test_rows_that_are_read_in_several_pieces_have_the_same_layout(monkeypatch: 
         for repeat, prompt, category in zip(REPEATS, PROMPTS, CATEGORIES, strict=True)
     ]
     parts = [frame_of(some) for some in (records[:4], records[4:5], records[5:])]
-    found, expected = layout_of(collect_tables(iter_tidy(parts))), layout()
+    found, expected = layout_of(collect_tables(iter_tidy(map(record_table, parts)))), layout()
     assert found.cell_of.tolist() == expected.cell_of.tolist()
     assert found.repeat_numbers.tolist() == expected.repeat_numbers.tolist()
     codes = found.category_of.tolist()

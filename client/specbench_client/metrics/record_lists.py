@@ -13,10 +13,12 @@ Everything is computed for all rows of a part at once, because a loop over rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from specbench_client.columns import Column, Mask, RaggedColumn, RowIndices, Values
@@ -38,7 +40,7 @@ BURST_NS = 100_000.0
 """Chunks at most this far apart arrived in one write: the segments of a write are closer."""
 
 
-def condense_lists(records: Mapping[str, NDArray[np.object_]], rows: Table) -> dict[str, Column]:
+def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     """Return the columns that replace the lists of the records; missing where the list is missing.
 
     `rows` are the other tidy columns of the same records.
@@ -81,15 +83,11 @@ def condense_lists(records: Mapping[str, NDArray[np.object_]], rows: Table) -> d
     }
 
 
-def _ragged(column: NDArray[np.object_]) -> RaggedColumn:
-    """Convert a column of lists, arrays or nulls; missing values within a list become NaN."""
-    return RaggedColumn.of(
-        [
-            None if value is None or isinstance(value, float) else np.asarray(value, dtype=np.float64)
-            for value in column
-        ],
-        np.float64,
-    )
+def _ragged(column: pa.ChunkedArray) -> RaggedColumn:
+    """Convert a column of lists of numbers; missing values within a list become NaN."""
+    lists = column.combine_chunks()
+    sizes = pc.list_value_length(lists).fill_null(-1).to_numpy()
+    return RaggedColumn(sizes, lists.flatten().to_numpy(zero_copy_only=False).astype(np.float64))
 
 
 def _with_cut(accepted: RaggedColumn, cut: Values) -> RaggedColumn:

@@ -78,7 +78,7 @@ class RunLoad:
     def answers(self, arm: str) -> pd.DataFrame:
         """Return the measured answers of all repeats; empty if no point has a manifest. Blocks. Raises NotDurable."""
         parts = [
-            pd.DataFrame(part)
+            part.to_pandas(use_threads=False)
             for point in self.points(arm)
             if point.hash in self.run.manifests
             for part in self.run.records.columns(point.hash, COLUMNS)

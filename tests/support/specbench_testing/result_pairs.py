@@ -17,7 +17,14 @@ from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.run import Run
-from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, point_of, run_of_world
+from specbench_testing.synthetic_records import (
+    UNCORRUPTED,
+    Corruptions,
+    SyntheticRun,
+    point_of,
+    record_table,
+    run_of_world,
+)
 from specbench_testing.tables import pairs_with, table_of
 
 TOKENS = 50
@@ -112,7 +119,7 @@ def result_of(world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, **obs
         summary=run_of_world(world, corruptions),
         manifests=manifests_of(dict.fromkeys(measured, PointProvenance(**provenance))),
         point_summaries={point: summary for point, (summary, _) in measured.items()},
-        records={point: [frame] for point, (_, frame) in measured.items()},
+        records={point: [record_table(frame)] for point, (_, frame) in measured.items()},
         launches=corruptions.launches,
     )
 

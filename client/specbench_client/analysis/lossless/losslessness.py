@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import NormalDist
 
 import numpy as np
@@ -49,7 +49,7 @@ from specbench_client.metrics.rows import (
     join_rows,
     text_counts,
 )
-from specbench_client.metrics.tidy_frame import RecordColumns, any_known, numbers, sums_by_text
+from specbench_client.metrics.tidy_frame import PointRecords, any_known, numbers, sums_by_text
 from specbench_client.trust.checks.answers import sign_test
 
 
@@ -57,7 +57,7 @@ def losslessness(
     found: Divergence,
     arm: Table,
     baseline: Table,
-    records: Mapping[str, Iterable[RecordColumns]],
+    records: PointRecords,
     sampling: Sampling,
 ) -> Losslessness | None:
     """Return the conclusion, given the tidy rows of one workload × load over all repeats and their divergence.
@@ -167,9 +167,7 @@ AnswerPair = tuple[AnswerKey, AnswerKey, str]
 """Two answers, and their prompt."""
 
 
-def first_differences(
-    arm: Table, baseline: Table, records: Mapping[str, Iterable[RecordColumns]]
-) -> tuple[ComparedBy, FirstDifference | None]:
+def first_differences(arm: Table, baseline: Table, records: PointRecords) -> tuple[ComparedBy, FirstDifference | None]:
     """Compare the texts of answers whose digests differ, given the tidy rows of one cell and its records by point."""
     if not _has_texts(arm, baseline):
         return ComparedBy.DIGEST, None
