@@ -12,7 +12,7 @@ from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.metrics.steady_window import steady_window, window_tokens
-from specbench_client.metrics.tidy_frame import numbers, tally
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_testing.synthetic_records import (
     CREATED,
     NS_PER_MS,
@@ -49,16 +49,16 @@ def test_tallies_count_the_values_of_the_lists() -> None:
     frame = WORLD.records(NGRAM)
     rows, lists = tidy_frames([frame]), frame[frame.phase != "warmup"]
     for column, listed in (("tokens_of_chunks", lists.chunk_tokens), ("accepted_of_steps", lists.step_accepted)):
-        for kept, values in zip(tally(rows, column).arrays(), listed, strict=True):
+        for kept, values in zip(rows.lists(column).arrays(), listed, strict=True):
             assert kept is not None
-            assert kept.tolist() == [each.tolist() for each in np.unique(values, return_counts=True)]
+            assert kept.T.tolist() == [each.tolist() for each in np.unique(values, return_counts=True)]
     assert numbers(rows, "chunks").tolist() == [len(times) for times in lists.chunk_ns]
 
 
 def test_tally_gives_cumulative_counts() -> None:
     rows = tidy_frames([frame_of([record(step_accepted=[3, 0, 1, 3])])])
-    steps = tally(rows, "accepted_of_steps")
-    values, times = steps.fields
+    steps = rows.lists("accepted_of_steps")
+    values, times = steps.entries.T
     assert [float(steps.sums((values >= value) * times)[0]) for value in range(5)] == [4, 3, 2, 2, 0]
     assert [float(steps.sums((values > value) * times)[0]) for value in range(5)] == [3, 2, 2, 0, 0]
 
@@ -83,11 +83,11 @@ def test_coalesced_chunks_are_counted_with_their_tokens() -> None:
     counted = record(chunk_ns=times, chunk_tokens=tokens)
     uncounted = record(chunk_ns=times, chunk_tokens=None, output_tokens=14)
     rows = tidy_frames([frame_of([counted, uncounted, record(chunk_ns=[], chunk_tokens=[]), record(chunk_ns=None)])])
-    first, spread, none, missing = tally(rows, "coalesced").arrays()
+    first, spread, none, missing = rows.lists("coalesced").arrays()
     assert first is not None
-    assert first.tolist() == [[5], [1 + 2]]
+    assert first.tolist() == [[5, 1 + 2]]
     assert spread is not None
-    assert spread.tolist() == [[4, 6], [1, 2]]
+    assert spread.tolist() == [[4, 1], [6, 2]]
     assert none is not None
     assert none.size == 0
     assert missing is None

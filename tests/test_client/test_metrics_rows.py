@@ -19,8 +19,6 @@ from specbench_client.metrics.tidy_frame import (
     chain_history,
     iter_tidy,
     steady_rows,
-    step_walks,
-    tally,
     text_digests,
     text_hashes,
     tidy,
@@ -96,9 +94,10 @@ def test_pieces_give_the_same_sums_as_the_table(rows: Table) -> None:
     expected = whole()
     names = ["tokens", "phase"]
     assert_same_table(steady_rows(rows).table(names), steady_rows(expected).table(names))
-    for look in (lambda each: tally(each, "accepted_of_steps"), step_walks):
-        sums = [look(piece).sums(look(piece).fields[1]) for piece in rows.pieces()]
-        np.testing.assert_array_equal(np.concatenate(sums), look(expected).sums(look(expected).fields[1]))
+    for name in ("accepted_of_steps", "walk"):
+        *pieces, whole_lists = (each.lists(name) for each in (*rows.pieces(), expected))
+        sums = np.concatenate([lists.sums(lists.entries[:, 1]) for lists in pieces])
+        np.testing.assert_array_equal(sums, whole_lists.sums(whole_lists.entries[:, 1]))
     assert any_known(rows, "walk")
     assert not any_known(rows, "text_bytes")
 

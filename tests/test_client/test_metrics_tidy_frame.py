@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specbench_client.metrics.tidy_frame import known_sum, numbers, sent_rows, steady_rows, tally
+from specbench_client.metrics.tidy_frame import known_sum, numbers, sent_rows, steady_rows
 from specbench_testing.synthetic_records import frame_of, record, tidy_frames
 
 MIXED = [
@@ -17,7 +17,7 @@ MIXED = [
 def test_missing_values_stay_missing() -> None:
     rows = tidy_frames([frame_of(MIXED)])
     assert np.isnan(numbers(rows, "steps")).tolist() == [False, True, False]
-    assert tally(rows, "tokens_of_chunks").arrays()[1] is None
+    assert rows.lists("tokens_of_chunks").arrays()[1] is None
     assert np.isnan(numbers(rows, "chunks")).tolist() == [False, True, False]
     assert rows.codes("category").by_row.tolist() == ["code", None, None]
     assert known_sum(numbers(rows, "drafted_tokens")) is None
@@ -25,9 +25,9 @@ def test_missing_values_stay_missing() -> None:
 
 def test_unknown_tokens_of_a_chunk_are_missing() -> None:
     rows = tidy_frames([frame_of([record(chunk_tokens=[1, None, 2])])])
-    found = tally(rows, "tokens_of_chunks").arrays()[0]
+    found = rows.lists("tokens_of_chunks").arrays()[0]
     assert found is not None
-    assert found.tolist() == [[1, 2], [1, 1]]
+    assert found.tolist() == [[1, 1], [2, 1]]
 
 
 def test_tokens_are_the_engines_count_or_else_the_clients() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from specbench_client.columns import Values
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import any_known, numbers, tally
+from specbench_client.metrics.tidy_frame import any_known, numbers
 
 _NO_STEPS = "the engine does not report the steps of a request"
 
@@ -180,8 +180,8 @@ def _share_of_steps(name: str, definition: str, parts: Callable[[Table], tuple[V
 
 def _steps_reaching(rows: Table, position: int, column: str = "accepted_of_steps") -> Values:
     """Draft steps per request, shape (rows,), that accepted at least `position` drafts; all of them for 0."""
-    steps = tally(rows, column)
-    drafts, counts = steps.fields
+    steps = rows.lists(column)
+    drafts, counts = steps.entries.T
     return steps.sums(counts * (drafts >= position))
 
 
@@ -208,7 +208,7 @@ def conditional_acceptance(position: int) -> RatioMetric:
 
 def deepest_position(rows: Table) -> int:
     """Return the most drafts that any step accepted; 0 if no request reports its steps."""
-    return max(int(tally(piece, "accepted_of_steps").fields[0].max(initial=0)) for piece in rows.pieces())
+    return max(int(piece.lists("accepted_of_steps").entries[:, 0].max(initial=0)) for piece in rows.pieces())
 
 
 def acceptance_by_position(rows: Table, drafts: int) -> tuple[RatioMetric, ...]:
@@ -228,8 +228,8 @@ def accepted_exactly(count: int) -> RatioMetric:
     """Return the share of the draft steps that accepted exactly `count` drafts."""
 
     def parts(rows: Table) -> tuple[Values, Values]:
-        steps = tally(rows, "accepted_of_steps")
-        accepted, counts = steps.fields
+        steps = rows.lists("accepted_of_steps")
+        accepted, counts = steps.entries.T
         return steps.sums(counts * (accepted == count)), steps.sums(counts)
 
     return _share_of_steps(

@@ -20,7 +20,6 @@ from specbench_client.columns import (
     Column,
     Mask,
     RaggedColumn,
-    RaggedEntries,
     RowIndices,
     TextCodes,
     join_columns,
@@ -56,11 +55,11 @@ class Table:
         assert isinstance(column, TextCodes), name
         return column
 
-    def lists(self, name: str, fields: int = 1) -> RaggedEntries:
-        """Return a column of lists, whose entries have `fields` numbers each."""
+    def lists(self, name: str) -> RaggedColumn:
+        """Return a column of lists."""
         column = self.column(name)
         assert isinstance(column, RaggedColumn), name
-        return column.entries(fields)
+        return column
 
     def known(self, name: str) -> Mask:
         """Return a mask, shape (rows,), of the rows that have a value in a column."""

@@ -71,7 +71,7 @@ def window_tokens(rows: Table, window: WindowBounds) -> float:
     times, weights = (answered.at(edges).lists(name).arrays() for name in ("edge_ns", "edge_tokens"))
     for row, at, each in zip(edges, times, weights, strict=True):
         assert at is not None, "the rows have stored chunks"
-        shares[row] = _share_inside(at[0], None if each is None else each[0], window, shares[row])
+        shares[row] = _share_inside(at, each, window, shares[row])
     inside = shares > 0
     return float((shares[inside] * tokens[inside]).sum())
 

@@ -17,15 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from specbench_client.columns import Array, Mask, RaggedEntries, TextCodes, Values, fill
+from specbench_client.columns import Array, Mask, TextCodes, Values, fill
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
-from specbench_client.metrics.record_lists import (
-    POINT_ONLY_COLUMNS,
-    TALLY_FIELDS,
-    WALK_FIELDS,
-    condense_lists,
-)
+from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS, condense_lists
 from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
 from specbench_client.store.records import RECORD_SCHEMA
 
@@ -147,16 +142,6 @@ def sums_by_text(pieces: Iterable[tuple[TextCodes, Sequence[Values]]]) -> dict[s
 def flags(rows: Table, name: str) -> Mask:
     """Return a boolean column, shape (rows,)."""
     return rows.array(name).astype(np.bool_, copy=False)
-
-
-def tally(rows: Table, name: str) -> RaggedEntries:
-    """Return all rows' tallies as one ragged column: values and counts, shape (2, entries)."""
-    return rows.lists(name, TALLY_FIELDS)
-
-
-def step_walks(rows: Table) -> RaggedEntries:
-    """Return all rows' walks as one ragged column, see `metrics.record_lists.locate_steps`."""
-    return rows.lists("walk", WALK_FIELDS)
 
 
 def any_known(rows: Table, name: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +23,13 @@ def _column(series: pd.Series) -> Column:
     if pd.api.types.is_numeric_dtype(series):
         return series.to_numpy()
     return TextCodes.of(series.astype(object).where(series.notna(), None).tolist())
+
+
+def lists_of(rows: Sequence[Sequence[Any] | None], fields: int | None = None) -> RaggedColumn:
+    """Return a column of lists of numbers, or of entries with several fields; None for missing."""
+    sizes = np.array([-1 if each is None else len(each) for each in rows], dtype=np.int32)
+    entries = np.array([entry for each in rows for entry in each or ()], dtype=np.float32)
+    return RaggedColumn(sizes, entries if fields is None else entries.reshape(-1, fields))
 
 
 def pairs_of_frame(frame: pd.DataFrame) -> Pairs:
@@ -44,7 +53,7 @@ def arrays_of(column: Column) -> list[Array]:
     """Return the arrays that a column consists of; of a column of texts, the texts of the rows."""
     if isinstance(column, TextCodes):
         return [column.by_row]
-    return [column.sizes, column.flat] if isinstance(column, RaggedColumn) else [column]
+    return [column.sizes, column.entries] if isinstance(column, RaggedColumn) else [column]
 
 
 def assert_same_table(found: Table, expected: Table) -> None:

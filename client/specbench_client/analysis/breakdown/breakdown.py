@@ -33,7 +33,7 @@ from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import any_known, numbers, piecewise, steady_rows, step_walks
+from specbench_client.metrics.tidy_frame import any_known, numbers, piecewise, steady_rows
 
 # All classes of a dimension use common draws of prompts. Prompts without a step in a class are part of the draw but of
 # no sum, because the number of drawn prompts that reach a class is random too. The interval is computed as for every
@@ -93,7 +93,7 @@ class PlacedSteps:
     @cached_property
     def share(self) -> float | None:
         """Share of the rows with reported steps whose steps could be located; None if no row has them."""
-        each = [(_rows_with_steps(piece), step_walks(piece).known) for piece in self.rows.pieces()]
+        each = [(_rows_with_steps(piece), piece.known("walk")) for piece in self.rows.pieces()]
         total = sum(int(reported.sum()) for reported, _ in each)
         return sum(int((reported & located).sum()) for reported, located in each) / total if total else None
 
@@ -110,8 +110,8 @@ def _rows_with_steps(rows: Table) -> Mask:
 
 def _step_places(rows: Table, selected: Mask, start: int) -> StepPlaces:
     """The steps of the rows selected by a mask; `start` is the index in the cell of the first row."""
-    walks = step_walks(rows)
-    codes, steps, tokens = (field[selected[walks.owner]] for field in walks.fields)
+    walks = rows.lists("walk")
+    codes, steps, tokens = (field[selected[walks.owner]] for field in walks.entries.T)
     return StepPlaces(walks.owner[selected[walks.owner]] + start, *expand_classes(codes), steps, tokens)
 
 

@@ -14,7 +14,7 @@ from specbench_client.metrics.latency import E2E_MS, E2E_SENT_MS, NS_PER_MS, TTF
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import numbers, tally
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
@@ -278,7 +278,7 @@ def _at_once(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
 def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
     """Report chunks with the arrival time of a later one, among groups with more tokens than one step can emit."""
     chunks, most = float(numbers(streamed, "chunks").sum()), _tokens_per_step(evidence)
-    tokens, counts = tally(streamed, "coalesced").fields
+    tokens, counts = streamed.lists("coalesced").entries.T
     late = float(counts[tokens > most].sum())
     share = late / chunks if chunks else 0.0
     if share <= WARNING_SHARE:

@@ -12,7 +12,7 @@ from specbench_client.documents.finding import Severity
 from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table, has_text, repeated_rows
-from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, steady_rows, sums_by_text, tally
+from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
@@ -244,7 +244,7 @@ def _multi_step_chunks(evidence: PointEvidence) -> CheckResults:
     if evidence.drafts is None:
         return []
     most = evidence.drafts + 1
-    tokens, counts = tally(evidence.answered, "tokens_of_chunks").fields
+    tokens, counts = evidence.answered.lists("tokens_of_chunks").entries.T
     chunks = float(counts.sum(dtype=np.float64))
     merged = float(counts[tokens > most].sum(dtype=np.float64))
     share = merged / chunks if chunks else _share_of_answers(evidence, most)
