@@ -20,7 +20,7 @@ from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.statistics import bootstrap, percentiles, row_layout
 from specbench_client.analysis.summary.cells import MeasuredCell, evaluate_cell
-from specbench_client.metrics import pairing, rows
+from specbench_client.metrics import pairing, rows, tidy_frame
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import TIMES
 from specbench_client.stored_runs.drift_requests import requests_of_cell
@@ -97,11 +97,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks, buckets and pieces as small relative to these few rows as they are relative to a million."""
     monkeypatch.setattr(rows, "PIECE_ROWS", 2_000)
     monkeypatch.setattr(pairing, "BUCKET_ROWS", 4_000)
-    monkeypatch.setattr(pairing, "PIECE_PAIRS", 4_000)
     monkeypatch.setattr(bootstrap, "PIECE_VALUES", 20_000)
     monkeypatch.setattr(figures, "AT_ONCE_VALUES", 20_000)
-    for module in (row_layout, percentiles, figures):
-        monkeypatch.setattr(module, "PIECE_ROWS", 4_000)
+    for module in (pairing, tidy_frame, row_layout, percentiles, figures):
+        monkeypatch.setattr(module, "NUMBERS_TOGETHER", 4_000)
 
 
 @pytest.mark.process

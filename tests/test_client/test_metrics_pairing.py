@@ -87,7 +87,7 @@ def test_sides_without_common_prompts_have_no_pairs() -> None:
 
 
 def test_pieces_have_the_columns_of_their_own_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairing, "PIECE_PAIRS", 2)
+    monkeypatch.setattr(pairing, "NUMBERS_TOGETHER", 2)
     arm, baseline = (
         rows_of(*(record(prompt_id=f"p{number}", output_tokens=first + number) for number in numbers_of))
         for first, numbers_of in ((10, range(5)), (20, reversed(range(5))))

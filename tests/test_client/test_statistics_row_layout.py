@@ -65,9 +65,9 @@ def test_rows_that_are_read_in_several_pieces_have_the_same_layout(monkeypatch: 
     assert [codes.index(each) for each in codes] == [0, 1, 1], "a and b have that of their first row that has one"
 
 
-@pytest.mark.parametrize("piece", [module.PIECE_ROWS, 2])
+@pytest.mark.parametrize("piece", [module.NUMBERS_TOGETHER, 2])
 def test_values_are_summed_by_repeat_and_prompt(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_ROWS", piece)
+    monkeypatch.setattr(module, "NUMBERS_TOGETHER", piece)
     assert layout().matrix(VALUES).tolist() == [[2, 1, 0], [0, 24, 4], [32, 0, 0]]
 
 

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from specbench_api.plan.plan import Plan
 from specbench_client.columns import Mask, RowIndices, TextCodes, Values
 from specbench_client.metrics.rows import Table, group_numbers, has_text, join_rows
-from specbench_client.metrics.tidy_frame import chain_history, flags, numbers
+from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, chain_history, flags, numbers
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""
-PIECE_PAIRS = 262_144
-"""Pairs whose columns are read together: some MB."""
 
 
 def iter_by_prompt(sides: Sequence[Table]) -> Iterator[tuple[RowIndices, ...]]:
@@ -92,8 +90,10 @@ class Pairs:
         return len(self.arm)
 
     def pieces(self) -> Iterator[Pairs]:
-        """Yield at most `PIECE_PAIRS` pairs at a time."""
-        for arm, baseline in zip(self.arm.pieces(PIECE_PAIRS), self.baseline.pieces(PIECE_PAIRS), strict=True):
+        """Yield at most `NUMBERS_TOGETHER` pairs at a time."""
+        for arm, baseline in zip(
+            self.arm.pieces(NUMBERS_TOGETHER), self.baseline.pieces(NUMBERS_TOGETHER), strict=True
+        ):
             yield replace(self, arm=arm, baseline=baseline)
 
     def among(self, mask: Mask) -> Pairs:

@@ -76,9 +76,9 @@ class Table:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())) if self.where is None else self.where)
 
-    def pieces(self, most: int = PIECE_ROWS) -> Iterator[Table]:
-        """Yield the rows in their order, at most `most` at a time; at least one piece, which may have no rows."""
-        rows = len(self)
+    def pieces(self, most: int | None = None) -> Iterator[Table]:
+        """Yield the rows in their order, at most `most` (`PIECE_ROWS`) at a time; at least one piece, perhaps empty."""
+        rows, most = len(self), most or PIECE_ROWS
         for start in range(0, max(rows, 1), most):
             yield self if rows <= most else self.at(np.arange(start, min(start + most, rows)))
 

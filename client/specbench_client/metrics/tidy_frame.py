@@ -41,7 +41,7 @@ JUDGED = "judged"
 """In tidy rows part of `flawed`."""
 NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, NAME, DIGEST, JUDGED, *ANSWERS))
 NUMBERS_TOGETHER = 262_144
-"""Numbers of a column that are read together: some MB."""
+"""Numbers of a column that are read, or added, together: some MB."""
 TIMES = tuple(name for name in NUMBERS if name.endswith("_ns"))
 """Stored as float64; the other numbers are counts, which float32 represents exactly up to 16 million."""
 

@@ -29,13 +29,13 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect, log_of_product
-from specbench_client.analysis.statistics.row_layout import PIECE_ROWS, CellSums, RowLayout, layout_of
+from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
 from specbench_client.metrics import decode_speed, steady_window
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.metrics.pairing import HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
 from specbench_client.metrics.rows import Table, group_numbers, join_tables
-from specbench_client.metrics.tidy_frame import piecewise
+from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, piecewise
 
 # Two results share the requests that both answered, and each of them has the same weight on both sides.
 #
@@ -168,8 +168,8 @@ def shared_rows(sides: tuple[NumberedRows, NumberedRows], of: RequestParts) -> t
 def _counts(requests: RequestNumbers, mask: Mask, most: int) -> NDArray[np.int32]:
     """Count the rows of each request among those selected by a mask."""
     counts = np.zeros(most, dtype=np.int32)
-    for start in range(0, requests.size, PIECE_ROWS):
-        some = slice(start, start + PIECE_ROWS)
+    for start in range(0, requests.size, NUMBERS_TOGETHER):
+        some = slice(start, start + NUMBERS_TOGETHER)
         np.add.at(counts, requests[some][mask[some]], 1)
     return counts
 
@@ -310,7 +310,7 @@ class SortedValues:
         were drawn. `repeats` and `prompts` are these counts, shape (resamples, repeats) and (resamples, prompts).
         """
         drawn = (repeats[:, :, np.newaxis] * prompts[:, np.newaxis, :]).reshape(len(prompts), -1)
-        pieces = [slice(start, start + PIECE_ROWS) for start in range(0, self.ordered.size, PIECE_ROWS)]
+        pieces = [slice(start, start + NUMBERS_TOGETHER) for start in range(0, self.ordered.size, NUMBERS_TOGETHER)]
         sums = np.cumsum([self._weights(drawn, some).sum(axis=1) for some in pieces], axis=0)
         target = sums[-1] * (percent / 100) * (1 - ROUNDING)
         reached = np.argmax(sums >= target, axis=0)
@@ -356,7 +356,7 @@ def _of_percentile(
 
 def _percentile_samples(before: SortedValues, after: SortedValues, percent: int, seed: int, resamples: int) -> Values:
     """Log ratios, shape (resamples,)."""
-    at_once = max(1, AT_ONCE_VALUES // min(max(before.ordered.size, after.ordered.size), PIECE_ROWS))
+    at_once = max(1, AT_ONCE_VALUES // min(max(before.ordered.size, after.ordered.size), NUMBERS_TOGETHER))
     found = []
     for drawn in draw_sides(before.layout, (before.layout.repeats, after.layout.repeats), seed, resamples):
         for start in range(0, len(drawn[2]), at_once):

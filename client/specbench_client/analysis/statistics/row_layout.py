@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from specbench_client.analysis.statistics.bootstrap import Codes, ResamplingLayout, number_strata
 from specbench_client.columns import Mask, Values
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, numbers
 
-PIECE_ROWS = 262_144
-"""Rows of an array that are added at a time."""
 CellCodes = NDArray[np.int32]
 """Shape (rows,): repeat × number of prompts + prompt."""
 
@@ -42,8 +40,8 @@ class RowLayout(ResamplingLayout):
     def matrix(self, values: Values) -> Values:
         """Sum the values of the rows, shape (rows,), by repeat and prompt, shape (repeats, prompts)."""
         sums = CellSums(self, 1)
-        for start in range(0, values.size, PIECE_ROWS):
-            sums.add([values[start : start + PIECE_ROWS]])
+        for start in range(0, values.size, NUMBERS_TOGETHER):
+            sums.add([values[start : start + NUMBERS_TOGETHER]])
         return sums.matrices[0]
 
     def prompts_of(self, rows: Mask) -> int:
