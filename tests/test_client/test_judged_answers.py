@@ -21,7 +21,6 @@ from specbench_client.documents.lossless import JudgedAnswers
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, join_tables
-from specbench_client.metrics.tidy_frame import flags
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.run_report import markdown
@@ -166,10 +165,10 @@ def test_answers_that_were_not_judged_are_a_warning_above_a_share(
 ) -> None:
     """Answers outside the steady state do not count."""
     rows = _rows("ngram")
-    steady = np.flatnonzero(flags(rows, "steady"))[: not_judged + judged]
+    steady = np.flatnonzero(rows.array("steady"))[: not_judged + judged]
     flaws = np.full(len(rows), None)
     flaws[steady[:not_judged]] = "NotJudged"
-    flaws[~flags(rows, "steady")] = "NotJudged"
+    flaws[~rows.array("steady")] = "NotJudged"
     flawed = np.full(len(rows), np.nan, np.float32)
     flawed[steady[not_judged:]] = 0.0
     assert len(steady) == not_judged + judged

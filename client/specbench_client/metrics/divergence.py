@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from specbench_client.columns import Values
 from specbench_client.metrics.pairing import HISTORY, iter_by_prompt, with_history
 from specbench_client.metrics.rows import Table, group_numbers, join_rows, join_tables
-from specbench_client.metrics.tidy_frame import flags, numbers
+from specbench_client.metrics.tidy_frame import numbers
 
 Codes = NDArray[np.intp]
 QUESTION_KEY = ["prompt_id", "turn", "history"]
@@ -91,7 +91,7 @@ def comparable_answers(rows: Table) -> Table:
     They may be of any phase, and include the columns that describe an answer: its digest and its length.
     """
     found = with_history(rows.table(name for name in _READ if name in rows))
-    return found.among(flags(found, "ok") & ~flags(found, "filler") & found.known(_ANSWER) & found.known(HISTORY))
+    return found.among(found.array("ok") & ~found.array("filler") & found.known(_ANSWER) & found.known(HISTORY))
 
 
 def _share_differing(mine: Table, base: Table, *, other_repeats: bool = False) -> Table:

@@ -22,7 +22,7 @@ from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.steady_window import steady_window
-from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, flags, numbers
+from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, numbers
 
 MEASURES: dict[str, RequestMetric] = {
     each.name: each for each in (latency.TTFT_MS, decode_speed.TPOT_MS, latency.E2E_MS)
@@ -60,7 +60,7 @@ def meets_target(rows: Table, name: str, target: float) -> Values:
     met = np.where(np.isnan(values), np.nan, (values <= target).astype(np.float64))
     if name == decode_speed.TPOT_MS.name:
         met = np.where(numbers(rows, "tokens") == 1, 1.0, met)
-    return np.where(flags(rows, "ok"), met, 0.0)
+    return np.where(rows.array("ok"), met, 0.0)
 
 
 def attainment_ratio(slo: Slo) -> RatioMetric:
@@ -92,7 +92,7 @@ def _good(point: Table, slo: Slo) -> tuple[float, float] | None:
     if window is None:
         return None
     ends = numbers(point, "last_token_ns")
-    inside = flags(point, "ok") & (ends >= window.start_ns) & (ends <= window.end_ns)
+    inside = point.array("ok") & (ends >= window.start_ns) & (ends <= window.end_ns)
     good = meets_slo(point.among(inside), slo)
     return None if np.isnan(good).all() else (float(np.nansum(good)), window.length_s)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from specbench_api.plan.plan import Plan
 from specbench_client.columns import Mask, RowIndices, TextCodes, Values
 from specbench_client.metrics.rows import Table, group_numbers, has_text, join_rows
-from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, chain_history, flags, numbers
+from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, chain_history, numbers
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""
@@ -142,7 +142,7 @@ def keyed_requests(rows: Table, at: RowIndices) -> Table:
     The columns are those of `PAIR_KEY`, the hash of earlier replies, and `row`, the row's index.
     """
     some = with_history(rows.at(at).table(_READ)).assign(**{ROW: at})
-    return some.table([*PAIR_KEY, HISTORY, ROW]).among(flags(some, "steady"))
+    return some.table([*PAIR_KEY, HISTORY, ROW]).among(some.array("steady"))
 
 
 def with_history(rows: Table) -> Table:

@@ -15,7 +15,7 @@ import numpy as np
 from specbench_client.columns import Values
 from specbench_client.metrics.decode_speed import NS_PER_S
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import flags, numbers, steady_rows
+from specbench_client.metrics.tidy_frame import numbers, steady_rows
 
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
@@ -64,7 +64,7 @@ def window_tokens(rows: Table, window: WindowBounds) -> float:
     Steady answers are stored without their chunks, because they are inside the window from their first to their
     last token.
     """
-    answered = rows.among(flags(rows, "ok"))
+    answered = rows.among(rows.array("ok"))
     tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
     shares = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
     edges = np.flatnonzero(answered.known("edge_ns")).astype(np.int32)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from specbench_client.columns import Array, Mask, TextCodes, Values, fill
+from specbench_client.columns import Array, TextCodes, Values, fill
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS, condense_lists
@@ -139,11 +139,6 @@ def sums_by_text(pieces: Iterable[tuple[TextCodes, Sequence[Values]]]) -> dict[s
     return dict(sorted(sums.items()))
 
 
-def flags(rows: Table, name: str) -> Mask:
-    """Return a boolean column, shape (rows,)."""
-    return rows.array(name).astype(np.bool_, copy=False)
-
-
 def any_known(rows: Table, name: str) -> bool:
     """Return whether any row has a value in this column."""
     return any(bool(piece.known(name).any()) for piece in rows.pieces())
@@ -151,7 +146,7 @@ def any_known(rows: Table, name: str) -> bool:
 
 def steady_rows(rows: Table) -> Table:
     """Return the rows that enter figures."""
-    return rows.among(flags(rows, "steady"))
+    return rows.among(rows.array("steady"))
 
 
 def sent_rows(rows: Table) -> Table:

@@ -27,7 +27,7 @@ from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import flags, numbers, piecewise, steady_rows
+from specbench_client.metrics.tidy_frame import numbers, piecewise, steady_rows
 
 # The terms that the observations can identify. A grid with one batch size or one draft length identifies none. Optional
 # terms are included only if their column is not a linear combination of the columns before it. Columns are compared on
@@ -440,7 +440,7 @@ def _load_of_others(rows: Table, arm: Arm) -> Values:
 
     Both sums, and the numbers of these requests, shape (2, 2).
     """
-    answered = rows.among(flags(rows, "ok")).table(_ANSWERED)
+    answered = rows.among(rows.array("ok")).table(_ANSWERED)
     begun, ended = (numbers(answered, name) for name in ("first_token_ns", "last_token_ns"))
     in_flight = InFlight.of(begun, ended, np.ones(begun.size))
     computed_by = total_by(begun, np.nan_to_num(computed_tokens(answered)))

@@ -23,7 +23,7 @@ from specbench_client.columns import Mask, TextCodes, Values
 from specbench_client.documents.record import AcceptanceSource
 from specbench_client.documents.summary import CounterDeltas
 from specbench_client.metrics.rows import Table, has_text
-from specbench_client.metrics.tidy_frame import flags, numbers
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.evidence import PointEvidence
 
 TOLERATED_SHARE = 0.01
@@ -131,7 +131,7 @@ def _unreported(evidence: PointEvidence, column: str, unknown: Mask) -> float:
     """The most that the engine may have counted for answers that do not report it, and for failed requests."""
     longest = evidence.workload.output.max_tokens
     tokens = np.nan_to_num(numbers(evidence.answered, "tokens"), nan=longest)
-    most = float(tokens[unknown].sum()) + longest * int((~flags(evidence.tried, "ok")).sum())
+    most = float(tokens[unknown].sum()) + longest * int((~evidence.tried.array("ok")).sum())
     if column != "drafted_tokens" or not most:
         return most
     return math.inf if evidence.drafts is None else most * evidence.drafts

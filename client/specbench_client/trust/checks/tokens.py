@@ -12,7 +12,7 @@ from specbench_client.documents.finding import Severity
 from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table, has_text, repeated_rows
-from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, steady_rows, sums_by_text
+from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
@@ -139,7 +139,7 @@ def _impossible_records(evidence: PointEvidence) -> CheckResults:
 def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     """Yield each impossible condition, in words, with a mask, shape (rows,). Missing values meet none of them."""
     rows = evidence.rows
-    measured = ~flags(rows, "filler")
+    measured = ~rows.array("filler")
     yield "are duplicates", measured & repeated_rows(rows.column("conversation_id"), rows.column("turn"))
     yield f"belong to a repeat other than {evidence.point.repeat}", numbers(rows, "repeat") != evidence.point.repeat
     times = [numbers(rows, name) for name in _IN_ORDER]
@@ -147,10 +147,10 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     yield "have times in the wrong order", np.any(backwards, axis=0)
     yield "begin before their point", times[0] < -BACKWARDS_NS
     yield "have a time later than 104 days", np.any([each > LATEST_NS for each in times], axis=0)
-    yield "have no duration", flags(rows, "ok") & (times[-1] <= times[0])
+    yield "have no duration", rows.array("ok") & (times[-1] <= times[0])
     unsent = np.isnan(numbers(rows, "sent_ns"))
     if not (evidence.plan.engine.is_imported and unsent.all()):  # some benchmarks store no send time of any request
-        yield "were answered but never sent", flags(rows, "ok") & unsent
+        yield "were answered but never sent", rows.array("ok") & unsent
     counts = [numbers(rows, name) for name in _COUNTS]
     yield "have a count below 0", np.any([each < 0 for each in counts], axis=0)
     yield "have a count above 16 million", np.any([each > MOST_TOKENS for each in counts], axis=0)
