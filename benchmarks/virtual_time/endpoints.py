@@ -141,7 +141,7 @@ class MeasuredRepeats:
     def cell(self) -> Cell:
         """Return the cell of the endpoint with every check, as in the summary of the run."""
         summaries = [each.summary(self.plan) for each in self.points]
-        judged = evaluate_cells(self.plan, summaries, {each.point.hash: each.records for each in self.points})
+        judged = evaluate_cells(self.plan, summaries, {each.point.hash: [each.table] for each in self.points})
         return next(each.cell for each in judged if each.cell.arm == ENDPOINT)
 
 
@@ -151,7 +151,7 @@ def measured_repeats(pair: EndpointPair) -> Iterator[MeasuredRepeats]:
     rows_of: dict[str, list[Table]] = {arm.name: [] for arm in pair.plan.arms}
     for number, launch in enumerate(launches_of(pair), start=1):
         points += launch.measured
-        tidied = (rows for each in launch.measured for rows in iter_tidy(each.records, each.point.hash))
+        tidied = (rows for each in launch.measured for rows in iter_tidy([each.table], each.point.hash))
         rows_of[launch.arm.name] += map(without_point_columns, tidied)
         if number % len(pair.plan.arms) == 0:
             yield MeasuredRepeats(pair.plan, list(points), {name: list(each) for name, each in rows_of.items()})

@@ -15,7 +15,6 @@ from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.simulator import Fault, SimulatedStepCost
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.speculation import DraftVerifyProcess
-from specbench_client.store.records import table_to_columns
 from virtual_time.corrupted_worlds import ARM, BASELINE, JSON, NUMBERS
 from virtual_time.world import World
 from virtual_time.world_run import Launch, launches_of, summary_of
@@ -80,7 +79,7 @@ class ServedRun:
         for each in measured:
             if each.point.level != self.cell.level:
                 continue
-            rows = pd.DataFrame(table_to_columns(each.table.select(["request_id", "prompt_id", "turn", "phase"])))
+            rows = each.table.select(["request_id", "prompt_id", "turn", "phase"]).to_pandas()
             rows = rows[rows["phase"] == "steady"].assign(repeat=each.point.repeat)
             served = [each.served[name] for name in rows["request_id"]]
             frames.append(

@@ -26,7 +26,7 @@ from specbench_client.documents.summary import ClientHealth
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import MeasurementSpan, PointStore
-from specbench_client.store.records import FILE_SCHEMA, RecordArrays, records_table, table_to_columns
+from specbench_client.store.records import FILE_SCHEMA, records_table
 from specbench_client.store.store import Store
 from virtual_time.world import World
 from virtual_time.world_run import Interference, run_of
@@ -82,14 +82,14 @@ def _shifted(table: pa.Table, by_ns: int) -> pa.Table:
 
 def _store_point(root: Store, plan: Plan, point: Point, template: pa.Table, size: tuple[int, int]) -> int:
     """Store one point. `size`: its number of records, and of distinct prompts."""
-    key, laps = records_key(point.hash, 0, ATTEMPT), list[RecordArrays]()
+    key, laps = records_key(point.hash, 0, ATTEMPT), list[pa.Table]()
     file = Path(root.uri(key))
     file.parent.mkdir(parents=True)
     with pq.ParquetWriter(file, FILE_SCHEMA, compression="zstd") as writer:
         for lap in _laps(template, *size):
             writer.write_table(lap)
             if len(laps) < SUMMARISED:
-                laps.append(table_to_columns(lap))
+                laps.append(lap)
     summary = summarise_point(plan, point, tidy(laps, point.hash), WATCH, None, simulated=True)
     with file.open("rb") as stored:
         sha256 = hashlib.file_digest(stored, "sha256").hexdigest()

@@ -25,11 +25,11 @@ from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, WorkerDone, summarize_client_health
 from specbench_client.load.turns import RequestConfig, TurnClient
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
-from specbench_client.metrics.tidy_frame import RecordColumns, tidy
+from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.simulator import SimulatedEngine, choose_dialect
 from specbench_client.simulator.engine import TokenStream
 from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
-from specbench_client.store.records import records_table, table_to_columns
+from specbench_client.store.records import records_table
 from specbench_client.workload.prompts import Prompts
 from virtual_time.clock import BEGINNING_NS, NS_PER_S, VirtualClock, in_virtual_time
 from virtual_time.noise import Network
@@ -61,7 +61,7 @@ def summary_of(world: World, launches: Sequence[Launch]) -> RunSummary:
     """Summarise the launches of the complete plan."""
     measured = [each for launch in launches for each in launch.measured]
     summaries = [each.summary(world.plan) for each in measured]
-    records = {each.point.hash: each.records for each in measured}
+    records = {each.point.hash: [each.table] for each in measured}
     return summarise_run(world.plan, summaries, records, CREATED, [launch.seen() for launch in launches])
 
 
@@ -100,15 +100,10 @@ class MeasuredPoint:
     served: Mapping[str, TokenStream]
     """What the engine really did for each request, by its id."""
 
-    @property
-    def records(self) -> list[RecordColumns]:
-        """Its records in parts, as `summarise_run` takes them."""
-        return [table_to_columns(self.table)]
-
     def summary(self, plan: Plan) -> PointSummary:
         """Return its summary, which the client stores."""
         return summarise_point(
-            plan, self.point, tidy(self.records, self.point.hash), self.watch, self.counters, simulated=True
+            plan, self.point, tidy([self.table], self.point.hash), self.watch, self.counters, simulated=True
         )
 
 

@@ -68,43 +68,35 @@ class TextCodes:
 
 @dataclass(frozen=True)
 class RaggedColumn:
-    """Lists of numbers, one per row: their `sizes`, shape (rows,), −1 for missing, and all numbers, `flat`.
+    """Lists, one per row: their `sizes`, shape (rows,), −1 for missing, and the entries of all rows.
 
-    The lists of some columns consist of entries of several numbers: an entry of a tally is a value and its count.
+    `entries` has the shape (entries,), or (entries, fields) if an entry is several numbers: an entry of a tally is a
+    value and its count.
     """
 
     sizes: RowIndices
-    flat: Array
+    entries: Array
 
     @classmethod
-    def of(cls, arrays: Sequence[NDArray[np.number] | None], kind: type[np.number]) -> RaggedColumn:
-        """Return a column from one array of shape (fields, entries) per row, None for missing, stored as `kind`."""
-        sizes = np.array([-1 if each is None else each.size for each in arrays], dtype=np.int32)
-        flat = np.concatenate([np.empty(0), *(each.T.ravel() for each in arrays if each is not None)])
-        return cls(sizes, flat.astype(kind))
-
-    @classmethod
-    def of_entries(
-        cls, fields: NDArray[np.number], owner: NDArray[np.integer], known: Mask, kind: type[np.number]
-    ) -> RaggedColumn:
-        """Return a column from the entries of all rows, sorted by row: shape (fields, entries), stored as `kind`.
+    def of_entries(cls, entries: Array, owner: NDArray[np.integer], known: Mask) -> RaggedColumn:
+        """Return a column from the entries of all rows, sorted by row.
 
         `owner`: the row of each entry; `known`: mask, shape (rows,), of the rows that have a list.
         """
-        sizes = np.bincount(owner, minlength=known.size) * len(fields)
-        return cls(np.where(known, sizes, -1).astype(np.int32), fields.T.ravel().astype(kind))
+        return cls(np.where(known, np.bincount(owner, minlength=known.size), -1).astype(np.int32), entries)
 
     @classmethod
     def joined(cls, columns: Sequence[RaggedColumn]) -> RaggedColumn:
         """Return the columns' rows one after the other."""
-        return cls(np.concatenate([each.sizes for each in columns]), np.concatenate([each.flat for each in columns]))
+        sizes, entries = ([each.sizes for each in columns], [each.entries for each in columns])
+        return cls(np.concatenate(sizes), np.concatenate(entries))
 
     def __len__(self) -> int:
         return self.sizes.size
 
     def __getitem__(self, at: Any) -> RaggedColumn:
         sizes = self.sizes[at]
-        return RaggedColumn(sizes, self.flat[flat_places(self.starts[at], sizes)])
+        return RaggedColumn(sizes, self.entries[entry_places(self.starts[at], sizes)])
 
     @property
     def known(self) -> Mask:
@@ -113,50 +105,32 @@ class RaggedColumn:
 
     @property
     def owner(self) -> RowIndices:
-        """The row of each number, shape (numbers,)."""
+        """The row of each entry, shape (entries,)."""
         return np.repeat(np.arange(self.sizes.size, dtype=np.int32), np.maximum(self.sizes, 0))
 
     @property
     def starts(self) -> RowIndices:
-        """The index of each row's first number, shape (rows,)."""
+        """The index of each row's first entry, shape (rows,)."""
         counts = np.maximum(self.sizes, 0)
         return (np.cumsum(counts) - counts).astype(np.int32)
 
-    def sums(self) -> Values:
-        """Return the sum of each row's numbers, shape (rows,); NaN for rows without a list."""
-        return np.where(self.known, np.bincount(self.owner, self.flat, self.sizes.size), np.nan)
+    def sums(self, weights: Array) -> Values:
+        """Return the sum of the weights of each row's entries, shape (rows,); NaN for rows without a list."""
+        return np.where(self.known, np.bincount(self.owner, weights, self.sizes.size), np.nan)
 
     def where(self, mask: Mask) -> RaggedColumn:
         """Return the column with the lists of the rows selected by a mask of shape (rows,); the others are missing."""
-        return RaggedColumn(np.where(mask, self.sizes, -1).astype(np.int32), self.flat[mask[self.owner]])
-
-    def entries(self, fields: int) -> RaggedEntries:
-        """Return the entries of all rows, which have `fields` numbers each."""
-        return RaggedEntries(self.flat.reshape(-1, fields).T, self.owner[::fields], self.known)
-
-
-@dataclass(frozen=True)
-class RaggedEntries:
-    """All rows of a ragged column: `fields`, shape (fields, entries), and the row of each entry, `owner`."""
-
-    fields: NDArray[np.number]
-    owner: RowIndices
-    known: Mask
-    """Mask, shape (rows,), of the rows that have a list."""
-
-    def sums(self, weights: NDArray[np.number]) -> Values:
-        """Return the sum of the weights of each row's entries, shape (rows,); NaN for rows without a list."""
-        return np.where(self.known, np.bincount(self.owner, weights, self.known.size), np.nan)
+        return RaggedColumn(np.where(mask, self.sizes, -1).astype(np.int32), self.entries[mask[self.owner]])
 
     def arrays(self) -> list[Values | None]:
-        """Return each row's array, shape (fields, entries); None for missing."""
-        ends = np.cumsum(np.bincount(self.owner, minlength=self.known.size))
-        pieces = np.split(self.fields.astype(np.float64), ends[:-1], axis=1) if self.known.size else []
+        """Return each row's entries; None for missing."""
+        ends = np.cumsum(np.maximum(self.sizes, 0))
+        pieces = np.split(self.entries.astype(np.float64), ends[:-1]) if len(self) else []
         return [piece if there else None for piece, there in zip(pieces, self.known, strict=True)]
 
 
-def flat_places(starts: NDArray[np.integer], sizes: RowIndices) -> slice | NDArray[np.int64]:
-    """Return where the numbers of some rows are, row by row: a slice if they are next to one another."""
+def entry_places(starts: NDArray[np.integer], sizes: RowIndices) -> slice | NDArray[np.int64]:
+    """Return where the entries of some rows are, row by row: a slice if they are next to one another."""
     counts = np.maximum(sizes, 0)
     ends = np.cumsum(counts, dtype=np.int64)
     offsets = starts - (ends - counts)

@@ -8,6 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from specbench_client.analysis.compare import figures
@@ -19,13 +20,13 @@ from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.statistics import bootstrap, percentiles, row_layout
 from specbench_client.analysis.summary.cells import MeasuredCell, evaluate_cell
-from specbench_client.metrics import pairing, rows
+from specbench_client.metrics import pairing, rows, tidy_frame
 from specbench_client.metrics.divergence import divergence
-from specbench_client.metrics.tidy_frame import TIMES, tidy
+from specbench_client.metrics.tidy_frame import TIMES
 from specbench_client.stored_runs.drift_requests import requests_of_cell
 from specbench_client.stored_runs.run import Run
 from specbench_testing.result_pairs import replaced, result_of
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.synthetic_records import SyntheticRun, record_table, tidy_frames
 from specbench_testing.tables import arrays_of
 
 FEW, MANY = 4_000, 12_000
@@ -51,7 +52,7 @@ def part_of(point: str) -> pd.DataFrame:
     return frame[(frame["phase"] == "steady").to_numpy(bool)].reset_index(drop=True)
 
 
-def records_of(point: str, count: int) -> Iterator[pd.DataFrame]:
+def records_of(point: str, count: int) -> Iterator[pa.Table]:
     """Yield `count` records of one point: the same records repeatedly, each time later and in a separate pass."""
     part = part_of(point)
     longest_ns = int(part["last_token_ns"].max())
@@ -65,7 +66,7 @@ def records_of(point: str, count: int) -> Iterator[pd.DataFrame]:
     together = pd.concat(laps, ignore_index=True)
     for begun in range(0, count, len(together)):
         later = {name: together[name] + begun * longest_ns for name in TIMES}
-        yield together.assign(conversation_id=together["conversation_id"] + f"-{begun}", **later)
+        yield record_table(together.assign(conversation_id=together["conversation_id"] + f"-{begun}", **later))
 
 
 def measured(arm: str, count: int) -> MeasuredCell:
@@ -96,16 +97,15 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks, buckets and pieces as small relative to these few rows as they are relative to a million."""
     monkeypatch.setattr(rows, "PIECE_ROWS", 2_000)
     monkeypatch.setattr(pairing, "BUCKET_ROWS", 4_000)
-    monkeypatch.setattr(pairing, "PIECE_PAIRS", 4_000)
     monkeypatch.setattr(bootstrap, "PIECE_VALUES", 20_000)
     monkeypatch.setattr(figures, "AT_ONCE_VALUES", 20_000)
-    for module in (row_layout, percentiles, figures):
-        monkeypatch.setattr(module, "PIECE_ROWS", 4_000)
+    for module in (pairing, tidy_frame, row_layout, percentiles, figures):
+        monkeypatch.setattr(module, "NUMBERS_TOGETHER", 4_000)
 
 
 @pytest.mark.process
 def test_condensed_lists_are_short_and_counts_are_32_bit() -> None:
-    laid = tidy([part_of(WORLD.plan.points[1].hash)], "h")
+    laid = tidy_frames([part_of(WORLD.plan.points[1].hash)], "h")
     lists = [each for name in LISTS for each in arrays_of(laid.column(name))]
     assert 0 < sum(each.nbytes for each in lists) / len(laid) < LISTS_BYTES
     kinds = [laid.array(name).dtype for name in ("tokens", "steps", "last_token_ns")]
@@ -133,13 +133,13 @@ def test_reading_records_needs_the_memory_of_one_block() -> None:
     assert added < READ_BYTES, f"{added:.1f} bytes a record"
 
 
-class RepeatedRecords(Mapping[str, Iterator[pd.DataFrame]]):
+class RepeatedRecords(Mapping[str, Iterator[pa.Table]]):
     """The records of each point of a result, `count` of them; read anew on each access."""
 
     def __init__(self, result: Run, count: int) -> None:
         self._points, self._count = result.point_summaries, count
 
-    def __getitem__(self, point: str) -> Iterator[pd.DataFrame]:
+    def __getitem__(self, point: str) -> Iterator[pa.Table]:
         return records_of(point, self._count)
 
     def __iter__(self) -> Iterator[str]:

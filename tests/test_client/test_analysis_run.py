@@ -17,7 +17,7 @@ from specbench_client.documents.figure import FigureInterval
 from specbench_client.documents.summary import ArmEnvironment, Cell, ClientHealth, RunSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.metric_types import RatioMetric
-from specbench_client.metrics.tidy_frame import steady_rows, tidy
+from specbench_client.metrics.tidy_frame import steady_rows
 from specbench_client.report.html import render_html
 from specbench_client.report.text.applicability import (
     APPLICABILITY_TITLE,
@@ -36,7 +36,9 @@ from specbench_testing.synthetic_records import (
     frame_of,
     point_of,
     record,
+    record_table,
     run_of_world,
+    tidy_frames,
 )
 
 QUIET = SyntheticRun(prompts=40, repeats=3)
@@ -80,7 +82,7 @@ def test_same_records_give_an_identical_summary() -> None:
     measured = {point.hash: point_of(world, point) for point in world.plan.points}
 
     def summarise() -> RunSummary:
-        records = {name: [frame.copy()] for name, (_, frame) in measured.items()}
+        records = {name: [record_table(frame)] for name, (_, frame) in measured.items()}
         return summarise_run(world.plan, [summary for summary, _ in measured.values()], records, CREATED)
 
     first = summarise()
@@ -206,7 +208,7 @@ def test_throughput_per_gpu_needs_a_gpu_count() -> None:
 
 def test_endpoint_acceptance_has_as_many_positions_as_were_ever_accepted() -> None:
     frame = WORLD.records(NGRAM)
-    figures = figures_of(SampleRows(tidy([frame], NGRAM.hash)), drafts=0, gpus=0)
+    figures = figures_of(SampleRows(tidy_frames([frame], NGRAM.hash)), drafts=0, gpus=0)
     assert {name for name in figures if name.startswith("position_acceptance_rate_")} == {
         f"position_acceptance_rate_{at}" for at in (1, 2, 3)
     }
@@ -216,7 +218,7 @@ def test_endpoint_acceptance_has_as_many_positions_as_were_ever_accepted() -> No
 def test_counts_exclude_warm_up_and_separate_steady_requests() -> None:
     summary, frame = point_of(WORLD, BASELINE)
     assert summary.counts.requests == 30 == len(frame) - WORLD.warmup
-    assert summary.counts.steady_requests == len(steady_rows(tidy([frame]))) < 30
+    assert summary.counts.steady_requests == len(steady_rows(tidy_frames([frame]))) < 30
     assert summary.counts.output_tokens == sum(frame["output_tokens"][WORLD.warmup :])
     assert (summary.counts.prompts, summary.counts.conversations, summary.counts.failed_requests) == (30, 30, 0)
 
@@ -238,14 +240,14 @@ def test_measured_client_health_is_used() -> None:
 def test_point_whose_requests_all_failed_is_summarised() -> None:
     failure = {"error_class": "refused", "sent_ns": None, "last_token_ns": None}
     failed = frame_of([record(conversation_id=f"p{number}#0", **failure) for number in range(4)])
-    summary = summarise_point(WORLD.plan, NGRAM, tidy([failed]), ClientHealth(), None, simulated=False)
+    summary = summarise_point(WORLD.plan, NGRAM, tidy_frames([failed]), ClientHealth(), None, simulated=False)
     assert summary.counts.failed_requests == 4
     assert {figure.value for figure in summary.figures.values()} == {None}
     assert {finding.check for finding in summary.findings} == {"RequestsFailed", "NoSteadyState"}
 
 
 def test_empty_records_give_no_steady_state() -> None:
-    summary = summarise_point(WORLD.plan, NGRAM, tidy([frame_of([])]), ClientHealth(), None, simulated=True)
+    summary = summarise_point(WORLD.plan, NGRAM, tidy_frames([frame_of([])]), ClientHealth(), None, simulated=True)
     assert summary.counts.requests == 0
     assert summary.simulated
     assert [finding.check for finding in summary.findings] == ["NoSteadyState"]

@@ -53,7 +53,7 @@ from specbench_client.documents.summary import (
     best_speedup_text,
 )
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_testing.present import present
 from specbench_testing.speedup_experiment import TOKENS, pairs_of
@@ -437,7 +437,7 @@ def test_run_has_a_claim_for_each_category() -> None:
 
 def rows_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray], category: list[str]) -> pd.DataFrame:
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
-    columns |= {"pass": 0, "turn": 0.0}
+    columns |= {"turn": 0.0}
     for side, ms in pace.items():
         columns_of_side = {
             "category": category,
@@ -448,13 +448,13 @@ def rows_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray],
             "first_token_ns": ms * 1e6,
         }
         columns_of_side |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x"}
-        columns |= {f"{name}{side}": value for name, value in columns_of_side.items()}
+        columns |= {f"{name}_{side}": value for name, value in columns_of_side.items()}
     return pd.DataFrame(columns)
 
 
 def two_pairs() -> pd.DataFrame:
     """10 and 40 ms per token on the baseline, 5 and 10 ms on the arm."""
-    pace = {ARM: np.array([5.0, 10.0]), BASELINE: np.array([10.0, 40.0])}
+    pace = {"arm": np.array([5.0, 10.0]), "baseline": np.array([10.0, 40.0])}
     return rows_of(np.array([0, 1]), np.array([0, 0]), pace, ["c", "c"])
 
 
@@ -471,7 +471,7 @@ def two_pairs() -> pd.DataFrame:
 )
 def test_speedups_are_ratios_of_sums(name: str, tokens: int, expected: float) -> None:
     rows = two_pairs()
-    rows.loc[0, "tokens" + ARM] = tokens
+    rows.loc[0, "tokens_arm"] = tokens
     found = paired_speedup(name, pairs_of_frame(rows), seed=0)
     assert found.figure.value == pytest.approx(expected)
     assert (found.figure.n, present(found.effect).repeats, found.figure.interval) == (2, 1, None)
@@ -481,7 +481,7 @@ def test_pairs_that_are_missing_or_incomplete_are_left_out_and_counted() -> None
     rows = two_pairs()
     none = paired_speedup(SPEEDUP, pairs_of_frame(rows[:0]), seed=0)
     assert (none.figure.value, none.figure.n, none.effect) == (None, 0, None)
-    rows.loc[0, "last_token_ns" + ARM] = np.nan
+    rows.loc[0, "last_token_ns_arm"] = np.nan
     found = paired_speedup(SPEEDUP, replace(pairs_of_frame(rows), unpaired_later=5), seed=0).figure
     assert (found.value, found.n) == pytest.approx((4, 1))
     assert found.definition.endswith("; 1 pairs, 5 later turns unpaired because earlier replies differ")
@@ -495,7 +495,7 @@ PROMPTS = 40
 
 def pairs(arm_ms: list[float], baseline_ms: list[float]) -> Pairs:
     prompt = np.arange(len(arm_ms))
-    pace = {ARM: np.array(arm_ms) / TOKENS, BASELINE: np.array(baseline_ms) / TOKENS}
+    pace = {"arm": np.array(arm_ms) / TOKENS, "baseline": np.array(baseline_ms) / TOKENS}
     return pairs_of(prompt, np.zeros_like(prompt), pace)
 
 
@@ -546,7 +546,7 @@ def test_streams_that_wait_have_no_requests_per_hour_by_the_law_of_little() -> N
 
 @pytest.mark.parametrize(("alternating", "turns"), [(True, [1, -1, 1]), (False, None)])
 def test_only_arms_that_take_turns_have_a_drift_between_turns(alternating: bool, turns: list[float] | None) -> None:
-    pace = {ARM: np.ones(3), BASELINE: np.ones(3)}
+    pace = {"arm": np.ones(3), "baseline": np.ones(3)}
     found = pair_layout(replace(pairs_of(np.zeros(3), np.arange(3), pace), alternating=alternating)).turns
     assert (None if found is None else found.tolist()) == turns
 
@@ -554,14 +554,14 @@ def test_only_arms_that_take_turns_have_a_drift_between_turns(alternating: bool,
 def test_median_of_a_run_that_may_stop_early_is_the_mean_over_repeats() -> None:
     """Ratios 1, 2, 8 and 4, 4, 4: the medians 2 and 4 of the repeats count once each, on the log scale."""
     prompt, repeat = np.tile(np.arange(3), 2), np.repeat(np.arange(2), 3)
-    pace = {BASELINE: np.array([1.0, 2, 8, 4, 4, 4]) / 100, ARM: np.ones(6) / 100}
+    pace = {"baseline": np.array([1.0, 2, 8, 4, 4, 4]) / 100, "arm": np.ones(6) / 100}
     found = end_to_end(replace(pairs_of(prompt, repeat, pace), anytime=True), 1, seed=0).median_speedup
     assert found.value == pytest.approx(2**1.5)
 
 
-@pytest.mark.parametrize("side", [ARM, BASELINE])
+@pytest.mark.parametrize("side", ["arm", "baseline"])
 def test_median_is_unknown_if_an_answer_took_no_time(side: str) -> None:
-    pace = {ARM: np.array([5.0, 5.0]), BASELINE: np.array([10.0, 10.0])}
+    pace = {"arm": np.array([5.0, 5.0]), "baseline": np.array([10.0, 10.0])}
     pace[side][0] = 0
     found = end_to_end(pairs_of(np.arange(2), np.zeros(2), pace), 1, seed=0).median_speedup
     assert found.value is None
@@ -646,7 +646,7 @@ def test_mix_of_nearly_one_category_has_nearly_its_interval(repeats: int) -> Non
 def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: MixExponents) -> None:
     """The weight of each repeat × prompt is increased slightly, in all its sums."""
     rng, names = np.random.default_rng(2), np.repeat(["a", "b"], 6)
-    rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).rows.table(["repeat", "prompt_id"])
+    rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).arm.table(["repeat", "prompt_id"])
     parts = rng.uniform(1, 9, (len(PARTS), len(rows)))
     categories = np.tile(names, 2)
     layout = layout_of(rows.assign(category=TextCodes.of(categories.tolist())))

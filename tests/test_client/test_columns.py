@@ -8,20 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_client.columns import RaggedColumn, TextCodes
+from specbench_testing.tables import lists_of
 
 ROWS = st.lists(st.none() | st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=4), max_size=8)
 Row = list[tuple[int, int]] | None
 
 
 def column(rows: list[Row]) -> RaggedColumn:
-    return RaggedColumn.of([None if row is None else np.array(row).reshape(-1, 2).T for row in rows], np.float32)
+    return lists_of(rows, 2)
 
 
 def restored(column: RaggedColumn) -> list[Row]:
-    return [
-        None if each is None else [(int(value), int(often)) for value, often in each.T]
-        for each in column.entries(2).arrays()
-    ]
+    return [None if each is None else [(int(value), int(often)) for value, often in each] for each in column.arrays()]
 
 
 @given(ROWS)
@@ -43,9 +41,10 @@ def test_lists_can_be_joined_selected_and_sorted(first: list[Row], second: list[
 
 @given(ROWS)
 def test_sums_are_per_row_and_missing_stays_missing(rows: list[Row]) -> None:
-    kept = column(rows).entries(2)
+    kept = column(rows)
+    values, counts = kept.entries.T
     expected = [np.nan if row is None else sum(often for value, often in row if value >= 3) for row in rows]
-    np.testing.assert_array_equal(kept.sums(kept.fields[1] * (kept.fields[0] >= 3)), np.array(expected, dtype=float))
+    np.testing.assert_array_equal(kept.sums(counts * (values >= 3)), np.array(expected, dtype=float))
 
 
 @pytest.mark.parametrize("parts", [[["a", None, "b"], ["b", "c"]], [[None], []], [[], ["a"]]])

@@ -29,12 +29,11 @@ from specbench_client.analysis.compare.gate import GateTrial, gate_outcomes
 from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.documents.comparison import GateTestOutcome
 from specbench_client.metrics.decode_speed import TPOT_MS, TPOT_MS_POOLED
-from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import numbers, tidy
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_testing.present import present
 from specbench_testing.result_pairs import TwoResults, measured_of
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.synthetic_records import SyntheticRun, tidy_frames
 from specbench_testing.tables import filled
 
 LOGS = st.lists(st.floats(-1, 1), min_size=3, max_size=6)
@@ -89,9 +88,9 @@ def test_known_change_is_recovered() -> None:
 def test_requests_that_only_one_side_answered_are_left_out() -> None:
     prompt, repeat = np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 0, 1, 1, 1])
     flat = np.full(6, 10.0)
-    before = measured_of(prompt, repeat, {BASELINE: flat, ARM: np.array([5.0, 5, 5, 5, 5, 5])})
+    before = measured_of(prompt, repeat, {"baseline": flat, "arm": np.array([5.0, 5, 5, 5, 5, 5])})
     slow = np.array([5.0, 5, 900, 5, 5, 900])
-    after = measured_of(np.array([0, 1, 7, 0, 1, 7]), repeat, {BASELINE: flat, ARM: slow})
+    after = measured_of(np.array([0, 1, 7, 0, 1, 7]), repeat, {"baseline": flat, "arm": slow})
     found = present(speedup(ComparedArm(before, after), 0))
     assert (found.after / found.before, found.effect.units) == (1.0, 2)
 
@@ -100,15 +99,15 @@ def test_request_answered_less_often_on_one_side_has_equal_weight() -> None:
     """The slow prompt lost a repeat to the ramp on one side; without weights that side would look faster."""
     flat, prompt, repeat = np.full(6, 10.0), np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 0, 1, 1, 1])
     pace = np.array([5.0, 6, 50, 5, 6, 50])
-    before = measured_of(prompt, repeat, {BASELINE: flat, ARM: pace})
-    after = measured_of(prompt[:-1], repeat[:-1], {BASELINE: flat[:-1], ARM: pace[:-1]})
+    before = measured_of(prompt, repeat, {"baseline": flat, "arm": pace})
+    after = measured_of(prompt[:-1], repeat[:-1], {"baseline": flat[:-1], "arm": pace[:-1]})
     found = present(speedup(ComparedArm(before, after), 0))
     assert found.after / found.before == pytest.approx(1.0)
 
 
 def rows_of(world: SyntheticRun, repeat: int | None = None) -> MeasuredArm:
     points = [each for each in world.plan.points if each.arm == "ngram" and repeat in (None, each.repeat)]
-    return MeasuredArm(tidy([world.records(point) for point in points], "p"), None)
+    return MeasuredArm(tidy_frames([world.records(point) for point in points], "p"), None)
 
 
 def table(side: MeasuredArm) -> Table:

@@ -16,10 +16,9 @@ from specbench_client.dialects.dialect import Dialect, counter_difference
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.documents.record import AcceptanceSource
-from specbench_client.metrics.tidy_frame import step_walks, tidy
 from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
-from specbench_testing.synthetic_records import frame_of, record
+from specbench_testing.synthetic_records import frame_of, record, tidy_frames
 from specbench_testing.transcripts import RECORDED, Transcript
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
@@ -244,7 +243,7 @@ def walk_of(answer: EngineAnswer) -> NDArray[np.number] | None:
         chunk_ns=list(range(len(answer.content))),
         chunk_tokens=[chunk.tokens for chunk in answer.content],
     )
-    (walk,) = step_walks(tidy([frame_of([row])])).arrays()
+    (walk,) = tidy_frames([frame_of([row])]).lists("walk").arrays()
     return walk
 
 
@@ -265,7 +264,7 @@ def test_steps_are_located_as_documented_for_each_engine(
         walk = walk_of(run_to_completion(DIALECTS[kind].read(as_events(stream(decoded)), drafting=True)))
         assert (walk is not None) is expected
         if walk is not None:
-            assert walk[1:].sum(axis=1).tolist() == [len(decoded.steps), decoded.output_tokens - 1]
+            assert walk[:, 1:].sum(axis=0).tolist() == [len(decoded.steps), decoded.output_tokens - 1]
 
 
 RECORDINGS = [path for path in sorted(RECORDED.rglob("*.json")) if Transcript.read(path).drafting]
@@ -278,6 +277,6 @@ def test_steps_of_recorded_answers_are_located_and_add_up(path: Path) -> None:
     answer = run_to_completion(DIALECTS[EngineKind(transcript.kind)].read(transcript.events, drafting=True))
     walk, steps, listed = walk_of(answer), answer.acceptance.steps, answer.acceptance.step_accepted
     assert walk is not None
-    assert walk[1:].sum(axis=1).tolist() == [steps, (answer.output_tokens or 0) - 1]
+    assert walk[:, 1:].sum(axis=0).tolist() == [steps, (answer.output_tokens or 0) - 1]
     assert listed is not None
     assert sum(listed) + (steps or 0) + 1 == answer.output_tokens_client, "AL = 1 + Σ of the joint rates"

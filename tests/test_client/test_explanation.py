@@ -26,7 +26,7 @@ from specbench_client.analysis.explanation.traffic_mix import (
 from specbench_client.cli import exit_code
 from specbench_client.columns import TextCodes
 from specbench_client.documents.explanation import Coefficient, Prediction
-from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, JoinedRows, Pairs
+from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
@@ -70,14 +70,13 @@ def _rows(answers: list[Side], categories: tuple[str, ...]) -> Table:
             "intended_ns": np.zeros(first.size),
             "first_token_ns": first,
             "last_token_ns": first + [each.steps * each.step_ms * MS for each in answers],
-            STEPS: np.array([float(each.steps) for each in answers]),
+            "steps": np.array([float(each.steps) for each in answers]),
         }
     )
 
 
 def pairs_of_rows(arm: Table, baseline: Table) -> Pairs:
-    same = np.arange(len(arm), dtype=np.int32)
-    return Pairs(JoinedRows(arm, baseline, same, same, np.zeros_like(same), np.zeros(same.size)), same.size, 0)
+    return Pairs(arm, baseline, len(arm), 0)
 
 
 def explain(pairs: Pairs, drafts: int = 3) -> Prediction:
@@ -135,10 +134,8 @@ def test_decode_alone_is_predicted_exactly_and_prefill_is_the_gap() -> None:
 
 def test_no_prediction_without_steps_and_one_sided_pairs_are_dropped() -> None:
     arm, baseline = (_rows([side] * 4, ("c",)) for side in (Side(50, 20, 12.0, 5.0), Side(50, 49, 10.0, 5.0)))
-    without_steps = Table({name: column for name, column in arm.columns.items() if name != STEPS})
-    assert explain_speedup(pairs_of_rows(without_steps, baseline), 3, 1) is None
-    assert explain_speedup(pairs_of_rows(filled(arm, **{STEPS: np.nan}), baseline), 3, 1) is None
-    partly = arm.assign(**{STEPS: np.array([np.nan, 20, 20, 20])})
+    assert explain_speedup(pairs_of_rows(filled(arm, steps=np.nan), baseline), 3, 1) is None
+    partly = arm.assign(steps=np.array([np.nan, 20, 20, 20]))
     assert explain(pairs_of_rows(partly, baseline)).measured.n == 3
 
 
@@ -192,8 +189,8 @@ def frame_of_pairs(
     rng, rows = np.random.default_rng(seed), list[dict[str, object]]()
     for name, (tokens, steps, baseline, arm) in truth.items():
         for number in range(prompts):
-            row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
-            for side, ms in ((BASELINE, baseline), (ARM, arm)):
+            row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "turn": 0.0}
+            for side, ms in (("baseline", baseline), ("arm", arm)):
                 took = ms * 1e6 * (float(rng.gamma(1 / noise**2, noise**2)) if noise else 1.0)
                 columns_of_side = {"category": name, "input_tokens": 9.0, "tokens": float(tokens), "intended_ns": 0.0}
                 columns_of_side |= {
@@ -201,9 +198,9 @@ def frame_of_pairs(
                     "last_token_ns": took,
                     "finish_reason": "stop",
                     "output_sha256": "x",
-                    STEPS: float(steps),
+                    "steps": float(steps),
                 }
-                row |= {f"{column}{side}": each for column, each in columns_of_side.items()}
+                row |= {f"{column}_{side}": each for column, each in columns_of_side.items()}
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -216,10 +213,10 @@ def projected(pairs: Pairs, given: dict[str, float]) -> MixEstimate:
 def test_pair_without_duration_or_tokens_is_excluded_from_a_mix(column: str, broken: float) -> None:
     """Such records invalidate their cell, but its figures are still computed and must not become NaN."""
     frame = frame_of_pairs(TRUTH)
-    frame.loc[0, column + ARM] = broken
+    frame.loc[0, f"{column}_arm"] = broken
     estimate = projected(pairs_of_frame(frame), {"code": 0.5, "chat": 0.5})
     assert {each.category: each.speedup for each in estimate.categories} == pytest.approx({"code": 4.0, "chat": 1.2})
-    frame[column + ARM] = broken
+    frame[f"{column}_arm"] = broken
     assert project_mix(pairs_of_frame(frame), {"code": 0.5, "chat": 0.5}, seed=1) is None
 
 
@@ -255,7 +252,7 @@ def test_token_shares_convert_to_request_shares() -> None:
 def test_missing_category_gives_no_prediction_and_missing_steps_no_acceptance_length() -> None:
     pairs = pairs_of_mix(TRUTH)
     assert project_mix(pairs, {"code": 0.5, "poetry": 0.5}, 1) is None
-    without_steps = pairs_of_frame(frame_of_pairs(TRUTH).assign(**{STEPS + ARM: np.nan}))
+    without_steps = pairs_of_frame(frame_of_pairs(TRUTH).assign(steps_arm=np.nan))
     estimate = projected(without_steps, {"code": 0.5, "chat": 0.5})
     assert estimate.acceptance_length.value is None
     assert estimate.speedup.value is not None
@@ -265,8 +262,8 @@ def test_missing_category_gives_no_prediction_and_missing_steps_no_acceptance_le
 @pytest.mark.parametrize("tokens", [0.0, np.nan])
 def test_token_shares_do_not_convert_when_tokens_were_not_counted(tokens: float) -> None:
     frame = frame_of_pairs(TRUTH)
-    counted = frame["tokens" + BASELINE].mask(frame["category" + BASELINE] == "code", tokens)
-    uncounted = pairs_of_frame(frame.assign(**{"tokens" + BASELINE: counted}))
+    counted = frame["tokens_baseline"].mask(frame["category_baseline"] == "code", tokens)
+    uncounted = pairs_of_frame(frame.assign(tokens_baseline=counted))
     assert request_shares({"code": 0.5, "chat": 0.5}, uncounted) is None
     assert request_shares({"code": 0.5, "chat": 0.5}, pairs_of_frame(frame)) is not None
 

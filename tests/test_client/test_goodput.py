@@ -21,12 +21,20 @@ from specbench_client.cli import exit_code
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.goodput import good_requests, judged_rows, meets_slo, meets_target
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report.text.results_table import csv, terminal_columns
 from specbench_client.report.text.run_report import markdown
 from specbench_testing.local_results import store_results
 from specbench_testing.present import present
-from specbench_testing.synthetic_records import CREATED, NS_PER_MS, SyntheticRun, frame_of, point_of, record
+from specbench_testing.synthetic_records import (
+    CREATED,
+    NS_PER_MS,
+    SyntheticRun,
+    frame_of,
+    point_of,
+    record,
+    record_table,
+    tidy_frames,
+)
 
 pytestmark = pytest.mark.runs
 
@@ -38,7 +46,7 @@ PLAIN = Slo(ttft_ms=50, tpot_ms=10, e2e_ms=150)
 
 
 def verdict(slo: Slo, **edits: Any) -> float:
-    (found,) = meets_slo(tidy([frame_of([record(**edits)])]), slo).tolist()
+    (found,) = meets_slo(tidy_frames([frame_of([record(**edits)])]), slo).tolist()
     return float(found)
 
 
@@ -52,7 +60,7 @@ def test_target_latency_is_measured_from_the_intended_time() -> None:
 
 
 def test_answer_of_one_token_meets_any_time_per_token() -> None:
-    rows = tidy([frame_of([record(output_tokens=1, output_tokens_client=1, steps=0)])])
+    rows = tidy_frames([frame_of([record(output_tokens=1, output_tokens_client=1, steps=0)])])
     assert meets_target(rows, "tpot_ms", 0.1).tolist() == [1]
 
 
@@ -70,7 +78,7 @@ def test_answer_of_one_token_cannot_miss_a_tpot_target() -> None:
 
 
 def test_failed_requests_miss_and_unsent_ones_do_not_count() -> None:
-    rows = tidy([frame_of([record(), record(error_class="reset"), record(error_class="skipped_after_error")])])
+    rows = tidy_frames([frame_of([record(), record(error_class="reset"), record(error_class="skipped_after_error")])])
     found = goodput_of(rows, PLAIN, 1)
     assert found.slo_attainment.value == 0.5
     assert {name: figure.value for name, figure in found.by_target.items()} == dict.fromkeys(PLAIN.targets, 0.5)
@@ -84,7 +92,7 @@ def streams(*phases: tuple[str, int, int]) -> Table:
         first, last = (begin + 10) * NS_PER_MS, end * NS_PER_MS
         times = {"intended_ns": begin * NS_PER_MS, "sent_ns": begin * NS_PER_MS, "first_token_ns": first}
         rows.append(record(phase=phase, last_token_ns=last, chunk_ns=[first, last], chunk_tokens=[1, 10], **times))
-    return tidy([frame_of(rows)], "point")
+    return tidy_frames([frame_of(rows)], "point")
 
 
 def test_rate_counts_requests_that_ended_in_the_window() -> None:
@@ -97,14 +105,14 @@ def test_rate_counts_requests_that_ended_in_the_window() -> None:
 
 def test_rate_is_missing_without_a_steady_state_or_times() -> None:
     assert goodput_of(streams(("ramp", 0, 90)), PLAIN, 1).rate.value is None
-    without_times = tidy([frame_of([record(first_token_ns=None)])], "point")
+    without_times = tidy_frames([frame_of([record(first_token_ns=None)])], "point")
     found = goodput_of(without_times, Slo(ttft_ms=1), 1)
     assert (found.rate.value, found.slo_attainment.value, found.rate.n) == (None, None, 0)
 
 
 def summary_of(slo: Slo | None) -> RunSummary:
     measured = {point.hash: point_of(WORLD, point) for point in WORLD.plan.points}
-    records = {key: [frame] for key, (_, frame) in measured.items()}
+    records = {key: [record_table(frame)] for key, (_, frame) in measured.items()}
     return summarise_run(WORLD.plan, [summary for summary, _ in measured.values()], records, CREATED, slo=slo)
 
 

@@ -19,15 +19,15 @@ from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.lossless import JudgedAnswers
 from specbench_client.documents.summary import RunSummary
-from specbench_client.metrics.pairing import JoinedRows, Pairs, pair_requests
+from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, join_tables
-from specbench_client.metrics.tidy_frame import flags, tidy
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.run_report import markdown
 from specbench_client.trust.checks.answers import ANSWERS_NOT_JUDGED, ANSWERS_WORSE, SIGNIFICANCE
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, tidy_frames
+from specbench_testing.tables import pairs_with
 
 pytestmark = pytest.mark.runs
 
@@ -165,10 +165,10 @@ def test_answers_that_were_not_judged_are_a_warning_above_a_share(
 ) -> None:
     """Answers outside the steady state do not count."""
     rows = _rows("ngram")
-    steady = np.flatnonzero(flags(rows, "steady"))[: not_judged + judged]
+    steady = np.flatnonzero(rows.array("steady"))[: not_judged + judged]
     flaws = np.full(len(rows), None)
     flaws[steady[:not_judged]] = "NotJudged"
-    flaws[~flags(rows, "steady")] = "NotJudged"
+    flaws[~rows.array("steady")] = "NotJudged"
     flawed = np.full(len(rows), np.nan, np.float32)
     flawed[steady[not_judged:]] = 0.0
     assert len(steady) == not_judged + judged
@@ -183,7 +183,7 @@ def test_answers_that_were_not_judged_are_a_warning_above_a_share(
 def _rows(arm: str) -> Table:
     world = SyntheticRun(prompts=PROMPTS, categories=ONE, tokens=(4, 6), repeats=REPEATS)
     points = [point for point in world.plan.points if point.arm == arm]
-    return join_tables([tidy([world.records(point)], point.hash) for point in points])
+    return join_tables([tidy_frames([world.records(point)], point.hash) for point in points])
 
 
 def _flawed(arm: str, chances: Values, sticky: float, rng: np.random.Generator, damage: float = 0.0) -> Table:
@@ -208,14 +208,11 @@ def _pairs() -> Pairs:
 def _alarms(seed: int, mean: float, sticky: float, damage: float = 0.0) -> list[bool]:
     """Whether each cell of a run is found. `mean`: flawed answers on both sides; the first cell has damage too."""
     rng, found = np.random.default_rng(seed), list[JudgedAnswers]()
-    paired = _pairs().rows
-    assert isinstance(paired, JoinedRows)
     for cell in range(CELLS):
         chances = rng.beta(mean, 1 - mean, PROMPTS)
         baseline = _flawed("none", chances, sticky, rng)
         arm = _flawed("ngram", chances, sticky, rng, 0.0 if cell else damage)
-        joined = replace(paired, arm=arm, baseline=baseline)
-        one = judged_answers(replace(_pairs(), rows=joined), baseline)
+        one = judged_answers(pairs_with(_pairs(), arm, baseline), baseline)
         assert one is not None
         found.append(one)
     clear = holm_rejections([each.p_value for each in found], SIGNIFICANCE)

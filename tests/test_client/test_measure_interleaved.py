@@ -43,7 +43,15 @@ from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.local_results import store_point
 from specbench_testing.resources import run_of
 from specbench_testing.result_pairs import replaced, result_of
-from specbench_testing.synthetic_records import CREATED, Corruptions, SyntheticRun, counters_of, point_of, watch_of
+from specbench_testing.synthetic_records import (
+    CREATED,
+    Corruptions,
+    SyntheticRun,
+    counters_of,
+    point_of,
+    record_table,
+    watch_of,
+)
 
 ENDPOINTS = [{"name": "none", "url": "http://a:1"}, {"name": "eagle3", "url": "http://b:1"}]
 
@@ -155,7 +163,9 @@ def concluded(world: SyntheticRun, repeats: int, busy: Container[tuple[str, int]
     plan = world.plan.model_copy(update={"stop": "WhenDecided"})
     measured = [point for point in plan.points if point.repeat < repeats]
     summaries = [_busy(world, each) if (each.arm, each.repeat) in busy else world.honest(each) for each in measured]
-    return summarise_run(plan, summaries, {point.hash: [world.records(point)] for point in measured}, CREATED)
+    return summarise_run(
+        plan, summaries, {point.hash: [record_table(world.records(point))] for point in measured}, CREATED
+    )
 
 
 def _busy(world: SyntheticRun, point: Point) -> PointSummary:
@@ -248,7 +258,7 @@ def test_invalid_repeats_in_more_than_a_third_of_the_rounds_are_not_left_out() -
 def test_an_invalid_point_of_a_run_with_a_fixed_number_of_repeats_invalidates_its_cell() -> None:
     point = next(point for point in CLEAR.plan.points if (point.arm, point.repeat) == ("ngram", 3))
     summaries = [_busy(CLEAR, each) if each == point else CLEAR.honest(each) for each in CLEAR.plan.points]
-    records = {each.hash: [CLEAR.records(each)] for each in CLEAR.plan.points}
+    records = {each.hash: [record_table(CLEAR.records(each))] for each in CLEAR.plan.points}
     assert not drafting(summarise_run(CLEAR.plan, summaries, records, CREATED)).valid
 
 

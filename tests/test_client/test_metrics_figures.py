@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_client.columns import RaggedColumn
 from specbench_client.documents.record import Record
 from specbench_client.metrics import acceptance, decode_speed, latency
 from specbench_client.metrics.acceptance import (
@@ -24,14 +23,13 @@ from specbench_client.metrics.catalog import CACHED_SHARE, INPUT_TOKENS, PERCENT
 from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Table, has_text, join_tables
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window, window_throughput, window_tokens
-from specbench_client.metrics.tidy_frame import tidy
 from specbench_testing.present import present
-from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record
-from specbench_testing.tables import filled
+from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record, tidy_frames
+from specbench_testing.tables import filled, lists_of
 
 
 def rows_of(*records: Record) -> Table:
-    return tidy([frame_of(list(records))])
+    return tidy_frames([frame_of(list(records))])
 
 
 def ms(value: float) -> int:
@@ -260,7 +258,7 @@ def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
     assert [each.tolist() for each in window_throughput(uncounted)] == [[], []], "missing, not 0"
     assert [each.tolist() for each in window_throughput(both)] == [[19], [pytest.approx(0.1)]]
     drained = later.among(has_text(later, "phase", "drain"))
-    beside = join_tables([whole, drained.assign(edge_ns=RaggedColumn.of([None], np.float64))])
+    beside = join_tables([whole, drained.assign(edge_ns=lists_of([None]))])
     assert window_throughput(beside)[0].tolist() == [19], "uncounted answers outside the window do not matter"
 
 

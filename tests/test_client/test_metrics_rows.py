@@ -19,14 +19,12 @@ from specbench_client.metrics.tidy_frame import (
     chain_history,
     iter_tidy,
     steady_rows,
-    step_walks,
-    tally,
     text_digests,
     text_hashes,
     tidy,
 )
 from specbench_client.store.scratch import StoredColumn
-from specbench_testing.synthetic_records import SyntheticRun, frame_of, record
+from specbench_testing.synthetic_records import SyntheticRun, frame_of, record, record_table, tidy_frames
 from specbench_testing.tables import assert_same_table, filled
 
 PIECE_ROWS = 7
@@ -45,11 +43,11 @@ def collected() -> Table:
     """Return both points, collected from parts of five records."""
     frames = [(records(point), point) for point in POINTS]
     parts = [([frame.iloc[start : start + 5] for start in range(0, len(frame), 5)], point) for frame, point in frames]
-    return collect_tables(table for frames, point in parts for table in iter_tidy(frames, point))
+    return collect_tables(table for frames, point in parts for table in iter_tidy(map(record_table, frames), point))
 
 
 def whole() -> Table:
-    return join_tables([tidy([records(point)], point) for point in POINTS])
+    return join_tables([tidy_frames([records(point)], point) for point in POINTS])
 
 
 @pytest.fixture(params=[PIECE_ROWS, 1_000], ids=["disk", "memory"])
@@ -96,9 +94,10 @@ def test_pieces_give_the_same_sums_as_the_table(rows: Table) -> None:
     expected = whole()
     names = ["tokens", "phase"]
     assert_same_table(steady_rows(rows).table(names), steady_rows(expected).table(names))
-    for look in (lambda each: tally(each, "accepted_of_steps"), step_walks):
-        sums = [look(piece).sums(look(piece).fields[1]) for piece in rows.pieces()]
-        np.testing.assert_array_equal(np.concatenate(sums), look(expected).sums(look(expected).fields[1]))
+    for name in ("accepted_of_steps", "walk"):
+        *pieces, whole_lists = (each.lists(name) for each in (*rows.pieces(), expected))
+        sums = np.concatenate([lists.sums(lists.entries[:, 1]) for lists in pieces])
+        np.testing.assert_array_equal(sums, whole_lists.sums(whole_lists.entries[:, 1]))
     assert any_known(rows, "walk")
     assert not any_known(rows, "text_bytes")
 

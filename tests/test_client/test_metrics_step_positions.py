@@ -19,8 +19,7 @@ from specbench_client.metrics.record_lists import (
     encode_classes,
     expand_classes,
 )
-from specbench_client.metrics.tidy_frame import step_walks, tidy
-from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record
+from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record, tidy_frames
 
 Walk = NDArray[np.int32]
 """Shape (5, entries): class of position, class of context, part, number of steps, and tokens that they emitted."""
@@ -29,8 +28,8 @@ STEPS = st.lists(st.integers(0, 5), max_size=200)
 
 def walks(*answers: dict[str, Any]) -> list[Walk | None]:
     records = [record(**{"acceptance_source": "per_step", **answer}) for answer in answers]
-    kept = step_walks(tidy([frame_of(records)])).arrays()
-    return [None if each is None else expanded(each.astype(np.int32)) for each in kept]
+    kept = tidy_frames([frame_of(records)]).lists("walk").arrays()
+    return [None if each is None else expanded(each.T.astype(np.int32)) for each in kept]
 
 
 def expanded(kept: NDArray[np.int32]) -> Walk:

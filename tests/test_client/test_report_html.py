@@ -267,8 +267,9 @@ def steady_requests(results: Path, uid: str = "*") -> Counter[str]:
         planned = Plan.from_json(plan.read_bytes()).points
         manifests = points.manifests([point.hash for point in planned])
         for point in planned:
-            for frame in points.read_columns(manifests[point.hash]) if point.hash in manifests else ():
-                found[point.arm] += int(((frame["phase"] == "steady") & (frame["error_class"] == None)).sum())  # noqa: E711  of each row
+            for table in points.read_tables(manifests[point.hash]) if point.hash in manifests else ():
+                phases, errors = table["phase"].to_pylist(), table["error_class"].to_pylist()
+                found[point.arm] += [*zip(phases, errors, strict=True)].count(("steady", None))
     return found
 
 

@@ -425,7 +425,7 @@ def test_intervals_of_equally_distributed_prompts_are_those_of_independent_reque
     piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The values are 0 to 1439, and each prompt has the same share below each percentile, so no share is uncertain."""
-    monkeypatch.setattr(module, "PIECE_ROWS", piece)
+    monkeypatch.setattr(module, "NUMBERS_TOGETHER", piece)
     many = MANY * EACH
     found = percentile_intervals(np.arange(float(many)), layout(MANY, 1, EACH), [5, 10, 90, 95, 11, 50, 89], seed=1)
     bounds = [(each.bounds.low, each.bounds.high) for each in found if each]

@@ -12,9 +12,9 @@ from specbench_client.analysis.statistics import row_layout as module
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.metrics import rows as tidy_rows
 from specbench_client.metrics.rows import collect_tables
-from specbench_client.metrics.tidy_frame import iter_tidy
+from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, iter_tidy
 from specbench_testing.present import present
-from specbench_testing.synthetic_records import frame_of, record
+from specbench_testing.synthetic_records import frame_of, record, record_table
 from specbench_testing.tables import table_of
 
 NAN = float("nan")
@@ -58,16 +58,16 @@ def test_rows_that_are_read_in_several_pieces_have_the_same_layout(monkeypatch: 
         for repeat, prompt, category in zip(REPEATS, PROMPTS, CATEGORIES, strict=True)
     ]
     parts = [frame_of(some) for some in (records[:4], records[4:5], records[5:])]
-    found, expected = layout_of(collect_tables(iter_tidy(parts))), layout()
+    found, expected = layout_of(collect_tables(iter_tidy(map(record_table, parts)))), layout()
     assert found.cell_of.tolist() == expected.cell_of.tolist()
     assert found.repeat_numbers.tolist() == expected.repeat_numbers.tolist()
     codes = found.category_of.tolist()
     assert [codes.index(each) for each in codes] == [0, 1, 1], "a and b have that of their first row that has one"
 
 
-@pytest.mark.parametrize("piece", [module.PIECE_ROWS, 2])
+@pytest.mark.parametrize("piece", [NUMBERS_TOGETHER, 2])
 def test_values_are_summed_by_repeat_and_prompt(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_ROWS", piece)
+    monkeypatch.setattr(module, "NUMBERS_TOGETHER", piece)
     assert layout().matrix(VALUES).tolist() == [[2, 1, 0], [0, 24, 4], [32, 0, 0]]
 
 

@@ -38,7 +38,7 @@ from specbench_client.simulator.config import StepLoad
 from specbench_client.simulator.speculation import count_accepted
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun as RecordedWorld
-from specbench_testing.synthetic_records import frame_of, record, run_of_world
+from specbench_testing.synthetic_records import frame_of, record, run_of_world, tidy_frames
 from specbench_testing.tables import filled
 from specbench_testing.virtual_engine import VirtualEngine
 
@@ -187,7 +187,7 @@ def test_each_drafter_has_its_own_profile_that_includes_the_baseline() -> None:
 
 
 def test_cell_without_reported_steps_is_not_an_observation() -> None:
-    rows = tidy([VirtualEngine(requests_per_stream=8).records(2, 3)], "point")
+    rows = tidy_frames([VirtualEngine(requests_per_stream=8).records(2, 3)], "point")
     place = ObservedCell(arm(3), "w", Level(concurrency=2))
     assert observe_cell(place, rows) is not None
     lacking = (filled(rows, steps=np.nan), filled(rows, input_tokens=np.nan), rows.at(np.arange(3)))
@@ -195,7 +195,7 @@ def test_cell_without_reported_steps_is_not_an_observation() -> None:
 
 
 def test_single_stream_has_batch_size_1_and_no_prefill_in_its_steps() -> None:
-    rows = tidy([VirtualEngine(requests_per_stream=20).records(1, 3)], "point")
+    rows = tidy_frames([VirtualEngine(requests_per_stream=20).records(1, 3)], "point")
     found = present(observe_cell(ObservedCell(arm(3), "w", Level(concurrency=1)), rows))
     assert (found.batch, found.prefill_tokens, found.draft_tokens) == (1.0, 0.0, 3.0)
 
@@ -291,7 +291,7 @@ def test_simulators_costs_are_recovered_within_their_intervals() -> None:
         for tokens in (0, 1, 3, 5):
             for streams in (1, 8, 24):
                 place = ObservedCell(arm(tokens), workload, Level(concurrency=streams))
-                found = present(observe_cell(place, tidy([engine.records(streams, tokens)], "point")))
+                found = present(observe_cell(place, tidy_frames([engine.records(streams, tokens)], "point")))
                 seen.append((arm(tokens), found))
     (cost,) = step_costs(seen)
     truth = {
@@ -339,7 +339,7 @@ def rows_of(prompts: int, tokens: int, truth: Truth, **edits: Any) -> Table:
         named = {"prompt_id": f"p{prompt}", "acceptance_source": "per_step", "chunk_tokens": None}
         mine = {name: value(prompt) if callable(value) else value for name, value in edits.items()}
         found.append(record(**{**counts, **drafted, **named, **mine}))
-    return tidy([frame_of(found)])
+    return tidy_frames([frame_of(found)])
 
 
 def lengths(slices: list[BreakdownSlice]) -> dict[str, float | None]:
@@ -422,7 +422,7 @@ def test_each_turn_has_a_slice() -> None:
 
 
 def test_distribution_over_requests_matches_a_calculation_by_hand() -> None:
-    rows = tidy([frame_of([record(output_tokens=1 + 10 * ten, steps=10) for ten in range(1, 12)])])
+    rows = tidy_frames([frame_of([record(output_tokens=1 + 10 * ten, steps=10) for ten in range(1, 12)])])
     spread = present(breakdown_of_cell(rows, 1, 0).acceptance_by_request)
     assert (spread.minimum, spread.median, spread.maximum, spread.n) == (1, 6, 11, 11)
     assert (spread.lower_quartile, spread.upper_quartile) == (3.5, 8.5)

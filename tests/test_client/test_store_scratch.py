@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from specbench_client.columns import Column, RaggedColumn, TextCodes
+from specbench_client.columns import Column, TextCodes
 from specbench_client.errors import NotDurable
 from specbench_client.store.scratch import ColumnWriter, StoredColumn, scratch_folder
 from specbench_client.store.store import StoreErrorReason
-from specbench_testing.tables import arrays_of
+from specbench_testing.tables import arrays_of, lists_of
 
 OWNER = """
 from specbench_client.store.scratch import scratch_folder
@@ -101,10 +101,11 @@ def stored(*parts: Column) -> StoredColumn:
         np.empty(0, np.int32),
         np.arange(9)[::2],
         TextCodes.of(["a", None, "b", "a"]),
-        RaggedColumn.of([np.array([[1, 2]]), None, np.empty((1, 0)), np.array([[3]])], np.float32),
-        RaggedColumn.of([None, None], np.float32),
+        lists_of([[1, 2], None, [], [3]]),
+        lists_of([[(1, 2), (3, 4)], None, [], [(5, 6)]], 2),
+        lists_of([None, None]),
     ],
-    ids=["numbers", "booleans", "none", "every second", "texts", "lists", "no lists"],
+    ids=["numbers", "booleans", "none", "every second", "texts", "lists", "tallies", "no lists"],
 )
 @pytest.mark.parametrize("at", [slice(None), slice(1, 3), np.array([1, 0, 1]), np.empty(0, np.int32)])
 def test_rows_are_read_as_they_were_written(column: Column, at: Any, temporary: Path) -> None:

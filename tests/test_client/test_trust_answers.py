@@ -17,7 +17,6 @@ from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import Cell, ClientHealth, CounterDeltas
-from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.trust.checks.acceptance import STEP_TOKEN_MISMATCH
 from specbench_client.trust.evidence import PointEvidence
 from specbench_testing.corrupted_records import (
@@ -39,6 +38,7 @@ from specbench_testing.synthetic_records import (
     record,
     run_of_world,
     sha,
+    tidy_frames,
 )
 
 pytestmark = pytest.mark.runs
@@ -412,7 +412,7 @@ def test_stream_interval_of_an_endpoint_without_drafter_is_only_info() -> None:
     plan, point = undeclared_drafter(WIDE, DialectName.VLLM)
     frame = streamed_every(4, None).records(point, WIDE.records(point))
     counted = CounterDeltas(output_tokens=int(frame["output_tokens"][WIDE.warmup :].sum()))
-    summary = summarise_point(plan, point, tidy([frame], point.hash), ClientHealth(), counted, simulated=False)
+    summary = summarise_point(plan, point, tidy_frames([frame], point.hash), ClientHealth(), counted, simulated=False)
     assert check_names(summary.findings) == [("AcceptanceCounterMismatch", Severity.INFO)]
     assert summary.figures[EMITTED].value is None
 
@@ -499,7 +499,7 @@ ANSWERS = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=12), st.intege
 def check_values(answers: list[tuple[list[int], int]], extra: int = 0, **edits: Any) -> list[float | None]:
     """Return the check's values for these answers, each with `extra` tokens more than its steps emit."""
     rows = [record(**{**_answer(accepted, undrafted, extra), **edits}) for accepted, undrafted in answers]
-    evidence = PointEvidence(WORLD.plan, NGRAM, tidy([frame_of(rows)]), ClientHealth(), None)
+    evidence = PointEvidence(WORLD.plan, NGRAM, tidy_frames([frame_of(rows)]), ClientHealth(), None)
     return [each.value for each in STEP_TOKEN_MISMATCH.evaluate(evidence)]
 
 

@@ -16,7 +16,6 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.record import RecordPhase
 from specbench_client.documents.summary import ClientHealth, CounterDeltas
 from specbench_client.metrics.latency import stream_end_delay_share
-from specbench_client.metrics.tidy_frame import tidy
 from specbench_testing.corrupted_records import (
     OPEN,
     TALKS,
@@ -39,6 +38,7 @@ from specbench_testing.synthetic_records import (
     frame_of,
     record,
     run_of_world,
+    tidy_frames,
 )
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
@@ -569,7 +569,7 @@ def test_end_of_sequence_token_without_its_own_chunk_is_one_step(counted: bool) 
         record(stream_index=4, chunk_tokens=tokens, intended_ns=10**12),
     ]
     delay_ns = 2 * step_ns if counted else step_ns
-    share = stream_end_delay_share(tidy([frame_of(rows)], "p"))
+    share = stream_end_delay_share(tidy_frames([frame_of(rows)], "p"))
     assert share == pytest.approx(delay_ns / (present(one.last_token_ns) + 2 * step_ns))
 
 
@@ -579,9 +579,9 @@ def test_no_next_request_gives_no_stream_end_delay() -> None:
     failed = record(error_class="reset", last_token_ns=None)
     skipped = record(error_class="skipped_after_error", sent_ns=None, last_token_ns=None)
     later = record(intended_ns=10**12, sent_ns=10**12)
-    assert [stream_end_delay_share(tidy([frame_of(rows)], "p")) for rows in (alone, [failed, skipped, later])] == [
-        None
-    ] * 2
+    assert [
+        stream_end_delay_share(tidy_frames([frame_of(rows)], "p")) for rows in (alone, [failed, skipped, later])
+    ] == [None] * 2
 
 
 @pytest.mark.runs
@@ -602,7 +602,7 @@ def test_users_who_think_do_not_delay_the_stream_end() -> None:
         )
         for name, turn, begin in zip(names, (0, 0, 1, 0), begins, strict=True)
     ]
-    frame = tidy([frame_of(rows)], "p")
+    frame = tidy_frames([frame_of(rows)], "p")
     assert stream_end_delay_share(frame) == pytest.approx((2 * thought + took // 10) / begins[-1])
     assert stream_end_delay_share(frame, thinks=True) == pytest.approx(0.1 / 1.1, rel=0.01)
 
@@ -626,7 +626,7 @@ def test_a_conversation_of_overlapping_requests_ends_with_the_one_that_ends_last
         for number in range(4)
         for turn, begin, end in ((0, 0, 1), (1, 1, 11), (2, 1, 2))
     ]
-    share = stream_end_delay_share(tidy([frame_of(rows)], "p"), thinks=True)
+    share = stream_end_delay_share(tidy_frames([frame_of(rows)], "p"), thinks=True)
     assert share == (None if failed else pytest.approx(held_s / (10 + held_s)))
 
 

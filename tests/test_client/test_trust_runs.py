@@ -18,7 +18,6 @@ from specbench_api.spec.engine import DialectName, Endpoint
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ClientHealth
-from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.trust import checks
 from specbench_client.trust.check import Check, CheckResult
 from specbench_client.trust.checks import engine
@@ -38,7 +37,15 @@ from specbench_testing.corrupted_records import (
 from specbench_testing.long_cases import long_after
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
-from specbench_testing.synthetic_records import NS_PER_MS, ONE, Corruptions, SyntheticRun, run_findings, run_of_world
+from specbench_testing.synthetic_records import (
+    NS_PER_MS,
+    ONE,
+    Corruptions,
+    SyntheticRun,
+    run_findings,
+    run_of_world,
+    tidy_frames,
+)
 
 INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 NO_BASELINE = {"spec.baseline": "Skip"}
@@ -561,7 +568,7 @@ def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
     """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
     plan, point = undeclared_drafter(WORLD, DialectName.OPENAI)
     return check_names(
-        summarise_point(plan, point, tidy([frame], point.hash), ClientHealth(), None, simulated=False).findings
+        summarise_point(plan, point, tidy_frames([frame], point.hash), ClientHealth(), None, simulated=False).findings
     )
 
 

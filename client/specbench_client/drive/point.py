@@ -33,7 +33,7 @@ from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_pro
 from specbench_client.load.worker_pool import LoadResult, WorkerPool
 from specbench_client.metrics.tidy_frame import COLUMNS, tidy
 from specbench_client.store.points import MeasurementSpan, PointStore
-from specbench_client.store.records import RecordWriter, table_to_columns
+from specbench_client.store.records import RecordWriter
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 
@@ -218,8 +218,7 @@ class _PointAttempt:
         `files`: the schedule and the records of all clients.
         """
         engine, points = self.measurement.engine, self.measurement.points
-        records = map(table_to_columns, points.read_files(self.point.hash, files, COLUMNS))
-        rows = tidy(records, self.point.hash)
+        rows = tidy(points.read_files(self.point.hash, files, COLUMNS), self.point.hash)
         summary = summarise_point(
             engine.plan, self.point, rows, client, observations.counters, simulated=engine.simulated
         ).model_copy(update={"engine_launch": self._engine_launch, "kv_cache_usage": observations.kv_cache_usage})

@@ -18,63 +18,63 @@ import numpy as np
 
 from specbench_client.columns import Values
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric
-from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import any_known, numbers, tally
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import any_known, numbers
 
 _NO_STEPS = "the engine does not report the steps of a request"
 
 
-def _steps(rows: Columns) -> Values:
+def _steps(rows: Table) -> Values:
     """Steps of each answer, shape (rows,); NaN for answers of one token, which have none."""
     steps = numbers(rows, "steps")
     return np.where(steps >= 1, steps, np.nan)
 
 
-def _emitted(rows: Columns) -> tuple[Values, Values]:
+def _emitted(rows: Table) -> tuple[Values, Values]:
     return numbers(rows, "tokens") - 1, _steps(rows)
 
 
-def _verified(rows: Columns) -> tuple[Values, Values]:
+def _verified(rows: Table) -> tuple[Values, Values]:
     steps, accepted = _steps(rows), numbers(rows, "accepted_tokens")
     one_each = np.isnan(accepted) & (steps == numbers(rows, "tokens") - 1)
     return steps + np.where(one_each, 0.0, accepted), steps
 
 
-def _emitted_each(rows: Columns) -> tuple[Values, Values]:
+def _emitted_each(rows: Table) -> tuple[Values, Values]:
     over, under = _emitted(rows)
     return over / under, np.ones_like(under)
 
 
-def _verified_each(rows: Columns) -> tuple[Values, Values]:
+def _verified_each(rows: Table) -> tuple[Values, Values]:
     over, under = _verified(rows)
     return over / under, np.ones_like(under)
 
 
-def _accepted_per_step(rows: Columns) -> tuple[Values, Values]:
+def _accepted_per_step(rows: Table) -> tuple[Values, Values]:
     emitted, steps = _verified(rows)
     return emitted - steps, steps
 
 
-def _passes_saved(rows: Columns) -> tuple[Values, Values]:
+def _passes_saved(rows: Table) -> tuple[Values, Values]:
     later, steps = _emitted(rows)
     return later - steps, np.where(np.isnan(steps), np.nan, later)
 
 
-def _passes(rows: Columns) -> tuple[Values, Values]:
+def _passes(rows: Table) -> tuple[Values, Values]:
     later, steps = _emitted(rows)
     return steps, later
 
 
-def _wasted(rows: Columns) -> tuple[Values, Values]:
+def _wasted(rows: Table) -> tuple[Values, Values]:
     drafted = numbers(rows, "drafted_tokens")
     return drafted - numbers(rows, "accepted_tokens"), drafted + _steps(rows)
 
 
-def _rate(rows: Columns) -> tuple[Values, Values]:
+def _rate(rows: Table) -> tuple[Values, Values]:
     return numbers(rows, "accepted_tokens"), numbers(rows, "drafted_tokens")
 
 
-def _length(name: str, definition: str, missing: str, parts: Callable[[Columns], tuple[Values, Values]]) -> RatioMetric:
+def _length(name: str, definition: str, missing: str, parts: Callable[[Table], tuple[Values, Values]]) -> RatioMetric:
     return RatioMetric(
         f"acceptance_length_{name}",
         "tokens/step",
@@ -173,15 +173,15 @@ def limit_to_drafts(ratios: Sequence[RatioMetric], drafts: int) -> list[RatioMet
 # the end of the answer count only in the conditional rates, where they would otherwise count as rejected.
 
 
-def _share_of_steps(name: str, definition: str, parts: Callable[[Columns], tuple[Values, Values]]) -> RatioMetric:
+def _share_of_steps(name: str, definition: str, parts: Callable[[Table], tuple[Values, Values]]) -> RatioMetric:
     missing = "the engine does not report the accepted drafts of each step"
     return RatioMetric(name, "ratio", definition, missing, FigureOrigin.ACCEPTANCE, parts, highest=1.0)
 
 
-def _steps_reaching(rows: Columns, position: int, column: str = "accepted_of_steps") -> Values:
+def _steps_reaching(rows: Table, position: int, column: str = "accepted_of_steps") -> Values:
     """Draft steps per request, shape (rows,), that accepted at least `position` drafts; all of them for 0."""
-    steps = tally(rows, column)
-    drafts, counts = steps.fields
+    steps = rows.lists(column)
+    drafts, counts = steps.entries.T
     return steps.sums(counts * (drafts >= position))
 
 
@@ -206,12 +206,12 @@ def conditional_acceptance(position: int) -> RatioMetric:
     )
 
 
-def deepest_position(rows: Columns) -> int:
+def deepest_position(rows: Table) -> int:
     """Return the most drafts that any step accepted; 0 if no request reports its steps."""
-    return max(int(tally(piece, "accepted_of_steps").fields[0].max(initial=0)) for piece in rows.pieces())
+    return max(int(piece.lists("accepted_of_steps").entries[:, 0].max(initial=0)) for piece in rows.pieces())
 
 
-def acceptance_by_position(rows: Columns, drafts: int) -> tuple[RatioMetric, ...]:
+def acceptance_by_position(rows: Table, drafts: int) -> tuple[RatioMetric, ...]:
     """Return the ratios for positions 1 to `drafts`, or none if no request reports its steps."""
     if not any_known(rows, "accepted_of_steps"):
         return ()
@@ -227,9 +227,9 @@ def acceptance_by_position(rows: Columns, drafts: int) -> tuple[RatioMetric, ...
 def accepted_exactly(count: int) -> RatioMetric:
     """Return the share of the draft steps that accepted exactly `count` drafts."""
 
-    def parts(rows: Columns) -> tuple[Values, Values]:
-        steps = tally(rows, "accepted_of_steps")
-        accepted, counts = steps.fields
+    def parts(rows: Table) -> tuple[Values, Values]:
+        steps = rows.lists("accepted_of_steps")
+        accepted, counts = steps.entries.T
         return steps.sums(counts * (accepted == count)), steps.sums(counts)
 
     return _share_of_steps(
@@ -239,7 +239,7 @@ def accepted_exactly(count: int) -> RatioMetric:
     )
 
 
-def acceptance_histogram(rows: Columns, drafts: int) -> tuple[RatioMetric, ...]:
+def acceptance_histogram(rows: Table, drafts: int) -> tuple[RatioMetric, ...]:
     """Return the shares for 0 to `drafts` accepted, or none if no request reports its steps."""
     if not any_known(rows, "accepted_of_steps"):
         return ()

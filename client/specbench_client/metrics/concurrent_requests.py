@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_client.columns import Values
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 
 
-def computed_tokens(rows: Columns) -> Values:
+def computed_tokens(rows: Table) -> Values:
     """Return the computed prompt tokens of each request; all of them if the engine does not report cached ones."""
     return numbers(rows, "input_tokens") - np.nan_to_num(numbers(rows, "cached_tokens"))
 
 
-def mean_context(rows: Columns) -> Values:
+def mean_context(rows: Table) -> Values:
     """Return the mean number of tokens whose keys and values a step reads for each request, shape (rows,)."""
     return numbers(rows, "input_tokens") + numbers(rows, "tokens") / 2
 

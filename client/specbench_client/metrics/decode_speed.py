@@ -14,7 +14,7 @@ import numpy as np
 from specbench_client.columns import Values
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 
 NS_PER_S = 1e9
@@ -24,7 +24,7 @@ SAME_STEP = 0.5
 """First tokens that are at most this share of a short step apart are from the same step."""
 
 
-def flow_ms(rows: Columns) -> Values:
+def flow_ms(rows: Table) -> Values:
     """Return the time from first to last token in ms, shape (rows,).
 
     NaN for answers of fewer than two tokens, or with a single arrival time.
@@ -33,26 +33,26 @@ def flow_ms(rows: Columns) -> Values:
     return np.where((numbers(rows, "tokens") >= 2) & (span > 0), span, np.nan)
 
 
-def later_tokens(rows: Columns) -> Values:
+def later_tokens(rows: Table) -> Values:
     """Return the number of tokens after the first, shape (rows,); NaN for answers of fewer than two tokens."""
     tokens = numbers(rows, "tokens")
     return np.where(tokens >= 2, tokens - 1, np.nan)
 
 
-def _tpot_ms(rows: Columns) -> Values:
+def _tpot_ms(rows: Table) -> Values:
     return flow_ms(rows) / later_tokens(rows)
 
 
-def _step_ms(rows: Columns) -> Values:
+def _step_ms(rows: Table) -> Values:
     steps = numbers(rows, "steps")
     return flow_ms(rows) / np.where(steps >= 1, steps, np.nan)
 
 
-def _user_tps(rows: Columns) -> Values:
+def _user_tps(rows: Table) -> Values:
     return 1000.0 / _tpot_ms(rows)
 
 
-def _stream_parts(rows: Columns) -> tuple[Values, Values]:
+def _stream_parts(rows: Table) -> tuple[Values, Values]:
     return numbers(rows, "tokens"), (numbers(rows, "last_token_ns") - numbers(rows, "intended_ns")) / NS_PER_S
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from specbench_client.columns import Values
 from specbench_client.metrics.pairing import HISTORY, iter_by_prompt, with_history
-from specbench_client.metrics.rows import Columns, Table, group_numbers, join_rows, join_tables
-from specbench_client.metrics.tidy_frame import flags, numbers
+from specbench_client.metrics.rows import Table, group_numbers, join_rows, join_tables
+from specbench_client.metrics.tidy_frame import numbers
 
 Codes = NDArray[np.intp]
 QUESTION_KEY = ["prompt_id", "turn", "history"]
@@ -85,13 +85,13 @@ def _compare_prompts(arm: Table, baseline: Table) -> Table:
     return found.assign(control=shares)
 
 
-def comparable_answers(rows: Columns) -> Table:
+def comparable_answers(rows: Table) -> Table:
     """Return the rows with an answer and a known history, with their pass; fillers are left out.
 
     They may be of any phase, and include the columns that describe an answer: its digest and its length.
     """
     found = with_history(rows.table(name for name in _READ if name in rows))
-    return found.among(flags(found, "ok") & ~flags(found, "filler") & found.known(_ANSWER) & found.known(HISTORY))
+    return found.among(found.array("ok") & ~found.array("filler") & found.known(_ANSWER) & found.known(HISTORY))
 
 
 def _share_differing(mine: Table, base: Table, *, other_repeats: bool = False) -> Table:

@@ -20,9 +20,9 @@ from specbench_client.columns import Values
 from specbench_client.documents.record import RecordPhase
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
-from specbench_client.metrics.rows import Columns, Table, has_text
+from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.steady_window import steady_window
-from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, flags, numbers
+from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, numbers
 
 MEASURES: dict[str, RequestMetric] = {
     each.name: each for each in (latency.TTFT_MS, decode_speed.TPOT_MS, latency.E2E_MS)
@@ -46,7 +46,7 @@ def judged_rows(rows: Table) -> Table:
     return rows.among(has_text(rows, "phase", RecordPhase.STEADY.value) & ~skipped)
 
 
-def meets_slo(rows: Columns, slo: Slo) -> Values:
+def meets_slo(rows: Table, slo: Slo) -> Values:
     """Return 1 for each row that met every target, 0 for one that missed any, NaN if unknown; shape (rows,)."""
     each = [meets_target(rows, name, target) for name, target in slo.targets.items()]
     stacked = np.stack(each)
@@ -54,13 +54,13 @@ def meets_slo(rows: Columns, slo: Slo) -> Values:
     return np.where(missed, 0.0, np.where(unknown, np.nan, 1.0))
 
 
-def meets_target(rows: Columns, name: str, target: float) -> Values:
+def meets_target(rows: Table, name: str, target: float) -> Values:
     """Return the same for a single target, in ms."""
     values = MEASURES[name].values(rows)
     met = np.where(np.isnan(values), np.nan, (values <= target).astype(np.float64))
     if name == decode_speed.TPOT_MS.name:
         met = np.where(numbers(rows, "tokens") == 1, 1.0, met)
-    return np.where(flags(rows, "ok"), met, 0.0)
+    return np.where(rows.array("ok"), met, 0.0)
 
 
 def attainment_ratio(slo: Slo) -> RatioMetric:
@@ -92,13 +92,13 @@ def _good(point: Table, slo: Slo) -> tuple[float, float] | None:
     if window is None:
         return None
     ends = numbers(point, "last_token_ns")
-    inside = flags(point, "ok") & (ends >= window.start_ns) & (ends <= window.end_ns)
+    inside = point.array("ok") & (ends >= window.start_ns) & (ends <= window.end_ns)
     good = meets_slo(point.among(inside), slo)
     return None if np.isnan(good).all() else (float(np.nansum(good)), window.length_s)
 
 
-def _share(name: str, definition: str, values: Callable[[Columns], Values]) -> RatioMetric:
-    def parts(rows: Columns) -> tuple[Values, Values]:
+def _share(name: str, definition: str, values: Callable[[Table], Values]) -> RatioMetric:
+    def parts(rows: Table) -> tuple[Values, Values]:
         met = values(rows)
         return met, np.ones_like(met)
 

@@ -13,7 +13,7 @@ import numpy as np
 from specbench_client.columns import Values
 from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric
 from specbench_client.metrics.rows import Table, group_numbers
-from specbench_client.metrics.tidy_frame import flags, numbers, sent_rows
+from specbench_client.metrics.tidy_frame import numbers, sent_rows
 
 NS_PER_MS = 1e6
 
@@ -88,9 +88,9 @@ def _end_delays_of_point(rows: Table, *, thinks: bool) -> tuple[Values, Values]:
     ended[:-1] = np.where(stream[1:] == stream[:-1], begun[1:], np.nan)
     after = ended - numbers(ordered, "last_token_ns") - _step_gap_ns(ordered)
     whole = ended - numbers(ordered, "intended_ns")
-    known = flags(ordered, "ok") & ~np.isnan(after)
+    known = ordered.array("ok") & ~np.isnan(after)
     if thinks:
-        known &= ~flags(ordered, "filler")
+        known &= ~ordered.array("filler")
     return np.maximum(after[known], 0.0), whole[known]
 
 
@@ -102,7 +102,7 @@ def _ends_of_conversations(rows: Table) -> Table:
     conversation = group_numbers(stream, np.cumsum(turn == 0))
     first = np.full(len(ordered), np.inf)
     np.minimum.at(first, conversation, begun)
-    all_ok = np.bincount(conversation, ~flags(ordered, "ok")) == 0
+    all_ok = np.bincount(conversation, ~ordered.array("ok")) == 0
     by_end = np.lexsort((np.nan_to_num(numbers(ordered, "last_token_ns"), nan=-np.inf), conversation))
     last = np.sort(by_end[np.flatnonzero(np.diff(conversation[by_end], append=-1))])
     return ordered.assign(begun_ns=first[conversation], ok=all_ok[conversation]).at(last)
@@ -117,5 +117,5 @@ def stream_end_delay_share(rows: Table, *, thinks: bool = False) -> float | None
 def _step_gap_ns(rows: Table) -> Values:
     """Mean gap in ns between the chunks of answers without tokens per chunk; 0 for the others. Shape (rows,)."""
     span = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
-    gaps = np.where(~flags(rows, "chunk_tokens_known"), np.nan_to_num(numbers(rows, "chunks")) - 1, 0.0)
+    gaps = np.where(~rows.array("chunk_tokens_known"), np.nan_to_num(numbers(rows, "chunks")) - 1, 0.0)
     return np.where(gaps > 0, span / np.maximum(gaps, 1.0), 0.0)

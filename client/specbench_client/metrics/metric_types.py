@@ -14,7 +14,7 @@ import numpy as np
 
 from specbench_api.spec.slo import REPORTED_PERCENTS
 from specbench_client.columns import Values
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.rows import Table
 
 
 class FigureOrigin(StrEnum):
@@ -40,7 +40,7 @@ class RequestMetric:
     definition: str
     missing: str
     origin: FigureOrigin
-    values: Callable[[Columns], Values]
+    values: Callable[[Table], Values]
     percents: tuple[int, ...] = REPORTED_PERCENTS
     """Percentiles to report: upper ones if large values are bad, lower ones if small values are bad."""
     long_tailed: bool = False
@@ -59,13 +59,13 @@ class RatioMetric:
     definition: str
     missing: str
     origin: FigureOrigin
-    parts: Callable[[Columns], tuple[Values, Values]]
+    parts: Callable[[Table], tuple[Values, Values]]
     lowest: float = 0.0
     highest: float = float("inf")
     long_tailed: bool = False
     """See `RequestMetric`: the interval is a bootstrap-t interval."""
 
-    def value(self, rows: Columns) -> float | None:
+    def value(self, rows: Table) -> float | None:
         """Return the ratio, or None if no request has both parts."""
         over, under = np.empty(len(rows)), np.empty(len(rows))
         start = 0
@@ -93,7 +93,7 @@ class PercentileMetric:
     def definition(self) -> str:
         return f"{self.percent}th percentile over requests (linear interpolation) of: {self.measure.definition}"
 
-    def value(self, rows: Columns) -> float | None:
+    def value(self, rows: Table) -> float | None:
         """Return the percentile, or None if no request has the metric."""
         values = self.measure.values(rows)
         return self.among(values[~np.isnan(values)])
@@ -106,7 +106,7 @@ class PercentileMetric:
 def mean_metric(measure: RequestMetric) -> RatioMetric:
     """Return the mean over requests of a metric."""
 
-    def parts(rows: Columns) -> tuple[Values, Values]:
+    def parts(rows: Table) -> tuple[Values, Values]:
         values = measure.values(rows)
         return values, np.ones_like(values)
 

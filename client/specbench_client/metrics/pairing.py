@@ -10,23 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.plan.plan import Plan
-from specbench_client.columns import Column, Mask, RowIndices, TextCodes, Values
-from specbench_client.metrics.rows import Columns, Table, group_numbers, has_text, join_rows
-from specbench_client.metrics.tidy_frame import chain_history, flags, numbers
+from specbench_client.columns import Mask, RowIndices, TextCodes, Values
+from specbench_client.metrics.rows import Table, group_numbers, has_text, join_rows
+from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, chain_history, numbers
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""
-PIECE_PAIRS = 262_144
-"""Pairs that are read together: some MB."""
 
 
-def iter_by_prompt(sides: Sequence[Columns]) -> Iterator[tuple[RowIndices, ...]]:
+def iter_by_prompt(sides: Sequence[Table]) -> Iterator[tuple[RowIndices, ...]]:
     """Yield the row indices of each side for a few prompts at a time, in prompt order, ascending."""
     columns = [side.codes("prompt_id") for side in sides]
     names = sorted({str(text) for column in columns for text in column.texts})
@@ -56,9 +53,7 @@ def _prompt_spans(rows: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
     yield start, len(rows)
 
 
-STEPS = "steps"
 PAIR_KEY = ["repeat", "prompt_id", "pass", "turn"]
-ARM, BASELINE = "_arm", "_baseline"
 HISTORY = "history"
 ROW = "row"
 _NO_HISTORY = 0.0
@@ -77,74 +72,11 @@ _READ = (
 
 
 @dataclass(frozen=True)
-class JoinedRows(Columns):
-    """Pairs as row indices on both sides, shape (pairs,); the columns are read from the sides on access."""
+class Pairs:
+    """Paired requests: row i of the arm's table is paired with row i of the baseline's. Both are selections of rows."""
 
     arm: Table
     baseline: Table
-    left: RowIndices
-    right: RowIndices
-    passes: RowIndices
-    history: Values
-
-    def __len__(self) -> int:
-        return int(self.left.size)
-
-    def __contains__(self, name: object) -> bool:
-        text = str(name)
-        if text in ("pass", HISTORY + ARM):
-            return True
-        side = self.baseline if text.endswith(BASELINE) else self.arm
-        return text.removesuffix(BASELINE).removesuffix(ARM) in side
-
-    def column(self, name: str) -> Column:
-        if name == "pass":
-            return self.passes
-        if name == HISTORY + ARM:
-            return self.history
-        if name.endswith(BASELINE):
-            return self.baseline.at(self.right).column(name.removesuffix(BASELINE))
-        return self.arm.at(self.left).column(name.removesuffix(ARM))
-
-    def among(self, mask: Mask) -> JoinedRows:
-        """Return the pairs selected by a mask of shape (pairs,)."""
-        left, right, passes = (each[mask] for each in (self.left, self.right, self.passes))
-        return JoinedRows(self.arm, self.baseline, left, right, passes, _repeated(self.history[mask]))
-
-    def pieces(self) -> Iterator[JoinedRows]:
-        """Yield at most `PIECE_PAIRS` pairs at a time."""
-        for start in range(0, max(len(self), 1), PIECE_PAIRS):
-            some = slice(start, start + PIECE_PAIRS)
-            sides = self.left[some], self.right[some]
-            yield JoinedRows(self.arm, self.baseline, *sides, self.passes[some], self.history[some])
-
-
-@dataclass(frozen=True)
-class PairSide(Columns):
-    """One side of the pairs, under its original column names."""
-
-    rows: Columns
-    suffix: str
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __contains__(self, name: object) -> bool:
-        return name in PAIR_KEY or f"{name}{self.suffix}" in self.rows
-
-    def column(self, name: str) -> Column:
-        return self.rows.column(name if name in PAIR_KEY else name + self.suffix)
-
-    def pieces(self) -> Iterator[PairSide]:
-        """Yield the rows piece by piece."""
-        return (replace(self, rows=piece) for piece in self.rows.pieces())
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Paired rows, with a suffix on each side's columns, and the number of requests that could not be paired."""
-
-    rows: Columns
     candidates: int
     """Steady requests of the arm."""
     unpaired_later: int
@@ -154,18 +86,24 @@ class Pairs:
     anytime: bool = False
     """Whether the measurement stops when its speed-up is decided, so that intervals must be valid at any time."""
 
-    def side(self, suffix: str) -> PairSide:
-        """Return one side's rows under their original column names."""
-        return PairSide(self.rows, suffix)
+    def __len__(self) -> int:
+        return len(self.arm)
+
+    def pieces(self) -> Iterator[Pairs]:
+        """Yield at most `NUMBERS_TOGETHER` pairs at a time."""
+        for arm, baseline in zip(
+            self.arm.pieces(NUMBERS_TOGETHER), self.baseline.pieces(NUMBERS_TOGETHER), strict=True
+        ):
+            yield replace(self, arm=arm, baseline=baseline)
 
     def among(self, mask: Mask) -> Pairs:
         """Return the pairs selected by a mask of shape (pairs,), without the counts of unpaired requests."""
-        assert isinstance(self.rows, JoinedRows)
-        return replace(self, rows=self.rows.among(mask), candidates=int(mask.sum()), unpaired_later=0)
+        arm, baseline = self.arm.among(mask), self.baseline.among(mask)
+        return replace(self, arm=arm, baseline=baseline, candidates=int(mask.sum()), unpaired_later=0)
 
     def of_category(self, name: str) -> Pairs:
-        """Return the pairs of one category."""
-        return self.among(has_text(self.rows, "category" + BASELINE, name))
+        """Return the pairs of one category: the baseline's, as everywhere."""
+        return self.among(has_text(self.baseline, "category", name))
 
 
 def pair_requests(arm: Table, baseline: Table, plan: Plan | None) -> Pairs:
@@ -175,47 +113,27 @@ def pair_requests(arm: Table, baseline: Table, plan: Plan | None) -> Pairs:
     repeats.
     """
     found = [_match(arm, baseline, *row_indices) for row_indices in iter_by_prompt((arm, baseline))]
-    counts = sum(one.candidates for one in found), sum(one.unpaired_later for one in found)
-    columns = [list(each) for each in zip(*(one.columns for one in found), strict=True)]
-    found.clear()
-    left, right, passes, history = (_concatenated(columns.pop(0)) for _ in range(len(columns)))
-    order = np.argsort(left, kind="stable").astype(np.int32)
-    left, right, passes = left[order], right[order], passes[order]
-    rows = JoinedRows(arm, baseline, left, right, passes, _repeated(history[order]))
-    return Pairs(rows, *counts) if plan is None else Pairs(rows, *counts, plan.alternates, plan.stop is not None)
+    left, right = (np.concatenate([each[side] for each in found]) for side in (0, 1))
+    counts = sum(each[2] for each in found), sum(each[3] for each in found)
+    order = np.argsort(left, kind="stable")
+    pairs = Pairs(arm.at(left[order]), baseline.at(right[order]), *counts)
+    return pairs if plan is None else replace(pairs, alternating=plan.alternates, anytime=plan.stop is not None)
 
 
-def _concatenated(pieces: list[NDArray[Any]]) -> NDArray[Any]:
-    """Concatenate the pieces and empty the list."""
-    whole = _repeated(np.concatenate(pieces)) if pieces[0].dtype == np.float64 else np.concatenate(pieces)
-    pieces.clear()
-    return whole
+def _match(
+    arm: Table, baseline: Table, mine: RowIndices, theirs: RowIndices
+) -> tuple[RowIndices, RowIndices, int, int]:
+    """Pair the rows of some prompts, given their row indices on both sides.
 
-
-def _repeated(values: Values) -> Values:
-    """Return the same values, as a view of the first if all are equal, as histories of first turns are."""
-    return np.broadcast_to(values[0], values.shape) if values.size and (values == values[0]).all() else values
-
-
-@dataclass(frozen=True)
-class _Matches:
-    """Pairs of some prompts: row indices of the arm and of the baseline, passes, and histories, shape (pairs,) each."""
-
-    columns: tuple[RowIndices, RowIndices, RowIndices, Values]
-    candidates: int
-    unpaired_later: int
-
-
-def _match(arm: Table, baseline: Table, mine: RowIndices, theirs: RowIndices) -> _Matches:
-    """Pair the rows of some prompts, given their row indices on both sides."""
+    Returns the row indices of the pairs on both sides, shape (pairs,) each, and the numbers of candidates and of
+    unpaired later turns.
+    """
     left, right = (keyed_requests(rows, row_indices) for rows, row_indices in ((arm, mine), (baseline, theirs)))
     first, second = join_rows(left, right, PAIR_KEY)
-    history = left.array(HISTORY)[first]
-    comparable = (history == right.array(HISTORY)[second]) | (left.array("turn")[first] == 0)
-    first, second = first[comparable], second[comparable]
-    rows = left.array(ROW)[first], right.array(ROW)[second]
-    columns = *rows, left.array("pass")[first], _repeated(history[comparable])
-    return _Matches(columns, len(left), int((~comparable).sum()))
+    same_history = left.array(HISTORY)[first] == right.array(HISTORY)[second]
+    comparable = same_history | (left.array("turn")[first] == 0)
+    rows = left.array(ROW)[first[comparable]], right.array(ROW)[second[comparable]]
+    return *rows, len(left), int((~comparable).sum())
 
 
 def keyed_requests(rows: Table, at: RowIndices) -> Table:
@@ -224,7 +142,7 @@ def keyed_requests(rows: Table, at: RowIndices) -> Table:
     The columns are those of `PAIR_KEY`, the hash of earlier replies, and `row`, the row's index.
     """
     some = with_history(rows.at(at).table(_READ)).assign(**{ROW: at})
-    return some.table([*PAIR_KEY, HISTORY, ROW]).among(flags(some, "steady"))
+    return some.table([*PAIR_KEY, HISTORY, ROW]).among(some.array("steady"))
 
 
 def with_history(rows: Table) -> Table:
@@ -237,7 +155,7 @@ def with_history(rows: Table) -> Table:
     return rows.assign(**{"pass": passes}, history=_history_hashes(rows, passes))
 
 
-def pass_numbers(rows: Columns) -> RowIndices:
+def pass_numbers(rows: Table) -> RowIndices:
     """Number the passes over each prompt of each repeat from 0, in the order of their intended start; shape (rows,).
 
     `rows`: all rows of some prompts.
@@ -252,7 +170,7 @@ def pass_numbers(rows: Columns) -> RowIndices:
     return passes
 
 
-def _history_hashes(rows: Columns, passes: RowIndices) -> Values:
+def _history_hashes(rows: Table, passes: RowIndices) -> Values:
     """Return the history of each row, shape (rows,)."""
     conversation = group_numbers(rows.column("repeat"), rows.column("prompt_id"), passes)
     order = np.lexsort((numbers(rows, "turn"), conversation))

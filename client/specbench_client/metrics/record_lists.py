@@ -2,8 +2,8 @@
 
 Most of a record is the times and tokens of its chunks and the accepted drafts of its steps. Figures and checks only
 need counts from them: how many chunks contain a given number of tokens, how many steps accepted a given number of
-drafts. Such a histogram is called a tally: an array of shape (2, values) with the sorted values and their counts. It
-has as many columns as there are different values.
+drafts. Such a histogram is called a tally: a list whose entries are a value and its count, sorted by value. It
+has as many entries as there are different values.
 
 The chunks themselves are needed for answers that may cross an edge of the steady window (`metrics.steady_window`):
 those of ramp and drain, whose number depends on the load and not on the length of the run.
@@ -13,17 +13,17 @@ Everything is computed for all rows of a part at once, because a loop over rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from specbench_client.columns import Column, Mask, RaggedColumn, RowIndices, Values
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.rows import Table
 
-TALLY_FIELDS = 2
-"""Fields of an entry of a tally: a value, and its count. Entries are sorted by value."""
 POINT_ONLY_COLUMNS = (
     "connect_ns",
     "tokens_of_chunks",
@@ -38,7 +38,7 @@ BURST_NS = 100_000.0
 """Chunks at most this far apart arrived in one write: the segments of a write are closer."""
 
 
-def condense_lists(records: Mapping[str, NDArray[np.object_]], rows: Columns) -> dict[str, Column]:
+def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     """Return the columns that replace the lists of the records; missing where the list is missing.
 
     `rows` are the other tidy columns of the same records.
@@ -81,45 +81,41 @@ def condense_lists(records: Mapping[str, NDArray[np.object_]], rows: Columns) ->
     }
 
 
-def _ragged(column: NDArray[np.object_]) -> RaggedColumn:
-    """Convert a column of lists, arrays or nulls; missing values within a list become NaN."""
-    return RaggedColumn.of(
-        [
-            None if value is None or isinstance(value, float) else np.asarray(value, dtype=np.float64)
-            for value in column
-        ],
-        np.float64,
-    )
+def _ragged(column: pa.ChunkedArray) -> RaggedColumn:
+    """Convert a column of lists of numbers; missing values within a list become NaN."""
+    lists = column.combine_chunks()
+    sizes = pc.list_value_length(lists).fill_null(-1).to_numpy()
+    return RaggedColumn(sizes, lists.flatten().to_numpy(zero_copy_only=False).astype(np.float64))
 
 
 def _with_cut(accepted: RaggedColumn, cut: Values) -> RaggedColumn:
     """Return the accepted drafts of each step with those that were cut off; `cut`: shape (rows,), NaN if unknown."""
-    flat, at = accepted.flat.copy(), (accepted.sizes > 0) & (cut > 0)
+    flat, at = accepted.entries.copy(), (accepted.sizes > 0) & (cut > 0)
     flat[(accepted.starts + accepted.sizes - 1)[at]] += cut[at]
     return RaggedColumn(accepted.sizes, flat)
 
 
 def _decided(accepted: RaggedColumn, drafted: RaggedColumn) -> RaggedColumn:
     """Return how many drafts of each step were accepted or rejected: those after the first rejection were neither."""
-    decided, listed = accepted.flat + 1, drafted.sizes == accepted.sizes
+    decided, listed = accepted.entries + 1, drafted.sizes == accepted.sizes
     mine, theirs = listed[accepted.owner], listed[drafted.owner]
-    decided[mine] = np.minimum(decided[mine], drafted.flat[theirs])
+    decided[mine] = np.minimum(decided[mine], drafted.entries[theirs])
     return RaggedColumn(accepted.sizes, decided)
 
 
 def _weights(at: RaggedColumn, chunk_tokens: RaggedColumn, tokens: Values) -> Values:
     """Return the tokens of each chunk: those of the record, else the answer's tokens spread evenly."""
     weights = np.where(np.isnan(tokens), 1.0, tokens / np.maximum(at.sizes, 1))[at.owner]
-    listed = (chunk_tokens.sizes == at.sizes) & ~np.isnan(chunk_tokens.sums())
-    weights[listed[at.owner]] = chunk_tokens.flat[listed[chunk_tokens.owner]]
+    listed = (chunk_tokens.sizes == at.sizes) & ~np.isnan(chunk_tokens.sums(chunk_tokens.entries))
+    weights[listed[at.owner]] = chunk_tokens.entries[listed[chunk_tokens.owner]]
     return weights
 
 
 def _tallies_of(column: RaggedColumn) -> RaggedColumn:
     """Return the tally of each row's values; missing values within a list are ignored."""
-    present = ~np.isnan(column.flat)
+    present = ~np.isnan(column.entries)
     ones = np.ones(int(present.sum()))
-    return _tallies(column.owner[present], column.flat[present], ones, column.known, np.float32)
+    return _tallies(column.owner[present], column.entries[present], ones, column.known, np.float32)
 
 
 def _arrival_groups(at: RaggedColumn, weights: Values, *, apart_ns: float) -> _ArrivalGroups:
@@ -128,8 +124,8 @@ def _arrival_groups(at: RaggedColumn, weights: Values, *, apart_ns: float) -> _A
     `weights` are the tokens of each chunk, shape (chunks,).
     """
     owner = at.owner
-    starts = np.flatnonzero((np.diff(at.flat, prepend=-np.inf) > apart_ns) | (np.diff(owner, prepend=-1) > 0))
-    sizes = np.diff(np.append(starts, at.flat.size)).astype(np.float64)
+    starts = np.flatnonzero((np.diff(at.entries, prepend=-np.inf) > apart_ns) | (np.diff(owner, prepend=-1) > 0))
+    sizes = np.diff(np.append(starts, at.entries.size)).astype(np.float64)
     tokens = np.add.reduceat(weights, starts) if starts.size else np.empty(0)
     return _ArrivalGroups(owner[starts], sizes, tokens, at.known)
 
@@ -164,7 +160,8 @@ def _tallies(owner: RowIndices, values: Values, amounts: Values, known: Mask, ki
     new = (np.diff(owner, prepend=-1) > 0) | (np.diff(values, prepend=np.nan) != 0)
     starts = np.flatnonzero(new)
     sums = np.add.reduceat(amounts, starts) if starts.size else np.empty(0)
-    return RaggedColumn.of_entries(np.stack([values[starts], sums]), owner[starts], known, kind)
+    entries = np.stack([values[starts], sums], axis=1).astype(kind)
+    return RaggedColumn.of_entries(entries, owner[starts], known)
 
 
 # Where the steps of an answer are: a walk through its steps, condensed to sums by class of position.
@@ -185,19 +182,19 @@ CONTEXTS = (0, *(2**power for power in range(8, 21)))
 """Lowest context length of each class: tokens of the prompt and of the output before the step."""
 UNKNOWN, ANSWER, REASONING = -1, 0, 1
 """Part of the answer that a step belongs to; UNKNOWN is also used for an unknown context."""
-WALK_FIELDS = 3
-"""Fields of an entry of a walk: its classes as one number, the number of steps, and the tokens that they emitted."""
 _BASE = 32
 """Larger than the number of classes of position, context or part, including UNKNOWN."""
 
 
-def locate_steps(emitted: RaggedColumn, rows: Columns) -> RaggedColumn:
+def locate_steps(emitted: RaggedColumn, rows: Table) -> RaggedColumn:
     """Return the walk of each row; missing if its steps cannot be located.
+
+    An entry has three fields: its classes as one number, the number of steps, and the tokens that they emitted.
 
     `emitted`: the tokens that each step emitted. `rows`: the other tidy columns of the same records.
     """
     inputs, reasoning_tokens = (rows.array(name).astype(np.float64) for name in ("input_tokens", "reasoning_tokens"))
-    owner, flat = emitted.owner, emitted.flat
+    owner, flat = emitted.owner, emitted.entries
     before = np.cumsum(flat) - flat
     position = before - before[emitted.starts[owner]] + 1
     codes = encode_classes(
@@ -208,7 +205,8 @@ def locate_steps(emitted: RaggedColumn, rows: Columns) -> RaggedColumn:
     begins = np.flatnonzero((np.diff(owner, prepend=-1) != 0) | (np.diff(codes, prepend=-1) != 0))
     tokens = np.add.reduceat(flat, begins) if begins.size else np.empty(0)
     steps = np.diff(np.append(begins, flat.size))
-    return RaggedColumn.of_entries(np.stack([codes[begins], steps, tokens]), owner[begins], emitted.known, np.int32)
+    entries = np.stack([codes[begins], steps, tokens], axis=1).astype(np.int32)
+    return RaggedColumn.of_entries(entries, owner[begins], emitted.known)
 
 
 def encode_classes(
@@ -226,23 +224,25 @@ def expand_classes(codes: NDArray[np.int32]) -> tuple[Classes, Classes, Classes]
     return position, context, part
 
 
-def _emitted_by_step(accepted: RaggedColumn, chunks: RaggedColumn, rows: Columns) -> RaggedColumn:
+def _emitted_by_step(accepted: RaggedColumn, chunks: RaggedColumn, rows: Table) -> RaggedColumn:
     """Return the tokens that each step of an answer emitted; missing if neither list covers every step.
 
     Also missing for rows that are not steady, or whose acceptance is unknown.
     """
     steps, tokens = (rows.array(name).astype(np.float64) for name in ("steps", "tokens"))
     selected = rows.array("steady") & rows.known("acceptance_source")
-    by_drafts = selected & (accepted.sizes == steps) & (accepted.sums() + steps + 1 == tokens)
+    by_drafts = selected & (accepted.sizes == steps) & (accepted.sums(accepted.entries) + steps + 1 == tokens)
     is_first = np.diff(chunks.owner, prepend=-1) != 0
     # The first token comes from the prefill, and every step emits at least one.
-    short = np.bincount(chunks.owner, np.where(is_first, chunks.flat != 1, chunks.flat < 1), chunks.sizes.size)
-    by_chunks = selected & ~by_drafts & (chunks.sizes == steps + 1) & (chunks.sums() == tokens) & (short == 0)
-    drafts = RaggedColumn(accepted.sizes, accepted.flat + 1).where(by_drafts)
+    short = np.bincount(chunks.owner, np.where(is_first, chunks.entries != 1, chunks.entries < 1), chunks.sizes.size)
+    by_chunks = (
+        selected & ~by_drafts & (chunks.sizes == steps + 1) & (chunks.sums(chunks.entries) == tokens) & (short == 0)
+    )
+    drafts = RaggedColumn(accepted.sizes, accepted.entries + 1).where(by_drafts)
     sizes = np.where(by_chunks, chunks.sizes - 1, drafts.sizes).astype(np.int32)
     emitted = RaggedColumn(sizes, np.empty(int(np.maximum(sizes, 0).sum())))
-    emitted.flat[by_drafts[emitted.owner]] = drafts.flat
-    emitted.flat[by_chunks[emitted.owner]] = chunks.flat[by_chunks[chunks.owner] & ~is_first]
+    emitted.entries[by_drafts[emitted.owner]] = drafts.entries
+    emitted.entries[by_chunks[emitted.owner]] = chunks.entries[by_chunks[chunks.owner] & ~is_first]
     return emitted
 
 

@@ -3,12 +3,11 @@
 A cell may have a million rows of about three hundred bytes, of which a figure uses twenty. So rows are stored column by
 column, and a column is read on access and released again. A subset of a table is a list of row indices.
 
-What is computed row by row is computed piece by piece (`Columns.pieces`), so that only its result is in memory.
+What is computed row by row is computed piece by piece (`Table.pieces`), so that only its result is in memory.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from specbench_client.columns import (
     Column,
     Mask,
     RaggedColumn,
-    RaggedEntries,
     RowIndices,
     TextCodes,
     join_columns,
@@ -34,22 +32,16 @@ POINT = "point"
 """The column with the hash of a row's point."""
 
 
-class Columns(ABC):
-    """What metrics read: columns by name, all with the same number of rows."""
+@dataclass(frozen=True)
+class Table:
+    """Table, at least one, by name. `where` are the indices of the selected rows, in any order; None selects all."""
 
-    @abstractmethod
+    columns: Mapping[str, Column | StoredColumn]
+    where: RowIndices | None = None
+
     def column(self, name: str) -> Column:
         """Return a column."""
-
-    @abstractmethod
-    def __contains__(self, name: object) -> bool: ...
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def pieces(self) -> Iterator[Columns]:
-        """Yield the rows piece by piece, in their order; at least one piece, which may have no rows."""
+        return self.columns[name][slice(None) if self.where is None else self.where]
 
     def array(self, name: str) -> Array:
         """Return a column of numbers or booleans, shape (rows,)."""
@@ -63,11 +55,11 @@ class Columns(ABC):
         assert isinstance(column, TextCodes), name
         return column
 
-    def lists(self, name: str, fields: int = 1) -> RaggedEntries:
-        """Return a column of lists, whose entries have `fields` numbers each."""
+    def lists(self, name: str) -> RaggedColumn:
+        """Return a column of lists."""
         column = self.column(name)
         assert isinstance(column, RaggedColumn), name
-        return column.entries(fields)
+        return column
 
     def known(self, name: str) -> Mask:
         """Return a mask, shape (rows,), of the rows that have a value in a column."""
@@ -78,28 +70,17 @@ class Columns(ABC):
         """Return these columns in memory."""
         return Table({name: self.column(name) for name in names})
 
-
-@dataclass(frozen=True)
-class Table(Columns):
-    """Columns, at least one, by name. `where` are the indices of the selected rows, in any order; None selects all."""
-
-    columns: Mapping[str, Column | StoredColumn]
-    where: RowIndices | None = None
-
-    def column(self, name: str) -> Column:
-        return self.columns[name][slice(None) if self.where is None else self.where]
-
     def __contains__(self, name: object) -> bool:
         return name in self.columns
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())) if self.where is None else self.where)
 
-    def pieces(self) -> Iterator[Table]:
-        """Yield at most `PIECE_ROWS` rows at a time."""
-        rows = len(self)
-        for start in range(0, max(rows, 1), PIECE_ROWS):
-            yield self if rows <= PIECE_ROWS else self.at(np.arange(start, min(start + PIECE_ROWS, rows)))
+    def pieces(self, most: int | None = None) -> Iterator[Table]:
+        """Yield the rows in their order, at most `most` (`PIECE_ROWS`) at a time; at least one piece, perhaps empty."""
+        rows, most = len(self), most or PIECE_ROWS
+        for start in range(0, max(rows, 1), most):
+            yield self if rows <= most else self.at(np.arange(start, min(start + most, rows)))
 
     def at(self, indices: NDArray[np.integer]) -> Table:
         """Return the rows with these indices, in their order."""
@@ -152,7 +133,7 @@ def collect_tables(tables: Iterable[Table]) -> Table:
         return Table(writer.finish())
 
 
-def has_text(rows: Columns, name: str, text: str) -> Mask:
+def has_text(rows: Table, name: str, text: str) -> Mask:
     """Return a mask, shape (rows,), of the rows that have this text in a column."""
     found = rows.codes(name)
     code = np.flatnonzero(found.texts == text)
@@ -160,7 +141,7 @@ def has_text(rows: Columns, name: str, text: str) -> Mask:
     return mask
 
 
-def text_counts(rows: Columns, name: str) -> Counter[str]:
+def text_counts(rows: Table, name: str) -> Counter[str]:
     """Return how many rows have each text of a column."""
     found: Counter[str] = Counter()
     for piece in rows.pieces():
@@ -170,7 +151,7 @@ def text_counts(rows: Columns, name: str) -> Counter[str]:
     return found
 
 
-def distinct_texts(rows: Columns, name: str) -> list[str]:
+def distinct_texts(rows: Table, name: str) -> list[str]:
     """Return the different texts of a column, sorted, without missing ones."""
     return sorted(text_counts(rows, name))
 
@@ -195,7 +176,7 @@ def repeated_rows(*columns: Column) -> Mask:
     return repeated
 
 
-def join_rows(left: Columns, right: Columns, key: Sequence[str]) -> tuple[RowIndices, RowIndices]:
+def join_rows(left: Table, right: Table, key: Sequence[str]) -> tuple[RowIndices, RowIndices]:
     """Return the rows of both sides of every pair with equal values in these columns, in the order of the left side."""
     size, both = len(left), len(left) + len(right)
     numbers = group_numbers(*(join_columns(iter((left.column(name), right.column(name))), both) for name in key))

@@ -14,8 +14,8 @@ import numpy as np
 
 from specbench_client.columns import Values
 from specbench_client.metrics.decode_speed import NS_PER_S
-from specbench_client.metrics.rows import Columns, Table
-from specbench_client.metrics.tidy_frame import flags, numbers, steady_rows
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import numbers, steady_rows
 
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
@@ -64,14 +64,14 @@ def window_tokens(rows: Table, window: WindowBounds) -> float:
     Steady answers are stored without their chunks, because they are inside the window from their first to their
     last token.
     """
-    answered = rows.among(flags(rows, "ok"))
+    answered = rows.among(rows.array("ok"))
     tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
     shares = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
     edges = np.flatnonzero(answered.known("edge_ns")).astype(np.int32)
     times, weights = (answered.at(edges).lists(name).arrays() for name in ("edge_ns", "edge_tokens"))
     for row, at, each in zip(edges, times, weights, strict=True):
         assert at is not None, "the rows have stored chunks"
-        shares[row] = _share_inside(at[0], None if each is None else each[0], window, shares[row])
+        shares[row] = _share_inside(at, each, window, shares[row])
     inside = shares > 0
     return float((shares[inside] * tokens[inside]).sum())
 
@@ -94,7 +94,7 @@ def _delivered(point: Table) -> tuple[float, float] | None:
     return None if np.isnan(tokens) else (tokens, window.length_s)
 
 
-def mean_in_flight(rows: Columns, window: WindowBounds) -> float:
+def mean_in_flight(rows: Table, window: WindowBounds) -> float:
     """Return the mean number of requests in flight (sent, last token not yet received) over the window."""
     starts = np.clip(numbers(rows, "sent_ns"), window.start_ns, window.end_ns)
     ends = np.clip(numbers(rows, "last_token_ns"), window.start_ns, window.end_ns)

@@ -1,32 +1,28 @@
 """Convert records to tidy rows, the one form that every metric reads.
 
-Records come from Python, from Parquet and from several engines: nulls are None or NaN, lists are lists or arrays, and
-integers with nulls have become floats. This module normalises them: numbers are floats with NaN for missing (times
-exact up to 104 days, counts up to 16 million), texts are codes, warm-up rows are removed, and lists are condensed
-(`metrics.record_lists`). A row takes about 300 bytes, whatever the length of its answer. There may be a million rows:
-they are then stored part by part and read column by column (`metrics.rows`).
+Numbers become floats with NaN for missing (times exact up to 104 days, counts up to 16 million), texts become codes,
+warm-up rows are removed, and lists are condensed (`metrics.record_lists`). A row takes about 300 bytes, whatever the
+length of its answer. There may be a million rows: they are then stored part by part and read column by column
+(`metrics.rows`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from specbench_client.columns import Array, Mask, RaggedEntries, TextCodes, Values, fill
+from specbench_client.columns import Array, TextCodes, Values, fill
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
-from specbench_client.metrics.record_lists import (
-    POINT_ONLY_COLUMNS,
-    TALLY_FIELDS,
-    WALK_FIELDS,
-    condense_lists,
-)
-from specbench_client.metrics.rows import POINT, Columns, Table, has_text, join_tables
+from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS, condense_lists
+from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
+from specbench_client.store.records import RECORD_SCHEMA
 
 SKIPPED_AFTER_ERROR = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
@@ -44,23 +40,21 @@ ANSWERS = ("output_text", "output_token_ids")
 JUDGED = "judged"
 """In tidy rows part of `flawed`."""
 NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, NAME, DIGEST, JUDGED, *ANSWERS))
+NUMBERS_TOGETHER = 262_144
+"""Numbers of a column that are read, or added, together: some MB."""
 TIMES = tuple(name for name in NUMBERS if name.endswith("_ns"))
 """Stored as float64; the other numbers are counts, which float32 represents exactly up to 16 million."""
 
 
-class RecordColumns(Protocol):
-    """Records by column, with one entry per record: a mapping with arrays, or a data frame."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
-
-    def get(self, name: str, default: Any, /) -> Any: ...
+PointRecords = Mapping[str, Iterable[pa.Table]]
+"""The records of points by hash, each in any number of parts; read on access, and once."""
 
 
-def tidy(parts: Iterable[RecordColumns], point: str = "") -> Table:
+def tidy(parts: Iterable[pa.Table], point: str = "") -> Table:
     """Return the measured rows (without warm-up) in the normalised form, with derived columns.
 
-    `parts` are the records in any number of parts, which are read one at a time and not kept. `point` is the point's
-    hash. Derived columns:
+    `parts` are the records in any number of parts with at least `COLUMNS`, which are read one at a time and not kept.
+    `point` is the point's hash. Derived columns:
 
     - `filler`: sent to keep up the load, not to be measured.
     - `tokens`: output tokens as counted by the engine, else by the client.
@@ -74,29 +68,28 @@ def tidy(parts: Iterable[RecordColumns], point: str = "") -> Table:
     return join_tables(list(iter_tidy(parts, point)))
 
 
-def iter_tidy(parts: Iterable[RecordColumns], point: str = "") -> Iterator[Table]:
+def iter_tidy(parts: Iterable[pa.Table], point: str = "") -> Iterator[Table]:
     """Yield the tidy rows of each part; for a point without any part, yield one table without rows."""
     has_parts = False
     for part in parts:
         has_parts = True
         yield _tidy(part, point)
     if not has_parts:
-        yield _tidy({"phase": np.empty(0, dtype=np.object_)}, point)
+        yield _tidy(RECORD_SCHEMA.empty_table(), point)
 
 
-def _tidy(part: RecordColumns, point: str) -> Table:
-    phases = np.asarray(part["phase"], dtype=np.object_)
-    measured, absent = phases != RecordPhase.WARMUP.value, np.full(phases.size, None)
-    records = {name: np.asarray(part.get(name, absent))[measured] for name in COLUMNS}
-    rows: dict[str, Array] = {name: records[name].astype(_kind(name)) for name in NUMBERS}
-    texts = {name: TextCodes.of([_text(value) for value in records[name]]) for name in TEXTS}
-    rows[NAME] = text_hashes(_text(value) or "" for value in records[NAME])
-    rows[DIGEST] = text_digests(_text(value) for value in records[DIGEST])
-    rows["text_bytes"] = np.array([_bytes(_text(value)) for value in records["output_text"]], dtype=np.float32)
+def _tidy(part: pa.Table, point: str) -> Table:
+    records = part.filter(pc.not_equal(part["phase"], RecordPhase.WARMUP.value))
+    rows: dict[str, Array] = {name: records[name].to_numpy().astype(_kind(name)) for name in NUMBERS}
+    texts = {name: _text_codes(records[name]) for name in TEXTS}
+    rows[NAME] = text_hashes(records[NAME].to_pylist())
+    rows[DIGEST] = text_digests(records[DIGEST].to_pylist())
+    rows["text_bytes"] = pc.binary_length(records["output_text"]).to_numpy().astype(np.float32)
     rows["tokens"] = np.where(np.isnan(rows["output_tokens"]), rows["output_tokens_client"], rows["output_tokens"])
-    texts[POINT] = _repeated(point, len(texts["phase"]))
+    texts[POINT] = _repeated(point, records.num_rows)
     prompts, errors, flaws = texts["prompt_id"], texts["error_class"].codes >= 0, texts["flaw"].codes >= 0
-    rows["flawed"] = np.where(records[JUDGED] == np.True_, flaws.astype(np.float32), np.float32(np.nan))
+    judged = records[JUDGED].fill_null(False).to_numpy()
+    rows["flawed"] = np.where(judged, flaws.astype(np.float32), np.float32(np.nan))
     rows["filler"] = np.array([*map(is_filler, prompts.texts), False], dtype=np.bool_)[prompts.codes]
     rows["ok"] = ~errors
     rows["steady"] = rows["ok"] & has_text(Table(texts), "phase", RecordPhase.STEADY.value)
@@ -104,31 +97,39 @@ def _tidy(part: RecordColumns, point: str) -> Table:
     return known.assign(**condense_lists(records, known))
 
 
+def _text_codes(column: pa.ChunkedArray) -> TextCodes:
+    encoded = column.combine_chunks().dictionary_encode()
+    return TextCodes(encoded.indices.fill_null(-1).to_numpy(), encoded.dictionary.to_numpy(zero_copy_only=False))
+
+
 def without_point_columns(rows: Table) -> Table:
     """Return tidy rows without the columns that only the checks of a single point need."""
     return rows.table(name for name in rows.columns if name not in POINT_ONLY_COLUMNS)
 
 
-def numbers(rows: Columns, name: str) -> Values:
+def numbers(rows: Table, name: str) -> Values:
     """Return a numeric column, shape (rows,); missing values are NaN."""
-    return piecewise(rows, lambda piece: piece.array(name).astype(np.float64, copy=False))
+    found = np.empty(len(rows))
+    fill(found, (piece.array(name) for piece in rows.pieces(NUMBERS_TOGETHER)))
+    return found
 
 
-def piecewise(rows: Columns, values: Callable[[Columns], Values]) -> Values:
+def piecewise(rows: Table, values: Callable[[Table], Values]) -> Values:
     """Return a number per row, shape (rows,), computed piece by piece: only the result is in memory."""
     found = np.empty(len(rows))
     fill(found, (values(piece) for piece in rows.pieces()))
     return found
 
 
-def sums_by_text(rows: Columns, name: str, parts: Callable[[Columns], Sequence[Values]]) -> dict[str, Values]:
-    """Sum the parts of the rows by the text of a column, piece by piece: text → sums, shape (parts,), sorted by text.
+def sums_by_text(pieces: Iterable[tuple[TextCodes, Sequence[Values]]]) -> dict[str, Values]:
+    """Sum numbers of rows by the rows' texts, piece by piece: text → sums, shape (parts,), sorted by text.
 
-    `parts` returns numbers per row, shape (rows,) each. Rows that lack a part or the text are left out.
+    A piece has the text of each row, and the parts: numbers per row, shape (rows,) each. Rows that lack a part or the
+    text are left out.
     """
     sums: dict[str, Values] = {}
-    for piece in rows.pieces():
-        values, column = np.stack(parts(piece), axis=1), piece.codes(name)
+    for column, parts in pieces:
+        values = np.stack(parts, axis=1)
         known = ~np.isnan(values).any(axis=1) & (column.codes >= 0)
         present, codes = np.unique(column.codes[known], return_inverse=True)
         found = np.zeros((present.size, values.shape[1]))
@@ -138,29 +139,14 @@ def sums_by_text(rows: Columns, name: str, parts: Callable[[Columns], Sequence[V
     return dict(sorted(sums.items()))
 
 
-def flags(rows: Columns, name: str) -> Mask:
-    """Return a boolean column, shape (rows,)."""
-    return rows.array(name).astype(np.bool_, copy=False)
-
-
-def tally(rows: Columns, name: str) -> RaggedEntries:
-    """Return all rows' tallies as one ragged column: values and counts, shape (2, entries)."""
-    return rows.lists(name, TALLY_FIELDS)
-
-
-def step_walks(rows: Columns) -> RaggedEntries:
-    """Return all rows' walks as one ragged column, see `metrics.record_lists.locate_steps`."""
-    return rows.lists("walk", WALK_FIELDS)
-
-
-def any_known(rows: Columns, name: str) -> bool:
+def any_known(rows: Table, name: str) -> bool:
     """Return whether any row has a value in this column."""
     return any(bool(piece.known(name).any()) for piece in rows.pieces())
 
 
 def steady_rows(rows: Table) -> Table:
     """Return the rows that enter figures."""
-    return rows.among(flags(rows, "steady"))
+    return rows.among(rows.array("steady"))
 
 
 def sent_rows(rows: Table) -> Table:
@@ -178,16 +164,8 @@ def _kind(name: str) -> type[np.floating]:
     return np.float64 if name in TIMES else np.float32
 
 
-def _text(value: object) -> str | None:
-    return None if value is None or (isinstance(value, float) and np.isnan(value)) else str(value)
-
-
 def _repeated(text: str, rows: int) -> TextCodes:
     return TextCodes(np.zeros(rows, dtype=np.int32), np.array([text], dtype=np.object_))
-
-
-def _bytes(text: str | None) -> float:
-    return np.nan if text is None else float(len(text.encode()))
 
 
 # Texts that are only tested for equality are stored as hashes: the texts would take hundreds of bytes each.

@@ -32,12 +32,10 @@ from specbench_client.documents.manifest import Manifest, PointProvenance, Store
 from specbench_client.documents.summary import PointSummary
 from specbench_client.errors import NotDurable
 from specbench_client.store.records import (
-    RecordArrays,
     RecordWriter,
     UnreadableRecords,
     iter_tables,
     schedule_to_parquet,
-    table_to_columns,
 )
 from specbench_client.store.store import Store, StoreErrorReason
 
@@ -117,10 +115,6 @@ class PointStore:
             return PointSummary.from_json(self._verified(manifest.hash, file))
         except ValidationError as error:
             raise invalid_document_error(self.store, manifest.hash, file.key, error) from error
-
-    def read_columns(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[RecordArrays]:
-        """Yield the point's records piece by piece, see `table_to_columns`. Raises NotDurable(Damaged) meanwhile."""
-        return (table_to_columns(table) for table in self.read_tables(manifest, columns))
 
     def read_tables(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the point's records piece by piece, see `iter_tables`. Raises NotDurable(Damaged) meanwhile."""

@@ -25,7 +25,6 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from specbench_api.outcome.layout import records_key, records_prefix
 from specbench_api.plan.plan import Point
@@ -107,19 +106,6 @@ def schedule_to_parquet(intended_ns: Sequence[int], workers: int) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()
-
-
-RecordArrays = dict[str, NDArray[Any]]
-"""Records by column."""
-
-
-def table_to_columns(table: pa.Table) -> RecordArrays:
-    """Return the rows of a table as arrays.
-
-    An integer column with missing values becomes float64 with NaN. Times stay exact, since they count from the point's
-    start (2**53 ns are 104 days). Lists become numpy arrays, missing texts and lists None.
-    """
-    return {name: table.column(name).to_numpy() for name in table.column_names}
 
 
 def iter_tables(file: BinaryIO, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

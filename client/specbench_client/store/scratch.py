@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_client.columns import Array, Column, RaggedColumn, TextCodes, flat_places
+from specbench_client.columns import Array, Column, RaggedColumn, TextCodes, entry_places
 from specbench_client.errors import NotDurable
 from specbench_client.store.store import StoreErrorReason
 
@@ -91,9 +91,9 @@ class StoredColumn:
     def __getitem__(self, at: Any) -> Column:
         values, *lists = self.arrays
         if lists:
-            starts, flat = lists
+            starts, entries = lists
             sizes = values[at]
-            return RaggedColumn(sizes, flat[flat_places(starts[at], sizes)])
+            return RaggedColumn(sizes, entries[entry_places(starts[at], sizes)])
         return values[at] if self.texts is None else TextCodes(values[at], self.texts)
 
 
@@ -108,8 +108,8 @@ class ColumnWriter(ExitStack[None]):
         super().__init__()
         self._arrays: dict[str, list[tuple[BinaryIO, np.dtype[Any]]]] = {}
         self._codes: dict[str, dict[str, int]] = {}
-        self._numbers: Counter[str] = Counter()
-        """How many numbers of each column of lists are written."""
+        self._entries: Counter[str] = Counter()
+        """How many entries of each column of lists are written."""
 
     def __exit__(self, *details: Any) -> None:  # noqa: PYI036 -- three, as the base has them
         with _report_full_disk():  # What a file could not write yet, it tries to write again when it is closed.
@@ -122,7 +122,8 @@ class ColumnWriter(ExitStack[None]):
                 arrays = self._arrays_of(name, column)
                 if name not in self._arrays:
                     files = [self.enter_context(tempfile.TemporaryFile(prefix=PREFIX)) for _ in arrays]  # noqa: SIM115 -- entered
-                    self._arrays[name] = [(file, each.dtype) for file, each in zip(files, arrays, strict=True)]
+                    kinds = [np.dtype((each.dtype, each.shape[1:])) for each in arrays]
+                    self._arrays[name] = list(zip(files, kinds, strict=True))
                 for (file, _), values in zip(self._arrays[name], arrays, strict=True):
                     file.write(np.ascontiguousarray(values).data)
 
@@ -144,9 +145,9 @@ class ColumnWriter(ExitStack[None]):
 
     def _arrays_of(self, name: str, column: Column) -> list[Array]:
         if isinstance(column, RaggedColumn):
-            starts = column.starts.astype(np.int64) + self._numbers[name]
-            self._numbers[name] += column.flat.size
-            return [column.sizes, starts, column.flat]
+            starts = column.starts.astype(np.int64) + self._entries[name]
+            self._entries[name] += len(column.entries)
+            return [column.sizes, starts, column.entries]
         if isinstance(column, TextCodes):
             return [column.numbered(self._codes.setdefault(name, {}))]
         return [column]

@@ -18,7 +18,7 @@ from specbench_client.analysis.drift.request_log import COLUMNS, RequestLog, req
 from specbench_client.bounded_json import parse_json
 from specbench_client.columns import RowIndices
 from specbench_client.errors import BadInput
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.stored_runs.run import Run
 
@@ -68,7 +68,7 @@ def requests_of_cell(result: StoredResult, cell: CellKey) -> RequestLog:
     return request_log(f"{result.uri} {'/'.join(cell)}", table)
 
 
-def hash_order(rows: Columns) -> RowIndices:
+def hash_order(rows: Table) -> RowIndices:
     """Return the row indices repeat by repeat, each repeat in the order of the SHA-256 of repeat, prompt and turn.
 
     A run sends prompts in the order of its file, where similar prompts are often next to each other. Charts treat the

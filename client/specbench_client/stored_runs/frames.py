@@ -92,7 +92,7 @@ def requests_frame(run: Run) -> pd.DataFrame:
 
 def _request_rows(table: pa.Table, point: str) -> pd.DataFrame:
     records: pd.DataFrame = table.to_pandas(use_threads=False)
-    rows = tidy([records], point)
+    rows = tidy([table], point)
     measured = records[(records["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)]
     added = {measure.name: pd.Series(measure.values(rows)) for measure in MEASURES}
     added |= {name: pd.Series(rows.array(name)) for name in TIDY_COLUMNS}

@@ -30,7 +30,6 @@ from specbench_client.load.phases import SteadyBounds
 from specbench_client.metrics.tidy_frame import COLUMNS, tidy
 from specbench_client.peer_results.reading import PeerReading, PeerRequest
 from specbench_client.store.points import MeasurementSpan, PointStore
-from specbench_client.store.records import table_to_columns
 from specbench_client.store.store import Store
 
 WORKLOAD = "prompts"
@@ -139,7 +138,7 @@ def _write_point(
     for record in records:
         writer.add(record if compare_answers else replace(record, output_sha256=None, output_text=None))
     file = writer.finish()
-    rows = tidy(map(table_to_columns, points.read_files(point.hash, [file], COLUMNS)), point.hash)
+    rows = tidy(points.read_files(point.hash, [file], COLUMNS), point.hash)
     summary = summarise_point(plan, point, rows, ClientHealth(), reading.counters, simulated=False)
     length_s = max((record.last_token_ns or 0 for record in records), default=0) / 1e9
     ended = measurement.ended

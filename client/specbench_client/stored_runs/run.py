@@ -21,12 +21,11 @@ from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.documents.manifest import Manifest
 from specbench_client.documents.summary import PointSummary, RunSummary
 from specbench_client.errors import BadInput, NotDurable
-from specbench_client.metrics.tidy_frame import COLUMNS, RecordColumns
+from specbench_client.metrics.tidy_frame import COLUMNS
 from specbench_client.report.text.findings import points_are, unfinished_run
 from specbench_client.report.text.run_report import markdown
 from specbench_client.store.folder import FolderStore, lock_holder
 from specbench_client.store.points import PointStore
-from specbench_client.store.records import RecordArrays
 from specbench_client.store.store import Store, StoreErrorReason
 
 if TYPE_CHECKING:
@@ -362,7 +361,7 @@ class RunPlot:
         return f"<specbench.RunPlot {self.title}>"
 
 
-class StoredRecords(Mapping[str, Iterator[RecordColumns]]):
+class StoredRecords(Mapping[str, Iterator[pa.Table]]):
     """The records of each point, read and verified file by file on access, and not cached."""
 
     def __init__(self, points: PointStore, manifests: Mapping[str, Manifest]) -> None:
@@ -370,13 +369,13 @@ class StoredRecords(Mapping[str, Iterator[RecordColumns]]):
         self._manifests = manifests
         self._unread = dict.fromkeys(manifests)
 
-    def __getitem__(self, point: str) -> Iterator[RecordColumns]:
+    def __getitem__(self, point: str) -> Iterator[pa.Table]:
         return self.columns(point, COLUMNS)
 
-    def columns(self, point: str, names: Sequence[str]) -> Iterator[RecordArrays]:
+    def columns(self, point: str, names: Sequence[str]) -> Iterator[pa.Table]:
         """Return these columns of the point's records."""
         self._unread.pop(point, None)
-        return self._points.read_columns(self._manifests[point], names)
+        return self._points.read_tables(self._manifests[point], names)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._manifests)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -22,16 +21,16 @@ from specbench_client.analysis.what_if.answers import (
     RecordedAnswers,
     Tokens,
     join_answers,
-    measured_answers,
     recorded_answers,
-    token_ids_of,
 )
 from specbench_client.analysis.what_if.cost_models import draft_cost
 from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer
 from specbench_client.analysis.what_if.oracle import OracleSubject
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.record import RecordPhase
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
+from specbench_client.load.conversations import is_filler
 from specbench_client.store.locations import read_object
 from specbench_client.stored_runs.run import Run
 from specbench_client.workload.prompt_lengths import TokenEncoder
@@ -75,15 +74,17 @@ class RunLoad:
         cell = (arm, self.workload, self.load)
         return [each for each in self.plan.points if (each.arm, each.workload, each.level.label) == cell]
 
-    def answers(self, arm: str) -> pd.DataFrame:
-        """Return the measured answers of all repeats; empty if no point has a manifest. Blocks. Raises NotDurable."""
-        parts = [
-            pd.DataFrame(part)
-            for point in self.points(arm)
-            if point.hash in self.run.manifests
-            for part in self.run.records.columns(point.hash, COLUMNS)
-        ]
-        return measured_answers(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame(columns=COLUMNS)
+    def answers(self, arm: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the measured records of all repeats as dictionaries. Blocks. Raises BadInput, NotDurable."""
+        measured = [point.hash for point in self.points(arm) if point.hash in self.run.manifests]
+        if not measured:
+            message = f"the arm {arm!r} has no measured point yet: wait for the run, or choose another arm"
+            raise BadInput(f"{self.words}: {message}")
+        for point in measured:
+            for part in self.run.records.columns(point, COLUMNS):
+                for row in part.to_pylist():
+                    if row["phase"] != RecordPhase.WARMUP and not is_filler(row["prompt_id"]):
+                        yield row
 
     def fingerprints(self, arm: str) -> set[str]:
         """Return the fingerprints of the prompts that the arm was measured with. Raises NotDurable."""
@@ -126,17 +127,16 @@ def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
     # Answers with as many token ids as the engine counted, or one less, since the end token has no text.
     logged, left_out, alike = list[LoggedAnswer](), Counter[str](), 0
     prompts: dict[str, Prompt] | None = None  # read only once an answer needs them
-    for row in _measured_rows(run, arm).to_dict("records"):
+    for row in run.answers(arm):
         why = _unusable_reason(row)
         if why:
             left_out[why] += 1
             continue
         output = _output_tokens(row, run.encoder)
         prompts = _measured_prompts(run, arm) if prompts is None else prompts
-        prompt = _prompt_tokens(prompts[str(row["prompt_id"])], run.encoder)
-        alike += 0 <= row["output_tokens"] - output.size <= 1
-        category = None if pd.isna(row["category"]) else str(row["category"])
-        logged.append(LoggedAnswer(str(row["prompt_id"]), category, prompt, output, int(row["repeat"])))
+        prompt = _prompt_tokens(prompts[row["prompt_id"]], run.encoder)
+        alike += row["output_tokens"] is not None and 0 <= row["output_tokens"] - output.size <= 1
+        logged.append(LoggedAnswer(row["prompt_id"], row["category"], prompt, output, row["repeat"]))
     if not logged:
         reasons = _reasons(left_out)
         raise BadInput(f"{run.words}, arm {arm}: no answer can be replayed ({reasons}): {_KEEP_TEXT_HINT}")
@@ -145,14 +145,6 @@ def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
         origin = f"the engine's where it reported them, else of texts by {run.encoder.description}"
     origin = f"{origin}; {alike:,} of {len(logged):,} answers have as many as the engine counted"
     return AnswerLog(f"{run.words}, arm {arm}", origin, logged, left_out, run.simulated)
-
-
-def _measured_rows(run: RunLoad, arm: str) -> pd.DataFrame:
-    rows = run.answers(arm)
-    if not len(rows):
-        message = f"the arm {arm!r} has no measured point yet: wait for the run, or choose another arm"
-        raise BadInput(f"{run.words}: {message}")
-    return rows
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:
@@ -166,19 +158,17 @@ def _arm_name(run: RunLoad, requested: str | None) -> str:
     return requested or (BASELINE_NAME if BASELINE_NAME in names else names[0])
 
 
-def _unusable_reason(row: Mapping[Any, Any]) -> str | None:
-    if not pd.isna(row["error_class"]):
+def _unusable_reason(row: Mapping[str, Any]) -> str | None:
+    if row["error_class"] is not None:
         return REQUEST_FAILED
     if row["turn"] > 0:
         return LATER_TURN
-    return NO_TOKENS_NOR_TEXT if token_ids_of(row) is None and not isinstance(row["output_text"], str) else None
+    return NO_TOKENS_NOR_TEXT if row["output_token_ids"] is None and row["output_text"] is None else None
 
 
-def _output_tokens(row: Mapping[Any, Any], encoder: TokenEncoder | None) -> Tokens:
-    ids = token_ids_of(row)
-    if ids is not None:
-        return ids
-    return _encode(row["output_text"], encoder)
+def _output_tokens(row: Mapping[str, Any], encoder: TokenEncoder | None) -> Tokens:
+    ids = row["output_token_ids"]
+    return _encode(row["output_text"], encoder) if ids is None else np.array(ids, dtype=np.int64)
 
 
 def _prompt_tokens(prompt: Prompt, encoder: TokenEncoder | None) -> Tokens:
@@ -277,7 +267,7 @@ def _drafting_arms(run: RunLoad) -> list[Arm]:
 
 
 def _recorded_steps(run: RunLoad, arm: Arm) -> RecordedAnswers:
-    found = recorded_answers(_measured_rows(run, arm.name))
+    found = recorded_answers(run.answers(arm.name))
     if not found.answers:
         remedies = "; ".join(_REMEDY[why] for why in found.left_out if why in _REMEDY)
         what = f"{run.words}, arm {arm.name}: no answer has all its steps recorded"

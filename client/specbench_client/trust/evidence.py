@@ -27,7 +27,7 @@ from specbench_client.documents.summary import ArmEnvironment, ClientHealth, Cou
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import flags, numbers, sent_rows, steady_rows
+from specbench_client.metrics.tidy_frame import numbers, sent_rows, steady_rows
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class PointEvidence:
     @cached_property
     def answered(self) -> Table:
         """The rows without an error, from every phase."""
-        return self.rows.among(flags(self.rows, "ok"))
+        return self.rows.among(self.rows.array("ok"))
 
     @cached_property
     def tried(self) -> Table:

@@ -26,7 +26,6 @@ from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 
 import boto3
-import pandas as pd
 from botocore.config import Config
 
 from specbench_api.outcome.layout import GATE, SUMMARY, run_root
@@ -318,9 +317,7 @@ class ClientLane:
         counted += [f"launches/{manifest.observed.launch}.json" for manifest in manifests.values()]
         missing = [f"missing {key}" for key in set(counted) - set(present)]
         frames = [
-            pd.DataFrame({**part, "point": name})
-            for name, each in manifests.items()
-            for part in points.read_columns(each)
+            part.to_pandas().assign(point=name) for name, each in manifests.items() for part in points.read_tables(each)
         ]
         documents = {key: _counts(json.loads(store.get(key) or b"")) for key in (SUMMARY, GATE) if key in present}
         for manifest in manifests.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,19 @@ import pandas as pd
 
 from specbench_client.analysis.compare.figures import MeasuredArm
 from specbench_client.documents.manifest import Manifest, PointProvenance
-from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs, pair_requests
+from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.run import Run
-from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, point_of, run_of_world
-from specbench_testing.tables import table_of
+from specbench_testing.synthetic_records import (
+    UNCORRUPTED,
+    Corruptions,
+    SyntheticRun,
+    point_of,
+    record_table,
+    run_of_world,
+)
+from specbench_testing.tables import pairs_with, table_of
 
 TOKENS = 50
 BASE_MS, ARM_MS = 10.0, 6.0
@@ -53,15 +60,16 @@ class TwoResults:
         runs = np.exp(rng.normal(0, self.run_noise, (2, self.repeats)))
         noise = np.exp(rng.normal(0, self.jitter, (2, prompt.size)))
         base = BASE_MS * runs[0][repeat] * noise[0]
-        return measured_of(prompt, repeat, {BASELINE: base, ARM: ARM_MS * pace[prompt] * runs[1][repeat] * noise[1]})
+        return measured_of(
+            prompt, repeat, {"baseline": base, "arm": ARM_MS * pace[prompt] * runs[1][repeat] * noise[1]}
+        )
 
 
 def measured_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> MeasuredArm:
     """Pairs of one turn each; pace in ms per token."""
-    arm, baseline = (_requests(prompt, repeat, pace_ms[side]) for side in (ARM, BASELINE))
+    arm, baseline = (_requests(prompt, repeat, pace_ms[side]) for side in ("arm", "baseline"))
     pairs = _pairs(tuple(prompt.tolist()), tuple(repeat.tolist()))
-    assert isinstance(pairs.rows, JoinedRows)
-    return MeasuredArm(arm, replace(pairs, rows=replace(pairs.rows, arm=arm, baseline=baseline)))
+    return MeasuredArm(arm, pairs_with(pairs, arm, baseline))
 
 
 def _requests(prompt: np.ndarray, repeat: np.ndarray, pace_ms: np.ndarray) -> Table:
@@ -111,7 +119,7 @@ def result_of(world: SyntheticRun, corruptions: Corruptions = UNCORRUPTED, **obs
         summary=run_of_world(world, corruptions),
         manifests=manifests_of(dict.fromkeys(measured, PointProvenance(**provenance))),
         point_summaries={point: summary for point, (summary, _) in measured.items()},
-        records={point: [frame] for point, (_, frame) in measured.items()},
+        records={point: [record_table(frame)] for point, (_, frame) in measured.items()},
         launches=corruptions.launches,
     )
 

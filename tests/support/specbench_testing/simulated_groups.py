@@ -94,7 +94,7 @@ def records_of(plan: Plan, store: Store, hashes: Sequence[str] | None = None) ->
     points = PointStore(store)
     simulator_config = hashes if hashes is not None else [point.hash for point in plan.points]
     found = points.manifests(simulator_config).items()
-    frames = [
-        pd.DataFrame({**part, "point": point}) for point, manifest in found for part in points.read_columns(manifest)
+    frames: list[pd.DataFrame] = [
+        part.to_pandas().assign(point=point) for point, manifest in found for part in points.read_tables(manifest)
     ]
     return pd.concat(frames, ignore_index=True)

@@ -10,7 +10,7 @@ import pandas as pd
 from specbench_client.analysis.curves.crossover import MeasuredPlace
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.statistics.effects import Effect
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_client.metrics.pairing import Pairs
 from specbench_testing.tables import pairs_of_frame
 
 TOKENS = 50
@@ -52,7 +52,7 @@ class SpeedupExperiment:
         middle = self.spread**2 / 2  # of exp(−character): the mean time of the population equals the truth
         base = BASE_MS * np.exp(noise[0])
         arm = BASE_MS * np.exp(noise[1] - true - character[prompt] - middle + runs[repeat])
-        found = paired_speedup(SPEEDUP, pairs_of(prompt, repeat, {BASELINE: base, ARM: arm}), seed=0).effect
+        found = paired_speedup(SPEEDUP, pairs_of(prompt, repeat, {"baseline": base, "arm": arm}), seed=0).effect
         assert found is not None
         return found
 
@@ -60,10 +60,10 @@ class SpeedupExperiment:
 def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> Pairs:
     """Pairs of one turn each; pace in ms per token."""
     names = np.array([f"p{each}" for each in prompt], dtype=object)
-    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": names, "pass": 0, "turn": 0.0}
+    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": names, "turn": 0.0}
     for side, ms in pace_ms.items():
         values = {"category": "c", "input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1)}
         values |= {"intended_ns": 0.0, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS}
-        values |= {"finish_reason": "stop", "output_sha256": "x", "history": ""}
-        columns |= {f"{name}{side}": value for name, value in values.items()}
+        values |= {"finish_reason": "stop", "output_sha256": "x"}
+        columns |= {f"{name}_{side}": value for name, value in values.items()}
     return pairs_of_frame(pd.DataFrame(columns))

@@ -57,7 +57,6 @@ from specbench_client.drive.progress import PROGRESS, ProgressTracker
 from specbench_client.drive.resume import claim_store
 from specbench_client.errors import EngineFailed, Interrupted
 from specbench_client.job.commands import termination_of
-from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.report import html
 from specbench_client.simulator.config import SimulatedStepCost
 from specbench_client.store.locations import open_store
@@ -70,7 +69,7 @@ from specbench_testing.cluster_run import is_living
 from specbench_testing.operator_process import retry_until_available
 from specbench_testing.resources import Resource
 from specbench_testing.s3 import S3Access
-from specbench_testing.synthetic_records import SyntheticRun, counters_of, watch_of
+from specbench_testing.synthetic_records import SyntheticRun, counters_of, tidy_frames, watch_of
 from specbench_testing.work_log import WorkAction, WorkLog, WorkLogEntry
 
 POINT_S = (0.05, 0.3)
@@ -196,7 +195,7 @@ class _Work:
             writer.add(row)
         file = writer.finish()
         summary = summarise_point(
-            plan, point, tidy([frame], point.hash), watch_of(point), counters_of(frame), simulated=True
+            plan, point, tidy_frames([frame], point.hash), watch_of(point), counters_of(frame), simulated=True
         )
         if not self.around.pod_exists():
             self.around.interrupted.set()

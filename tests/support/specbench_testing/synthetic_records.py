@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.plan.expansion import expand
@@ -31,7 +32,9 @@ from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.load.conversations import is_filler
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.load import SINGLE_STREAM_ONLY
 from specbench_client.trust.evidence import RunEvidence
@@ -122,7 +125,7 @@ class SyntheticRun:
         """The summary of the uncorrupted point."""
         if point.hash not in self._found:
             frame = self.records(point)
-            arguments = self.plan, point, tidy([frame], point.hash), watch_of(point), counters_of(frame)
+            arguments = self.plan, point, tidy_frames([frame], point.hash), watch_of(point), counters_of(frame)
             self._found[point.hash] = summarise_point(*arguments, simulated=False)
         return self._found[point.hash]
 
@@ -131,7 +134,7 @@ class SyntheticRun:
     ) -> PointSummary:
         """The summary of the point's own records with other health records or counters."""
         return summarise_point(
-            self.plan, point, tidy([self.records(point)], point.hash), watch, counters, simulated=simulated
+            self.plan, point, tidy_frames([self.records(point)], point.hash), watch, counters, simulated=simulated
         )
 
     def is_uncorrupted(self, summary: PointSummary) -> bool:
@@ -295,7 +298,7 @@ def point_of(
     watch, honestly_counted = corruptions.watch(point, watch_of(point)), counters_of(honest)
     counters = corruptions.counters(point, honestly_counted)
     if frame is not honest or watch != watch_of(point) or counters != honestly_counted or corruptions.simulated:
-        rows = tidy([frame], point.hash)
+        rows = tidy_frames([frame], point.hash)
         return summarise_point(world.plan, point, rows, watch, counters, simulated=corruptions.simulated), frame
     return world.honest(point), frame
 
@@ -319,7 +322,7 @@ def run_of_world(
     world = _shared_world(world)
     points = [point for point in world.plan.points if corruptions.measured(point)]
     measured = {point.hash: point_of(world, point, corruptions) for point in points}
-    records = {key: [frame] for key, (_, frame) in measured.items()}
+    records = {key: [record_table(frame)] for key, (_, frame) in measured.items()}
     summaries = [summary for summary, _ in measured.values()]
     honest = all(world.is_uncorrupted(summary) for summary in summaries)
     judged = (
@@ -366,7 +369,7 @@ def _shared_world(world: SyntheticRun) -> SyntheticRun:
 def _judged(world: SyntheticRun, points: tuple[str, ...], resamples: int) -> list[EvaluatedCell]:
     """The uncorrupted cells of these points. `resamples`: the current number of resamples, as part of the cache key."""
     measured = [point for point in world.plan.points if point.hash in points]
-    records = {point.hash: [world.records(point)] for point in measured}
+    records = {point.hash: [record_table(world.records(point))] for point in measured}
     return evaluate_cells(world.plan, [world.honest(point) for point in measured], records, world.slo)
 
 
@@ -387,6 +390,17 @@ def frame_of(records: list[Record]) -> pd.DataFrame:
     """Records as a frame of objects: None stays None."""
     names = list(Record.__dataclass_fields__)
     return pd.DataFrame([[getattr(record, name) for name in names] for record in records], columns=names, dtype=object)
+
+
+def record_table(frame: pd.DataFrame) -> pa.Table:
+    """The records of a frame as they are read from a file; missing values are None or NaN."""
+    columns = [pa.array(frame[field.name].tolist(), field.type, from_pandas=True) for field in RECORD_SCHEMA]
+    return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def tidy_frames(frames: Iterable[pd.DataFrame], point: str = "") -> Table:
+    """The tidy rows of the records in frames."""
+    return tidy(map(record_table, frames), point)
 
 
 def record(**changes: Any) -> Record:

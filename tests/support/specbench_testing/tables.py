@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from specbench_client.columns import Array, Column, RaggedColumn, TextCodes
-from specbench_client.metrics.pairing import ARM, BASELINE, JoinedRows, Pairs
+from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 
 
@@ -21,22 +25,35 @@ def _column(series: pd.Series) -> Column:
     return TextCodes.of(series.astype(object).where(series.notna(), None).tolist())
 
 
+def lists_of(rows: Sequence[Sequence[Any] | None], fields: int | None = None) -> RaggedColumn:
+    """Return a column of lists of numbers, or of entries with several fields; None for missing."""
+    sizes = np.array([-1 if each is None else len(each) for each in rows], dtype=np.int32)
+    entries = np.array([entry for each in rows for entry in each or ()], dtype=np.float32)
+    return RaggedColumn(sizes, entries if fields is None else entries.reshape(-1, fields))
+
+
 def pairs_of_frame(frame: pd.DataFrame) -> Pairs:
-    """Return pairs, one for each row of a data frame with the columns of both sides, each with its side's suffix."""
-    shared = [name for name in ("repeat", "prompt_id", "turn") if name in frame]
+    """Return pairs, one for each row of a data frame; columns of one side end with `_arm` or `_baseline`."""
+    shared = [name for name in map(str, frame) if not name.endswith(("_arm", "_baseline"))]
     own = (
-        {name: name.removesuffix(side) for name in map(str, frame) if name.endswith(side)} for side in (ARM, BASELINE)
+        {name: name.removesuffix(side) for name in map(str, frame) if name.endswith(side)}
+        for side in ("_arm", "_baseline")
     )
     arm, baseline = (table_of(frame[[*shared, *names]].rename(columns=names)) for names in own)
-    at, unknown = np.arange(len(frame), dtype=np.int32), np.zeros(len(frame))
-    return Pairs(JoinedRows(arm, baseline, at, at, np.zeros_like(at), unknown), len(frame), 0)
+    return Pairs(arm, baseline, len(frame), 0)
+
+
+def pairs_with(pairs: Pairs, arm: Table, baseline: Table) -> Pairs:
+    """Return the pairs of the same rows in other tables."""
+    arm, baseline = replace(pairs.arm, columns=arm.columns), replace(pairs.baseline, columns=baseline.columns)
+    return replace(pairs, arm=arm, baseline=baseline)
 
 
 def arrays_of(column: Column) -> list[Array]:
     """Return the arrays that a column consists of; of a column of texts, the texts of the rows."""
     if isinstance(column, TextCodes):
         return [column.by_row]
-    return [column.sizes, column.flat] if isinstance(column, RaggedColumn) else [column]
+    return [column.sizes, column.entries] if isinstance(column, RaggedColumn) else [column]
 
 
 def assert_same_table(found: Table, expected: Table) -> None:

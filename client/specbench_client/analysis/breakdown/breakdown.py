@@ -32,8 +32,8 @@ from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
-from specbench_client.metrics.rows import Columns, Table
-from specbench_client.metrics.tidy_frame import any_known, numbers, piecewise, steady_rows, step_walks
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import any_known, numbers, piecewise, steady_rows
 
 # All classes of a dimension use common draws of prompts. Prompts without a step in a class are part of the draw but of
 # no sum, because the number of drawn prompts that reach a class is random too. The interval is computed as for every
@@ -70,7 +70,7 @@ class StepPlaces:
 class PlacedSteps:
     """The located steps of steady tidy rows. `mask` is a mask, shape (rows,); None selects all rows."""
 
-    rows: Columns
+    rows: Table
     mask: Mask | None = None
 
     def pieces(self) -> Iterator[StepPlaces]:
@@ -93,7 +93,7 @@ class PlacedSteps:
     @cached_property
     def share(self) -> float | None:
         """Share of the rows with reported steps whose steps could be located; None if no row has them."""
-        each = [(_rows_with_steps(piece), step_walks(piece).known) for piece in self.rows.pieces()]
+        each = [(_rows_with_steps(piece), piece.known("walk")) for piece in self.rows.pieces()]
         total = sum(int(reported.sum()) for reported, _ in each)
         return sum(int((reported & located).sum()) for reported, located in each) / total if total else None
 
@@ -103,15 +103,15 @@ class PlacedSteps:
         return any(bool((piece.part == REASONING).any()) for piece in self.pieces())
 
 
-def _rows_with_steps(rows: Columns) -> Mask:
+def _rows_with_steps(rows: Table) -> Mask:
     """Mask, shape (rows,), of the rows with reported steps and an acceptance that was not rejected."""
     return (numbers(rows, "steps") >= 1) & rows.known("acceptance_source")
 
 
-def _step_places(rows: Columns, selected: Mask, start: int) -> StepPlaces:
+def _step_places(rows: Table, selected: Mask, start: int) -> StepPlaces:
     """The steps of the rows selected by a mask; `start` is the index in the cell of the first row."""
-    walks = step_walks(rows)
-    codes, steps, tokens = (field[selected[walks.owner]] for field in walks.fields)
+    walks = rows.lists("walk")
+    codes, steps, tokens = (field[selected[walks.owner]] for field in walks.entries.T)
     return StepPlaces(walks.owner[selected[walks.owner]] + start, *expand_classes(codes), steps, tokens)
 
 
@@ -304,7 +304,7 @@ def length_classes(sample: SampleRows) -> tuple[list[BreakdownClass], str]:
     return _occupied_classes(lows, tokens), BY_QUARTILE
 
 
-def rows_in_class(rows: Columns, each: BreakdownClass) -> Mask:
+def rows_in_class(rows: Table, each: BreakdownClass) -> Mask:
     """Return a mask, shape (rows,), of the rows whose number of output tokens is in the class."""
     return _inside(numbers(rows, "tokens"), each)
 
@@ -391,7 +391,7 @@ def _of_length(sample: SampleRows, located: PlacedSteps, each: BreakdownClass, d
     return LengthClass(whole=request_breakdown(sample, mask, each, drafts), by_position=steps)
 
 
-def _missing(found: Breakdown, rows: Columns) -> dict[str, str]:
+def _missing(found: Breakdown, rows: Table) -> dict[str, str]:
     unplaced = NO_DRAFTS if found.placed_share is None else NOT_LOCATED
     no_tokens = not any_known(rows, "tokens")
     reasons = {

@@ -14,8 +14,8 @@ from specbench_client.analysis.statistics.intervals import value_and_interval
 from specbench_client.columns import Values
 from specbench_client.documents.breakdown import Reuse, ReuseMissing, ReuseSlice
 from specbench_client.documents.figure import Figure, FigureInterval
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.pairing import Pairs
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 
 HIT_SHARE = f"Prompt tokens from the cache over all prompt tokens, {OVER_PAIRS}"
@@ -35,7 +35,7 @@ TURNS_MAX = 8
 """Turns that have their own slice; later ones are one slice."""
 DEPTHS = (0, 1, 256, 1024, 4096)
 """Lower bounds of the classes of depth, in tokens."""
-_SIDES = (ARM, BASELINE)
+_SIDES = ("arm", "baseline")
 _PARTS = ("cached", "input", "computed")
 """Sums over pairs, of each side. At least one token of each request is computed, so that the ratio always exists."""
 
@@ -47,12 +47,12 @@ def reuse_of(pairs: Pairs, seed: int) -> Reuse | ReuseMissing:
         return _not_reported(pairs)
     turns = [BreakdownClass(number, f"{number + 1}") for number in range(TURNS_MAX)]
     turns.append(BreakdownClass(TURNS_MAX, f"{TURNS_MAX + 1} and more"))
-    depth = np.maximum(*(_cached_tokens(PairSide(pairs.rows, side)) for side in _SIDES))
-    turn = np.where(np.isnan(depth), np.nan, np.minimum(numbers(pairs.rows, "turn"), TURNS_MAX))
+    depth = np.maximum(*(_cached_tokens(rows) for rows in (pairs.arm, pairs.baseline)))
+    turn = np.where(np.isnan(depth), np.nan, np.minimum(numbers(pairs.arm, "turn"), TURNS_MAX))
     depth_class = np.where(np.isnan(depth), np.nan, np.digitize(depth, DEPTHS) - 1.0)
     return Reuse(
-        hit_share=_share(inputs, "cached" + ARM, "input" + ARM, HIT_SHARE),
-        baseline_hit_share=_share(inputs, "cached" + BASELINE, "input" + BASELINE, HIT_SHARE),
+        hit_share=_share(inputs, "cached_arm", "input_arm", HIT_SHARE),
+        baseline_hit_share=_share(inputs, "cached_baseline", "input_baseline", HIT_SHARE),
         kept_share=_kept_share(pairs.among(depth > 0), seed) if (depth > 0).any() else None,
         computed_ratio=_computed_ratio(inputs),
         by_turn=_slices(pairs, turn, turns, seed),
@@ -62,27 +62,27 @@ def reuse_of(pairs: Pairs, seed: int) -> Reuse | ReuseMissing:
 
 def _not_reported(pairs: Pairs) -> ReuseMissing:
     """Return which side reports no cached tokens."""
-    arm, baseline = (not np.isnan(_cached_tokens(PairSide(pairs.rows, side))).all() for side in _SIDES)
+    arm, baseline = (not np.isnan(_cached_tokens(rows)).all() for rows in (pairs.arm, pairs.baseline))
     if arm == baseline:
         return ReuseMissing.NOT_REPORTED
     return ReuseMissing.BASELINE_NOT_REPORTED if arm else ReuseMissing.ARM_NOT_REPORTED
 
 
-def _cached_tokens(rows: Columns) -> Values:
+def _cached_tokens(rows: Table) -> Values:
     """Return the cached prompt tokens of each row; NaN if more are recorded than the prompt has. Shape (rows,)."""
     cached, prompt = numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")
     return np.where((cached <= prompt) & (prompt > 0), cached, np.nan)
 
 
 def _token_inputs(pairs: Pairs, seed: int) -> LogRatioInputs | None:
-    def parts(arm: PairSide, baseline: PairSide) -> Sequence[Values]:
+    def parts(arm: Table, baseline: Table) -> Sequence[Values]:
         found = []
-        for side in (arm, baseline):
-            cached, prompt = _cached_tokens(side), numbers(side, "input_tokens")
+        for rows in (arm, baseline):
+            cached, prompt = _cached_tokens(rows), numbers(rows, "input_tokens")
             found += [cached, prompt, np.maximum(prompt - cached, 1.0)]
         return found
 
-    names = [part + side for side in _SIDES for part in _PARTS]
+    names = [f"{part}_{side}" for side in _SIDES for part in _PARTS]
     sums = sum_pairs(pairs, len(names), parts)
     return LogRatioInputs.of(names, sums, seed) if sums.counts.any() else None
 
@@ -96,7 +96,7 @@ def _slices(pairs: Pairs, codes: Values, classes: Sequence[BreakdownClass], seed
         if inputs is None:
             continue
         totals = {name: float(matrix.sum()) for name, matrix in inputs.matrices.items()}
-        hit_share, baseline_hit_share = (totals["cached" + side] / totals["input" + side] for side in _SIDES)
+        hit_share, baseline_hit_share = (totals[f"cached_{side}"] / totals[f"input_{side}"] for side in _SIDES)
         found.append(
             ReuseSlice(
                 label=each.label,
@@ -110,7 +110,7 @@ def _slices(pairs: Pairs, codes: Values, classes: Sequence[BreakdownClass], seed
 
 
 def _computed_ratio(inputs: LogRatioInputs) -> Figure:
-    ratio = inputs.log_ratio({"computed" + ARM: 1, "computed" + BASELINE: -1})
+    ratio = inputs.log_ratio({"computed_arm": 1, "computed_baseline": -1})
     assert ratio is not None, "every request computes a token"
     return ratio.figure(COMPUTED_RATIO)
 
@@ -121,9 +121,9 @@ def _kept_share(reused: Pairs, seed: int) -> Figure | None:
     `reused`: the pairs in which either side reads from its cache. The first repeat after a start often has none.
     """
     inputs = _token_inputs(reused, seed)
-    if inputs is None or not inputs.matrices["cached" + BASELINE].any():
+    if inputs is None or not inputs.matrices["cached_baseline"].any():
         return None
-    return _share(inputs, "cached" + ARM, "cached" + BASELINE, KEPT_SHARE, most=np.inf)
+    return _share(inputs, "cached_arm", "cached_baseline", KEPT_SHARE, most=np.inf)
 
 
 def _share(inputs: LogRatioInputs, over: str, under: str, definition: str, most: float = 1.0) -> Figure:

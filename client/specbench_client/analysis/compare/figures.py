@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy
@@ -28,23 +29,13 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect, log_of_product
-from specbench_client.analysis.statistics.row_layout import PIECE_ROWS, CellSums, RowLayout, layout_of
+from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
 from specbench_client.metrics import decode_speed, steady_window
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
-from specbench_client.metrics.pairing import (
-    ARM,
-    BASELINE,
-    HISTORY,
-    ROW,
-    JoinedRows,
-    Pairs,
-    PairSide,
-    iter_by_prompt,
-    keyed_requests,
-)
-from specbench_client.metrics.rows import Columns, Table, group_numbers, join_tables
-from specbench_client.metrics.tidy_frame import piecewise
+from specbench_client.metrics.pairing import HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
+from specbench_client.metrics.rows import Table, group_numbers, join_tables
+from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, piecewise
 
 # Two results share the requests that both answered, and each of them has the same weight on both sides.
 #
@@ -85,20 +76,21 @@ class ComparedArm:
     @cached_property
     def by_pair(self) -> tuple[NumberedRows, NumberedRows] | None:
         """The pairs of both sides; None if one has no baseline."""
-        pairs = self.before.pairs, self.after.pairs
-        found = [
-            NumberedRows(each.rows, side.requests[each.rows.left], pair_layout(each))
-            for side, each in zip(self.by_request, pairs, strict=True)
-            if each is not None and isinstance(each.rows, JoinedRows)
-        ]
-        return (found[0], found[1]) if len(found) == len(pairs) else None
+        if self.before.pairs is None or self.after.pairs is None:
+            return None
+        assert all(side.rows.where is None for side in (self.before, self.after)), "pairs have indices of these rows"
+        before, after = (
+            NumberedRows(pairs, side.requests[pairs.arm.where], pair_layout(pairs))
+            for side, pairs in zip(self.by_request, (self.before.pairs, self.after.pairs), strict=True)
+        )
+        return before, after
 
 
 @dataclass(frozen=True)
 class NumberedRows:
     """Rows or pairs of one side, with the number of each one's request."""
 
-    rows: Columns
+    rows: Table | Pairs
     requests: RequestNumbers
     layout: RowLayout
 
@@ -111,8 +103,8 @@ class NumberedRows:
             start = some.stop
 
 
-RequestParts = Callable[[Columns], Sequence[Values]]
-"""Returns the numbers of each row that a figure is computed from, shape (rows,) each."""
+RequestParts = Callable[[Any], Sequence[Values]]
+"""Returns the numbers of each row, or of each pair, that a figure is computed from, shape (rows,) each."""
 
 
 def _number_requests(
@@ -176,8 +168,8 @@ def shared_rows(sides: tuple[NumberedRows, NumberedRows], of: RequestParts) -> t
 def _counts(requests: RequestNumbers, mask: Mask, most: int) -> NDArray[np.int32]:
     """Count the rows of each request among those selected by a mask."""
     counts = np.zeros(most, dtype=np.int32)
-    for start in range(0, requests.size, PIECE_ROWS):
-        some = slice(start, start + PIECE_ROWS)
+    for start in range(0, requests.size, NUMBERS_TOGETHER):
+        some = slice(start, start + NUMBERS_TOGETHER)
         np.add.at(counts, requests[some][mask[some]], 1)
     return counts
 
@@ -235,7 +227,7 @@ def speedup(both: ComparedArm, seed: int) -> FigureOnBothSides | None:
 
 def percentile(of: RequestMetric, percent: int) -> FigureComparer:
     """Return the comparer of a percentile over requests; with too few requests beyond it, there is no interval."""
-    return lambda both, seed: _of_percentile(both.by_request, of.values, percent, seed)
+    return lambda both, seed: _of_percentile(both, of.values, percent, seed)
 
 
 def output_tps(both: ComparedArm, _seed: int) -> FigureOnBothSides | None:
@@ -251,8 +243,8 @@ def output_tps(both: ComparedArm, _seed: int) -> FigureOnBothSides | None:
     return FigureOnBothSides(values[0], values[1], over_repeats(effect, repeats[0], repeats[1]), sizes)
 
 
-def _speedup_parts(pairs: Columns) -> list[Values]:
-    return [part for suffix in (ARM, BASELINE) for part in decode_speed.STREAM_TPS.parts(PairSide(pairs, suffix))]
+def _speedup_parts(pairs: Pairs) -> list[Values]:
+    return [part for rows in (pairs.arm, pairs.baseline) for part in decode_speed.STREAM_TPS.parts(rows)]
 
 
 def _of_sums(
@@ -318,7 +310,7 @@ class SortedValues:
         were drawn. `repeats` and `prompts` are these counts, shape (resamples, repeats) and (resamples, prompts).
         """
         drawn = (repeats[:, :, np.newaxis] * prompts[:, np.newaxis, :]).reshape(len(prompts), -1)
-        pieces = [slice(start, start + PIECE_ROWS) for start in range(0, self.ordered.size, PIECE_ROWS)]
+        pieces = [slice(start, start + NUMBERS_TOGETHER) for start in range(0, self.ordered.size, NUMBERS_TOGETHER)]
         sums = np.cumsum([self._weights(drawn, some).sum(axis=1) for some in pieces], axis=0)
         target = sums[-1] * (percent / 100) * (1 - ROUNDING)
         reached = np.argmax(sums >= target, axis=0)
@@ -336,12 +328,15 @@ class SortedValues:
 
 
 def _of_percentile(
-    sides: tuple[NumberedRows, NumberedRows], of: Callable[[Columns], Values], percent: int, seed: int
+    both: ComparedArm, of: Callable[[Table], Values], percent: int, seed: int
 ) -> FigureOnBothSides | None:
-    shared = shared_rows(sides, lambda rows: [of(rows)])
+    shared = shared_rows(both.by_request, lambda rows: [of(rows)])
     if shared is None:
         return None
-    before, after = (SortedValues.of(each, piecewise(each.of.rows, of)) for each in shared)
+    before, after = (
+        SortedValues.of(each, piecewise(side.rows, of))
+        for each, side in zip(shared, (both.before, both.after), strict=True)
+    )
     values = [side.percentile(percent) for side in (before, after)]
     if min(values) <= 0:
         return None
@@ -361,7 +356,7 @@ def _of_percentile(
 
 def _percentile_samples(before: SortedValues, after: SortedValues, percent: int, seed: int, resamples: int) -> Values:
     """Log ratios, shape (resamples,)."""
-    at_once = max(1, AT_ONCE_VALUES // min(max(before.ordered.size, after.ordered.size), PIECE_ROWS))
+    at_once = max(1, AT_ONCE_VALUES // min(max(before.ordered.size, after.ordered.size), NUMBERS_TOGETHER))
     found = []
     for drawn in draw_sides(before.layout, (before.layout.repeats, after.layout.repeats), seed, resamples):
         for start in range(0, len(drawn[2]), at_once):

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.estimates.point_rows import RecordParts, load_rows
+from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.documents.comparison import ComparedResult
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.documents.summary import Cell, PointSummary, RunSummary
 from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import PointRecords
 
 CellKey = tuple[str, str, str]
 """Arm, workload, and the load level's label."""
@@ -44,7 +45,7 @@ class StoredResult(ABC):
 
     @property
     @abstractmethod
-    def records(self) -> Mapping[str, RecordParts]:
+    def records(self) -> PointRecords:
         """By hash, the records of the same points; read on access."""
 
     @property

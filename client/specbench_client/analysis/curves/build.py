@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,13 @@ from specbench_client.analysis.estimates.speedups import (
     sum_pairs,
 )
 from specbench_client.analysis.statistics.effects import Effect, log_ratio, verdicts
-from specbench_client.columns import Column, TextCodes, Values, join_columns
+from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.curves import Crossover, CurvePoint, Curves, SpeedupCurve
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.decode_speed import later_tokens
-from specbench_client.metrics.pairing import BASELINE, Pairs, PairSide, pair_requests
-from specbench_client.metrics.rows import Columns, Table
+from specbench_client.metrics.pairing import Pairs, pair_requests
+from specbench_client.metrics.rows import Table, collect_tables
 from specbench_client.metrics.tidy_frame import numbers
 
 
@@ -109,7 +109,7 @@ def _title(kind: AxisKind, cells: Sequence[CurveCell]) -> str:
 # 2^(k + 1/2)), so that prompts of a nominal length are in one class with any tokenizer. A class pools the curve's
 # cells with different prompts or different limits.
 #
-# Many rows are on disk. In memory are the pairs of one cell, on a measured axis those of one curve: 12 bytes each.
+# Many rows are on disk. In memory are the pairs of one cell, on a measured axis those of one curve: 8 bytes each.
 
 
 LENGTH_DEFINITION = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {OVER_PAIRS}"
@@ -201,10 +201,10 @@ def _measured(place: float, label: str, cells: Sequence[CurveCell], pairs: Pairs
     """Measure speed-up and acceptance length over the same pairs."""
     seed = cells[0].workload.sampling.seed
     length = log_ratio(sum_pairs(pairs, 2, _length_parts), (1, -1), seed)
-    return MeasuredSample(place, label, cells, len(pairs.rows), paired_speedup(SPEEDUP, pairs, seed), length)
+    return MeasuredSample(place, label, cells, len(pairs), paired_speedup(SPEEDUP, pairs, seed), length)
 
 
-def _length_parts(arm: PairSide, _: PairSide) -> list[Values]:
+def _length_parts(arm: Table, _: Table) -> list[Values]:
     steps = numbers(arm, "steps")
     return [later_tokens(arm), np.where(steps >= 1, steps, np.nan)]
 
@@ -214,16 +214,14 @@ def _by_class(kind: AxisKind, result: StoredResult, cells: Sequence[CurveCell]) 
         pair_requests(rows_of(result, cell.key), rows_of(result, baseline_of(cell)), result.plan) for cell in cells
     ]
     datasets = [each.dataset for each in result.plan.workloads]
-    classes = [_classes(numbers(each.rows, kind.column + BASELINE)) for each in pairs]
+    classes = [_classes(numbers(each.baseline, kind.column)) for each in pairs]
     for number in np.unique(np.concatenate(classes)):
         if number >= 0:
             inside = [each.among(mine == number) for each, mine in zip(pairs, classes, strict=True)]
-            sources = [(cell, each) for cell, each in zip(cells, inside, strict=True) if len(each.rows)]
-            pooled = PooledPairs([(f"{datasets.index(cell.workload.dataset)}/", each.rows) for cell, each in sources])
-            place = float(np.exp(np.log(numbers(pooled, kind.column + BASELINE)).mean()))
-            alternating, anytime = all(each.alternating for each in inside), any(each.anytime for each in inside)
-            together = Pairs(pooled, len(pooled), 0, alternating, anytime)
-            yield _measured(place, f"about {2 ** int(number):,.0f}", [cell for cell, _ in sources], together)
+            sources = [(cell, each) for cell, each in zip(cells, inside, strict=True) if len(each)]
+            pooled = _pooled([(f"{datasets.index(cell.workload.dataset)}/", each) for cell, each in sources])
+            place = float(np.exp(np.log(numbers(pooled.baseline, kind.column)).mean()))
+            yield _measured(place, f"about {2 ** int(number):,.0f}", [cell for cell, _ in sources], pooled)
 
 
 def _classes(lengths: Values) -> NDArray[np.int8]:
@@ -232,37 +230,22 @@ def _classes(lengths: Values) -> NDArray[np.int8]:
     return np.where(known, np.round(np.log2(np.where(known, lengths, 1.0))), -1.0).astype(np.int8)
 
 
-@dataclass(frozen=True)
-class PooledPairs(Columns):
-    """The pairs of several cells as one table. Prompts of different datasets are different prompts.
+_POOLED = ("repeat", "category", "input_tokens", "tokens", "steps", "intended_ns", "last_token_ns")
+"""Columns that are read of pooled pairs, besides the prompt."""
 
-    `cells`: a prefix of the names of the prompts, and the pairs, of each cell.
-    """
 
-    cells: Sequence[tuple[str, Columns]]
-    vocabularies: dict[str, dict[str, int]] = field(default_factory=dict)
-    """The code of each text, by column; extended by `column`, and the same in all pieces."""
-
-    def __len__(self) -> int:
-        return sum(len(rows) for _, rows in self.cells)
-
-    def __contains__(self, name: object) -> bool:
-        return all(name in rows for _, rows in self.cells)
-
-    def column(self, name: str) -> Column:
-        columns = [(prefix, rows.column(name)) for prefix, rows in self.cells]
-        texts = [(prefix, column) for prefix, column in columns if isinstance(column, TextCodes)]
-        if not texts:
-            return join_columns(iter([column for _, column in columns]), len(self))
-        known = self.vocabularies.setdefault(name, {})
-        codes = [_prefixed(prefix if name == "prompt_id" else "", column).numbered(known) for prefix, column in texts]
-        return TextCodes(np.concatenate(codes), np.array([*known], dtype=np.object_))
-
-    def pieces(self) -> Iterator[PooledPairs]:
-        """Yield the pairs piece by piece."""
-        for prefix, rows in self.cells:
-            for piece in rows.pieces():
-                yield PooledPairs([(prefix, piece)], self.vocabularies)
+def _pooled(cells: Sequence[tuple[str, Pairs]]) -> Pairs:
+    """Return the pairs of several cells, each with a prefix for its prompts: other datasets have other prompts."""
+    arm, baseline = (
+        collect_tables(
+            piece.table(_POOLED).assign(prompt_id=_prefixed(prefix, piece.codes("prompt_id")))
+            for prefix, pairs in cells
+            for piece in (pairs.arm if side == "arm" else pairs.baseline).pieces()
+        )
+        for side in ("arm", "baseline")
+    )
+    alternating, anytime = all(each.alternating for _, each in cells), any(each.anytime for _, each in cells)
+    return Pairs(arm, baseline, len(arm), 0, alternating, anytime)
 
 
 def _prefixed(prefix: str, column: TextCodes) -> TextCodes:

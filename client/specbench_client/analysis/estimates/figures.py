@@ -44,7 +44,7 @@ from specbench_client.metrics.goodput import (
 )
 from specbench_client.metrics.metric_types import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Table, distinct_texts
-from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, piecewise, sent_rows, steady_rows
+from specbench_client.metrics.tidy_frame import known_sum, numbers, piecewise, sent_rows, steady_rows
 
 
 @dataclass(frozen=True)
@@ -243,11 +243,11 @@ def counts_of(rows: Table) -> RequestCounts:
 
     Turns that were skipped after an error were never sent and do not count, and neither do fillers.
     """
-    tried = sent_rows(rows.among(~flags(rows, "filler")))
+    tried = sent_rows(rows.among(~rows.array("filler")))
     return RequestCounts(
         requests=len(tried),
         steady_requests=len(steady_rows(tried)),
-        failed_requests=int((~flags(tried, "ok")).sum()),
+        failed_requests=int((~tried.array("ok")).sum()),
         conversations=sum(np.unique(each.array("conversation_id")).size for each in tried.by_point()),
         prompts=len(distinct_texts(tried, "prompt_id")),
         input_tokens=_whole_sum(tried, "input_tokens"),

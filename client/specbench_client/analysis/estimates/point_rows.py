@@ -9,7 +9,7 @@ every other run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from specbench_api.plan.plan import Plan, Point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import POINT, Table, collect_tables
-from specbench_client.metrics.tidy_frame import RecordColumns, iter_tidy, without_point_columns
+from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, without_point_columns
 from specbench_client.trust.checks.client import CLIENT_CLOCKS_DIFFER, CLIENT_SATURATED
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, refuted_rows
 from specbench_client.trust.checks.load import FOREIGN_TRAFFIC
@@ -82,11 +82,7 @@ def _is_spoiled(point: PointSummary) -> bool:
     return bool(invalid) and invalid <= SPOILED_FROM_OUTSIDE
 
 
-RecordParts = Iterable[RecordColumns]
-"""The records of a point in any number of parts; read once."""
-
-
-def load_rows(plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts]) -> Table:
+def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords) -> Table:
     """Return the tidy rows of these points, in order, without columns that only a single point's checks need.
 
     `records` maps the point's hash to its records. Many rows are on disk (`metrics.rows.collect_tables`).
@@ -106,5 +102,5 @@ def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:
     return PointEvidence(plan, point, rows, summary.client_health, summary.counters)
 
 
-def _tidy_rows(point: str, records: Mapping[str, RecordParts]) -> Iterator[Table]:
+def _tidy_rows(point: str, records: PointRecords) -> Iterator[Table]:
     return (without_point_columns(rows) for rows in iter_tidy(records[point], point))

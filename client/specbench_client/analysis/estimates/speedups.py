@@ -12,15 +12,14 @@ from specbench_client.analysis.statistics.confidence_sequence import confidence_
 from specbench_client.analysis.statistics.effects import Effect, log_ratio, map_figure
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
-from specbench_client.columns import Values
+from specbench_client.columns import Values, fill
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.summary import EndToEnd
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.latency import E2E_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, PairSide
-from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import piecewise
+from specbench_client.metrics.pairing import Pairs
+from specbench_client.metrics.rows import Table
 
 SPEEDUP = "speedup"
 TPOT_SPEEDUP = "tpot_speedup"
@@ -53,11 +52,11 @@ class SpeedupDefinition:
     """The compared rate; it is defined so that `arm / baseline` is larger if the arm is faster."""
 
     definition: str
-    parts: Callable[[Columns], tuple[Values, Values]]
+    parts: Callable[[Table], tuple[Values, Values]]
 
 
-def _rate(ratio: RatioMetric, *, inverted: bool) -> Callable[[Columns], tuple[Values, Values]]:
-    def parts(rows: Columns) -> tuple[Values, Values]:
+def _rate(ratio: RatioMetric, *, inverted: bool) -> Callable[[Table], tuple[Values, Values]]:
+    def parts(rows: Table) -> tuple[Values, Values]:
         over, under = ratio.parts(rows)
         return (under, over) if inverted else (over, under)
 
@@ -97,21 +96,21 @@ def missing_speedup(name: str) -> Figure:
     return Figure(unit="ratio", definition=SPEEDUPS[name].definition, n=0, source="both")
 
 
-PairParts = Callable[[PairSide, PairSide], Sequence[Values]]
-"""Returns what is summed of each pair, given the arm's and the baseline's side, shape (pairs,) each."""
+PairParts = Callable[[Table, Table], Sequence[Values]]
+"""Returns what is summed of each pair, given the rows of the arm and of the baseline, shape (pairs,) each."""
 
 
 def sum_pairs(pairs: Pairs, parts: int, of: PairParts) -> CellSums:
     """Sum `parts` numbers of the pairs by repeat and prompt, piece by piece; pairs that lack one are left out."""
     sums = CellSums(pair_layout(pairs), parts)
-    for piece in pairs.rows.pieces():
-        sums.add(of(PairSide(piece, ARM), PairSide(piece, BASELINE)))
+    for piece in pairs.pieces():
+        sums.add(of(piece.arm, piece.baseline))
     return sums
 
 
 def pair_layout(pairs: Pairs) -> RowLayout:
     """Return the layout of the pairs; the category of a prompt is the baseline's."""
-    layout = replace(layout_of(pairs.rows, "category" + BASELINE), anytime=pairs.anytime)
+    layout = replace(layout_of(pairs.baseline), anytime=pairs.anytime)
     return layout.taking_turns() if pairs.alternating else layout
 
 
@@ -164,8 +163,8 @@ def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
     return EndToEnd(
         speedup=means,
         median_speedup=_median_speedup(pairs, seed),
-        requests_per_hour=_per_hour(REQUESTS_PER_HOUR, pairs, ARM, streams, seed),
-        baseline_requests_per_hour=_per_hour(BASELINE_REQUESTS_PER_HOUR, pairs, BASELINE, streams, seed),
+        requests_per_hour=_per_hour(REQUESTS_PER_HOUR, pairs, streams, seed),
+        baseline_requests_per_hour=_per_hour(BASELINE_REQUESTS_PER_HOUR, pairs, streams, seed),
         cost_saved=map_figure(means, lambda ratio: 1 - 1 / ratio, "ratio", END_TO_END_DEFINITIONS[COST_SAVED])
         if streams
         else _missing_end_to_end(COST_SAVED),
@@ -184,11 +183,12 @@ def figures_by_name(found: EndToEnd) -> dict[str, Figure]:
     return dict(zip(END_TO_END_NAMES, figures, strict=True))
 
 
-def _per_hour(name: str, pairs: Pairs, side: str, streams: int | None, seed: int) -> Figure:
-    """Return the requests per hour of one side of the pairs."""
+def _per_hour(name: str, pairs: Pairs, streams: int | None, seed: int) -> Figure:
+    """Return the requests per hour of one side of the pairs, which the figure's name selects."""
 
-    def parts(arm: PairSide, baseline: PairSide) -> list[Values]:
-        own, other = (E2E_MS.values(each) for each in ((arm, baseline) if side == ARM else (baseline, arm)))
+    def parts(arm: Table, baseline: Table) -> list[Values]:
+        sides = (arm, baseline) if name == REQUESTS_PER_HOUR else (baseline, arm)
+        own, other = (E2E_MS.values(rows) for rows in sides)
         return [np.where(np.isnan(other), np.nan, 1.0), own]
 
     found = log_ratio(sum_pairs(pairs, 2, parts), (1, -1), seed) if streams is not None else None
@@ -203,7 +203,8 @@ def _missing_end_to_end(name: str) -> Figure:
 
 def _median_speedup(pairs: Pairs, seed: int) -> Figure:
     """The median on the log scale, on which the ratio of a pair and its inverse are equally far from 1."""
-    logs = piecewise(pairs.rows, _log_ratios)
+    logs = np.empty(len(pairs))
+    fill(logs, map(_log_ratios, pairs.pieces()))
     known = ~np.isnan(logs)
     if not known.any() or np.isinf(logs).any():
         return _missing_end_to_end(E2E_SPEEDUP_MEDIAN)
@@ -230,9 +231,9 @@ def _median_speedup(pairs: Pairs, seed: int) -> Figure:
     )
 
 
-def _log_ratios(pairs: Columns) -> Values:
+def _log_ratios(pairs: Pairs) -> Values:
     """Log of the baseline's over the arm's E2E latency, shape (pairs,); NaN if unknown, infinite if one is not > 0."""
-    arm, baseline = (E2E_MS.values(PairSide(pairs, side)) for side in (ARM, BASELINE))
+    arm, baseline = (E2E_MS.values(rows) for rows in (pairs.arm, pairs.baseline))
     impossible = (arm <= 0) | (baseline <= 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(baseline / arm)

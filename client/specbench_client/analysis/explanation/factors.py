@@ -25,24 +25,24 @@ from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs
 from specbench_client.columns import Values
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure
-from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
-from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.pairing import Pairs
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 
 _PARTS = ("tokens", "later", "stream_ns", "flow_ns", "steps")
 """Parts of each side of a pair."""
 
 
-def _side_parts(rows: Columns, suffix: str) -> list[Values]:
-    """Return the parts of the side with the suffix, shape (pairs,) each.
+def _side_parts(rows: Table, *, drafting: bool) -> list[Values]:
+    """Return the parts of one side of pairs, shape (pairs,) each.
 
     An answer of one token has no steps. Without drafts there is one for each later token.
     """
     tokens, intended, first, last = (
-        numbers(rows, name + suffix) for name in ("tokens", "intended_ns", "first_token_ns", "last_token_ns")
+        numbers(rows, name) for name in ("tokens", "intended_ns", "first_token_ns", "last_token_ns")
     )
     later = tokens - 1
-    steps = later if suffix == BASELINE else np.where(later == 0, 0.0, numbers(rows, STEPS + suffix))
+    steps = np.where(later == 0, 0.0, numbers(rows, "steps")) if drafting else later
     return [tokens, later, last - intended, last - first, steps]
 
 
@@ -81,8 +81,8 @@ class SpeedupSums:
 
     def ratio(self, powers: Exponents) -> Effect:
         """Return one factor, or a product of several."""
-        arm = {f"{name}{ARM}": power for name, power in powers.items()}
-        baseline = {f"{name}{BASELINE}": -power for name, power in powers.items()}
+        arm = {f"{name}_arm": power for name, power in powers.items()}
+        baseline = {f"{name}_baseline": -power for name, power in powers.items()}
         found = self.inputs.log_ratio({**arm, **baseline})
         assert found is not None, "all sums are positive"
         return found
@@ -90,10 +90,10 @@ class SpeedupSums:
 
 def speedup_sums(pairs: Pairs, seed: int) -> SpeedupSums | None:
     """Return the sums from which all factors are computed; None if no pair has all parts."""
-    if STEPS + ARM not in pairs.rows or not len(pairs.rows):
+    if not len(pairs):
         return None
-    names = [name + suffix for suffix in (ARM, BASELINE) for name in _PARTS]
-    sums = sum_pairs(pairs, len(names), lambda arm, _: _parts(arm.rows))
+    names = [f"{name}_{side}" for side in ("arm", "baseline") for name in _PARTS]
+    sums = sum_pairs(pairs, len(names), _parts)
     found = int(sums.counts.sum())
     inputs = LogRatioInputs.of(names, sums, seed)
     if not found or any(matrix.sum() <= 0 for matrix in inputs.matrices.values()):
@@ -101,12 +101,12 @@ def speedup_sums(pairs: Pairs, seed: int) -> SpeedupSums | None:
     return SpeedupSums(inputs, found)
 
 
-def _parts(pairs: Columns) -> list[Values]:
+def _parts(arm_rows: Table, baseline_rows: Table) -> list[Values]:
     """Return all parts of both sides, shape (pairs,) each; the first is NaN for pairs whose times are impossible.
 
     An answer of several tokens that arrived at once has no time between its tokens.
     """
-    arm, baseline = (_side_parts(pairs, suffix) for suffix in (ARM, BASELINE))
+    arm, baseline = _side_parts(arm_rows, drafting=True), _side_parts(baseline_rows, drafting=False)
     at_once = np.any([(later > 0) & ~(flow_ns > 0) for _, later, _, flow_ns, _ in (arm, baseline)], axis=0)
     return [np.where(at_once, np.nan, arm[0]), *arm[1:], *baseline]
 

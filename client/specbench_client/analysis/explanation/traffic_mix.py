@@ -35,8 +35,8 @@ from specbench_client.documents.explanation import MixCategory, MixPrediction
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import Cell
 from specbench_client.errors import BadInput
-from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair_requests
-from specbench_client.metrics.rows import Columns, distinct_texts, has_text
+from specbench_client.metrics.pairing import Pairs, pair_requests
+from specbench_client.metrics.rows import distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers
 
 # A sum over the mix is Σ w · (sum over a category's requests ÷ their number), where w is the category's share of the
@@ -46,7 +46,6 @@ from specbench_client.metrics.tidy_frame import numbers
 PARTS = ("tokens", "time", "tokens_baseline", "time_baseline", "requests", "later", "steps", "with_steps")
 """What is summed; the last three over the requests with reported steps."""
 _TOKENS, _TIME, BASELINE_TOKENS, BASELINE_TIME, _REQUESTS, _LATER, _STEPS, _WITH_STEPS = range(len(PARTS))
-_CATEGORY = "category" + BASELINE
 MixExponents = Mapping[int, int]
 """Exponents of the mix's sums in a ratio, by the index of the part."""
 SPEED: MixExponents = {_TOKENS: 1, _TIME: -1, BASELINE_TOKENS: -1, BASELINE_TIME: 1}
@@ -162,7 +161,7 @@ def request_shares(shares: Mapping[str, float], pairs: Pairs) -> dict[str, float
 
     None if the baseline's answers of a category have no tokens, or their tokens were not counted.
     """
-    answers = {name: numbers(pairs.of_category(name).rows, "tokens" + BASELINE) for name in shares}
+    answers = {name: numbers(pairs.of_category(name).baseline, "tokens") for name in shares}
     counted = {name: tokens[~np.isnan(tokens)] for name, tokens in answers.items()}
     if any(not tokens.sum() > 0 for tokens in counted.values()):
         return None
@@ -186,7 +185,7 @@ def project_mix(pairs: Pairs, shares: Mapping[str, float], seed: int) -> MixEsti
 
 
 def _of_mix(pairs: Pairs, shares: Mapping[str, float]) -> Pairs:
-    found = pairs.rows.codes(_CATEGORY)
+    found = pairs.baseline.codes("category")
     in_mix = np.array([*(text in shares for text in found.texts), False])
     return pairs.among(in_mix[found.codes])
 
@@ -195,27 +194,25 @@ def _sums_by_category(pairs: Pairs, categories: Collection[str]) -> list[CellSum
     """Sum the parts of each category's pairs, piece by piece; pairs with an impossible or unknown time are left out."""
     layout = pair_layout(pairs)
     found = [CellSums(layout, len(PARTS)) for _ in categories]
-    for piece in pairs.rows.pieces():
+    for piece in pairs.pieces():
         parts = _parts(piece)
         whole = (parts[:4] > 0).all(axis=0)  # False for NaN
         for name, sums in zip(categories, found, strict=True):
-            mine = whole & has_text(piece, _CATEGORY, name)
+            mine = whole & has_text(piece.baseline, "category", name)
             sums.add([np.where(mine, part, np.nan) for part in parts])
     return found
 
 
-def _parts(rows: Columns) -> Values:
+def _parts(pairs: Pairs) -> Values:
     """Return the parts of each pair, shape (len(PARTS), pairs)."""
-    tokens, baseline = numbers(rows, "tokens" + ARM), numbers(rows, "tokens" + BASELINE)
-    steps = numbers(rows, STEPS + ARM) if STEPS + ARM in rows else np.full(len(rows), np.nan)
+    (tokens, time), (baseline, baseline_time) = (
+        (numbers(rows, "tokens"), numbers(rows, "last_token_ns") - numbers(rows, "intended_ns"))
+        for rows in (pairs.arm, pairs.baseline)
+    )
+    steps = numbers(pairs.arm, "steps")
     reported = ~np.isnan(steps)
     acceptance = (np.where(reported, each, 0.0) for each in (tokens - 1, steps, 1.0))
-    times = _time(rows, ARM), _time(rows, BASELINE)
-    return np.stack([tokens, times[0], baseline, times[1], np.ones(len(rows)), *acceptance])
-
-
-def _time(rows: Columns, side: str) -> Values:
-    return numbers(rows, "last_token_ns" + side) - numbers(rows, "intended_ns" + side)
+    return np.stack([tokens, time, baseline, baseline_time, np.ones(len(pairs)), *acceptance])
 
 
 def _figure(definition: str, unit: str, sums: MixSums, powers: MixExponents, seed: int) -> Figure:
@@ -279,7 +276,7 @@ def _pairs(result: StoredResult, cell: Cell) -> Pairs | None:
 
 
 def _reject_missing(shares: Mapping[str, float], pairs: Pairs, cell: Cell) -> None:
-    measured = distinct_texts(pairs.rows, _CATEGORY)
+    measured = distinct_texts(pairs.baseline, "category")
     missing = sorted(set(shares) - set(measured))
     if missing:
         known = ", ".join(measured) or "none: its prompts have no category"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from specbench_client.documents.lossless import ComparedBy
+from specbench_client.documents.record import RecordPhase
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import RecordColumns, text_hashes
+from specbench_client.metrics.tidy_frame import PointRecords, text_hashes
 
 AnswerKey = tuple[str, int, int]
 """Identifies one answer: point, conversation (as hashed in tidy rows) and turn."""
@@ -47,9 +49,7 @@ def answer_keys(rows: Table) -> list[AnswerKey]:
     return [(str(point), int(conversation), int(turn)) for point, conversation, turn in zip(*columns, strict=True)]
 
 
-def read_answer_texts(
-    records: Mapping[str, Iterable[RecordColumns]], keys: Iterable[AnswerKey]
-) -> dict[AnswerKey, AnswerText]:
+def read_answer_texts(records: PointRecords, keys: Iterable[AnswerKey]) -> dict[AnswerKey, AnswerText]:
     """Return the texts of these answers, as far as they were stored. Reads each point's records again."""
     requested = set(keys)
     found: dict[AnswerKey, AnswerText] = {}
@@ -75,16 +75,13 @@ def shared_prefix(one: TextUnits, other: TextUnits) -> int:
     return int(apart[0]) if apart.size else shorter
 
 
-def _of_part(part: RecordColumns, point: str, requested: set[AnswerKey]) -> dict[AnswerKey, AnswerText]:
-    conversations, absent = text_hashes(map(str, part["conversation_id"])), [None] * len(part["phase"])
-    stored = (part.get(name, absent) for name in ("output_token_ids", "output_text"))
+def _of_part(part: pa.Table, point: str, requested: set[AnswerKey]) -> dict[AnswerKey, AnswerText]:
+    conversations = text_hashes(part["conversation_id"].to_pylist())
+    columns = (part[name].to_pylist() for name in ("turn", "phase"))
     found = {}
-    for conversation, turn, phase, ids, text in zip(conversations, part["turn"], part["phase"], *stored, strict=True):
-        key = (point, int(conversation), int(turn))
-        if key in requested and phase != "warmup":
-            found[key] = AnswerText(_ids(ids), text if isinstance(text, str) else None)
+    for row, (conversation, turn, phase) in enumerate(zip(conversations, *columns, strict=True)):
+        key = (point, int(conversation), turn)
+        if key in requested and phase != RecordPhase.WARMUP:
+            ids, text = (part[name][row].as_py() for name in ("output_token_ids", "output_text"))
+            found[key] = AnswerText(None if ids is None else tuple(ids), text)
     return found
-
-
-def _ids(value: object) -> tuple[int, ...] | None:
-    return tuple(int(each) for each in value) if isinstance(value, list | tuple | np.ndarray) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import NormalDist
 
 import numpy as np
@@ -29,7 +29,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     wider_interval,
 )
 from specbench_client.analysis.statistics.row_layout import layout_of
-from specbench_client.columns import Values
+from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.lossless import (
     ComparedBy,
@@ -40,9 +40,8 @@ from specbench_client.documents.lossless import (
 )
 from specbench_client.documents.record import AnswerFlaw
 from specbench_client.metrics.divergence import QUESTION_KEY, Divergence, comparable_answers
-from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
+from specbench_client.metrics.pairing import HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
 from specbench_client.metrics.rows import (
-    Columns,
     Table,
     distinct_texts,
     group_numbers,
@@ -50,7 +49,7 @@ from specbench_client.metrics.rows import (
     join_rows,
     text_counts,
 )
-from specbench_client.metrics.tidy_frame import RecordColumns, any_known, numbers, sums_by_text
+from specbench_client.metrics.tidy_frame import PointRecords, any_known, numbers, sums_by_text
 from specbench_client.trust.checks.answers import sign_test
 
 
@@ -58,7 +57,7 @@ def losslessness(
     found: Divergence,
     arm: Table,
     baseline: Table,
-    records: Mapping[str, Iterable[RecordColumns]],
+    records: PointRecords,
     sampling: Sampling,
 ) -> Losslessness | None:
     """Return the conclusion, given the tidy rows of one workload × load over all repeats and their divergence.
@@ -168,9 +167,7 @@ AnswerPair = tuple[AnswerKey, AnswerKey, str]
 """Two answers, and their prompt."""
 
 
-def first_differences(
-    arm: Table, baseline: Table, records: Mapping[str, Iterable[RecordColumns]]
-) -> tuple[ComparedBy, FirstDifference | None]:
+def first_differences(arm: Table, baseline: Table, records: PointRecords) -> tuple[ComparedBy, FirstDifference | None]:
     """Compare the texts of answers whose digests differ, given the tidy rows of one cell and its records by point."""
     if not _has_texts(arm, baseline):
         return ComparedBy.DIGEST, None
@@ -211,7 +208,7 @@ def _spread(pairs: list[AnswerPair]) -> list[AnswerPair]:
     return pairs[:: -(-len(pairs) // PAIRS_MOST) or 1]
 
 
-def _has_texts(*sides: Columns) -> bool:
+def _has_texts(*sides: Table) -> bool:
     """Whether any texts were stored; if not, the records need not be read again."""
     return any(any_known(rows, "text_bytes") for rows in sides)
 
@@ -246,21 +243,22 @@ def judged_answers(pairs: Pairs, baseline: Table) -> JudgedAnswers | None:
 
     Returns None if there was no attempt to judge them, as in imported results.
     """
-    sums, not_judged = sums_by_text(pairs.rows, "prompt_id", _counted), _not_judged(pairs)
+    sums, not_judged = sums_by_text(map(_counted, pairs.pieces())), _not_judged(pairs)
     if not sums and not not_judged:
         return None
     by_prompt = np.array([*sums.values()]).reshape(-1, 5)
     total, flawed, theirs, only_arm, only_baseline = (int(count) for count in by_prompt.sum(axis=0))
     more = by_prompt[:, 1] - by_prompt[:, 2]
     worse, better = int((more > 0).sum()), int((more < 0).sum())
+    judged = pairs.among(~np.isnan(numbers(pairs.arm, _FLAWED)) & ~np.isnan(numbers(pairs.baseline, _FLAWED)))
     return JudgedAnswers(
         pairs=total,
         flawed=flawed,
         baseline_flawed=theirs,
         only_arm=only_arm,
         only_baseline=only_baseline,
-        flaws=_kinds(pairs, ARM, BASELINE),
-        baseline_flaws=_kinds(pairs, BASELINE, ARM),
+        flaws=_kinds(judged.arm),
+        baseline_flaws=_kinds(judged.baseline),
         prompts=len(by_prompt),
         worse_prompts=worse,
         better_prompts=better,
@@ -270,24 +268,27 @@ def judged_answers(pairs: Pairs, baseline: Table) -> JudgedAnswers | None:
     )
 
 
-def _counted(pairs: Columns) -> list[Values]:
-    """Of each pair, as numbers of shape (pairs,): 1, whether each side is flawed, and whether only one side is."""
-    mine, theirs = (numbers(pairs, _FLAWED + side) for side in (ARM, BASELINE))
-    return [np.ones_like(mine), mine, theirs, (mine > theirs).astype(float), (theirs > mine).astype(float)]
+def _counted(pairs: Pairs) -> tuple[TextCodes, list[Values]]:
+    """Return the prompts of the pairs, and whether each side is flawed: numbers of shape (pairs,).
+
+    The numbers are 1, the arm's flaw, the baseline's, and whether only the arm's answer or only the baseline's has one.
+    """
+    mine, theirs = numbers(pairs.arm, _FLAWED), numbers(pairs.baseline, _FLAWED)
+    only = (mine > theirs).astype(float), (theirs > mine).astype(float)
+    return pairs.arm.codes("prompt_id"), [np.ones_like(mine), mine, theirs, *only]
 
 
 def _not_judged(pairs: Pairs) -> int:
     """Return the number of pairs with an answer that took too long to judge."""
     found = 0
-    for piece in pairs.rows.pieces():
-        mine, theirs = (has_text(piece, "flaw" + side, AnswerFlaw.NOT_JUDGED) for side in (ARM, BASELINE))
+    for piece in pairs.pieces():
+        mine, theirs = (has_text(rows, "flaw", AnswerFlaw.NOT_JUDGED) for rows in (piece.arm, piece.baseline))
         found += int((mine | theirs).sum())
     return found
 
 
-def _kinds(pairs: Pairs, side: str, other: str) -> dict[str, int]:
-    judged = ~np.isnan(numbers(pairs.rows, _FLAWED + side)) & ~np.isnan(numbers(pairs.rows, _FLAWED + other))
-    return dict(sorted(text_counts(pairs.among(judged).rows, "flaw" + side).items()))
+def _kinds(rows: Table) -> dict[str, int]:
+    return dict(sorted(text_counts(rows, "flaw").items()))
 
 
 def _control(baseline: Table) -> float | None:

@@ -8,7 +8,7 @@ would be certain of a meaningless result: such runs are reported as not independ
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import NormalDist
@@ -22,8 +22,8 @@ from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
 from specbench_client.metrics.divergence import comparable_answers, divergence
-from specbench_client.metrics.rows import Columns, Table, distinct_texts, group_numbers, join_tables
-from specbench_client.metrics.tidy_frame import RecordColumns, any_known, numbers
+from specbench_client.metrics.rows import Table, distinct_texts, group_numbers, join_tables
+from specbench_client.metrics.tidy_frame import PointRecords, any_known, numbers
 
 # The permutation test within prompts of how answers begin. The statistic for openings (first tokens, or first words) is
 # the mean over prompts of an unbiased estimate of Σ (p − q)², the squared distance of two frequency vectors: 2 P(a ≠ b)
@@ -187,7 +187,7 @@ _TESTS: Mapping[str, DistributionTester] = {"opening": opening_test, "length": l
 def judge_sampled(
     arm: Table,
     baseline: Table,
-    records: Mapping[str, Iterable[RecordColumns]],
+    records: PointRecords,
     sampling: Sampling,
 ) -> Losslessness:
     """Return the conclusion from the tidy rows of one cell, its records by point, and its sampling parameters."""
@@ -234,14 +234,12 @@ def _conclusion(tests: Sequence[DistributionTest]) -> tuple[LosslessVerdict, str
     return LosslessVerdict.LOSSLESS, f"no difference of distributions was found: {results}; {tail}"
 
 
-def _first_turns(rows: Columns) -> Table:
+def _first_turns(rows: Table) -> Table:
     known = comparable_answers(rows)
     return known.among(numbers(known, "turn") == 0)
 
 
-def _with_openings(
-    mine: Table, base: Table, records: Mapping[str, Iterable[RecordColumns]]
-) -> tuple[ComparedBy, tuple[Table, Table]]:
+def _with_openings(mine: Table, base: Table, records: PointRecords) -> tuple[ComparedBy, tuple[Table, Table]]:
     """Add the opening of each answer to both sides, if texts were stored."""
     if not any(any_known(side, "text_bytes") for side in (mine, base)):
         return ComparedBy.DIGEST, (mine, base)

@@ -36,8 +36,9 @@ from specbench_client.analysis.statistics.intervals import (
     resample_sums,
     share_interval,
 )
-from specbench_client.analysis.statistics.row_layout import PIECE_ROWS, CellSums, RowLayout
+from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.columns import Values
+from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER
 
 RANKED_TAIL = 10
 """Percent on the smaller side up to which ranks are used, because few values are there and single ones matter."""
@@ -52,8 +53,8 @@ def percentile_intervals(
     """
     found = percentiles_of(values, percents)
     below = CellSums(layout, len(percents) + 1)
-    for start in range(0, values.size, PIECE_ROWS):
-        some = values[start : start + PIECE_ROWS]
+    for start in range(0, values.size, NUMBERS_TOGETHER):
+        some = values[start : start + NUMBERS_TOGETHER]
         below.add([*((some <= each).astype(np.float64) for each in found), np.ones_like(some)])
     matrices = below.matrices
     sums = resample_sums(matrices, layout, seed)

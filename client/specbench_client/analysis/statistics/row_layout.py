@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from specbench_client.analysis.statistics.bootstrap import Codes, ResamplingLayout, number_strata
 from specbench_client.columns import Mask, Values
-from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, numbers
 
-PIECE_ROWS = 262_144
-"""Rows of an array that are added at a time."""
 CellCodes = NDArray[np.int32]
 """Shape (rows,): repeat × number of prompts + prompt."""
 
@@ -42,8 +40,8 @@ class RowLayout(ResamplingLayout):
     def matrix(self, values: Values) -> Values:
         """Sum the values of the rows, shape (rows,), by repeat and prompt, shape (repeats, prompts)."""
         sums = CellSums(self, 1)
-        for start in range(0, values.size, PIECE_ROWS):
-            sums.add([values[start : start + PIECE_ROWS]])
+        for start in range(0, values.size, NUMBERS_TOGETHER):
+            sums.add([values[start : start + NUMBERS_TOGETHER]])
         return sums.matrices[0]
 
     def prompts_of(self, rows: Mask) -> int:
@@ -117,7 +115,7 @@ class CellSums:
         return self.layout.of_cells(counts), [each[np.ix_(repeats, prompts)] for each in self.matrices]
 
 
-def layout_of(rows: Columns, category: str = "category") -> RowLayout:
+def layout_of(rows: Table, category: str = "category") -> RowLayout:
     """Build the layout from the columns repeat, prompt_id and `category`; a prompt has its first known category."""
     texts, cells = _ranked_prompts(rows)
     repeats = np.unique(np.concatenate([np.unique(numbers(piece, "repeat")) for piece in rows.pieces()]))
@@ -131,7 +129,7 @@ def layout_of(rows: Columns, category: str = "category") -> RowLayout:
     return _layout(cells, categories, repeats)
 
 
-def _ranked_prompts(rows: Columns) -> tuple[int, CellCodes]:
+def _ranked_prompts(rows: Table) -> tuple[int, CellCodes]:
     """Return the number of prompts, and each row's place in their sorted order, shape (rows,)."""
     column = rows.codes("prompt_id")
     present = np.zeros(column.texts.size + 1, dtype=np.bool_)

@@ -26,8 +26,8 @@ from specbench_client.documents.explanation import Coefficient, StepCost, StepOb
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
-from specbench_client.metrics.rows import Columns, Table
-from specbench_client.metrics.tidy_frame import flags, numbers, piecewise, steady_rows
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import numbers, piecewise, steady_rows
 
 # The terms that the observations can identify. A grid with one batch size or one draft length identifies none. Optional
 # terms are included only if their column is not a linear combination of the columns before it. Columns are compared on
@@ -413,18 +413,18 @@ def observe_cell(cell: ObservedCell, rows: Table) -> StepObservation | None:
     )
 
 
-def _step_ms(rows: Columns, arm: Arm) -> Values:
+def _step_ms(rows: Table, arm: Arm) -> Values:
     """Return the time per step of each request in ms; without drafts a step is one token."""
     return (TPOT_MS if arm.is_baseline else STEP_MS).values(rows)
 
 
-def _steps(rows: Columns, arm: Arm) -> Values:
+def _steps(rows: Table, arm: Arm) -> Values:
     if arm.is_baseline:
         return np.where(np.isnan(flow_ms(rows)), np.nan, numbers(rows, "tokens") - 1)
     return numbers(rows, "steps")
 
 
-def _draft_tokens(rows: Columns, cell: ObservedCell) -> float | None:
+def _draft_tokens(rows: Table, cell: ObservedCell) -> float | None:
     """Return the draft tokens per step as counted, else as configured."""
     if cell.arm.is_baseline:
         return 0.0
@@ -440,12 +440,12 @@ def _load_of_others(rows: Table, arm: Arm) -> Values:
 
     Both sums, and the numbers of these requests, shape (2, 2).
     """
-    answered = rows.among(flags(rows, "ok")).table(_ANSWERED)
+    answered = rows.among(rows.array("ok")).table(_ANSWERED)
     begun, ended = (numbers(answered, name) for name in ("first_token_ns", "last_token_ns"))
     in_flight = InFlight.of(begun, ended, np.ones(begun.size))
     computed_by = total_by(begun, np.nan_to_num(computed_tokens(answered)))
 
-    def of_others(piece: Columns) -> tuple[Values, Values]:
+    def of_others(piece: Table) -> tuple[Values, Values]:
         first, last = (numbers(piece, name) for name in ("first_token_ns", "last_token_ns"))
         steps, computed = _steps(piece, arm), computed_by(last) - computed_by(first)
         return in_flight.mean(first, last) - 1, computed / np.where(steps > 0, steps, np.nan)

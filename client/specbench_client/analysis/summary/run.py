@@ -18,7 +18,6 @@ from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import WORTH, RecommendationRequest, targets_of
 from specbench_client.analysis.estimates.point_rows import (
     REPEATS_OF_ROUND,
-    RecordParts,
     RoundsLeftOut,
     is_invalid,
     load_rows,
@@ -47,6 +46,7 @@ from specbench_client.documents.summary import (
     RunSummary,
 )
 from specbench_client.metrics.divergence import divergence
+from specbench_client.metrics.tidy_frame import PointRecords
 from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.comparison import BASELINE_INVALID, MISSING_POINTS
 from specbench_client.trust.evidence import RunEvidence
@@ -163,7 +163,7 @@ def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequ
 def summarise_run(
     plan: Plan,
     summaries: Sequence[PointSummary],
-    records: Mapping[str, RecordParts],
+    records: PointRecords,
     created: str,
     launches: Sequence[LaunchRecord] = (),
     *,
@@ -185,7 +185,7 @@ def summarise_run(
 def evaluate_cells(
     plan: Plan,
     summaries: Sequence[PointSummary],
-    records: Mapping[str, RecordParts],
+    records: PointRecords,
     slo: Slo | None = None,
 ) -> list[EvaluatedCell]:
     """Evaluate every measured cell, by workload and load; parameters as of `summarise_run`."""
@@ -337,7 +337,7 @@ def _slots(plan: Plan, measured: Sequence[PointSummary]) -> list[_Slot]:
     return [slot for slot in slots if slot.points]
 
 
-def _evaluate_slot(plan: Plan, slot: _Slot, records: Mapping[str, RecordParts], slo: Slo | None) -> list[EvaluatedCell]:
+def _evaluate_slot(plan: Plan, slot: _Slot, records: PointRecords, slo: Slo | None) -> list[EvaluatedCell]:
     """Evaluate the baseline first; where it is invalid, no comparison with it is valid.
 
     Rows of only one arm and the baseline are stored at a time, whatever the number of arms.
@@ -358,7 +358,7 @@ def _evaluate_slot(plan: Plan, slot: _Slot, records: Mapping[str, RecordParts], 
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 
 
-def _measured(plan: Plan, arm: Arm, slot: _Slot, records: Mapping[str, RecordParts], slo: Slo | None) -> MeasuredCell:
+def _measured(plan: Plan, arm: Arm, slot: _Slot, records: PointRecords, slo: Slo | None) -> MeasuredCell:
     points = _points_of(arm, slot)
     rows = load_rows(plan, points, records)
     return MeasuredCell(plan, arm, slot.workload, slot.level, rows, points, slo)
@@ -368,7 +368,7 @@ def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:
     return tuple(point for point in slot.points if point.arm == arm.name)
 
 
-def _losslessness(measured: MeasuredCell, baseline: MeasuredCell, records: Mapping[str, RecordParts]) -> EvaluatedCell:
+def _losslessness(measured: MeasuredCell, baseline: MeasuredCell, records: PointRecords) -> EvaluatedCell:
     """Compare with the baseline. Divergence is counted once, for the check and for losslessness."""
     diverged = divergence(measured.rows, baseline.rows)
     judged = evaluate_cell(measured, baseline, diverged)

@@ -13,13 +13,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_client.analysis.statistics.row_layout import RowLayout, layout_of
 from specbench_client.columns import TextCodes
-from specbench_client.documents.record import RecordPhase
-from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.rows import Table
 
 Tokens = NDArray[np.int64]
@@ -192,55 +189,28 @@ class RecordedAnswers:
     left_out: Mapping[str, int]
 
 
-def measured_answers(records: pd.DataFrame) -> pd.DataFrame:
-    """Return the measured answers of records with COLUMNS, without warm-up and filler requests."""
-    measured = (records["phase"] != RecordPhase.WARMUP.value) & ~records["prompt_id"].map(is_filler).astype(bool)
-    return records[measured.to_numpy(bool)].reset_index(drop=True)
-
-
-def recorded_answers(rows: pd.DataFrame) -> RecordedAnswers:
-    """Read the answers of measured rows; accepted drafts between steps come from `span_split`."""
+def recorded_answers(rows: Iterable[Mapping[str, Any]]) -> RecordedAnswers:
+    """Read the answers of measured records with COLUMNS; accepted drafts between steps come from `span_split`."""
     answers = list[DraftedAnswer]()
     left_out: Counter[str] = Counter()
-    for row in rows.to_dict("records"):
+    for row in rows:
         why = _unusable(row)
         if why:
             left_out[why] += 1
-        else:
-            answers.append(_drafted_answer(row))
+            continue
+        acceptance = PositionAcceptance(span_split(row["step_accepted"]))
+        category, repeat, prompt_tokens = row["category"], row["repeat"], row["input_tokens"]
+        answers.append(DraftedAnswer(row["prompt_id"], category, repeat, prompt_tokens, acceptance))
     return RecordedAnswers(answers, dict(left_out))
 
 
-def token_ids_of(row: Mapping[Any, Any]) -> Tokens | None:
-    """Return the answer's token ids, shape (tokens,); None if the record has none."""
-    return _int_array(row["output_token_ids"])
-
-
-def _unusable(row: Mapping[Any, Any]) -> str | None:
-    if not pd.isna(row["error_class"]):
+def _unusable(row: Mapping[str, Any]) -> str | None:
+    if row["error_class"] is not None:
         return REQUEST_FAILED
-    if pd.isna(row["output_tokens"]) or pd.isna(row["input_tokens"]):
+    if row["output_tokens"] is None or row["input_tokens"] is None:
         return TOKENS_NOT_COUNTED
     if row["output_tokens"] < STEPPED_MIN:
         return TOO_SHORT
-    accepted = _int_array(row["step_accepted"])
-    if accepted is None:
+    if row["step_accepted"] is None:
         return STEPS_NOT_REPORTED
-    return None if steps_cover_answer(accepted, int(row["output_tokens"])) else STEPS_WITHOUT_DRAFTS
-
-
-def _drafted_answer(row: Mapping[Any, Any]) -> DraftedAnswer:
-    accepted = _int_array(row["step_accepted"])
-    return DraftedAnswer(
-        prompt_id=str(row["prompt_id"]),
-        category=None if pd.isna(row["category"]) else str(row["category"]),
-        repeat=int(row["repeat"]),
-        prompt_tokens=int(row["input_tokens"]),
-        acceptance=PositionAcceptance(span_split([] if accepted is None else accepted)),
-    )
-
-
-def _int_array(value: Any) -> Tokens | None:
-    if value is None or isinstance(value, float):
-        return None
-    return np.asarray(value, dtype=np.int64)
+    return None if steps_cover_answer(row["step_accepted"], row["output_tokens"]) else STEPS_WITHOUT_DRAFTS

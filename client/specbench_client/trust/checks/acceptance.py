@@ -15,8 +15,8 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.record import AcceptanceSource
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.metrics.rows import Columns, has_text
-from specbench_client.metrics.tidy_frame import known_sum, numbers, tally
+from specbench_client.metrics.rows import Table, has_text
+from specbench_client.metrics.tidy_frame import known_sum, numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
 from specbench_client.trust.checks.counter_agreement import (
     TOLERATED_PER_ANSWER,
@@ -188,12 +188,12 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     """Yield each impossible condition, in words, with a mask, shape (answers,), of the answers that meet it."""
     rows, drafts = evidence.answered, evidence.drafts
     yield "have more tokens accepted than drafted", numbers(rows, "accepted_tokens") > numbers(rows, "drafted_tokens")
-    steps = tally(rows, "accepted_of_steps")
-    listed = steps.sums(steps.fields[0] < 0) > 0
+    steps = rows.lists("accepted_of_steps")
+    listed = steps.sums(steps.entries[:, 0] < 0) > 0
     yield "have a count below 0", np.any([listed, *(numbers(rows, name) < 0 for name in _COUNTS)], axis=0)
     if drafts is None:
         return
-    yield f"have a step with more than {drafts} drafts accepted", steps.sums(steps.fields[0] > drafts) > 0
+    yield f"have a step with more than {drafts} drafts accepted", steps.sums(steps.entries[:, 0] > drafts) > 0
     most = (drafts + 1) * (numbers(rows, "steps") + drafts)
     later = numbers(rows, "tokens") - 1
     yield f"have more than {drafts + 1} tokens per step", later > most
@@ -285,8 +285,8 @@ def _step_token_mismatch(evidence: PointEvidence) -> CheckResults:
     accepted. The totals of an answer (tokens, steps) are compared with the list of its steps.
     """
     rows = evidence.answered
-    listed = tally(rows, "accepted_of_steps")
-    drafts, steps = listed.fields
+    listed = rows.lists("accepted_of_steps")
+    drafts, steps = listed.entries.T
     drafting, accepted = listed.sums(steps), listed.sums(drafts * steps)
     later, emitted = _delivered(rows) - 1, drafting + accepted
     beyond = np.maximum(_gaps(later, emitted, numbers(rows, "steps") - drafting) - PER_ANSWER, 0.0)
@@ -302,7 +302,7 @@ def _step_token_mismatch(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=unexplained / made, threshold=MISMATCH_SHARE)]
 
 
-def _delivered(rows: Columns) -> Values:
+def _delivered(rows: Table) -> Values:
     """Tokens of each answer according to its chunks, else to its usage, shape (answers,).
 
     A usage that differs from the chunks is reported by TokenCountMismatch.

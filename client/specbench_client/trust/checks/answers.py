@@ -11,9 +11,8 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.finding import ANSWERS_WORSE_CHECK, Severity
 from specbench_client.documents.record import AnswerFlaw
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, iter_by_prompt, pass_numbers
+from specbench_client.metrics.pairing import Pairs, iter_by_prompt, pass_numbers
 from specbench_client.metrics.rows import (
-    Columns,
     Table,
     distinct_texts,
     group_numbers,
@@ -225,7 +224,7 @@ def _same(rows: Table, longest: float, earliest: float) -> Values:
     return np.bincount(prompts, same) / np.bincount(prompts)
 
 
-def _fit(rows: Columns, longest: float) -> Mask:
+def _fit(rows: Table, longest: float) -> Mask:
     """Mask, shape (rows,), of first turns with a known answer of a suitable length."""
     tokens, answers = numbers(rows, "tokens"), numbers(rows, "output_sha256")
     fit: Mask = (numbers(rows, "turn") == 0) & (tokens >= SHORTEST) & (tokens <= longest) & ~np.isnan(answers)
@@ -288,7 +287,8 @@ def _output_lengths_differ(evidence: CellEvidence) -> CheckResults:
 def _signs(pairs: Pairs) -> Values:
     """One sign per prompt, shape (prompts,): −1 if its answers are shorter beyond the tolerance, +1 if longer."""
     sums = sums_by_text(
-        pairs.rows, "prompt_id", lambda rows: [numbers(rows, "tokens" + side) for side in (ARM, BASELINE)]
+        (piece.arm.codes("prompt_id"), [numbers(rows, "tokens") for rows in (piece.arm, piece.baseline)])
+        for piece in pairs.pieces()
     )
     mine, theirs = np.array([*sums.values()]).reshape(-1, 2).T
     shorter = mine < theirs * (1 - LENGTH_SHARE) - 1
@@ -310,7 +310,7 @@ def sign_test(more: int, fewer: int) -> float:
 
 
 def _finishes(pairs: Pairs) -> str:
-    counts = text_counts(pairs.rows, "finish_reason" + ARM).most_common()
+    counts = text_counts(pairs.arm, "finish_reason").most_common()
     named = ", ".join(f"{count} {name}" for name, count in counts)
     return f" (finish_reason: {named})" if named else ""
 
@@ -404,7 +404,7 @@ def _answers_not_judged(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(severity, message, value=share, threshold=NOT_JUDGED_SHARE if many else 0.0)]
 
 
-def _judged(rows: Columns) -> int:
+def _judged(rows: Table) -> int:
     return int((~np.isnan(numbers(rows, "flawed"))).sum())
 
 

@@ -13,8 +13,8 @@ from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, E2E_SENT_MS, NS_PER_MS, TTFT_MS
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.record_lists import BURST_NS
-from specbench_client.metrics.rows import Columns
-from specbench_client.metrics.tidy_frame import numbers, tally
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
@@ -112,7 +112,7 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
     return [CheckResult(severity, message, value=excess, threshold=allowed)]
 
 
-def _send_lateness_ms(evidence: PointEvidence, rows: Columns) -> Values:
+def _send_lateness_ms(evidence: PointEvidence, rows: Table) -> Values:
     """Return how late each request was sent through the client's fault, in ms, shape (rows,); NaN if unknown.
 
     Two waits are part of the latency by design and count as 0: that for a slot of load.arrival.maxInFlight, and that
@@ -259,7 +259,7 @@ def _chunks_coalesced(evidence: PointEvidence) -> CheckResults:
     return _at_once(evidence, streamed) or _coalesced(evidence, streamed)
 
 
-def _at_once(evidence: PointEvidence, streamed: Columns) -> list[CheckResult]:
+def _at_once(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
     """Report answers of which at least half arrived in one piece."""
     chunks, largest = numbers(streamed, "chunks"), numbers(streamed, "burst_chunks")
     half = (largest >= HALF * chunks) & (numbers(streamed, "burst_tokens") > _tokens_per_step(evidence))
@@ -275,10 +275,10 @@ def _at_once(evidence: PointEvidence, streamed: Columns) -> list[CheckResult]:
     return [CheckResult(_severity(evidence, sure=True), message, value=share, threshold=ANSWERS_SHARE)]
 
 
-def _coalesced(evidence: PointEvidence, streamed: Columns) -> list[CheckResult]:
+def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
     """Report chunks with the arrival time of a later one, among groups with more tokens than one step can emit."""
     chunks, most = float(numbers(streamed, "chunks").sum()), _tokens_per_step(evidence)
-    tokens, counts = tally(streamed, "coalesced").fields
+    tokens, counts = streamed.lists("coalesced").entries.T
     late = float(counts[tokens > most].sum())
     share = late / chunks if chunks else 0.0
     if share <= WARNING_SHARE:

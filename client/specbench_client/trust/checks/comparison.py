@@ -11,8 +11,8 @@ from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.metrics.latency import NS_PER_MS
-from specbench_client.metrics.pairing import ARM, BASELINE, STEPS
-from specbench_client.metrics.rows import Columns, Table
+from specbench_client.metrics.pairing import Pairs
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
@@ -54,7 +54,7 @@ def _unpaired_requests(evidence: CellEvidence) -> CheckResults:
     pairs = evidence.pairs
     if pairs is None or pairs.candidates == 0:
         return []
-    paired = len(pairs.rows)
+    paired = len(pairs)
     share = 1 - paired / pairs.candidates
     if paired == 0:
         message = f"none of {pairs.candidates} steady requests has a partner in the baseline, so there is no comparison"
@@ -220,8 +220,8 @@ def _steps_faster_than_baseline(evidence: CellEvidence) -> CheckResults:
     """
     if evidence.pairs is None or evidence.level.concurrency is None:
         return []
-    repeats = numbers(evidence.pairs.rows, "repeat")
-    ratios = [_ratio(evidence.pairs.among(repeats == repeat).rows) for repeat in np.unique(repeats)]
+    repeats = numbers(evidence.pairs.arm, "repeat")
+    ratios = [_ratio(evidence.pairs.among(repeats == repeat)) for repeat in np.unique(repeats)]
     known = [ratio for ratio in ratios if ratio is not None]
     if not known or max(known) >= 1 - SHORTER:
         return []
@@ -233,15 +233,15 @@ def _steps_faster_than_baseline(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=middle, threshold=1 - SHORTER)]
 
 
-def _ratio(rows: Columns) -> float | None:
+def _ratio(pairs: Pairs) -> float | None:
     """Mean step time of the arm over the baseline's, in one repeat; None if steps are few or not reported."""
-    mine, theirs = _mean_step_ns(rows, ARM), _mean_step_ns(rows, BASELINE)
+    mine, theirs = _mean_step_ns(pairs.arm), _mean_step_ns(pairs.baseline)
     return None if mine is None or theirs is None else mine / theirs
 
 
-def _mean_step_ns(rows: Columns, side: str) -> float | None:
-    steps = numbers(rows, STEPS + side)
-    times = numbers(rows, "last_token_ns" + side) - numbers(rows, "first_token_ns" + side)
+def _mean_step_ns(rows: Table) -> float | None:
+    steps = numbers(rows, "steps")
+    times = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
     known = (steps > 0) & ~np.isnan(times)
     count = float(steps[known].sum())
     return float(times[known].sum()) / count if count >= STEPS_MIN and times[known].sum() > 0 else None
@@ -287,11 +287,11 @@ def _ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
     """
     if evidence.pairs is None or evidence.level.concurrency != 1:
         return []
-    first = evidence.pairs.among(numbers(evidence.pairs.rows, "turn") == 0)
-    repeats = numbers(first.rows, "repeat")
-    by_repeat = [first.among(repeats == repeat).rows for repeat in np.unique(repeats)]
+    first = evidence.pairs.among(numbers(evidence.pairs.arm, "turn") == 0)
+    repeats = numbers(first.arm, "repeat")
+    by_repeat = [first.among(repeats == repeat) for repeat in np.unique(repeats)]
     middles = [
-        (_median_ttft_ms(rows, ARM), _median_ttft_ms(rows, BASELINE)) for rows in by_repeat if len(rows) >= PAIRS_MIN
+        (_median_ttft_ms(pairs.arm), _median_ttft_ms(pairs.baseline)) for pairs in by_repeat if len(pairs) >= PAIRS_MIN
     ]
     if not middles or not all(_is_early(mine, theirs) for mine, theirs in middles):
         return []
@@ -303,9 +303,9 @@ def _ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=mine / theirs, threshold=1 - EARLIER)]
 
 
-def _median_ttft_ms(rows: Columns, side: str) -> float:
-    """The median TTFT of one side, in ms."""
-    return float(np.median(numbers(rows, "first_token_ns" + side) - numbers(rows, "intended_ns" + side))) / NS_PER_MS
+def _median_ttft_ms(rows: Table) -> float:
+    """The median TTFT of these rows, in ms."""
+    return float(np.median(numbers(rows, "first_token_ns") - numbers(rows, "intended_ns"))) / NS_PER_MS
 
 
 def _is_early(mine: float, theirs: float) -> bool:

@@ -22,8 +22,8 @@ import numpy as np
 from specbench_client.columns import Mask, TextCodes, Values
 from specbench_client.documents.record import AcceptanceSource
 from specbench_client.documents.summary import CounterDeltas
-from specbench_client.metrics.rows import Columns, Table, has_text
-from specbench_client.metrics.tidy_frame import flags, numbers
+from specbench_client.metrics.rows import Table, has_text
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.evidence import PointEvidence
 
 TOLERATED_SHARE = 0.01
@@ -67,7 +67,7 @@ def contradictions(evidence: PointEvidence) -> list[Contradiction]:
     return [each for each in found if each is not None]
 
 
-def is_inferred(rows: Columns) -> Mask:
+def is_inferred(rows: Table) -> Mask:
     """Return a mask, shape (rows,), of the rows whose drafting was not reported by the engine itself."""
     return has_text(rows, _SOURCE, AcceptanceSource.CHUNKS.value) | ~rows.known(_SOURCE)
 
@@ -78,7 +78,7 @@ def refuted_rows(evidence: PointEvidence) -> Mask:
     return is_inferred(evidence.rows) & refuted
 
 
-def acceptance_without(rows: Columns, refuted: Mask) -> Table:
+def acceptance_without(rows: Table, refuted: Mask) -> Table:
     """Return the columns of steps and acceptance, unknown for the rows selected by a mask of shape (rows,)."""
     sources = rows.codes(_SOURCE)
     return Table(
@@ -112,7 +112,7 @@ def _compare(evidence: PointEvidence, column: str, counted: int | None) -> Contr
     return Contradiction(column, reported, counted, beyond) if beyond > 0 else None
 
 
-def _accepted(rows: Columns) -> Values:
+def _accepted(rows: Table) -> Values:
     """Accepted draft tokens of each answer, shape (answers,); 0 where it has one token per step."""
     accepted = numbers(rows, ACCEPTED)
     one_each = np.isnan(accepted) & (numbers(rows, "steps") == numbers(rows, "tokens") - 1)
@@ -131,7 +131,7 @@ def _unreported(evidence: PointEvidence, column: str, unknown: Mask) -> float:
     """The most that the engine may have counted for answers that do not report it, and for failed requests."""
     longest = evidence.workload.output.max_tokens
     tokens = np.nan_to_num(numbers(evidence.answered, "tokens"), nan=longest)
-    most = float(tokens[unknown].sum()) + longest * int((~flags(evidence.tried, "ok")).sum())
+    most = float(tokens[unknown].sum()) + longest * int((~evidence.tried.array("ok")).sum())
     if column != "drafted_tokens" or not most:
         return most
     return math.inf if evidence.drafts is None else most * evidence.drafts

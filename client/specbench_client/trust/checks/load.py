@@ -9,7 +9,7 @@ import numpy as np
 from specbench_api.spec.load import ArrivalProcess
 from specbench_client.documents.finding import Severity
 from specbench_client.metrics.rows import text_counts
-from specbench_client.metrics.tidy_frame import flags, numbers
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
@@ -155,7 +155,7 @@ FAILED_SHARE = 0.01
 def _requests_failed(evidence: PointEvidence) -> CheckResults:
     """Requests that failed are not part of the figures, and the remaining ones may be the easy ones."""
     tried = evidence.tried
-    failed = tried.among(~flags(tried, "ok"))
+    failed = tried.among(~tried.array("ok"))
     if not len(failed):
         return []
     share = len(failed) / len(tried)
@@ -238,11 +238,11 @@ def _foreign_traffic(evidence: PointEvidence) -> CheckResults:
     """The engine generated more tokens than our requests received: other clients used it at the same time."""
     counters, tried = evidence.monotonic_counters, evidence.tried
     counted = numbers(tried, "output_tokens")
-    uncounted = flags(tried, "ok") & np.isnan(counted)
+    uncounted = tried.array("ok") & np.isnan(counted)
     if counters is None or counters.output_tokens is None or uncounted.any() or not len(tried):
         return []
     most = evidence.workload.output.max_tokens
-    ours = float(np.nansum(counted)) + most * int((~flags(tried, "ok")).sum())
+    ours = float(np.nansum(counted)) + most * int((~tried.array("ok")).sum())
     foreign = counters.output_tokens - ours
     if foreign <= FOREIGN_SHARE * ours + len(tried):
         return []
@@ -288,7 +288,7 @@ def _no_steady_state(evidence: PointEvidence) -> CheckResults:
 
 def _required(evidence: PointEvidence) -> int:
     """One request per stream; in an open loop, as many as were in flight; any number if fillers kept the load up."""
-    if flags(evidence.rows, "filler").any():
+    if evidence.rows.array("filler").any():
         return 1
     return evidence.point.level.concurrency or max(1, math.ceil(evidence.health.reached_concurrency or 0))
 

@@ -12,8 +12,8 @@ from specbench_api.spec.workload import Workload
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
-from specbench_client.metrics.rows import Columns, repeated_rows
-from specbench_client.metrics.tidy_frame import flags, numbers
+from specbench_client.metrics.rows import Table, repeated_rows
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 
@@ -301,7 +301,7 @@ def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
     plan, rows = evidence.plan, evidence.rows
     cached, prompt = numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")
     # A filler's text is another one in each repeat, under the same id.
-    known = (numbers(rows, "turn") == 0) & ~flags(rows, "filler") & ~np.isnan(cached) & ~np.isnan(prompt)
+    known = (numbers(rows, "turn") == 0) & ~rows.array("filler") & ~np.isnan(cached) & ~np.isnan(prompt)
     if plan.prompt_cache is PromptCache.DISABLED or not known.any():
         return []
     since_emptied = numbers(rows, "repeat") if plan.empties_cache else np.zeros(len(rows))
@@ -330,7 +330,7 @@ def _shared_tokens(evidence: CellEvidence, cached: Values) -> float:
     return float(np.median(cached)) if system.tokens is None else float(system.tokens)
 
 
-def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Columns) -> Mask:
+def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Table) -> Mask:
     """Return whether each row's prompt has an earlier first turn in the same period, shape (rows,)."""
     order = np.lexsort((sent_ns, repeat))
     first = numbers(rows, "turn")[order] == 0

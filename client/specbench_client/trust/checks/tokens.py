@@ -7,12 +7,12 @@ from itertools import combinations
 
 import numpy as np
 
-from specbench_client.columns import Mask, Values
+from specbench_client.columns import Mask, TextCodes, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.metrics.latency import stream_end_delay_share
-from specbench_client.metrics.pairing import ARM, BASELINE
-from specbench_client.metrics.rows import Columns, Table, has_text, repeated_rows
-from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, steady_rows, sums_by_text, tally
+from specbench_client.metrics.pairing import Pairs
+from specbench_client.metrics.rows import Table, has_text, repeated_rows
+from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
@@ -90,7 +90,7 @@ def _usage_against_counters(evidence: PointEvidence) -> list[CheckResult]:
     ]
 
 
-def _not_cut(rows: Columns) -> Mask:
+def _not_cut(rows: Table) -> Mask:
     return ~has_text(rows, "finish_reason", LENGTH)
 
 
@@ -139,7 +139,7 @@ def _impossible_records(evidence: PointEvidence) -> CheckResults:
 def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     """Yield each impossible condition, in words, with a mask, shape (rows,). Missing values meet none of them."""
     rows = evidence.rows
-    measured = ~flags(rows, "filler")
+    measured = ~rows.array("filler")
     yield "are duplicates", measured & repeated_rows(rows.column("conversation_id"), rows.column("turn"))
     yield f"belong to a repeat other than {evidence.point.repeat}", numbers(rows, "repeat") != evidence.point.repeat
     times = [numbers(rows, name) for name in _IN_ORDER]
@@ -147,10 +147,10 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     yield "have times in the wrong order", np.any(backwards, axis=0)
     yield "begin before their point", times[0] < -BACKWARDS_NS
     yield "have a time later than 104 days", np.any([each > LATEST_NS for each in times], axis=0)
-    yield "have no duration", flags(rows, "ok") & (times[-1] <= times[0])
+    yield "have no duration", rows.array("ok") & (times[-1] <= times[0])
     unsent = np.isnan(numbers(rows, "sent_ns"))
     if not (evidence.plan.engine.is_imported and unsent.all()):  # some benchmarks store no send time of any request
-        yield "were answered but never sent", flags(rows, "ok") & unsent
+        yield "were answered but never sent", rows.array("ok") & unsent
     counts = [numbers(rows, name) for name in _COUNTS]
     yield "have a count below 0", np.any([each < 0 for each in counts], axis=0)
     yield "have a count above 16 million", np.any([each > MOST_TOKENS for each in counts], axis=0)
@@ -244,7 +244,7 @@ def _multi_step_chunks(evidence: PointEvidence) -> CheckResults:
     if evidence.drafts is None:
         return []
     most = evidence.drafts + 1
-    tokens, counts = tally(evidence.answered, "tokens_of_chunks").fields
+    tokens, counts = evidence.answered.lists("tokens_of_chunks").entries.T
     chunks = float(counts.sum(dtype=np.float64))
     merged = float(counts[tokens > most].sum(dtype=np.float64))
     share = merged / chunks if chunks else _share_of_answers(evidence, most)
@@ -341,8 +341,8 @@ def _prompt_tokens_differ(evidence: CellEvidence) -> CheckResults:
     if evidence.pairs is None:
         return []
     known, found = 0, list[Values]()
-    for piece in evidence.pairs.rows.pieces():
-        more = numbers(piece, "input_tokens" + ARM) - numbers(piece, "input_tokens" + BASELINE)
+    for piece in evidence.pairs.pieces():
+        more = numbers(piece.arm, "input_tokens") - numbers(piece.baseline, "input_tokens")
         known += int((~np.isnan(more)).sum())
         found.append(more[(more != 0) & ~np.isnan(more)])
     differences = np.concatenate(found)
@@ -397,7 +397,7 @@ def _same_text_different_token_count(evidence: CellEvidence) -> CheckResults:
     """
     if evidence.pairs is None:
         return []
-    each = [_counts(piece) for piece in evidence.pairs.rows.pieces()]
+    each = [_counts(piece) for piece in evidence.pairs.pieces()]
     answers, ours, base = (float(total) for total in np.sum(each, axis=0))
     share = ours / base - 1 if base else 0.0
     if abs(share) <= SAME_TEXT_SHARE:
@@ -409,9 +409,11 @@ def _same_text_different_token_count(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.INVALID, message, value=abs(share), threshold=SAME_TEXT_SHARE)]
 
 
-def _counts(pairs: Columns) -> tuple[float, float, float]:
+def _counts(pairs: Pairs) -> tuple[float, float, float]:
     """Number of pairs with the same text, and the tokens of both sides."""
-    texts, tokens = ([numbers(pairs, name + side) for side in (ARM, BASELINE)] for name in ("output_sha256", "tokens"))
+    texts, tokens = (
+        [numbers(rows, name) for rows in (pairs.arm, pairs.baseline)] for name in ("output_sha256", "tokens")
+    )
     known = (texts[0] == texts[1]) & ~np.isnan(tokens).any(axis=0)  # A missing text equals no other.
     return float(known.sum()), float(tokens[0][known].sum()), float(tokens[1][known].sum())
 
@@ -465,13 +467,13 @@ def _bytes_per_token_differ(evidence: CellEvidence) -> CheckResults:
 
 def _by_prompt(rows: Table) -> dict[str, Values]:
     """Bytes of text and tokens of each prompt, shape (2,), summed over the steady answers that have both."""
-    sums = sums_by_text(steady_rows(rows), "prompt_id", _size_and_tokens)
+    sums = sums_by_text(map(_size_and_tokens, steady_rows(rows).pieces()))
     return {prompt: each for prompt, each in sums.items() if each[0] > 0}
 
 
-def _size_and_tokens(rows: Columns) -> list[Values]:
+def _size_and_tokens(rows: Table) -> tuple[TextCodes, list[Values]]:
     tokens = numbers(rows, "tokens")
-    return [numbers(rows, "text_bytes"), np.where(tokens > 0, tokens, np.nan)]
+    return rows.codes("prompt_id"), [numbers(rows, "text_bytes"), np.where(tokens > 0, tokens, np.nan)]
 
 
 BYTES_PER_TOKEN_DIFFER: Check[CellEvidence] = Check(

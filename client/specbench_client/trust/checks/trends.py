@@ -15,7 +15,7 @@ from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens
 from specbench_client.metrics.latency import NS_PER_MS
-from specbench_client.metrics.rows import Columns, group_numbers
+from specbench_client.metrics.rows import Table, group_numbers
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check, CheckResult, CheckResults
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
@@ -62,13 +62,13 @@ def _step_time_drift(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=math.expm1(change), threshold=math.expm1(least))]
 
 
-def _pace(rows: Columns) -> tuple[str, Values]:
+def _pace(rows: Table) -> tuple[str, Values]:
     """The name of the unit of time, and how many units each request has, shape (rows,)."""
     steps = numbers(rows, "steps")
     return ("output token", later_tokens(rows)) if np.isnan(steps).any() else ("decode step", steps)
 
 
-def _strata(rows: Columns) -> NDArray[np.intp]:
+def _strata(rows: Table) -> NDArray[np.intp]:
     """Return which requests take equally long, as far as can be known: a number for each, shape (rows,).
 
     Those of the same turn; with a drafter, also of the same category, because drafts and acceptance depend on it.
@@ -78,9 +78,7 @@ def _strata(rows: Columns) -> NDArray[np.intp]:
     return group_numbers(rows.column("category"), turn) if drafting else group_numbers(turn)
 
 
-def _change(
-    rows: Columns, steady: Columns, units: Values, strata: NDArray[np.intp]
-) -> tuple[float, float, float] | None:
+def _change(rows: Table, steady: Table, units: Values, strata: NDArray[np.intp]) -> tuple[float, float, float] | None:
     """The change from the first third to the last, what chance explains at most, and what load may; as log ratios.
 
     `steady` are requests with known times and `units`, in the order in which they were sent; `rows` are all requests.
@@ -148,7 +146,7 @@ def _without_gains(late: Values, others: Values, pace: Values) -> Values:
     return others
 
 
-def _loads(rows: Columns, steady: Columns, units: Values, unit_ms: Values) -> Values:
+def _loads(rows: Table, steady: Table, units: Values, unit_ms: Values) -> Values:
     """What makes the steps of each steady request longer, relative to the most of any, shape (steady, 2).
 
     Prompt tokens that are computed in a step: few while the prompt cache has them. And tokens whose keys and values it
