@@ -15,7 +15,7 @@ from specbench_client.simulator.config import (
 )
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import ConfigError, SimulatorError
-from specbench_client.simulator.faults import FAULTS, Fault, Faults, describe_faults, parse_faults
+from specbench_client.simulator.faults import FAULTS, Faults, describe_faults, parse_faults
 from specbench_client.simulator.server import (
     SimulatorServer,
     TruthFile,
@@ -38,7 +38,6 @@ __all__ = [
     "MODEL_NAME",
     "AcceptanceProbabilities",
     "ConfigError",
-    "Fault",
     "Faults",
     "PromptCategories",
     "SimulatedDrafter",
