@@ -19,13 +19,13 @@ import transformers
 from transformers.generation.logits_process import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
 from transformers.generation.stopping_criteria import StoppingCriteriaList
 
+from specbench_client.openai_server_formats import RejectedBody
 from specbench_client.research.medusa import MedusaHeads, MedusaRequest, decode, load_heads
 from specbench_client.research.runtime import (
     BadResearchSetup,
     DraftingMethod,
     GenerationRequest,
     GenerationStep,
-    ResearchBadRequest,
     ResearchError,
     ResearchSettings,
     TokenIds,
@@ -183,13 +183,13 @@ class TransformersRuntime:
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> TokenIds:
         if self._target.tokenizer.chat_template is None:
-            raise ResearchBadRequest("This model has no chat template: use /v1/completions.")
+            raise RejectedBody("This model has no chat template: use /v1/completions.")
         try:
             ids = self._target.tokenizer.apply_chat_template(
                 list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
             )
         except Exception as error:  # a template is a program and can raise anything
-            raise ResearchBadRequest(f"The model's chat template rejected the messages: {error}") from error
+            raise RejectedBody(f"The model's chat template rejected the messages: {error}") from error
         return tuple(ids)
 
     def encode(self, text: str) -> TokenIds:

@@ -1,11 +1,4 @@
-"""The interface between the server and a generating runtime, with its errors; without a dependency on torch.
-
-ResearchError
-├── BadResearchSetup           the command line cannot be served: nothing is started
-└── ResearchRequestError       a rejected request: status and vLLM's error type
-    ├── ResearchBadRequest     400
-    └── ResearchUnknownModel   404
-"""
+"""The interface between the server and a generating runtime, with its errors; without a dependency on torch."""
 
 from __future__ import annotations
 
@@ -21,27 +14,6 @@ class ResearchError(Exception):
 
 class BadResearchSetup(ResearchError):
     """An option cannot be served; the message names it and what to write instead."""
-
-
-class ResearchRequestError(ResearchError):
-    """A request that is answered with an error object."""
-
-    status = 500
-    kind = "InternalServerError"
-
-
-class ResearchBadRequest(ResearchRequestError):
-    """The request is invalid or uses an unsupported option."""
-
-    status = 400
-    kind = "BadRequestError"
-
-
-class ResearchUnknownModel(ResearchRequestError):
-    """The requested model is not the served one."""
-
-    status = 404
-    kind = "NotFoundError"
 
 
 TokenIds = tuple[int, ...]
@@ -93,7 +65,7 @@ class GenerationRuntime(Protocol):
         ...
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> TokenIds:
-        """Return the prompt of a conversation. Raises ResearchBadRequest if the model has no chat template."""
+        """Return the prompt of a conversation. Raises RejectedBody if the model has no chat template."""
         ...
 
     def encode(self, text: str) -> TokenIds:

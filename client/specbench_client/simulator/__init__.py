@@ -14,7 +14,7 @@ from specbench_client.simulator.config import (
     read_categories,
 )
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.errors import ConfigError, SimulatorError
+from specbench_client.simulator.errors import ConfigError
 from specbench_client.simulator.faults import FAULTS, Faults, describe_faults, parse_faults
 from specbench_client.simulator.server import (
     SimulatorServer,
@@ -45,7 +45,6 @@ __all__ = [
     "SimulatedMethod",
     "SimulatedStepCost",
     "SimulatorConfig",
-    "SimulatorError",
     "SimulatorServer",
     "TruthFile",
     "choose_dialect",

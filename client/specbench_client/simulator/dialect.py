@@ -13,10 +13,9 @@ from typing import Any
 
 from aiohttp import web
 
-from specbench_client.openai_server_formats import compact_json
+from specbench_client.openai_server_formats import RejectedRequest, compact_json, usage_totals
 from specbench_client.simulator.config import MODEL_NAME, SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.errors import SimulatorRequestError
 from specbench_client.simulator.requests import OpenAIRoute, ReceivedRequest, SimulatedRequest, SimulatedResponse
 
 PROMETHEUS = "text/plain; version=1.0.0; charset=utf-8"
@@ -70,12 +69,7 @@ class ResponseFormat(ABC):
 
     def _totals(self, completion_tokens: int) -> dict[str, int]:
         """Return the token counts of a usage."""
-        prompt_tokens = self._ask.prompt.tokens
-        return {
-            "prompt_tokens": prompt_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
-            "completion_tokens": completion_tokens,
-        }
+        return usage_totals(self._ask.prompt.tokens, completion_tokens)
 
     def _call(self, arguments: str) -> dict[str, Any]:
         """Return the tool call of an answer that is not streamed."""
@@ -125,13 +119,13 @@ class ServerDialect(ABC):
 
     @abstractmethod
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
-        """Parse a request's body. Raises SimulatorRequestError if the engine would reject it."""
+        """Parse a request's body. Raises RejectedRequest if the engine would reject it."""
 
     def wire(self, ask: SimulatedRequest) -> ResponseFormat:
         """Return the formatter of this request's response."""
         return self.formats[ask.kind](self._config, ask)
 
-    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+    def error(self, refused: RejectedRequest) -> dict[str, Any]:
         """Return the body of an error response."""
         about = {"type": refused.kind, "param": refused.param, "code": refused.status}
         return {"object": "error", "message": refused.message, **about}

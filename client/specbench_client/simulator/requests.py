@@ -10,9 +10,15 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from specbench_client.openai_server_formats import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
+from specbench_client.openai_server_formats import (
+    COMPLETION_MAX_TOKENS,
+    MessageBody,
+    RejectedBody,
+    RequestTiming,
+    StreamOptionsBody,
+)
 from specbench_client.simulator.config import MODEL_NAME
-from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest
+from specbench_client.simulator.errors import InvalidRequestBody
 from specbench_client.simulator.generated_text import FREE_FORM, AnswerForm, choose_tool, message_words, split_tokens
 from specbench_client.simulator.speculation import StepOutcome
 
@@ -77,16 +83,6 @@ class SimulatedRequest:
     temperature: float = 0.0
     seed: int | None = None
     form: AnswerForm = FREE_FORM
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTiming:
-    """Times of arrival, admission, first and last token; monotonic ns, None until they happen."""
-
-    received_ns: int
-    scheduled_ns: int | None = None
-    first_ns: int | None = None
-    last_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +181,7 @@ def build_request(
     if extra.get("tools"):
         if isinstance(parsed, CompletionRequestBody) or schema is not None:
             message = "The simulator imitates tools only in a chat without a response_format: omit tools."
-            raise SimulatorBadRequest(message, param="tools")
+            raise RejectedBody(message, param="tools")
         form = choose_tool(extra["tools"], extra.get("tool_choice"), prompt.identity)
     return SimulatedRequest(
         request_id=arrival.request_id,
@@ -214,10 +210,10 @@ def openai_schema(parsed: AnyRequestBody) -> Any:
     raise unknown_format(requested, '{"type": "json_schema", "json_schema": {"name": …, "schema": …}}')
 
 
-def unknown_format(requested: Any, known: str) -> SimulatorBadRequest:
+def unknown_format(requested: Any, known: str) -> RejectedBody:
     """Return the error for a response format that is not imitated."""
     message = f"The simulator does not imitate response_format={requested!r}: give {known}."
-    return SimulatorBadRequest(message, param="response_format")
+    return RejectedBody(message, param="response_format")
 
 
 def output_token_limit(parsed: AnyRequestBody, completion: int | None = COMPLETION_MAX_TOKENS) -> int | None:
@@ -232,7 +228,7 @@ def _reject_unsupported_fields(parsed: RequestBody) -> None:
     for name, allowed in UNSUPPORTED_FIELDS.items():
         value = extra.get(name, allowed)
         if value is not None and value != allowed and value not in (False, []):
-            raise SimulatorBadRequest(f"The simulator does not imitate {name}={value!r}: omit it.", param=name)
+            raise RejectedBody(f"The simulator does not imitate {name}={value!r}: omit it.", param=name)
 
 
 def _called(message: MessageBody) -> str:
@@ -252,10 +248,10 @@ def _prompt(parsed: AnyRequestBody) -> SimulatedPrompt:
     prompt: Any = parsed.prompt
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         if len(prompt) > 1:
-            raise SimulatorBadRequest("The simulator accepts one prompt per request.", param="prompt")
+            raise RejectedBody("The simulator accepts one prompt per request.", param="prompt")
         prompt = prompt[0]
     if isinstance(prompt, str) and prompt:
         return SimulatedPrompt(prompt, (prompt,), split_tokens(prompt))
     if not prompt:
-        raise SimulatorBadRequest("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
+        raise RejectedBody("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
     return SimulatedPrompt(json.dumps(prompt), (), tuple(map(str, prompt)))

@@ -27,6 +27,7 @@ from specbench_client.openai_server_formats import (
     Histogram,
     MetricSamples,
     PrometheusExposition,
+    RejectedRequest,
     StreamOptionsBody,
     sse_event,
 )
@@ -40,7 +41,7 @@ from specbench_client.simulator.dialect import (
     models_page,
 )
 from specbench_client.simulator.engine import SimulatedEngine, SimulatorCounters
-from specbench_client.simulator.errors import InvalidRequestBody, SimulatorRequestError
+from specbench_client.simulator.errors import InvalidRequestBody
 from specbench_client.simulator.generated_text import VOCABULARY, render
 from specbench_client.simulator.requests import (
     OpenAIRoute,
@@ -300,7 +301,7 @@ class SglangServerDialect(ServerDialect):
         self.commands = {"/flush_cache": _flush}
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
-        """Parse a request; unknown fields and the model's name are ignored. Raises SimulatorBadRequest."""
+        """Parse a request; unknown fields and the model's name are ignored. Raises RejectedBody."""
         parsed = validate_body(arrival.kind, parse_json_body(arrival))
         options = parsed.stream_options or StreamOptionsBody()
         delivery = ResponseOptions(
@@ -311,7 +312,7 @@ class SglangServerDialect(ServerDialect):
         )
         return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
 
-    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+    def error(self, refused: RejectedRequest) -> dict[str, Any]:
         kind = HTTPStatus.BAD_REQUEST.phrase if isinstance(refused, InvalidRequestBody) else refused.kind
         return {**super().error(refused), "type": kind}
 
@@ -355,7 +356,7 @@ def _generating(engine: SimulatedEngine) -> web.Response:
     """Generate one token as a health check if the engine is idle."""
     if engine.batch.idle:
         engine.counters.admitted(1, 0)
-        engine.counters.stepped(StepOutcome(tokens=1, prefill=True))
+        engine.counters.stepped(1, drafted=0, accepted=0)
     return web.Response()
 
 

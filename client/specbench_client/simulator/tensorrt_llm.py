@@ -21,6 +21,8 @@ from specbench_client.openai_server_formats import (
     DONE,
     MetricSamples,
     PrometheusExposition,
+    RejectedBody,
+    RejectedRequest,
     StreamOptionsBody,
     sse_event,
 )
@@ -34,7 +36,7 @@ from specbench_client.simulator.dialect import (
     models_page,
 )
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
+from specbench_client.simulator.errors import InvalidRequestBody
 from specbench_client.simulator.generated_text import render
 from specbench_client.simulator.requests import (
     OpenAIRoute,
@@ -259,15 +261,13 @@ class TensorrtLlmServerDialect(ServerDialect):
         }
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
-        """Parse a request. Raises SimulatorBadRequest with TensorRT-LLM's wording."""
+        """Parse a request. Raises RejectedBody with TensorRT-LLM's wording."""
         document = parse_json_body(arrival)
         _reject_unknown_fields(arrival.kind, document)
         parsed = validate_body(arrival.kind, document)
         extra = parsed.model_extra or {}
         if extra.get("prompt_token_ids") is not None or extra.get("detokenize") is False:
-            raise SimulatorBadRequest(
-                "The simulator does not imitate prompt_token_ids and detokenize=false: omit them."
-            )
+            raise RejectedBody("The simulator does not imitate prompt_token_ids and detokenize=false: omit them.")
         options = parsed.stream_options
         if options is not None and not parsed.stream:
             message = "Value error, Stream options can only be defined when stream is true."
@@ -280,9 +280,9 @@ class TensorrtLlmServerDialect(ServerDialect):
         )
         if extra.get("tools") and extra.get("tool_choice") not in (None, "none", "auto"):
             message = f"The simulator imitates TensorRT-LLM's tool_choice auto and none, not {extra['tool_choice']!r}."
-            raise SimulatorBadRequest(message, param="tool_choice")
+            raise RejectedBody(message, param="tool_choice")
         limit = output_token_limit(parsed, completion=None)
         return build_request(arrival, parsed, delivery, limit, _schema(extra.get("response_format")))
 
-    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+    def error(self, refused: RejectedRequest) -> dict[str, Any]:
         return {**super().error(refused), "param": None}
