@@ -9,7 +9,7 @@ from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from specbench_client.openai_server_formats import RejectedRequest
-from specbench_client.simulator.dialect import OPENAI_PATHS, ResponseFormat, ServerDialect
+from specbench_client.simulator.dialect import CHAT_PATH, ResponseFormat, ServerDialect
 from specbench_client.simulator.engine import SimulatedEngine, TokenStream
 from specbench_client.simulator.requests import ReceivedRequest as Incoming
 from specbench_client.transport.error_messages import http_error
@@ -58,9 +58,9 @@ class VirtualTransport:
 
     def _submitted(self, request: HttpRequest) -> tuple[TokenStream, ResponseFormat]:
         self.arrived += 1
-        kind = OPENAI_PATHS[urlsplit(request.url).path]
+        chat = urlsplit(request.url).path == CHAT_PATH
         ask = self.dialect.read(
-            Incoming(kind, self._rewritten(request.body), request.headers["X-Request-Id"], self.clock())
+            Incoming(chat, self._rewritten(request.body), request.headers["X-Request-Id"], self.clock())
         )
         if self.engine.config.faults.refuses(self.engine.config.seed, self.arrived):
             raise RejectedRequest("EngineCore encountered an issue.", HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,13 +20,6 @@ from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.errors import InvalidRequestBody
 from specbench_client.simulator.generated_text import FREE_FORM, AnswerForm, choose_tool, message_words, split_tokens
 from specbench_client.simulator.speculation import StepOutcome
-
-
-class OpenAIRoute(StrEnum):
-    """The two OpenAI routes."""
-
-    CHAT = "chat"
-    COMPLETION = "completion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +51,9 @@ class ResponseOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """An unparsed request: its route, body, id, and time of arrival (monotonic ns)."""
+    """An unparsed request: its body, id, and time of arrival (monotonic ns). `chat`: whether it is for a chat."""
 
-    kind: OpenAIRoute
+    chat: bool
     body: bytes
     request_id: str
     received_ns: int
@@ -73,7 +65,7 @@ class SimulatedRequest:
 
     request_id: str
     received_ns: int
-    kind: OpenAIRoute
+    chat: bool
     model: str
     prompt: SimulatedPrompt
     delivery: ResponseOptions = ResponseOptions()
@@ -157,10 +149,10 @@ def parse_json_body(arrival: ReceivedRequest) -> Any:
         ) from error
 
 
-def validate_body(kind: OpenAIRoute, document: Any) -> AnyRequestBody:
-    """Validate the body of this route. Raises InvalidRequestBody with pydantic's list of errors."""
+def validate_body(arrival: ReceivedRequest, document: Any) -> AnyRequestBody:
+    """Validate the body's parsed JSON. Raises InvalidRequestBody with pydantic's list of errors."""
     try:
-        parsed = (ChatRequestBody if kind is OpenAIRoute.CHAT else CompletionRequestBody).model_validate(document)
+        parsed = (ChatRequestBody if arrival.chat else CompletionRequestBody).model_validate(document)
     except ValidationError as error:
         found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False, include_input=False)]
         raise InvalidRequestBody(found) from error
@@ -186,7 +178,7 @@ def build_request(
     return SimulatedRequest(
         request_id=arrival.request_id,
         received_ns=arrival.received_ns,
-        kind=arrival.kind,
+        chat=arrival.chat,
         model=parsed.model or MODEL_NAME,
         prompt=prompt,
         delivery=delivery,

@@ -27,7 +27,7 @@ from aiohttp import web
 
 from specbench_client.openai_server_formats import RejectedRequest, compact_json
 from specbench_client.simulator.config import MODEL_NAME, PromptCategories, SimulatorConfig, read_categories
-from specbench_client.simulator.dialect import OPENAI_PATHS, PageRenderer, ResponseFormat, ServerDialect
+from specbench_client.simulator.dialect import CHAT_PATH, OPENAI_PATHS, PageRenderer, ResponseFormat, ServerDialect
 from specbench_client.simulator.engine import SimulatedEngine, StepOutput, TokenStream
 from specbench_client.simulator.errors import ConfigError
 from specbench_client.simulator.requests import ReceivedRequest, SimulatedResponse
@@ -306,7 +306,7 @@ class SimulatorServer:
             self.die(128 + signal.SIGKILL)
         body = await request.read()
         request_id = request.headers.get(REQUEST_ID_HEADER) or uuid.uuid4().hex[:16]
-        ask = self.dialect.read(ReceivedRequest(OPENAI_PATHS[request.path], body, request_id, received_ns))
+        ask = self.dialect.read(ReceivedRequest(request.path == CHAT_PATH, body, request_id, received_ns))
         if faults.refuses(self.engine.config.seed, index):
             message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
             raise RejectedRequest(message, HTTPStatus.INTERNAL_SERVER_ERROR)

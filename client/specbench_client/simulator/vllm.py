@@ -32,7 +32,6 @@ from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.generated_text import render
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.requests import (
-    OpenAIRoute,
     ReceivedRequest,
     ResponseOptions,
     SimulatedRequest,
@@ -91,7 +90,7 @@ class VllmResponseFormat(ResponseFormat):
             ask.request_id,
             MODEL_NAME,
             config.fingerprint,
-            chat=ask.kind is OpenAIRoute.CHAT,
+            chat=ask.chat,
             prompt_tokens=ask.prompt.tokens,
             include_usage=ask.delivery.include_usage,
             continuous_usage=ask.delivery.continuous_usage,
@@ -139,7 +138,7 @@ class VllmResponseFormat(ResponseFormat):
 class VllmServerDialect(ServerDialect):
     """vLLM's API."""
 
-    formats = dict.fromkeys(OpenAIRoute, VllmResponseFormat)
+    response_format = VllmResponseFormat
 
     def __init__(self, config: SimulatorConfig) -> None:
         super().__init__(config)
@@ -153,7 +152,7 @@ class VllmServerDialect(ServerDialect):
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
         """Parse a request; ignore unknown fields. Raises RejectedRequest as vLLM does."""
-        parsed = validate_body(arrival.kind, parse_json_body(arrival))
+        parsed = validate_body(arrival, parse_json_body(arrival))
         options = parsed.stream_options or StreamOptionsBody()
         if parsed.stream_options and not parsed.stream:
             raise RejectedBody("Stream options can only be defined when `stream=True`.", param="stream_options")
