@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from specbench_client.bounded_json import LARGE_JSON_BYTES, parse_engine_json
+from specbench_client.cooperative_tasks import CHUNKS_PER_SLICE, CooperativeTask
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS
 from specbench_client.documents.record import AcceptanceSource
-from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
 from specbench_client.transport.error_messages import (
     MAX_ERROR_BODY_BYTES,
     error_message_in,

@@ -13,6 +13,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
+from specbench_client.cooperative_tasks import first_failure
 from specbench_client.documents.record import RecordPhase
 from specbench_client.load.conversation_runner import (
     REFUSED_PAUSE_NS,
@@ -25,7 +26,6 @@ from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.load_shares import ClosedLoopShare, FillerShare, OpenLoopShare
 from specbench_client.load.phases import NS_PER_S, schedule_start
 from specbench_client.load.shared_state import WorkerTable
-from specbench_client.sliced_tasks import first_failure
 
 # The closed loop: C streams, each of which sends its next request when its previous exchange has ended.
 #

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
+
+from specbench_api.spec.drafter import Method
 
 
 class ResearchError(Exception):
@@ -83,13 +84,7 @@ class GenerationRuntime(Protocol):
         ...
 
 
-class DraftingMethod(StrEnum):
-    """Methods of drafting."""
-
-    NONE = "none"
-    DRAFT_MODEL = "draft_model"
-    NGRAM = "ngram"
-    MEDUSA = "medusa"
+DRAFTING_METHODS = (Method.NONE, Method.DRAFT_MODEL, Method.NGRAM, Method.MEDUSA)
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,7 @@ class ResearchSettings:
     dtype: str = "auto"
     device: str = "auto"
     threads: int | None = None
-    drafter: DraftingMethod = DraftingMethod.NONE
+    drafter: Method = Method.NONE
     drafter_model: str | None = None
     drafter_revision: str | None = None
     num_speculative_tokens: int = 3

@@ -23,7 +23,6 @@ from aiohttp import web
 
 from specbench_client.openai_server_formats import (
     DONE,
-    Histogram,
     MetricSamples,
     PrometheusExposition,
     RejectedRequest,
@@ -65,24 +64,25 @@ _SCHEDULER = {**_ANSWERS, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
 def render_metrics(engine: SimulatedEngine) -> web.Response:
     """Return the page in Prometheus' text format."""
     answers, counters = PrometheusExposition("sglang:", _ANSWERS), engine.counters
-    return metrics_page(
-        [
-            *PrometheusExposition("sglang:", _SCHEDULER).gauges(_gauges(engine)),
-            *answers.counters(_totals(counters)),
-            *answers.histograms(_histograms(counters)),
-        ]
-    )
-
-
-def _gauges(engine: SimulatedEngine) -> dict[str, tuple[str, float]]:
     depth = engine.config.drafter.num_speculative_tokens
-    return {
+    gauges: dict[str, tuple[str, float]] = {
         "num_running_reqs": ("The number of running requests.", engine.batch.running),
         "num_queue_reqs": ("The number of requests in the waiting queue.", engine.batch.waiting),
         "token_usage": ("The token usage.", engine.batch.kv_tokens / engine.config.kv_room_tokens),
         "spec_num_steps": ("The number of draft steps.", depth),
         "spec_num_draft_tokens": ("The number of draft tokens.", depth + 1 if depth else 0),
     }
+    histograms = {
+        "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
+        "request_time_per_output_token_seconds": ("time per output token of a request", counters.per_token_s),
+    }
+    return metrics_page(
+        [
+            *PrometheusExposition("sglang:", _SCHEDULER).gauges(gauges),
+            *answers.counters(_totals(counters)),
+            *answers.histograms(histograms),
+        ]
+    )
 
 
 def _totals(counters: SimulatorCounters) -> dict[str, tuple[str, MetricSamples]]:
@@ -97,13 +97,6 @@ def _totals(counters: SimulatorCounters) -> dict[str, tuple[str, MetricSamples]]
         **(verified if counters.drafts else {}),
         "num_requests": ("Number of requests processed.", [(streamed, sum(counters.finished.values()))]),
         "num_aborted_requests": ("Number of requests aborted.", [({}, counters.finished["abort"])]),
-    }
-
-
-def _histograms(counters: SimulatorCounters) -> dict[str, tuple[str, Histogram]]:
-    return {
-        "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
-        "request_time_per_output_token_seconds": ("time per output token of a request", counters.per_token_s),
     }
 
 
@@ -245,6 +238,9 @@ FLUSHED = (
 )
 
 
+MODEL_INFO = {"model_path": MODEL_NAME, "tokenizer_path": MODEL_NAME, "is_generation": True}
+
+
 class SglangServerDialect(ServerDialect):
     """SGLang's API."""
 
@@ -256,7 +252,7 @@ class SglangServerDialect(ServerDialect):
             "/health": _generating,
             "/ready": health_page,
             "/v1/models": _models,
-            "/model_info": _model_info,
+            "/model_info": lambda _engine: json_page(MODEL_INFO),
             "/server_info": _server_info,
             "/metrics": render_metrics,
         }
@@ -300,7 +296,7 @@ def _server_info(engine: SimulatedEngine) -> web.Response:
             "max_total_num_tokens": engine.config.kv_room_tokens,
             "disable_radix_cache": not engine.config.prefix_cache_tokens,
             "random_seed": engine.config.seed,
-            "speculative_algorithm": _algorithm(drafter.method),
+            "speculative_algorithm": ALGORITHMS.get(drafter.method, drafter.method.upper()) if depth else None,
             "speculative_num_steps": depth,
             "speculative_eagle_topk": None if depth is None else 1,
             "speculative_num_draft_tokens": None if depth is None else depth + 1,
@@ -308,10 +304,6 @@ def _server_info(engine: SimulatedEngine) -> web.Response:
             "version": VERSION,
         }
     )
-
-
-def _algorithm(method: SimulatedMethod) -> str | None:
-    return None if method is SimulatedMethod.NONE else ALGORITHMS.get(method, method.upper())
 
 
 def _generating(engine: SimulatedEngine) -> web.Response:
@@ -325,7 +317,3 @@ def _generating(engine: SimulatedEngine) -> web.Response:
 def _models(engine: SimulatedEngine) -> web.Response:
     about = {"parent": None, "max_model_len": engine.config.max_model_len}
     return models_page(engine, {name: {"root": name, **about} for name in engine.config.model_names})
-
-
-def _model_info(engine: SimulatedEngine) -> web.Response:  # noqa: ARG001 -- the model is the same for every engine
-    return json_page({"model_path": MODEL_NAME, "tokenizer_path": MODEL_NAME, "is_generation": True})

@@ -108,12 +108,13 @@ class VllmResponseFormat(ResponseFormat):
         return self._response.closing(result.reported_tokens, result.cached_tokens, self._metrics(result))
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        text: str | None = render(result.words, first=True)
+        text = render(result.words, first=True)
         calls = [self._call(text)] if self._calls(text) else []
-        if calls:
-            text = "" if self._ask.form.named else None
+        content = text if not calls else "" if self._ask.form.named else None
         reason, tokens = self._reason(result.finish_reason), result.reported_tokens
-        return self._response.whole(text, reason, tokens, result.cached_tokens, self._metrics(result), tool_calls=calls)
+        return self._response.whole(
+            content, reason, tokens, result.cached_tokens, self._metrics(result), tool_calls=calls
+        )
 
     def _reason(self, finish_reason: str | None) -> str | None:
         """Return the finish reason, which is `stop` for a tool that the request named."""

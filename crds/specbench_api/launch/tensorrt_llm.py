@@ -149,7 +149,20 @@ class TensorrtLlmLauncher:
 
     def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- the drafter sets it
         """Return the methods that the drafter's `speculativeConfig` sets, or TensorRT-LLM's defaults."""
-        return _verification(drafter)
+        config = drafter.speculative_config
+        rules = {key: rule for key, (exact, rule) in _LOSSY_KEYS.items() if config.get(key, exact) != exact}
+        lossy = tuple(f"speculativeConfig.{key}: {_as_json(config[key])}" for key in rules)
+        if drafter.method is Method.CUSTOM:
+            return unknown_verification(f"algorithm {drafter.algorithm} may draw its drafts in any way", lossy)
+        found = default_verification(GREEDY, TOKEN_MATCH, _RULES_READ)
+        if rules:
+            acceptance = DerivedMethod(next(iter(rules.values())), "; ".join(lossy))
+            return Verification(found.drafts, acceptance, lossy)
+        if config.get(_REJECTION_KEY) is not True or config.get("sa_config") is not None:
+            return found
+        source = f"speculativeConfig.{_REJECTION_KEY}"
+        why = f"TensorRT-LLM does not document how drafts are drawn with {_REJECTION_KEY}"
+        return Verification(DerivedMethod(None, why), DerivedMethod(REJECTION, source))
 
 
 def without_overlap(engine: Engine, drafters: Sequence[Drafter]) -> Engine:
@@ -243,23 +256,6 @@ def _speculative_keys(drafter: Drafter, engine: Engine) -> Config:
 
 _REJECTION_KEY = "use_rejection_sampling"
 _RULES_READ = "TensorRT-LLM 1.2 to 1.3 by its llm_args.py, not observed"
-
-
-def _verification(drafter: Drafter) -> Verification:
-    config = drafter.speculative_config
-    rules = {key: rule for key, (exact, rule) in _LOSSY_KEYS.items() if config.get(key, exact) != exact}
-    lossy = tuple(f"speculativeConfig.{key}: {_as_json(config[key])}" for key in rules)
-    if drafter.method is Method.CUSTOM:
-        return unknown_verification(f"algorithm {drafter.algorithm} may draw its drafts in any way", lossy)
-    found = default_verification(GREEDY, TOKEN_MATCH, _RULES_READ)
-    if rules:
-        acceptance = DerivedMethod(next(iter(rules.values())), "; ".join(lossy))
-        return Verification(found.drafts, acceptance, lossy)
-    if config.get(_REJECTION_KEY) is not True or config.get("sa_config") is not None:
-        return found
-    source = f"speculativeConfig.{_REJECTION_KEY}"
-    why = f"TensorRT-LLM does not document how drafts are drawn with {_REJECTION_KEY}"
-    return Verification(DerivedMethod(None, why), DerivedMethod(REJECTION, source))
 
 
 def _tree(drafter: Drafter) -> Config:

@@ -222,22 +222,6 @@ def _key_problems(drafter: Drafter, target: Target, path: str) -> list[Problem]:
     return found
 
 
-def _verification(drafter: Drafter) -> Verification:
-    """Return how vLLM draws and accepts the drafter's tokens."""
-    config = _further(drafter)
-    rule, drawn = config.get("rejection_sample_method"), config.get("draft_sample_method")
-    lossy = ("speculativeConfig.rejection_sample_method: fly",) if rule == "fly" else ()
-    if drafter.algorithm == CUSTOM_CLASS:
-        return unknown_verification("a custom class may draw its drafts in any way", lossy)
-    found = default_verification(GREEDY, REJECTION, f"vllm {VLLM_RELEASE}")
-    drafts, acceptance = found.drafts, found.acceptance
-    if drawn is not None and _config_method(drafter) not in _DRAFTS_FROM_TEXT:
-        drafts = DerivedMethod(str(drawn), "speculativeConfig.draft_sample_method")
-    if rule is not None:
-        acceptance = DerivedMethod(_RULES.get(rule, str(rule)), "speculativeConfig.rejection_sample_method")
-    return Verification(drafts, acceptance, lossy, partial=config.get("enable_adaptive_verification") is True)
-
-
 def _owned(name: str, drafter: Drafter, ours: Mapping[str, Any]) -> bool:
     """Return whether specbench sets the key. The lookup keys are only reserved for method ngram."""
     free = name.startswith("prompt_lookup") and drafter.method is not Method.NGRAM
@@ -338,7 +322,18 @@ class VllmLauncher:
 
     def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- the drafter sets it
         """Return the methods that the drafter's `speculativeConfig` sets, or vLLM's defaults."""
-        return _verification(drafter)
+        config = _further(drafter)
+        rule, drawn = config.get("rejection_sample_method"), config.get("draft_sample_method")
+        lossy = ("speculativeConfig.rejection_sample_method: fly",) if rule == "fly" else ()
+        if drafter.algorithm == CUSTOM_CLASS:
+            return unknown_verification("a custom class may draw its drafts in any way", lossy)
+        found = default_verification(GREEDY, REJECTION, f"vllm {VLLM_RELEASE}")
+        drafts, acceptance = found.drafts, found.acceptance
+        if drawn is not None and _config_method(drafter) not in _DRAFTS_FROM_TEXT:
+            drafts = DerivedMethod(str(drawn), "speculativeConfig.draft_sample_method")
+        if rule is not None:
+            acceptance = DerivedMethod(_RULES.get(rule, str(rule)), "speculativeConfig.rejection_sample_method")
+        return Verification(drafts, acceptance, lossy, partial=config.get("enable_adaptive_verification") is True)
 
 
 def spelled(flag: str) -> str:
