@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from specbench_api.launch.arguments import variable_problem
-from specbench_api.launch.launcher import LaunchSpec, with_config_folder
+from specbench_api.launch.launcher import HEALTH_PATH, LaunchSpec, with_config_folder
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import EngineKind
 from specbench_client.errors import BadInput, EngineFailed
@@ -88,7 +88,7 @@ class EngineProcess:
             while loop.time() < end:
                 if self.failure():
                     raise self._failed()
-                if await control.healthy(self._launch.health_path):
+                if await control.healthy(HEALTH_PATH):
                     return
                 await asyncio.sleep(POLL_S)
         message = f"the engine was not ready within {deadline_s:g} s; the end of its log: {self._log_tail()}"
@@ -148,7 +148,7 @@ def planned_command(launch: LaunchSpec) -> list[str]:
 
 
 def _command(program: tuple[str, ...], launch: LaunchSpec, port: int) -> list[str]:
-    network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(port))
+    network = ("--host", "127.0.0.1", "--port", str(port))
     return [*program, *map(_expand_home, launch.args), *network]
 
 

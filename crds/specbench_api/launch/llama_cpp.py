@@ -42,7 +42,7 @@ from specbench_api.launch.launcher import (
     uri_problems,
 )
 from specbench_api.spec.drafter import Drafter, Method
-from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.engine import Engine
 from specbench_api.spec.model import Target
 
 PORT = 8080
@@ -126,7 +126,6 @@ _REMEDIES = {
 class LlamaCppLauncher:
     """Starts `llama-server`."""
 
-    kind = EngineKind.LLAMA_CPP
     context = ContextRules(
         ("--ctx-size", "-c"),
         needs_answer_space=False,
