@@ -20,6 +20,8 @@ from pydantic import BaseModel, ConfigDict
 
 COMPLETION_MAX_TOKENS = 16
 """Default for completions, as in OpenAI's API and all engines; a chat fills the context."""
+MAX_BODY_BYTES = 64 * 1024 * 1024
+REQUEST_ID_HEADER = "X-Request-Id"
 DONE = b"data: [DONE]\n\n"
 """The end of a stream."""
 

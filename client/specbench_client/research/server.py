@@ -21,6 +21,8 @@ from aiohttp import web
 
 from specbench_api.spec.engine import RESEARCH_RUNTIME
 from specbench_client.openai_server_formats import (
+    MAX_BODY_BYTES,
+    REQUEST_ID_HEADER,
     PrometheusExposition,
     RejectedRequest,
     RequestTiming,
@@ -32,8 +34,6 @@ from specbench_client.openai_server_formats import (
 from specbench_client.research.messages import Detokenizer, ParsedRequest, ResearchResponse, read_request
 from specbench_client.research.runtime import GenerationRequest, GenerationRuntime, GenerationStep
 
-REQUEST_ID = "X-Request-Id"
-MAX_BODY_BYTES = 64 * 1024 * 1024
 StepText = tuple[GenerationStep, str, str | None]
 """A step, its text, and the finish reason if it is the last one."""
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class ResearchServer:
 
     async def _answer(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         timing = RequestTiming(time.monotonic_ns())
-        request_id = request.headers.get(REQUEST_ID) or uuid.uuid4().hex[:16]
+        request_id = request.headers.get(REQUEST_ID_HEADER) or uuid.uuid4().hex[:16]
         parsed = read_request(self._runtime, await request.read(), request_id, chat=chat)
         wire = ResearchResponse(parsed, self._runtime.speculative_tokens, timing)
         reason = "error"
@@ -180,8 +180,8 @@ def _error(error: RejectedRequest) -> web.Response:
 
 
 async def _return_request_id(request: web.Request, response: web.StreamResponse) -> None:
-    if REQUEST_ID in request.headers:
-        response.headers[REQUEST_ID] = request.headers[REQUEST_ID]
+    if REQUEST_ID_HEADER in request.headers:
+        response.headers[REQUEST_ID_HEADER] = request.headers[REQUEST_ID_HEADER]
 
 
 class GenerationWorker:

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from specbench_client.openai_server_formats import RejectedRequest, compact_json
+from specbench_client.openai_server_formats import MAX_BODY_BYTES, REQUEST_ID_HEADER, RejectedRequest, compact_json
 from specbench_client.simulator.config import MODEL_NAME, PromptCategories, SimulatorConfig, read_categories
 from specbench_client.simulator.dialect import CHAT_PATH, OPENAI_PATHS, PageRenderer, ResponseFormat, ServerDialect
 from specbench_client.simulator.engine import SimulatedEngine, StepOutput, TokenStream
@@ -36,8 +36,6 @@ from specbench_client.simulator.tensorrt_llm import TensorrtLlmServerDialect
 from specbench_client.simulator.vllm import VllmServerDialect
 
 SIMULATED_HEADER = "X-Specbench-Simulated"
-REQUEST_ID_HEADER = "X-Request-Id"
-MAX_BODY_BYTES = 64 * 1024 * 1024
 DIALECTS: Mapping[str, Callable[[SimulatorConfig], ServerDialect]] = {
     "vllm": VllmServerDialect,
     "sglang": SglangServerDialect,
