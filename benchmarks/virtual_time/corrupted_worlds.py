@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specbench_client.simulator import Fault, SimulatedStepCost
+from specbench_client.simulator import SimulatedStepCost
 from virtual_time.response import TransportFaults
 from virtual_time.world import World
 
@@ -36,7 +36,7 @@ class CorruptedWorld:
     world: World
 
 
-def _faulty(fault: Fault, value: float, *arms: str) -> Mapping[str, Mapping[Fault, float]]:
+def _faulty(fault: str, value: float, *arms: str) -> Mapping[str, Mapping[str, float]]:
     return {arm: {fault: value} for arm in arms or (ARM, BASELINE)}
 
 
@@ -60,7 +60,7 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
     ),
     "merged-chunks": CorruptedWorld(
         "the engine sends a chunk every four steps", ("MultiStepChunks",),
-        _at(faults=_faulty(Fault.MERGE_CHUNKS, 4)),
+        _at(faults=_faulty("merge-chunks", 4)),
     ),
     "buffering-proxy": CorruptedWorld(
         "a proxy forwards eight chunks in one write", ("ChunksCoalesced",),
@@ -72,68 +72,68 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
     ),
     "miscounted": CorruptedWorld(
         "usage reports three tokens more than were sent", ("TokenCountMismatch",),
-        _at(faults=_faulty(Fault.MISCOUNT, 3)),
+        _at(faults=_faulty("miscount", 3)),
     ),
     "truncated": CorruptedWorld(
         "the drafter's arm sends 70 % of each answer with finish reason stop", ("OutputLengthsDiffer",),
-        _at(faults=_faulty(Fault.TRUNCATE, 0.7, ARM)),
+        _at(faults=_faulty("truncate", 0.7, ARM)),
     ),
     "own-limit": CorruptedWorld(
         "the engine cuts all answers after 32 tokens", ("PrematureLengthStop",),
-        _at(faults=_faulty(Fault.OWN_LIMIT, 32)),
+        _at(faults=_faulty("own-limit", 32)),
     ),
     "diverging": CorruptedWorld(
         "with a drafter, every second prompt has another answer", ("GreedyDivergence",),
-        _at(faults=_faulty(Fault.DIVERGE, 0.5, ARM)),
+        _at(faults=_faulty("diverge", 0.5, ARM)),
     ),
     "sampled": CorruptedWorld(
         "the engine samples although the request has temperature 0", ("TemperatureNotApplied",),
-        _at(faults=_faulty(Fault.TEMPERATURE, 1.0), max_tokens=96),
+        _at(faults=_faulty("temperature", 1.0), max_tokens=96),
     ),
     "not-sampled": CorruptedWorld(
         "the engine decodes greedily although the request has temperature 1", ("TemperatureNotApplied",),
-        _at(faults=_faulty(Fault.TEMPERATURE, 0.0), temperature=1.0),
+        _at(faults=_faulty("temperature", 0.0), temperature=1.0),
     ),
     "prompt-cache": CorruptedWorld(
         "nine tenths of each prompt are read from a prefix cache", ("PromptCacheHit",),
-        _at(faults=_faulty(Fault.PROMPT_CACHE, 0.9)),
+        _at(faults=_faulty("prompt-cache", 0.9)),
     ),
     "lost-reuse": CorruptedWorld(
         "with a drafter, 70 % of each hit of the prompt cache is computed again", ("ReuseLost",),
-        _at(caches=True, shared_tokens=(0, 512, 1536), faults=_faulty(Fault.REUSE_LOST, 0.7, ARM)),
+        _at(caches=True, shared_tokens=(0, 512, 1536), faults=_faulty("reuse-lost", 0.7, ARM)),
     ),
     "decaying": CorruptedWorld(
         "acceptance falls by half within ten minutes", ("AcceptanceDecays",),
         World(seed=7, prompts=200, order="Soak", repeats=10, load={"concurrency": [1], "durationSeconds": 60},
-              cost=SimulatedStepCost(base_ms=400), faults=_faulty(Fault.ACCEPTANCE_DECAY, 36, ARM)),
+              cost=SimulatedStepCost(base_ms=400), faults=_faulty("acceptance-decay", 36, ARM)),
     ),
     "corrupt-json": CorruptedWorld(
         "with a drafter and three requests or more, JSON ends or begins again in its middle", ("AnswersWorse",),
-        _at(answers=JSON, faults=_faulty(Fault.CORRUPT_JSON, 3, ARM)),
+        _at(answers=JSON, faults=_faulty("corrupt-json", 3, ARM)),
     ),
     "wrong-numbers": CorruptedWorld(
         "with more than four draft tokens, half of the answers are wrong", ("AnswersWorse",),
-        _at(answers=NUMBERS, drafts=5, faults=_faulty(Fault.WRONG_DEEP, 4, ARM)),
+        _at(answers=NUMBERS, drafts=5, faults=_faulty("wrong-deep", 4, ARM)),
     ),
     "never-drafting": CorruptedWorld(
         "the drafter starts and never drafts", ("NeverDrafted",),
-        _at(faults=_faulty(Fault.NEVER_DRAFT, 1, ARM)),
+        _at(faults=_faulty("never-draft", 1, ARM)),
     ),
     "remembering": CorruptedWorld(
         "the drafter caches answers, and a launch sends each prompt at two loads", ("DrafterCarryover",),
-        _at(faults=_faulty(Fault.DRAFTER_MEMORY, 0.95, ARM), load={"concurrency": [2, 4]}),
+        _at(faults=_faulty("drafter-memory", 0.95, ARM), load={"concurrency": [2, 4]}),
     ),
     "cold": CorruptedWorld(
         "steps take six times as long at first and warm up over a minute", ("WarmupNotSteady", "StepTimeDrift"),
-        _long(faults=_faulty(Fault.COLD, 6)),
+        _long(faults=_faulty("cold", 6)),
     ),
     "throttled": CorruptedWorld(
         "steps get slower by 5 % for each second of engine time", ("StepTimeDrift",),
-        _long(faults=_faulty(Fault.THROTTLE, 0.05)),
+        _long(faults=_faulty("throttle", 0.05)),
     ),
     "restarted": CorruptedWorld(
         "the engine restarts during the measurement", ("EngineRestarted",),
-        _at(faults=_faulty(Fault.RESTART_COUNTERS, 44)),
+        _at(faults=_faulty("restart-counters", 44)),
     ),
     "foreign-traffic": CorruptedWorld(
         "another client sends sequential requests to the engine", ("ForeignTraffic",),
@@ -141,7 +141,7 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
     ),
     "failing": CorruptedWorld(
         "one request in ten fails with status 500", ("RequestsFailed",),
-        _at(faults=_faulty(Fault.HTTP_500, 0.1, ARM)),
+        _at(faults=_faulty("http-500", 0.1, ARM)),
     ),
     "smaller-context": CorruptedWorld(
         "the drafter's engine has a smaller context and rejects the longer prompts",
@@ -154,7 +154,7 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
     ),
     "silent-cache": CorruptedWorld(
         "prompts of the drafter's arm are cached, and a gateway hides the cached tokens", ("TtftBelowBaseline",),
-        _at(load={"concurrency": [1]}, cost=READING, faults=_faulty(Fault.PROMPT_CACHE, 0.9, ARM),
+        _at(load={"concurrency": [1]}, cost=READING, faults=_faulty("prompt-cache", 0.9, ARM),
             between={ARM: TransportFaults(silent_cache=True)}),
     ),
     "slower-baseline": CorruptedWorld(

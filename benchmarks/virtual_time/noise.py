@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_client.simulator import Fault, Faults
+from specbench_client.simulator import Faults
 
 NS_PER_MS = 1e6
 
@@ -43,7 +43,7 @@ class Machine(Faults):
     """The faults of one launch, and the random speed of its machine."""
 
     def __init__(
-        self, values: Mapping[Fault, float], noise: Noise, rng: np.random.Generator, drift: Drift | None = None
+        self, values: Mapping[str, float], noise: Noise, rng: np.random.Generator, drift: Drift | None = None
     ) -> None:
         super().__init__(values)
         pace = float(np.exp(rng.normal(0.0, noise.run)))

@@ -12,7 +12,7 @@ import pandas as pd
 
 from specbench_client.documents.summary import Cell, RunSummary, Trend
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.simulator import Fault, SimulatedStepCost
+from specbench_client.simulator import SimulatedStepCost
 from specbench_client.simulator.prefix_cache import BLOCK_TOKENS
 from specbench_client.simulator.speculation import DraftVerifyProcess
 from virtual_time.corrupted_worlds import ARM, BASELINE, JSON, NUMBERS
@@ -117,7 +117,7 @@ def _reuse(run: ServedRun) -> list[Effect]:
     ((fault, value),), rows, found = run.world.faults[ARM].items(), run.pairs, run.cell.reuse
     assert found is not None
     hits = rows["cached_b"]
-    lost = BLOCK_TOKENS * (hits > 0) if fault is Fault.REUSE_LAST_BLOCK else (hits * value).round()
+    lost = BLOCK_TOKENS * (hits > 0) if fault == "reuse-last-block" else (hits * value).round()
     left = hits - lost
     computed = (rows["tokens"] - left).sum() / (rows["tokens"] - hits).sum()
     effects = [Effect("computed tokens ratio", _known(found.computed_ratio.value), computed)]
@@ -167,7 +167,7 @@ def _flaws(run: ServedRun) -> list[Effect]:
     return [Effect("share of flawed answers", judged.flawed / judged.pairs, float(run.pairs["damaged"].mean()))]
 
 
-def _world(seed: int, fault: Fault, value: float, **changes: Any) -> World:
+def _world(seed: int, fault: str, value: float, **changes: Any) -> World:
     settings: Mapping[str, Any] = {"prompts": PROMPTS, "repeats": REPEATS, "caches": True, **changes}
     return World(seed=seed, faults={ARM: {fault: value}}, **settings)
 
@@ -195,69 +195,69 @@ NOT_REPORTED = "–"
 SERVED_FAULTS: Mapping[str, ServedFault] = {
     "half-lost": ServedFault(
         "with a drafter, hits fall from 97 to about 45 %", "sglang#32459", "ReuseLost",
-        partial(_world, fault=Fault.REUSE_LOST, value=0.54, system_tokens=2000), _reuse,
+        partial(_world, fault="reuse-lost", value=0.54, system_tokens=2000), _reuse,
     ),
     "all-lost": ServedFault(
         "with a drafter, nothing is reused", SLOWER, "ReuseLost",
-        partial(_world, fault=Fault.REUSE_LOST, value=1.0, prompts=PROMPTS // 2, turns=2, system_tokens=500), _reuse,
+        partial(_world, fault="reuse-lost", value=1.0, prompts=PROMPTS // 2, turns=2, system_tokens=500), _reuse,
     ),
     "last-block": ServedFault(
         "with a drafter, the last block of each hit is computed again", SLOWER, "ReuseLost",
-        partial(_world, fault=Fault.REUSE_LAST_BLOCK, value=1.0, prompts=PROMPTS // 2, turns=2, system_tokens=200),
+        partial(_world, fault="reuse-last-block", value=1.0, prompts=PROMPTS // 2, turns=2, system_tokens=200),
         _reuse,
     ),
     "decay-12h": ServedFault(
         "with the cache on, the acceptance length falls by 22 % in 12 hours", "vllm#41838", "AcceptanceDecays",
-        partial(_world, fault=Fault.ACCEPTANCE_DECAY_CACHED, value=0.28, **HOURS_12), _decay,
-        partial(_world, fault=Fault.ACCEPTANCE_DECAY_CACHED, value=0.28, **{**HOURS_12, "caches": False}),
+        partial(_world, fault="acceptance-decay-cached", value=0.28, **HOURS_12), _decay,
+        partial(_world, fault="acceptance-decay-cached", value=0.28, **{**HOURS_12, "caches": False}),
     ),
     "decay-2h": ServedFault(
         "the acceptance length falls from 3.3 to 1.9 in 2 hours", "sglang#28771", "AcceptanceDecays",
-        partial(_world, fault=Fault.ACCEPTANCE_DECAY, value=3.65, **HOURS_2), _decay,
-        partial(_world, fault=Fault.ACCEPTANCE_DECAY, value=0.0, **HOURS_2),
+        partial(_world, fault="acceptance-decay", value=3.65, **HOURS_2), _decay,
+        partial(_world, fault="acceptance-decay", value=0.0, **HOURS_2),
     ),
     "corrupt-json-8": ServedFault(
         "JSON is corrupt in 75 to 100 % of the answers at 8 to 32 streams", "vllm#44993", "AnswersWorse",
-        partial(_world, fault=Fault.CORRUPT_JSON, value=8, answers=JSON, **TWO_LOADS), _flaws,
-        partial(_world, fault=Fault.CORRUPT_JSON, value=8, answers=JSON, load={"concurrency": [4]}),
+        partial(_world, fault="corrupt-json", value=8, answers=JSON, **TWO_LOADS), _flaws,
+        partial(_world, fault="corrupt-json", value=8, answers=JSON, load={"concurrency": [4]}),
     ),
     "corrupt-json-1": ServedFault(
         "JSON is corrupt at one stream too", NOT_REPORTED, "AnswersWorse",
-        partial(_world, fault=Fault.CORRUPT_JSON, value=1, answers=JSON, load={"concurrency": [1]}), _flaws,
+        partial(_world, fault="corrupt-json", value=1, answers=JSON, load={"concurrency": [1]}), _flaws,
     ),
     "wrong-numbers": ServedFault(
         "right answers of GSM8K fall from 96 to 1 %", "vllm#46834", "AnswersWorse",
-        partial(_world, fault=Fault.DIVERGE, value=0.99, answers=NUMBERS), _flaws,
+        partial(_world, fault="diverge", value=0.99, answers=NUMBERS), _flaws,
     ),
     "half-of-tasks": ServedFault(
         "18 of 39 tasks are solved instead of 39", "vllm#43650", "AnswersWorse",
-        partial(_world, fault=Fault.DIVERGE, value=0.54, answers=NUMBERS), _flaws,
+        partial(_world, fault="diverge", value=0.54, answers=NUMBERS), _flaws,
     ),
     "wrong-deep": ServedFault(
         "answers are wrong with more than 4 draft tokens", NOT_REPORTED, "AnswersWorse",
-        partial(_world, fault=Fault.WRONG_DEEP, value=4, answers=NUMBERS, drafts=5), _flaws,
-        partial(_world, fault=Fault.WRONG_DEEP, value=4, answers=NUMBERS, drafts=4),
+        partial(_world, fault="wrong-deep", value=4, answers=NUMBERS, drafts=5), _flaws,
+        partial(_world, fault="wrong-deep", value=4, answers=NUMBERS, drafts=4),
     ),
     "restored-damage": ServedFault(
         "answers are wrong, the more the longer the restored prefix", NOT_REPORTED, "AnswersWorse",
-        partial(_world, fault=Fault.RESTORED_DAMAGE, value=0.5, answers=NUMBERS, shared_tokens=(0, 512, 1024)), _flaws,
-        partial(_world, fault=Fault.RESTORED_DAMAGE, value=0.5, answers=NUMBERS, caches=False,
+        partial(_world, fault="restored-damage", value=0.5, answers=NUMBERS, shared_tokens=(0, 512, 1024)), _flaws,
+        partial(_world, fault="restored-damage", value=0.5, answers=NUMBERS, caches=False,
                 shared_tokens=(0, 512, 1024)),
     ),
     "tool-calls": ServedFault(
         "the arguments of tool calls are no JSON", "vllm#35800, vllm#41967", "AnswersWorse",
-        partial(_world, fault=Fault.BROKEN_TOOL_CALLS, value=0.3, answers=CALLS), _flaws,
+        partial(_world, fault="broken-tool-calls", value=0.3, answers=CALLS), _flaws,
     ),
     "loops": ServedFault(
         "answers loop until the limit", "vllm#47087", "AnswersWorse",
-        partial(_world, fault=Fault.LOOPS, value=0.25, system_tokens=500), _flaws,
+        partial(_world, fault="loops", value=0.25, system_tokens=500), _flaws,
     ),
     "empty": ServedFault(
         "answers are empty", NOT_REPORTED, "AnswersWorse",
-        partial(_world, fault=Fault.EMPTY, value=0.25, system_tokens=500), _flaws,
+        partial(_world, fault="empty", value=0.25, system_tokens=500), _flaws,
     ),
     "aborted": ServedFault(
         "answers end with an unexpected finish reason", NOT_REPORTED, "AnswersWorse",
-        partial(_world, fault=Fault.FINISH_REASON, value=0.25, system_tokens=500), _flaws,
+        partial(_world, fault="finish-reason", value=0.25, system_tokens=500), _flaws,
     ),
 }  # fmt: skip

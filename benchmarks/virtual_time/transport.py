@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from specbench_client.simulator.dialect import OPENAI_PATHS, ResponseFormat, ServerDialect
+from specbench_client.openai_server_formats import RejectedRequest
+from specbench_client.simulator.dialect import CHAT_PATH, ResponseFormat, ServerDialect
 from specbench_client.simulator.engine import SimulatedEngine, TokenStream
-from specbench_client.simulator.errors import SimulatorRequestError
 from specbench_client.simulator.requests import ReceivedRequest as Incoming
 from specbench_client.transport.error_messages import http_error
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
@@ -43,7 +43,7 @@ class VirtualTransport:
         await self._travel()
         try:
             stream, wire = self._submitted(request)
-        except SimulatorRequestError as refused:
+        except RejectedRequest as refused:
             return await self._refused(refused, connect_ns, sent_ns)
         answer = VirtualResponse(stream, wire, self.engine.config.faults, self.clock, self.network, self.between)
         failed = await answer.come()
@@ -58,12 +58,12 @@ class VirtualTransport:
 
     def _submitted(self, request: HttpRequest) -> tuple[TokenStream, ResponseFormat]:
         self.arrived += 1
-        kind = OPENAI_PATHS[urlsplit(request.url).path]
+        chat = urlsplit(request.url).path == CHAT_PATH
         ask = self.dialect.read(
-            Incoming(kind, self._rewritten(request.body), request.headers["X-Request-Id"], self.clock())
+            Incoming(chat, self._rewritten(request.body), request.headers["X-Request-Id"], self.clock())
         )
         if self.engine.config.faults.refuses(self.engine.config.seed, self.arrived):
-            raise SimulatorRequestError("EngineCore encountered an issue.", HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise RejectedRequest("EngineCore encountered an issue.", HTTPStatus.INTERNAL_SERVER_ERROR)
         stream = self.served[request.headers["X-Request-Id"]] = self.engine.submit(ask)
         return stream, self.dialect.wire(ask)
 
@@ -76,7 +76,7 @@ class VirtualTransport:
         first["content"] = f"{self.between.preamble} {first['content']}"
         return json.dumps(request_body).encode()
 
-    async def _refused(self, refused: SimulatorRequestError, connect_ns: int, sent_ns: int) -> HttpExchange:
+    async def _refused(self, refused: RejectedRequest, connect_ns: int, sent_ns: int) -> HttpExchange:
         body = json.dumps(self.dialect.error(refused)).encode()
         await self._travel()
         ns, failure = self.clock(), http_error(refused.status, body)

@@ -11,7 +11,6 @@ from specbench_api.spec.answers import Answers
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.answer_rules import unmet_demand
-from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     MAX_UNREAD,
     ConversationRunner,
@@ -21,7 +20,7 @@ from specbench_client.load.conversation_runner import (
     thinking_users,
 )
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, WorkerLoad
-from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
+from specbench_client.load.loops import ClosedLoop, FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.phases import InFlightRecorder, LoadTimeline
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
 from specbench_client.load.turns import TurnClient

@@ -17,7 +17,6 @@ from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.parsing import parse_run
 from specbench_client.simulator import (
     AcceptanceProbabilities,
-    Fault,
     PromptCategories,
     SimulatedDrafter,
     SimulatedStepCost,
@@ -36,7 +35,7 @@ DATASET: Mapping[str, Any] = {"source": "jsonl", "uri": "s3://virtual/prompts.js
 CACHE_TOKENS = 1_000_000
 """Capacity of the prompt cache where it is on: nothing is evicted."""
 DEADLINE_S = 2 * 86_400
-NO_FAULTS: Mapping[Fault, float] = {}
+NO_FAULTS: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class World:
     max_tokens: int = 160
     cost: SimulatedStepCost = field(default_factory=SimulatedStepCost)
     noise: Noise = field(default_factory=Noise)
-    faults: Mapping[str, Mapping[Fault, float]] = field(default_factory=dict)
+    faults: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     between: Mapping[str, TransportFaults] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     slower: Mapping[str, float] = field(default_factory=dict)

@@ -28,7 +28,7 @@ from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_pro
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.simulator import SimulatedEngine, choose_dialect
 from specbench_client.simulator.engine import TokenStream
-from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
+from specbench_client.simulator.requests import SimulatedPrompt, SimulatedRequest
 from specbench_client.store.records import records_table
 from specbench_client.workload.prompts import Prompts
 from virtual_time.clock import BEGINNING_NS, NS_PER_S, VirtualClock, in_virtual_time
@@ -81,9 +81,7 @@ async def _somebody_else(engine: SimulatedEngine) -> None:
     """Send sequential requests to the engine from another client."""
     for number in count():
         prompt = SimulatedPrompt(f"foreign-{number}", (), ("foreign",) * 50)
-        ask = SimulatedRequest(
-            f"foreign-{number}", engine.clock(), OpenAIRoute.CHAT, "simulated", prompt, max_tokens=64
-        )
+        ask = SimulatedRequest(f"foreign-{number}", engine.clock(), True, "simulated", prompt, max_tokens=64)
         async for _ in engine.submit(ask):
             pass
 

@@ -152,7 +152,7 @@ def _argv(
     configs = _configs_folder(models)
     for name, text in launch.configs.items():
         (configs / name).write_text(text)
-    network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(launch.port))
+    network = ("--host", "127.0.0.1", "--port", str(launch.port))
     in_folder = with_config_folder(launch, str(configs))
     args = in_folder.worker_args if rank and in_folder.worker_args else in_folder.args
     return tuple(each.replace(LEADER, "127.0.0.1").replace(RANK, str(rank)) for each in (*args, *network))

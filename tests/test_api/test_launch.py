@@ -146,7 +146,7 @@ def test_arms_differ_only_in_their_drafter(kind: EngineKind) -> None:
     edits = {"spec.engine": engine, "spec.drafters[0].numSpeculativeTokens": 8}
     baseline, drafting = (launch_of(edits, arm) for arm in ("none", "ngram"))
     assert baseline.args[-2:] == drafting.args[-2:] == ("--x", "1")
-    alike = [(one.image, one.port, one.command, one.env, one.health_path) for one in (baseline, drafting)]
+    alike = [(one.image, one.port, one.command, one.env) for one in (baseline, drafting)]
     assert alike[0] == alike[1]
 
 

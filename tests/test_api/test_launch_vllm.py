@@ -78,7 +78,7 @@ def test_every_supported_method_has_a_golden_line() -> None:
 def test_the_baseline_has_only_the_common_arguments() -> None:
     baseline = launch_of({})
     assert baseline.args == COMMON
-    assert (baseline.image, baseline.port, baseline.health_path) == ("vllm/vllm-openai:v0.33.0", 8000, "/health")
+    assert (baseline.image, baseline.port) == ("vllm/vllm-openai:v0.33.0", 8000)
     assert (baseline.command, baseline.local_programs) == (None, (("vllm", "serve"),))
     assert (baseline.served_model, baseline.files, baseline.hub) == ("acme/tiny", {}, {"spec.model.name": "acme/tiny"})
 

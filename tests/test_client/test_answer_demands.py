@@ -20,6 +20,7 @@ import pytest
 from specbench_api.spec.answers import AnswerMatch, Answers
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Workload
+from specbench_client.cooperative_tasks import NICENESS
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.documents.record import AnswerFlaw, Record
 from specbench_client.errors import BadInput
@@ -37,7 +38,6 @@ from specbench_client.simulator import (
     make_drafter,
     parse_faults,
 )
-from specbench_client.sliced_tasks import NICENESS
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.expected_answers import extract_answer
 from specbench_client.workload.prompts import Prompts, load_workload

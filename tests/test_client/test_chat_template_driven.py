@@ -20,6 +20,7 @@ from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
 from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
+from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.documents.manifest import Manifest
 from specbench_client.drive.engine_connection import common_template
 from specbench_client.drive.group import drive_group
@@ -28,7 +29,6 @@ from specbench_client.drive.prompts import load_workload_prompts
 from specbench_client.errors import BadInput
 from specbench_client.load.conversations import Conversation
 from specbench_client.load.turns import Turn, TurnResult
-from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.store.folder import FolderStore
 from specbench_client.transport.exchange import UnparsedExchange
 from specbench_client.workload.chat_template.loading import load_template

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import RESERVED_BODY_FIELDS, Output, Sampling
 from specbench_client.chat import ChatMessage
+from specbench_client.cooperative_tasks import CHUNKS_PER_SLICE, run_to_completion
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, ToolCall
 from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, dialect_of
-from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, run_to_completion
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import SseEvent
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
@@ -49,25 +49,22 @@ def chunks_of(dialect: Dialect) -> list[dict[str, Any]]:
     return {VLLM: vllm(THREE), LLAMA: llama(THREE), SGLANG: sglang(THREE), TENSORRT_LLM: tensorrt_llm(THREE)}[dialect]
 
 
-def test_every_engine_kind_has_a_dialect_of_its_kind() -> None:
-    assert {kind: dialect.kind for kind, dialect in DIALECTS.items()} == {kind: kind for kind in EngineKind}
-    assert type(DIALECTS[EngineKind.TRANSFORMERS]) is type(VLLM)
+def test_every_engine_kind_and_every_name_has_a_dialect() -> None:
+    assert (set(DIALECTS), set(DIALECTS_BY_NAME)) == (set(EngineKind), set(DialectName))
+    assert isinstance(DIALECTS[EngineKind.TRANSFORMERS], type(VLLM))
 
 
 @pytest.mark.parametrize("name", list(DialectName))
 def test_external_endpoint_uses_its_configured_dialect(name: DialectName) -> None:
     engine = external_engine(name)
     own = {DialectName.OPENAI: EngineKind.EXTERNAL}.get(name) or EngineKind(str(name))
-    assert type(dialect_of(engine)) is type(DIALECTS[own])
-    assert dialect_of(engine).kind is EngineKind.EXTERNAL
+    assert dialect_of(engine) is DIALECTS[own]
 
 
 @pytest.mark.parametrize("name", SIMULATED_DIALECTS)
 def test_simulator_uses_the_dialect_it_imitates(name: DialectName) -> None:
-    dialect = dialect_of(Engine(kind=EngineKind.SIMULATOR, dialect=name))
-    assert type(dialect) is type(DIALECTS[EngineKind(str(name))])
-    assert dialect.kind is EngineKind.SIMULATOR
-    assert type(dialect_of(Engine(kind=EngineKind.SIMULATOR))) is type(VLLM)
+    assert dialect_of(Engine(kind=EngineKind.SIMULATOR, dialect=name)) is DIALECTS[EngineKind(str(name))]
+    assert dialect_of(Engine(kind=EngineKind.SIMULATOR)) is VLLM
 
 
 @ALL

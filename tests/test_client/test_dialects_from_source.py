@@ -11,22 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
+from specbench_client.cooperative_tasks import run_to_completion
 from specbench_client.dialects.dialect import CompletionRequest
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.sglang import SglangDialect
 from specbench_client.dialects.tensorrt_llm import TensorrtLlmDialect
 from specbench_client.documents.record import AcceptanceSource
-from specbench_client.simulator.requests import OpenAIRoute
-from specbench_client.simulator.tensorrt_llm import KNOWN
-from specbench_client.sliced_tasks import run_to_completion
+from specbench_client.simulator.tensorrt_llm import KNOWN_FIELDS
 from specbench_client.transport.exchange import ReceivedBytes
 from specbench_client.transport.sse import parse_events
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, sglang, tensorrt_llm
 
-SGLANG = SglangDialect(EngineKind.SGLANG)
+SGLANG = SglangDialect()
 
 SGLANG_TRANSCRIPT = """\
 data: {"id":"r1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,\
@@ -218,7 +216,7 @@ def test_arbitrary_counts_never_crash_the_dialect_or_become_negative(
     assert all(count is None or count >= 0 for count in (*totals, *(acceptance.step_accepted or ())))
 
 
-TENSORRT_LLM = TensorrtLlmDialect(EngineKind.TENSORRT_LLM)
+TENSORRT_LLM = TensorrtLlmDialect()
 AVERAGE = "avg_decoded_tokens_per_iter"
 
 TRT_TRANSCRIPT = """\
@@ -284,13 +282,12 @@ def test_tensorrt_llm_transcript_gives_its_figures() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "message"),
-    [(OpenAIRoute.CHAT, ChatMessage("user", "hi")), (OpenAIRoute.COMPLETION, ChatMessage("user", "", (5, 6)))],
+    ("chat", "message"), [(True, ChatMessage("user", "hi")), (False, ChatMessage("user", "", (5, 6)))]
 )
-def test_only_fields_known_to_the_endpoint_are_sent(kind: OpenAIRoute, message: ChatMessage, stream: bool) -> None:
+def test_only_fields_known_to_the_endpoint_are_sent(chat: bool, message: ChatMessage, stream: bool) -> None:
     """The server rejects a request with an unknown field."""
     body = TENSORRT_LLM.body(CompletionRequest("m", (message,), Sampling(), Output(stream=stream, ignore_eos=True), 7))
-    assert body.keys() <= KNOWN[kind]
+    assert body.keys() <= KNOWN_FIELDS[chat]
     assert ("stream_options" in body) is stream
 
 

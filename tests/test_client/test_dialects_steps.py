@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from specbench_api.spec.engine import EngineKind
+from specbench_client.cooperative_tasks import run_to_completion
 from specbench_client.dialects.dialect import Dialect, counter_difference
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.documents.record import AcceptanceSource
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
 from specbench_testing.synthetic_records import frame_of, record, tidy_frames
 from specbench_testing.transcripts import RECORDED, Transcript

@@ -20,7 +20,7 @@ from specbench_client.documents.record import Record
 from specbench_client.documents.summary import ClientHealth, PointSummary
 from specbench_client.drive import group as driving
 from specbench_client.drive.group import drive_group
-from specbench_client.drive.load_planning import FailureBudget, FailureCounter
+from specbench_client.drive.load_planning import FailureCounter
 from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import EngineFailed
@@ -208,9 +208,6 @@ async def test_killed_worker_raises_an_error_and_leaves_no_result(
     assert store.get(manifest_key(plan.groups[0].points[0].hash)) is None
 
 
-TOLERANT = FailureBudget(share=1)
-
-
 class Engine:
     def __init__(self, *, is_alive: bool = True) -> None:
         self.is_alive = is_alive
@@ -236,7 +233,7 @@ async def count_until_failure(count: FailureCounter, *error_classes: str | None)
 
 
 async def test_too_many_failures_end_the_load_with_the_last_error() -> None:
-    count = FailureCounter(FailureBudget(), Engine().alive)
+    count = FailureCounter(Engine().alive)
     for _ in range(7):
         await count.add(record("http_5xx"))
     with pytest.raises(EngineFailed, match="8 of 8 requests failed; the last one: http_5xx: words") as failed:
@@ -245,7 +242,7 @@ async def test_too_many_failures_end_the_load_with_the_last_error() -> None:
 
 
 async def test_few_failures_do_not_end_the_load() -> None:
-    count = FailureCounter(FailureBudget(), Engine().alive)
+    count = FailureCounter(Engine().alive)
     assert await count_until_failure(count, *[None] * 9, "http_5xx", *[None] * 10) == 20
 
 
@@ -253,10 +250,12 @@ async def test_few_failures_do_not_end_the_load() -> None:
 async def test_consecutive_connection_failures_end_the_load_only_if_the_engine_is_dead(is_alive: bool) -> None:
     engine = Engine(is_alive=is_alive)
     error_classes = [None, None, *["refused"] * 4, "reset", "refused"]
-    assert await count_until_failure(FailureCounter(TOLERANT, engine.alive), *error_classes) == (8 if is_alive else 7)
+    assert await count_until_failure(FailureCounter(engine.alive, share_max=1), *error_classes) == (
+        8 if is_alive else 7
+    )
     assert engine.health_checks == 1
 
 
 async def test_skipped_requests_do_not_count_and_do_not_interrupt_a_sequence() -> None:
-    count = FailureCounter(TOLERANT, Engine(is_alive=False).alive)
+    count = FailureCounter(Engine(is_alive=False).alive, share_max=1)
     assert await count_until_failure(count, *["refused", "skipped_after_error"] * 5) == 9

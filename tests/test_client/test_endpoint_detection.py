@@ -475,7 +475,7 @@ async def test_answer_without_a_token_is_a_failure() -> None:
 async def test_failure_names_the_models_that_the_endpoint_serves(served: list[str], hint: str) -> None:
     plan = lay_out(run_of({"spec.engine": external_engine(url="http://h:1").to_dict(), "spec.drafters": MISSING}))
     async with ControlClient("http://h:1") as control:
-        dialect = Dialect(EngineKind.EXTERNAL)
+        dialect = Dialect()
         engine = EngineConnection(plan, plan.arms[0], "http://h:1", "m", dialect, control, EngineIdentity())
         assert other_models_hint(engine, served).startswith(hint)
         assert bool(other_models_hint(engine, served)) == bool(hint)

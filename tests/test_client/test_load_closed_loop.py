@@ -9,7 +9,7 @@ import pytest
 
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.record import RecordPhase
-from specbench_client.load import closed_loop
+from specbench_client.load import loops
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_testing.conversation_turns import row
 from specbench_testing.fake_endpoint import Exchange, FakeEndpoint, rows
@@ -107,7 +107,7 @@ async def test_failed_turn_skips_the_rest_of_its_conversation() -> None:
 async def test_pause_after_a_refused_connection_does_not_count_as_latency(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(closed_loop, "REFUSED_PAUSE_NS", 0)
+    monkeypatch.setattr(loops, "REFUSED_PAUSE_NS", 0)
     endpoint = FakeEndpoint()
     endpoint.failing = {0: ErrorClass.REFUSED}
     await endpoint.driver.closed(rows(2), 1)

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from specbench_client.cooperative_tasks import run_to_completion
 from specbench_client.load.conversation_runner import ParsingQueue, PreparedConversation, RequestBuffer
 from specbench_client.load.conversations import conversation_at
 from specbench_client.load.turns import Turn, TurnResult
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import HttpRequest
 from specbench_testing.conversation_turns import NOT_RECORDED, CannedTransport, context, row, turn
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.launch.launcher import LaunchRequest
+from specbench_api.launch.launcher import HEALTH_PATH, LaunchRequest
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
@@ -81,7 +81,7 @@ async def serving(demo_models: dict[str, str], arm: str, folder: Path) -> AsyncI
         KernelTransport() as transport,
         ControlClient(process.url) as control,
     ):
-        await control.wait_healthy(launch.health_path, deadline_s=240)
+        await control.wait_healthy(HEALTH_PATH, deadline_s=240)
         changed = {"model": "smol", "drafting": drafter is not None, "output": Output(max_tokens=48)}
         turn_context = context(transport, process.url, EngineKind.LLAMA_CPP, **changed)
         yield DrivenEngine(turn_context, control)

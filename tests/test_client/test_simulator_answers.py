@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_client.openai_server_formats import RejectedBody
 from specbench_client.simulator import (
     SimulatedEngine,
     SimulatedMethod,
@@ -22,7 +23,6 @@ from specbench_client.simulator import (
     make_drafter,
     parse_faults,
 )
-from specbench_client.simulator.errors import SimulatorBadRequest
 from specbench_client.simulator.faults import AnswerCircumstances
 from specbench_client.simulator.generated_text import (
     AnswerForm,
@@ -100,7 +100,7 @@ def test_documents_match_their_schema_and_are_their_tokens_joined(identity: str)
     ],
 )  # fmt: skip
 def test_schemas_that_are_not_imitated_are_refused(schema: Any) -> None:
-    with pytest.raises(SimulatorBadRequest, match="does not imitate"):
+    with pytest.raises(RejectedBody, match="does not imitate"):
         document("one", schema)
 
 

@@ -16,7 +16,7 @@ from specbench_api.outcome.layout import manifest_key, point_root
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store import s3
 from specbench_client.store.locations import open_store, read_object
-from specbench_client.store.points import read_manifests
+from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.s3 import S3Store, s3_client, translate_s3_errors
 from specbench_client.store.store import Store
@@ -107,7 +107,7 @@ def test_object_that_fails_its_checksum_is_reported_as_damaged(s3_server: S3Serv
         (s3_server.folder / "objects" / s3_server.access.bucket / "p" / key).write_bytes(b"[]")
 
     of_the_run = failure_of(store, lambda store: store.get("plan.json"))
-    of_a_point = failure_of(store, lambda store: read_manifests(store, [point]))
+    of_a_point = failure_of(store, lambda store: PointStore(store).manifests([point]))
 
     assert (of_the_run.reason, of_a_point.reason) == ("Damaged", "Damaged")
     assert f"{store.uri('plan.json')}: it does not match the checksum" in str(of_the_run)

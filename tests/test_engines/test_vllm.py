@@ -16,10 +16,10 @@ from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.model import Target
+from specbench_client.cooperative_tasks import run_to_completion
 from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.local.engine_process import EngineProcess
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_testing.engine_witness import (
     Exchange,
     WitnessedLaunch,

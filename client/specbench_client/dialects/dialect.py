@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Answers, Output, Sampling
 from specbench_client.chat import ChatMessage
+from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import MODEL_LIST_FACTS, VERSION_FACT, FactReading
 from specbench_client.dialects.openai_stream import (
@@ -30,7 +30,6 @@ from specbench_client.dialects.openai_stream import (
 )
 from specbench_client.dialects.recognition import EngineSignature
 from specbench_client.documents.summary import CounterDeltas
-from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.sse import SseEvent
 
 
@@ -107,9 +106,6 @@ class Dialect:
     """Path of the JSON document for `speculating`."""
     signature: EngineSignature | None = None
     """How the engine is recognised; None for plain OpenAI."""
-
-    def __init__(self, kind: EngineKind) -> None:
-        self.kind = kind
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """Return the JSON body, with explicit sampling parameters and a request for usage and acceptance.

@@ -14,13 +14,11 @@ from typing import Any
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_client.dialects.prometheus import labels_by_series
+from specbench_client.dialects.prometheus import MAX_COUNT, labels_by_series
 
 Convert = Callable[[Any], JsonValue]
 """The value on a page → the fact's value; None if it is unusable."""
 GIB = 1 << 30
-MAX_COUNT = 2**53
-"""A larger number is not a valid count of anything, and JSON readers do not represent it exactly."""
 MAX_FACT_CHARS = 4096
 _COUNT_DIGITS = 16
 _METRICS_SUFFIX = "metrics"

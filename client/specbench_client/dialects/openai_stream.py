@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from specbench_client.bounded_json import LARGE_JSON_BYTES, parse_engine_json
+from specbench_client.cooperative_tasks import CHUNKS_PER_SLICE, CooperativeTask
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS
+from specbench_client.dialects.prometheus import MAX_COUNT
 from specbench_client.documents.record import AcceptanceSource
-from specbench_client.sliced_tasks import CHUNKS_PER_SLICE, CooperativeTask
 from specbench_client.transport.error_messages import (
     MAX_ERROR_BODY_BYTES,
     error_message_in,
@@ -32,8 +33,6 @@ COUNTED_STREAM = {"stream": True, "stream_options": {"include_usage": True, "con
 """The fields of a body that request a stream with token counts in each chunk."""
 _MAX_REASON_CHARS = 80
 _CLIENT_ERRORS = range(400, 500)
-_MAX_COUNT = 2**53
-"""A larger number is not a valid count, and the record's columns cannot store it."""
 
 
 class StreamDelta(NamedTuple):
@@ -160,7 +159,7 @@ def count_in(block: Any, *path: str) -> int | None:
     """Return the count at this path; None if it is missing or not a valid count."""
     for key in path:
         block = block.get(key) if isinstance(block, dict) else None
-    return block if type(block) is int and 0 <= block <= _MAX_COUNT else None  # A bool is no count.
+    return block if type(block) is int and 0 <= block <= MAX_COUNT else None  # A bool is no count.
 
 
 def counts_in(block: Any, key: str) -> tuple[int, ...] | None:

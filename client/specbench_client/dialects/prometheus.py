@@ -19,7 +19,8 @@ from prometheus_client.samples import Sample
 MAX_LINE_CHARS = 8192
 MAX_SAMPLES = 50_000
 """Most samples of a page: an engine has some hundreds for each of its workers."""
-_MAX_COUNT = 2**53
+MAX_COUNT = 2**53
+"""A larger number is no valid count: JSON readers do not represent it exactly, and records cannot store it."""
 
 
 def totals_by_series(page: str) -> dict[str, float]:
@@ -57,7 +58,7 @@ def fraction_value(page: str, name: str) -> float | None:
 def counter_value(totals: Mapping[str, float], name: str) -> int | None:
     """Return one counter as an integer; None where the page does not have it, or its value is not a valid count."""
     value = totals.get(name)
-    return round(value) if value is not None and 0 <= value <= _MAX_COUNT else None
+    return round(value) if value is not None and 0 <= value <= MAX_COUNT else None
 
 
 def _samples(page: str) -> Iterator[Sample]:

@@ -7,36 +7,27 @@ from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.llama_cpp import LlamaCppDialect
 from specbench_client.dialects.sglang import SglangDialect
 from specbench_client.dialects.tensorrt_llm import TensorrtLlmDialect
-from specbench_client.dialects.vllm import VllmDialect
+from specbench_client.dialects.vllm import ResearchDialect, VllmDialect
 
-DIALECTS: dict[EngineKind, Dialect] = {
-    EngineKind.SIMULATOR: VllmDialect(EngineKind.SIMULATOR),
-    EngineKind.VLLM: VllmDialect(EngineKind.VLLM),
-    EngineKind.SGLANG: SglangDialect(EngineKind.SGLANG),
-    EngineKind.TENSORRT_LLM: TensorrtLlmDialect(EngineKind.TENSORRT_LLM),
-    EngineKind.LLAMA_CPP: LlamaCppDialect(EngineKind.LLAMA_CPP),
-    EngineKind.TRANSFORMERS: VllmDialect(EngineKind.TRANSFORMERS),
-    EngineKind.EXTERNAL: Dialect(EngineKind.EXTERNAL),
-}
 DIALECTS_BY_NAME: dict[DialectName, Dialect] = {
-    DialectName.OPENAI: DIALECTS[EngineKind.EXTERNAL],
-    DialectName.VLLM: VllmDialect(EngineKind.EXTERNAL),
-    DialectName.SGLANG: SglangDialect(EngineKind.EXTERNAL),
-    DialectName.TENSORRT_LLM: TensorrtLlmDialect(EngineKind.EXTERNAL),
-    DialectName.LLAMA_CPP: LlamaCppDialect(EngineKind.EXTERNAL),
+    DialectName.OPENAI: Dialect(),
+    DialectName.VLLM: VllmDialect(),
+    DialectName.SGLANG: SglangDialect(),
+    DialectName.TENSORRT_LLM: TensorrtLlmDialect(),
+    DialectName.LLAMA_CPP: LlamaCppDialect(),
 }
-"""Dialects of endpoints that already run."""
-SIMULATED_DIALECTS_BY_NAME: dict[DialectName, Dialect] = {
-    DialectName.VLLM: DIALECTS[EngineKind.SIMULATOR],
-    DialectName.SGLANG: SglangDialect(EngineKind.SIMULATOR),
-    DialectName.TENSORRT_LLM: TensorrtLlmDialect(EngineKind.SIMULATOR),
+DIALECTS: dict[EngineKind, Dialect] = {
+    EngineKind.SIMULATOR: DIALECTS_BY_NAME[DialectName.VLLM],
+    EngineKind.VLLM: DIALECTS_BY_NAME[DialectName.VLLM],
+    EngineKind.SGLANG: DIALECTS_BY_NAME[DialectName.SGLANG],
+    EngineKind.TENSORRT_LLM: DIALECTS_BY_NAME[DialectName.TENSORRT_LLM],
+    EngineKind.LLAMA_CPP: DIALECTS_BY_NAME[DialectName.LLAMA_CPP],
+    EngineKind.TRANSFORMERS: ResearchDialect(),
+    EngineKind.EXTERNAL: DIALECTS_BY_NAME[DialectName.OPENAI],
 }
-"""Dialects of the simulator, by the engine that it imitates."""
+"""The dialect of an engine whose `dialect` is not set."""
 
 
 def dialect_of(engine: Engine) -> Dialect:
     """Return the dialect of an engine: by its `dialect` if it is set, otherwise by its kind."""
-    if engine.dialect is None:
-        return DIALECTS[engine.kind]
-    named = SIMULATED_DIALECTS_BY_NAME if engine.kind is EngineKind.SIMULATOR else DIALECTS_BY_NAME
-    return named[engine.dialect]
+    return DIALECTS[engine.kind] if engine.dialect is None else DIALECTS_BY_NAME[engine.dialect]

@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
-from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import CountedStreamDialect, EngineCounters
 from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
 from specbench_client.dialects.engine_facts import (
@@ -130,11 +129,8 @@ class VllmDialect(CountedStreamDialect):
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
     signature: EngineSignature | None = VLLM_SIGNATURE
     own_fields = {"top_k": -1, "repetition_penalty": 1.0}
-
-    def __init__(self, kind: EngineKind) -> None:
-        super().__init__(kind)
-        self.keeps_special_tokens = kind is not EngineKind.TRANSFORMERS  # The research runtime always removes them.
-        self.readings = TRANSFORMERS_FACTS if kind is EngineKind.TRANSFORMERS else VLLM_FACTS
+    keeps_special_tokens = True
+    readings = VLLM_FACTS
 
     def counters(self, metrics: str) -> EngineCounters:
         """See `Dialect.counters`."""
@@ -182,6 +178,13 @@ class VllmDialect(CountedStreamDialect):
             source=AcceptanceSource.PER_REQUEST if per_step is None else AcceptanceSource.PER_STEP,
             cut_tokens=None if per_step is None else cut,
         )
+
+
+class ResearchDialect(VllmDialect):
+    """The dialect of the research runtime, which always removes special tokens."""
+
+    keeps_special_tokens = False
+    readings = TRANSFORMERS_FACTS
 
 
 def _drafted_by_step(block: Any, accepted: Sequence[int], drafted: int | None) -> tuple[int, ...] | None:

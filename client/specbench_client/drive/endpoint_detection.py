@@ -10,7 +10,7 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -248,7 +248,8 @@ async def _read_pages(control: ControlClient, listed: Any, dialect: DialectName 
     first = EndpointPages({MODELS_PAGE: listed}, server=control.server)
     names = [dialect] if dialect else list(candidates(first.owners, SIGNATURES))
     dialects = [DIALECTS_BY_NAME[name] for name in names]
-    paths = {path for one in dialects for path in (*one.identity_paths, one.state_path, *_keyed_pages(one)) if path}
+    keyed = {path for one in dialects if one.signature for path in one.signature.keys}
+    paths = keyed | {path for one in dialects for path in (*one.identity_paths, one.state_path) if path}
     documents = await control.documents(sorted(paths - {MODELS_PAGE}))
     metrics: dict[str, str | None] = {}
     # A page of only one engine comes first: if it identifies TensorRT-LLM, its /metrics is not read.
@@ -258,10 +259,6 @@ async def _read_pages(control: ControlClient, listed: Any, dialect: DialectName 
             break
         metrics[path] = await control.text_or_none(path)
     return EndpointPages({MODELS_PAGE: listed, **documents}, metrics, first.server)
-
-
-def _keyed_pages(dialect: Dialect) -> Sequence[str]:
-    return tuple(dialect.signature.keys) if dialect.signature else ()
 
 
 def _recognized(url: str, pages: EndpointPages, chosen: DialectName | None) -> DialectName:

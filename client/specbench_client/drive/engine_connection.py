@@ -293,8 +293,10 @@ async def observe_launch(
     """
     dialect = engine.dialect
     paths = (*pages_of(dialect.readings), dialect.metrics_path, dialect.state_path)
-    answers = {page: await _fetch_page(engine.control, page) for page in dict.fromkeys(page for page in paths if page)}
-    documents = {page: _facts_document(page, answer) for page, answer in answers.items()}
+    pages = dict.fromkeys(page for page in paths if page)
+    texts = {page: await engine.control.text_or_none(page) for page in pages if is_metrics_page(page)}
+    answers = texts | await engine.control.documents([page for page in pages if page not in texts])
+    documents = answers | {page: info_labels(text) for page, text in texts.items() if text is not None}
     facts = read_facts(dialect.readings, documents) | _drafter_fact(dialect, answers)
     facts |= _verification_facts(engine.plan.engine, engine.arm)
     unreported = f"{engine.plan.engine.kind} does not report it over HTTP"
@@ -322,16 +324,6 @@ def _verification_facts(engine: Engine, arm: Arm) -> dict[FactName, Fact]:
 
 def _derived_fact(method: DerivedMethod) -> Fact:
     return Fact.unknown(method.source) if method.name is None else Fact.observed(method.name, method.source)
-
-
-async def _fetch_page(control: ControlClient, page: str) -> Any:
-    """Return a page's JSON, or the text of a Prometheus page; None if it was not answered."""
-    return await control.text_or_none(page) if is_metrics_page(page) else (await control.documents([page]))[page]
-
-
-def _facts_document(page: str, answer: Any) -> Any:
-    """Return the document to read facts from: of a Prometheus page, its labels."""
-    return info_labels(answer) if is_metrics_page(page) and answer is not None else answer
 
 
 def _drafter_fact(dialect: Dialect, answers: Mapping[str, Any]) -> dict[FactName, Fact]:

@@ -23,10 +23,10 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.layout import client_address_key
 from specbench_api.plan.plan import EngineGroup
 from specbench_api.spec.conditions import EngineReason
+from specbench_client.cooperative_tasks import first_failure
 from specbench_client.drive.options import DriveOptions
 from specbench_client.errors import EngineFailed
 from specbench_client.load.client_link import ClientLink, ClientLost, LoadClients
-from specbench_client.sliced_tasks import first_failure
 from specbench_client.store.store import Store
 
 JOIN_PAUSE_S = 0.5

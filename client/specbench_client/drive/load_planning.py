@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from specbench_api.plan.plan import Plan, Point
@@ -82,19 +82,6 @@ def load_arrival_plan(plan: Plan, base_dir: Path, fetch: Callable[[str], bytes])
 _CONNECTION_ERRORS = (ErrorClass.REFUSED, ErrorClass.RESET)
 
 
-@dataclass(frozen=True, slots=True)
-class FailureBudget:
-    """Limits of failed requests.
-
-    A load is given up if more than `share` of at least `after` requests failed, or if `connection_failures` connections
-    failed in a row and the engine is not healthy.
-    """
-
-    share: float = 0.2
-    after: int = 8
-    connection_failures: int = 5
-
-
 WARMUP_STREAMS = 8
 """Streams of the warm-up of an open loop, which has no number of streams."""
 
@@ -111,8 +98,6 @@ class LoadPlanner:
     arrivals: ArrivalPlan
     cores: int
     workers: int | None = None
-    failure_budget: FailureBudget = field(default_factory=FailureBudget)
-    """The failed requests that every load tolerates; no field of the spec sets it."""
 
     def of(self, point: Point, prompts: int) -> WorkerLoad:
         """Return the point's load over this many prompts. Raises BadInput."""
@@ -167,19 +152,25 @@ def _rate(point: Point, times: ScheduledTimes) -> float:
 # A point with many failed requests is Invalid in any case, and an engine that is gone fails all remaining requests
 # within milliseconds. Both are ended early, so that the other arms can be measured.
 
+FAILED_SHARE_MAX = 0.2
+"""A load is given up if more than this share of at least FAILED_SHARE_AFTER requests failed."""
+FAILED_SHARE_AFTER = 8
+CONNECTION_FAILURES_MAX = 5
+"""A load is given up if so many connections failed in a row, and the engine is not healthy."""
+
 
 class FailureCounter:
     """Counts failed requests of one load, over all workers. `alive` checks the engine's health route."""
 
-    def __init__(self, budget: FailureBudget, alive: Callable[[], Awaitable[bool]]) -> None:
-        self._budget = budget
+    def __init__(self, alive: Callable[[], Awaitable[bool]], share_max: float = FAILED_SHARE_MAX) -> None:
         self._alive = alive
+        self._share_max = share_max
         self._requests = 0
         self._failed = 0
         self._connection_failures = 0
 
     async def add(self, record: Record) -> None:
-        """Count a record. Raises EngineFailed (LOST) when the budget is exceeded."""
+        """Count a record. Raises EngineFailed (LOST) if the load is given up."""
         if record.error_class == ErrorClass.SKIPPED_AFTER_ERROR:
             return
         self._requests += 1
@@ -188,13 +179,12 @@ class FailureCounter:
             return
         self._failed += 1
         self._connection_failures = self._connection_failures + 1 if record.error_class in _CONNECTION_ERRORS else 0
-        budget = self._budget
-        if self._requests >= budget.after and self._failed > budget.share * self._requests:
+        if self._requests >= FAILED_SHARE_AFTER and self._failed > self._share_max * self._requests:
             raise EngineFailed(
                 f"{self._failed} of {self._requests} requests failed; the last one: {_describe(record)}",
                 EngineReason.LOST,
             )
-        if self._connection_failures >= budget.connection_failures:
+        if self._connection_failures >= CONNECTION_FAILURES_MAX:
             failures, self._connection_failures = self._connection_failures, 0
             if not await self._alive():
                 raise EngineFailed(

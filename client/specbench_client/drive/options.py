@@ -11,8 +11,6 @@ from pathlib import Path
 from specbench_api.outcome.provenance import HostFacts
 from specbench_client.drive.progress import Progress
 from specbench_client.load.client_link import ClientClock
-from specbench_client.store.locations import read_object
-from specbench_client.workload.prompts import Fetch
 
 
 def _now() -> datetime:
@@ -73,5 +71,3 @@ class DriveOptions:
     warm_up: bool = True
     """Whether to warm up before the first point, if the load has a warm-up; not needed for a server in use."""
     clock: SystemClock = field(default_factory=SystemClock)
-    fetch: Fetch = read_object
-    """Reads prompts from s3://."""

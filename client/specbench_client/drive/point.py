@@ -237,7 +237,7 @@ class _PointAttempt:
     ) -> LoadResult:
         """Run a load on the pool; each record is stored, shown in the progress, passed to `follow` and counted."""
         measurement = self.measurement
-        failures = FailureCounter(measurement.loads.failure_budget, measurement.engine.alive)
+        failures = FailureCounter(measurement.engine.alive)
 
         async def take(records: Sequence[Record]) -> None:
             for record in records:

@@ -9,8 +9,7 @@ The package gets an endpoint and prompts and depends on no engine. It writes no 
     in between         client_link          the connections among several clients of one load
                        shared_state         counters that the workers share in memory
     worker process     worker               the process, and its messages over the pipe
-                       closed_loop          streams that send when they are free
-                       open_loop            conversations that begin at scheduled times
+                       loops                streams that send when they are free, or conversations at scheduled times
                        conversation_runner  encodes requests ahead of time, runs a conversation, turn after turn, and
                                             parses answers while the sockets are idle
                        turns                one turn: its request, and the record of its answer

@@ -25,12 +25,12 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from specbench_client.chat import ChatMessage
+from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import Conversation, conversation_at, think_time_ns
 from specbench_client.load.phases import InFlightRecorder
 from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult, skipped_after, split_reply
-from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_client.workload.row_parsing import Prompt

@@ -16,9 +16,9 @@ import sys
 from enum import StrEnum
 
 from specbench_api.spec.answers import Answers
+from specbench_client.cooperative_tasks import give_way_to_sockets
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.load.answer_rules import unmet_demand
-from specbench_client.sliced_tasks import give_way_to_sockets
 
 MAX_JUDGING_CPU_S = 1.0
 """CPU time, which other processes do not prolong. An answer of 10,000 small objects needs 0.4 s."""

@@ -14,13 +14,13 @@ from typing import Any
 from specbench_api.spec.engine import Engine, PromptCache
 from specbench_api.spec.workload import Answers, Output, Sampling, ThinkTime
 from specbench_client.chat import ChatMessage
+from specbench_client.cooperative_tasks import CooperativeTask, run_to_completion
 from specbench_client.dialects.dialect import CompletionRequest, Dialect
 from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_document
 from specbench_client.documents.record import AnswerFlaw, Record, RecordPhase
 from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.conversations import Conversation, request_seed
-from specbench_client.sliced_tasks import CooperativeTask, run_to_completion
 from specbench_client.transport.error_messages import ADDRESS_REMEDY, truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport, UnparsedExchange
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, parse_events
@@ -253,9 +253,10 @@ def _answer_fields(answer: EngineAnswer, exchange: HttpExchange, request_config:
     if not request_config.counts_drafts:
         acceptance = replace(acceptance, drafted_tokens=None, step_drafted=None)
     output_text = answer.reasoning + answer.text
+    unstreamed_end_ns = None if request_config.output.stream else exchange.ended_ns - request_config.started_ns
     return {
         "first_token_ns": times[0] if times else None,
-        "last_token_ns": times[-1] if times else _unstreamed_end_ns(exchange, request_config),
+        "last_token_ns": times[-1] if times else unstreamed_end_ns,
         "chunk_ns": times if request_config.output.stream else None,
         "chunk_tokens": tokens if request_config.output.stream and len(tokens) == len(times) else None,
         "chunk_coalesced": [chunk.coalesced for chunk in answer.content] if request_config.output.stream else None,
@@ -276,7 +277,3 @@ def _answer_fields(answer: EngineAnswer, exchange: HttpExchange, request_config:
         "output_text": output_text if request_config.keep_text else None,
         "reasoning_tokens": answer.reasoning_tokens if request_config.output.stream else None,
     }
-
-
-def _unstreamed_end_ns(exchange: HttpExchange, request_config: RequestConfig) -> int | None:
-    return None if request_config.output.stream else exchange.ended_ns - request_config.started_ns

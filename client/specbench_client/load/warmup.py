@@ -102,9 +102,9 @@ class WarmupMonitor:
 
 def warmup_prompts(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
     """Return `count` prompts of one turn, each with its own id."""
-    return [_reversed_prompt(prompts[index % len(prompts)], index, index // len(prompts)) for index in range(count)]
-
-
-def _reversed_prompt(prompt: Prompt, index: int, lap: int) -> Prompt:
-    turn = tuple(message.reversed(index if lap else None) for message in prompt.turns[0])
-    return replace(prompt, id=f"warmup-{index}", turns=(turn,), starts=(), expected=None)
+    warmup = []
+    for index in range(count):
+        lap, row = divmod(index, len(prompts))
+        turn = tuple(message.reversed(index if lap else None) for message in prompts[row].turns[0])
+        warmup.append(replace(prompts[row], id=f"warmup-{index}", turns=(turn,), starts=(), expected=None))
+    return warmup

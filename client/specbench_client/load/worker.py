@@ -35,7 +35,6 @@ from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import ClientError
 from specbench_client.load.client_monitor import EventLoopMonitor, WorkerDone
-from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     MAX_UNREAD,
     REQUESTS_AHEAD,
@@ -48,7 +47,7 @@ from specbench_client.load.conversation_runner import (
 )
 from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, held_bytes_of_worker
-from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer, sleep_until
+from specbench_client.load.loops import ClosedLoop, FillerSender, OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.phases import InFlightRecorder
 from specbench_client.load.shared_state import SharedState
 from specbench_client.load.turns import RequestConfig, TurnClient

@@ -1,4 +1,4 @@
-"""An engine as a local process, its prerequisites on this machine, and external engines that run already.
+"""An engine as a local process, and its prerequisites on this machine.
 
 The engine is killed when the client dies, even by SIGKILL (PR_SET_PDEATHSIG), because a forgotten engine would disturb
 the next measurement on this machine. Its output goes to a file, whose end is quoted in errors.
@@ -15,21 +15,20 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-import aiohttp
-
 from specbench_api.launch.arguments import variable_problem
-from specbench_api.launch.launcher import LaunchSpec, with_config_folder
+from specbench_api.launch.launcher import HEALTH_PATH, LaunchSpec, with_config_folder
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import EngineKind
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.known_secrets import without_secrets
 from specbench_client.optional_dependencies import install_hint
+from specbench_client.transport.control_client import ControlClient
 
 POLL_S = 0.05
+HEALTH_TIMEOUT_S = 5.0
 STOP_GRACE_S = 5.0
 DEATH_GRACE_S = 1.0
 LOG_TAIL_BYTES = 1500
@@ -83,17 +82,14 @@ class EngineProcess:
 
     async def wait_ready(self, deadline_s: float) -> None:
         """Wait for the engine's health route. Raises EngineFailed if it exits or is not ready in time."""
-        url = f"{self.url}{self._launch.health_path}"
         loop = asyncio.get_running_loop()
         end = loop.time() + deadline_s
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+        async with ControlClient(self.url, HEALTH_TIMEOUT_S) as control:
             while loop.time() < end:
                 if self.failure():
-                    raise EngineFailed(*self._failed())
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                    async with session.get(url) as response:
-                        if response.status == 200:
-                            return
+                    raise self._failed()
+                if await control.healthy(HEALTH_PATH):
+                    return
                 await asyncio.sleep(POLL_S)
         message = f"the engine was not ready within {deadline_s:g} s; the end of its log: {self._log_tail()}"
         raise EngineFailed(message, EngineReason.NEVER_READY)
@@ -110,7 +106,7 @@ class EngineProcess:
         if self._process is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._process.wait()), DEATH_GRACE_S)
-        return EngineFailed(*self._failed()) if self.failure() else None
+        return self._failed() if self.failure() else None
 
     def _with_configs(self) -> LaunchSpec:
         """Write the configuration files next to the log, where they document the start."""
@@ -122,13 +118,13 @@ class EngineProcess:
             (folder / name).write_text(text, encoding="utf-8")
         return with_config_folder(self._launch, str(folder))
 
-    def _failed(self) -> tuple[str, str]:
+    def _failed(self) -> EngineFailed:
         code = self._process.returncode if self._process else None
         reason = self.failure() or EngineReason.CRASHED
         how = (
             "was killed (SIGKILL: most often the kernel's out-of-memory killer)" if code == -9 else f"ended with {code}"
         )
-        return f"the engine {how}; the end of its log: {self._log_tail()}", reason
+        return EngineFailed(f"the engine {how}; the end of its log: {self._log_tail()}", reason)
 
     def _log_tail(self) -> str:
         try:
@@ -152,7 +148,7 @@ def planned_command(launch: LaunchSpec) -> list[str]:
 
 
 def _command(program: tuple[str, ...], launch: LaunchSpec, port: int) -> list[str]:
-    network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(port))
+    network = ("--host", "127.0.0.1", "--port", str(port))
     return [*program, *map(_expand_home, launch.args), *network]
 
 
@@ -185,34 +181,6 @@ def _free_port() -> int:
 def _die_with_parent() -> None:
     with contextlib.suppress(OSError):  # Not Linux: `__aexit__` still kills the process group.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-CONNECT_WITHIN_S = 5.0
-"""An external engine is not being started: if it cannot be reached within this, it is down or the address is wrong."""
-
-
-class ExternalEngine:
-    """The counterpart of `EngineProcess` for an endpoint that runs already: nothing is started or stopped."""
-
-    command: Sequence[str] = ()
-    """Unknown: somebody else started the engine."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.url = endpoint
-
-    async def __aenter__(self) -> Self:
-        """Do nothing: the first completion detects an endpoint that does not run."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Do nothing: the endpoint keeps running."""
-
-    async def wait_ready(self, deadline_s: float) -> None:
-        """Do nothing: the endpoint is expected to be ready."""
-
-    async def explain(self) -> EngineFailed | None:
-        """Return None: the endpoint's log is not available."""
-        return None
 
 
 # The prerequisites of a launch are checked before anything starts, because a missing file would otherwise end the

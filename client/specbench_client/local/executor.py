@@ -48,9 +48,7 @@ from specbench_client.drive.prompts import load_workload_prompts, reject_too_lon
 from specbench_client.drive.resume import reject_changed_prompts
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.engine_process import (
-    CONNECT_WITHIN_S,
     EngineProcess,
-    ExternalEngine,
     local_command,
     missing_prerequisites,
     refused_variables,
@@ -60,6 +58,9 @@ from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import is_decided
 from specbench_client.workload.locations import reject_missing_prompts
 from specbench_client.workload.prompts import load_workload
+
+CONNECT_WITHIN_S = 5.0
+"""An external engine is not being started: if it cannot be reached within this, it is down or the address is wrong."""
 
 
 @dataclass(frozen=True)
@@ -167,37 +168,27 @@ async def _launch_with_retries(run: Run, group: EngineGroup, local_options: Loca
 
 
 async def _launch_and_drive(run: Run, group: EngineGroup, local_options: LocalOptions) -> None:
-    plan = run.plan
-    attempt = uuid.uuid4().hex[:8]
+    plan, attempt = run.plan, uuid.uuid4().hex[:8]
     options = DriveOptions(
         attempt=attempt,
         base_dir=local_options.base_dir,
         on_progress=local_options.on_progress,
         client=local_options.client,
         warm_up=local_options.warm_up,
-        healthy_within_s=CONNECT_WITHIN_S if plan.engine.is_external else DriveOptions.healthy_within_s,
     )
+    if (endpoint := plan.arm(group.arm).endpoint) is not None:
+        options = replace(options, place=ENDPOINT_WHEREABOUTS, healthy_within_s=CONNECT_WITHIN_S)
+        await drive_group(plan, group, endpoint.url, run.store, options)
+        return
     started = options.clock.wall_text()
-    async with _engine(plan, group, local_options, attempt) as engine:
+    log = local_options.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
+    async with EngineProcess(_launch_of(plan, group.arm), local_options.base_dir, log) as engine:
         await engine.wait_ready(local_options.startup_deadline_s)
-        place = (
-            ENDPOINT_WHEREABOUTS
-            if plan.engine.is_external
-            else await asyncio.to_thread(observe_machine, engine.command, started)
-        )
+        place = await asyncio.to_thread(observe_machine, engine.command, started)
         try:
             await drive_group(plan, group, engine.url, run.store, replace(options, place=place))
         except EngineFailed as error:
             raise (await engine.explain()) or error from error
-
-
-def _engine(
-    plan: Plan, group: EngineGroup, local_options: LocalOptions, attempt: str
-) -> EngineProcess | ExternalEngine:
-    if (endpoint := plan.arm(group.arm).endpoint) is not None:
-        return ExternalEngine(endpoint.url)
-    log = local_options.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
-    return EngineProcess(_launch_of(plan, group.arm), local_options.base_dir, log)
 
 
 # Facts of this machine.

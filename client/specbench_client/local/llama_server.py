@@ -16,7 +16,7 @@ import difflib
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,7 @@ SPEC_TYPES: Final = (
 )
 # draft-mtp is not included: its extra layers are usually in the target's own file.
 NEEDS_DRAFT_MODEL: Final = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
+PROBABILISTIC: Final = "probabilistic"
 DRAFT_MODEL: Final = "speculative.draft.mparams.path"
 FLASH_ATTENTION: Final = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}  # value of the flag → name in the library
 
@@ -49,44 +50,20 @@ def split_words(value: str) -> list[str]:
     raise ValueError("the list is empty")
 
 
-def whole_number(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
-    """Return a parser of integers from `low` to `high`."""
-
-    def read(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("is not a whole number") from None
-        if not low <= number <= high:
-            raise ValueError(f"is not between {low} and {high}")
-        return number
-
-    return read
+def whole_number(low: int, high: int = 2**31 - 1) -> click.IntRange:
+    """Return the type of integers from `low` to `high`, which fit into a C int by default."""
+    return click.IntRange(low, high)
 
 
 def thread_count(value: str) -> int:
     """Parse a number of threads; like in llama.cpp, 0 and negative numbers mean all cores."""
-    number = whole_number(-1)(value)
+    number = int(whole_number(-1)(value))
     return number if number > 0 else os.cpu_count() or 1
 
 
-def list_of(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Return a parser of comma-separated lists of known words."""
-
-    def read(value: str) -> list[str]:
-        unknown = [word for word in split_words(value) if word not in known]
-        if unknown:
-            raise ValueError(f"{unknown[0]} is unknown: use {', '.join(known)}")
-        return split_words(value)
-
-    return read
-
-
-def drawn_drafts(value: str) -> bool:
-    """Parse how draft tokens are chosen; return whether they are drawn from the drafter's distribution."""
-    if value not in ("greedy", "probabilistic"):
-        raise ValueError("is not greedy or probabilistic")
-    return value == "probabilistic"
+def spec_types(value: str) -> list[str]:
+    """Parse a comma-separated list of drafting types."""
+    return [str(click.Choice(SPEC_TYPES)(word)) for word in split_words(value)]
 
 
 @dataclass(frozen=True)
@@ -131,7 +108,7 @@ FLAGS: Final = (
     ServerFlag(("--threads-http",), "n_threads_http", whole_number(-1), "threads that answer HTTP"),
     ServerFlag(("-b", "--batch-size"), "n_batch", whole_number(1), "logical batch (2048)"),
     ServerFlag(("-ub", "--ubatch-size"), "n_ubatch", whole_number(1), "physical batch (512)"),
-    ServerFlag(("-fa", "--flash-attn"), "flash_attn_type", list_of(FLASH_ATTENTION), "on, off or auto"),
+    ServerFlag(("-fa", "--flash-attn"), "flash_attn_type", click.Choice(tuple(FLASH_ATTENTION)), "on, off or auto"),
     ServerFlag(
         ("-s", "--seed"), "sampling.seed", whole_number(-1, 2**32 - 1), "seed for requests without one (-1: random)"
     ),
@@ -142,7 +119,7 @@ FLAGS: Final = (
     ServerFlag(
         ("-cram", "--cache-ram"), "cache_ram_mib", whole_number(-1), "MiB of prompt cache beside the slots (8192)"
     ),
-    ServerFlag(("--spec-type",), "speculative.types", list_of(SPEC_TYPES), "how to draft: " + ", ".join(SPEC_TYPES)),
+    ServerFlag(("--spec-type",), "speculative.types", spec_types, "how to draft: " + ", ".join(SPEC_TYPES)),
     ServerFlag(
         ("-md", "--model-draft", "--spec-draft-model"), "speculative.draft.mparams.path", str, "drafter's GGUF file"
     ),
@@ -154,7 +131,7 @@ FLAGS: Final = (
     ServerFlag(
         ("--spec-draft-sampling",),
         "speculative.draft.probabilistic",
-        drawn_drafts,
+        click.Choice(("greedy", PROBABILISTIC)),
         "greedy, or probabilistic: draw drafts and verify them by rejection sampling (greedy)",
     ),
     ServerFlag(
@@ -202,7 +179,7 @@ def parse_flags(argv: Sequence[str]) -> dict[str, FlagValue]:
             value = left.pop(0)
         try:
             values[flag.field] = flag.read(value)
-        except ValueError as error:
+        except (ValueError, click.BadParameter) as error:
             raise BadFlag(f"{name} {value}: {error}") from error
     return values
 
@@ -272,8 +249,10 @@ def native_value(field: str, value: FlagValue, library: Any) -> Any:
     """Convert a value to the type of the library's field."""
     if field == "model_alias" and isinstance(value, list):
         return set(value)
-    if field == "flash_attn_type" and isinstance(value, list):
-        return getattr(library.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{FLASH_ATTENTION[value[-1]]}")
+    if field == "flash_attn_type":
+        return getattr(library.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{FLASH_ATTENTION[str(value)]}")
+    if field == "speculative.draft.probabilistic":
+        return value == PROBABILISTIC
     if field == "speculative.types" and isinstance(value, list):
         kinds = library.common_speculative_type
         names = ["none", *(name for name in value if name != "none")]

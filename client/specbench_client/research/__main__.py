@@ -11,13 +11,14 @@ from typing import Any
 import click
 from aiohttp import web
 
+from specbench_api.spec.drafter import Method
 from specbench_client.optional_dependencies import install_hint
-from specbench_client.research.runtime import BadResearchSetup, DraftingMethod, ResearchSettings
+from specbench_client.research.runtime import DRAFTING_METHODS, BadResearchSetup, ResearchSettings
 from specbench_client.research.server import ResearchServer
 
 GRACE_SECONDS = 2.0
 """Time for open streams to end after a signal."""
-NEEDS_MODEL = (DraftingMethod.DRAFT_MODEL, DraftingMethod.MEDUSA)
+NEEDS_MODEL = (Method.DRAFT_MODEL, Method.MEDUSA)
 
 HELP = """Serve a model with Hugging Face transformers: a research runtime that serves one request at a time.
 
@@ -53,9 +54,9 @@ The additional page /facts describes models, drafter and device.
 @click.option("--threads", type=click.IntRange(min=1), help="Number of CPU threads. [default: torch's]")
 @click.option(
     "--drafter",
-    default=DraftingMethod.NONE.value,
+    default=Method.NONE.value,
     show_default=True,
-    type=click.Choice([one.value for one in DraftingMethod]),
+    type=click.Choice([str(method) for method in DRAFTING_METHODS]),
     help="Method of drafting.",
 )
 @click.option("--drafter-model", help="draft_model: folder or hub name. medusa: the heads' file, folder or hub name.")
@@ -74,7 +75,7 @@ The additional page /facts describes models, drafter and device.
 def serve(host: str, port: int, drafter: str, **options: Any) -> None:
     """Load the models, then serve. A model that cannot be loaded is a usage error."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    settings = ResearchSettings(drafter=DraftingMethod(drafter), **options)
+    settings = ResearchSettings(drafter=Method(drafter), **options)
     if (settings.drafter in NEEDS_MODEL) != (settings.drafter_model is not None):
         raise click.UsageError(
             "--drafter draft_model and medusa require --drafter-model, and the other drafters do not accept it"

@@ -19,13 +19,13 @@ import transformers
 from transformers.generation.logits_process import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
 from transformers.generation.stopping_criteria import StoppingCriteriaList
 
+from specbench_api.spec.drafter import Method
+from specbench_client.openai_server_formats import RejectedBody
 from specbench_client.research.medusa import MedusaHeads, MedusaRequest, decode, load_heads
 from specbench_client.research.runtime import (
     BadResearchSetup,
-    DraftingMethod,
     GenerationRequest,
     GenerationStep,
-    ResearchBadRequest,
     ResearchError,
     ResearchSettings,
     TokenIds,
@@ -170,12 +170,12 @@ class TransformersRuntime:
         self.max_length = self._target.max_length
         self.vocabulary = int(self._target.model.config.get_text_config().vocab_size)
         self.eos = self._target.eos
-        self.speculative_tokens = 0 if settings.drafter is DraftingMethod.NONE else settings.num_speculative_tokens
+        self.speculative_tokens = 0 if settings.drafter is Method.NONE else settings.num_speculative_tokens
         self._heads: MedusaHeads | None = None
         self._assistant: Any = None
-        if settings.drafter is DraftingMethod.MEDUSA:
+        if settings.drafter is Method.MEDUSA:
             self._heads = load_heads(settings, self._target.model)
-        if settings.drafter is DraftingMethod.DRAFT_MODEL:
+        if settings.drafter is Method.DRAFT_MODEL:
             self._assistant = _assistant(settings, self.vocabulary)
 
     def facts(self) -> Mapping[str, str | int | None]:
@@ -183,13 +183,13 @@ class TransformersRuntime:
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> TokenIds:
         if self._target.tokenizer.chat_template is None:
-            raise ResearchBadRequest("This model has no chat template: use /v1/completions.")
+            raise RejectedBody("This model has no chat template: use /v1/completions.")
         try:
             ids = self._target.tokenizer.apply_chat_template(
                 list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
             )
         except Exception as error:  # a template is a program and can raise anything
-            raise ResearchBadRequest(f"The model's chat template rejected the messages: {error}") from error
+            raise RejectedBody(f"The model's chat template rejected the messages: {error}") from error
         return tuple(ids)
 
     def encode(self, text: str) -> TokenIds:
@@ -212,7 +212,7 @@ class TransformersRuntime:
             eos = frozenset[int]() if job.ignore_eos else self.eos
             answer = MedusaRequest(job.prompt, job.max_tokens, eos, _token_chooser(job))
             decode(self._target.model, self._heads, answer, emit, stopped)
-        elif self._settings.drafter is DraftingMethod.NONE:
+        elif self._settings.drafter is Method.NONE:
             self._generate(prompt, job, PlainStepRecorder(emit), stopped)
         else:
             self._assisted(prompt, job, AssistedStepRecorder(emit), stopped)
@@ -233,7 +233,7 @@ class TransformersRuntime:
 
     def _generate(self, prompt: Any, job: GenerationRequest, streamer: Any, stopped: Stopped) -> None:
         settings, drafting = self._settings, dict[str, Any]()
-        if settings.drafter is DraftingMethod.NGRAM:
+        if settings.drafter is Method.NGRAM:
             drafting["prompt_lookup_num_tokens"] = settings.num_speculative_tokens
             drafting["max_matching_ngram_size"] = settings.prompt_lookup_max
         eos = [] if job.ignore_eos else sorted(self.eos)

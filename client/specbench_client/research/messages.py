@@ -8,28 +8,27 @@ usage chunk, which is sent only on request, or in the body of a response that is
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from specbench_client.openai_server_formats import (
     COMPLETION_MAX_TOKENS,
-    DONE,
     MessageBody,
+    RejectedBody,
+    RejectedRequest,
+    RequestTiming,
     StreamOptionsBody,
+    VllmResponse,
     speculation_metrics,
-    sse_event,
-    timing_metrics,
 )
 from specbench_client.research.runtime import (
     GenerationRequest,
     GenerationRuntime,
     GenerationStep,
-    ResearchBadRequest,
-    ResearchUnknownModel,
     TokenIds,
 )
 
@@ -62,33 +61,33 @@ class ResearchRequestBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """One request: the generation and the response options."""
+    """One request: the generation, and the form of its response."""
 
-    request_id: str
-    chat: bool
     job: GenerationRequest
+    vllm: VllmResponse
     stream: bool = False
-    include_usage: bool = False
-    continuous_usage: bool = False
     token_ids: bool = False
 
 
 def read_request(runtime: GenerationRuntime, data: bytes, request_id: str, *, chat: bool) -> ParsedRequest:
-    """Parse a request. Raises ResearchBadRequest, ResearchUnknownModel."""
+    """Parse a request. Raises RejectedRequest."""
     body = _validated(data)
     _reject_unsupported_fields(body)
     if body.model not in (None, runtime.model_name):
-        raise ResearchUnknownModel(f"The model `{body.model}` does not exist; `{runtime.model_name}` is served.")
+        message = f"The model `{body.model}` does not exist; `{runtime.model_name}` is served."
+        raise RejectedRequest(message, HTTPStatus.NOT_FOUND)
     options = body.stream_options or StreamOptionsBody()
-    return ParsedRequest(
-        request_id=request_id,
-        chat=chat,
-        job=_generation_request(runtime, body, _prompt(runtime, body, chat=chat), chat=chat),
-        stream=bool(body.stream),
+    job = _generation_request(runtime, body, _prompt(runtime, body, chat=chat), chat=chat)
+    vllm = VllmResponse(
+        request_id,
+        runtime.model_name,
+        f"transformers-{runtime.version}",
+        chat,
+        len(job.prompt),
         include_usage=bool(options.include_usage),
         continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
-        token_ids=bool(body.return_token_ids),
     )
+    return ParsedRequest(job, vllm, stream=bool(body.stream), token_ids=bool(body.return_token_ids))
 
 
 def _validated(data: bytes) -> ResearchRequestBody:
@@ -96,15 +95,15 @@ def _validated(data: bytes) -> ResearchRequestBody:
         return ResearchRequestBody.model_validate(json.loads(data))
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise ResearchBadRequest("; ".join(problems)) from error
+        raise RejectedBody("; ".join(problems)) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ResearchBadRequest(f"the body is not valid JSON: {error}") from error
+        raise RejectedBody(f"the body is not valid JSON: {error}") from error
 
 
 def _reject_unsupported_fields(body: ResearchRequestBody) -> None:
     for name, value in (body.model_extra or {}).items():
         if value is not None and value not in NEUTRAL_VALUES.get(name, ()):
-            raise ResearchBadRequest(f"The research runtime does not support {name}={value!r}: omit it.")
+            raise RejectedBody(f"The research runtime does not support {name}={value!r}: omit it.")
 
 
 def _prompt(runtime: GenerationRuntime, body: ResearchRequestBody, *, chat: bool) -> TokenIds:
@@ -112,13 +111,13 @@ def _prompt(runtime: GenerationRuntime, body: ResearchRequestBody, *, chat: bool
         return runtime.chat([{"role": one.role, "content": one.text} for one in body.messages])
     if not chat and body.prompt and body.messages is None:
         return _ids(runtime, body.prompt) if isinstance(body.prompt, list) else runtime.encode(body.prompt)
-    raise ResearchBadRequest("give messages and no prompt" if chat else "give one prompt, as text or token ids")
+    raise RejectedBody("give messages and no prompt" if chat else "give one prompt, as text or token ids")
 
 
 def _ids(runtime: GenerationRuntime, tokens: list[int]) -> TokenIds:
     unknown = [token for token in tokens if not 0 <= token < runtime.vocabulary]
     if unknown:
-        raise ResearchBadRequest(f"Token id {unknown[0]} is out of the vocabulary of {runtime.vocabulary}.")
+        raise RejectedBody(f"Token id {unknown[0]} is out of the vocabulary of {runtime.vocabulary}.")
     return tuple(tokens)
 
 
@@ -128,7 +127,7 @@ def _generation_request(
     room = runtime.max_length - len(prompt)
     limit = body.max_completion_tokens or body.max_tokens or (room if chat else COMPLETION_MAX_TOKENS)
     if limit > room or room < 1:
-        raise ResearchBadRequest(
+        raise RejectedBody(
             f"This model's maximum context length is {runtime.max_length} tokens; the prompt has {len(prompt)} and"
             f" {limit} were requested."
         )
@@ -144,83 +143,41 @@ def _generation_request(
 
 
 @dataclass(slots=True)
-class ResponseTimes:
-    """Times of arrival, start, first and last token; monotonic ns."""
-
-    received_ns: int
-    begun_ns: int = 0
-    first_ns: int = 0
-    last_ns: int = 0
-
-
-@dataclass(slots=True)
 class ResearchResponse:
     """Formats one response. `depth`: maximum draft tokens per step; with 0 there are no speculation statistics."""
 
     parsed: ParsedRequest
-    model: str
-    fingerprint: str
     depth: int
-    times: ResponseTimes
+    timing: RequestTiming
     steps: list[GenerationStep] = field(default_factory=list)
-    created: int = field(default_factory=lambda: int(time.time()))
+    tokens: list[int] = field(default_factory=list)
 
-    def opening(self) -> bytes:
-        """Return the event before the first token of a chat; empty for a completion."""
-        if not self.parsed.chat:
-            return b""
-        delta = {"role": "assistant", "content": ""}
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
-        return sse_event({**self._head("chunk"), "choices": [choice], **self._running()})
+    def add(self, step: GenerationStep) -> None:
+        """Add a step of the answer."""
+        self.steps.append(step)
+        self.tokens += step.tokens
 
     def chunk(self, step: GenerationStep, text: str, finish_reason: str | None) -> bytes:
-        """Return the chunk of a step."""
-        self.steps.append(step)
-        content = {"delta": {"content": text}} if self.parsed.chat else {"text": text}
-        ids = list(step.tokens) if self.parsed.token_ids else None
-        reason = {"logprobs": None, "finish_reason": finish_reason, "stop_reason": None}
-        choice = {"index": 0, **content, **reason, "token_ids": ids}
-        return sse_event({**self._head("chunk"), "choices": [choice], **self._running()})
+        """Add a step, and return its chunk."""
+        self.add(step)
+        ids = step.tokens if self.parsed.token_ids else None
+        return self.parsed.vllm.chunk(text, len(self.tokens), finish_reason, token_ids=ids)
 
     def closing(self) -> bytes:
         """Return the usage chunk, if requested, and the end of the stream."""
-        if not self.parsed.include_usage:
-            return DONE
-        return sse_event({**self._head("chunk"), "choices": [], **self._account()}) + DONE
+        return b"".join(self.parsed.vllm.closing(len(self.tokens), 0, self._metrics()))
 
     def whole(self, text: str, finish_reason: str) -> dict[str, Any]:
         """Return the body of a response that is not streamed."""
-        content = {"message": {"role": "assistant", "content": text}} if self.parsed.chat else {"text": text}
-        ids = [token for step in self.steps for token in step.tokens] if self.parsed.token_ids else None
-        reason = {"logprobs": None, "finish_reason": finish_reason, "stop_reason": None}
-        choice = {"index": 0, **content, **reason, "token_ids": ids}
-        return {**self._head("whole"), "choices": [choice], **self._account()}
+        ids = self.tokens if self.parsed.token_ids else None
+        return self.parsed.vllm.whole(text, finish_reason, len(self.tokens), 0, self._metrics(), token_ids=ids)
 
-    def _head(self, kind: str) -> dict[str, Any]:
-        name = "chat.completion" if self.parsed.chat else "text_completion"
-        suffix = ".chunk" if self.parsed.chat and kind == "chunk" else ""
-        prefix = "chatcmpl" if self.parsed.chat else "cmpl"
-        ident = f"{prefix}-{self.parsed.request_id}"
-        return {"id": ident, "object": name + suffix, "created": self.created, "model": self.model}
-
-    def _usage(self) -> dict[str, Any]:
-        prompt, tokens = len(self.parsed.job.prompt), sum(len(step.tokens) for step in self.steps)
-        return {"prompt_tokens": prompt, "total_tokens": prompt + tokens, "completion_tokens": tokens}
-
-    def _running(self) -> dict[str, Any]:
-        return {"usage": self._usage()} if self.parsed.continuous_usage else {}
-
-    def _account(self) -> dict[str, Any]:
-        usage, times = self._usage(), self.times
-        metrics: dict[str, Any] = timing_metrics(
-            times.received_ns, times.begun_ns, times.first_ns, times.last_ns, usage["completion_tokens"]
-        )
+    def _metrics(self) -> dict[str, Any]:
+        metrics: dict[str, Any] = self.timing.metrics(len(self.tokens))
         if self.depth:
-            metrics["speculative_decoding"] = speculation_metrics(
-                [step.drafted for step in self.steps], [step.accepted for step in self.steps], self.depth
-            )
-        cached = {"prompt_tokens_details": {"cached_tokens": 0}}
-        return {"usage": usage | cached, "system_fingerprint": self.fingerprint, "metrics": metrics}
+            drafted, accepted = [step.drafted for step in self.steps], [step.accepted for step in self.steps]
+            metrics["speculative_decoding"] = speculation_metrics(drafted, accepted, self.depth)
+        return metrics
 
 
 BROKEN = "\ufffd"

@@ -1,18 +1,12 @@
-"""The interface between the server and a generating runtime, with its errors; without a dependency on torch.
-
-ResearchError
-├── BadResearchSetup           the command line cannot be served: nothing is started
-└── ResearchRequestError       a rejected request: status and vLLM's error type
-    ├── ResearchBadRequest     400
-    └── ResearchUnknownModel   404
-"""
+"""The interface between the server and a generating runtime, with its errors; without a dependency on torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
+
+from specbench_api.spec.drafter import Method
 
 
 class ResearchError(Exception):
@@ -21,27 +15,6 @@ class ResearchError(Exception):
 
 class BadResearchSetup(ResearchError):
     """An option cannot be served; the message names it and what to write instead."""
-
-
-class ResearchRequestError(ResearchError):
-    """A request that is answered with an error object."""
-
-    status = 500
-    kind = "InternalServerError"
-
-
-class ResearchBadRequest(ResearchRequestError):
-    """The request is invalid or uses an unsupported option."""
-
-    status = 400
-    kind = "BadRequestError"
-
-
-class ResearchUnknownModel(ResearchRequestError):
-    """The requested model is not the served one."""
-
-    status = 404
-    kind = "NotFoundError"
 
 
 TokenIds = tuple[int, ...]
@@ -93,7 +66,7 @@ class GenerationRuntime(Protocol):
         ...
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> TokenIds:
-        """Return the prompt of a conversation. Raises ResearchBadRequest if the model has no chat template."""
+        """Return the prompt of a conversation. Raises RejectedBody if the model has no chat template."""
         ...
 
     def encode(self, text: str) -> TokenIds:
@@ -111,13 +84,7 @@ class GenerationRuntime(Protocol):
         ...
 
 
-class DraftingMethod(StrEnum):
-    """Methods of drafting."""
-
-    NONE = "none"
-    DRAFT_MODEL = "draft_model"
-    NGRAM = "ngram"
-    MEDUSA = "medusa"
+DRAFTING_METHODS = (Method.NONE, Method.DRAFT_MODEL, Method.NGRAM, Method.MEDUSA)
 
 
 @dataclass(frozen=True)
@@ -132,7 +99,7 @@ class ResearchSettings:
     dtype: str = "auto"
     device: str = "auto"
     threads: int | None = None
-    drafter: DraftingMethod = DraftingMethod.NONE
+    drafter: Method = Method.NONE
     drafter_model: str | None = None
     drafter_revision: str | None = None
     num_speculative_tokens: int = 3

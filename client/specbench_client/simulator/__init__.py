@@ -14,8 +14,8 @@ from specbench_client.simulator.config import (
     read_categories,
 )
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.errors import ConfigError, SimulatorError
-from specbench_client.simulator.faults import FAULTS, Fault, Faults, describe_faults, parse_faults
+from specbench_client.simulator.errors import ConfigError
+from specbench_client.simulator.faults import FAULTS, Faults, describe_faults, parse_faults
 from specbench_client.simulator.server import (
     SimulatorServer,
     TruthFile,
@@ -38,7 +38,6 @@ __all__ = [
     "MODEL_NAME",
     "AcceptanceProbabilities",
     "ConfigError",
-    "Fault",
     "Faults",
     "PromptCategories",
     "SimulatedDrafter",
@@ -46,7 +45,6 @@ __all__ = [
     "SimulatedMethod",
     "SimulatedStepCost",
     "SimulatorConfig",
-    "SimulatorError",
     "SimulatorServer",
     "TruthFile",
     "choose_dialect",

@@ -13,11 +13,10 @@ from typing import Any
 
 from aiohttp import web
 
-from specbench_client.openai_server_formats import compact_json
+from specbench_client.openai_server_formats import RejectedRequest, compact_json, usage_totals
 from specbench_client.simulator.config import MODEL_NAME, SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.errors import SimulatorRequestError
-from specbench_client.simulator.requests import OpenAIRoute, ReceivedRequest, SimulatedRequest, SimulatedResponse
+from specbench_client.simulator.requests import ReceivedRequest, SimulatedRequest, SimulatedResponse
 
 PROMETHEUS = "text/plain; version=1.0.0; charset=utf-8"
 
@@ -25,14 +24,11 @@ PageRenderer = Callable[[SimulatedEngine], web.Response]
 
 
 class ResponseFormat(ABC):
-    """Formats one response. A product has a subclass for each of the two routes.
+    """Formats one response. A product has a subclass, for both routes.
 
     Every method except ``whole`` returns complete server-sent events as bytes.
     """
 
-    prefix = ""
-    """The prefix of a response's id."""
-    chunk_object = ""
     call_prefix = "chatcmpl-tool-"
     """The prefix of a tool call's id."""
 
@@ -61,21 +57,13 @@ class ResponseFormat(ABC):
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
         """Return the response that is not streamed."""
 
-    def _head(self) -> dict[str, Any]:
-        """Return the first fields of every chunk."""
-        return self._head_of(f"{self.prefix}-{self._ask.request_id}", self.chunk_object)
-
     def _head_of(self, response_id: str, kind: str) -> dict[str, Any]:
+        """Return the first fields of every chunk."""
         return {"id": response_id, "object": kind, "created": self._created, "model": MODEL_NAME}
 
     def _totals(self, completion_tokens: int) -> dict[str, int]:
         """Return the token counts of a usage."""
-        prompt_tokens = self._ask.prompt.tokens
-        return {
-            "prompt_tokens": prompt_tokens,
-            "total_tokens": prompt_tokens + completion_tokens,
-            "completion_tokens": completion_tokens,
-        }
+        return usage_totals(self._ask.prompt.tokens, completion_tokens)
 
     def _call(self, arguments: str) -> dict[str, Any]:
         """Return the tool call of an answer that is not streamed."""
@@ -105,16 +93,14 @@ class ResponseFormat(ABC):
         return self._ask.form.tool is not None and bool(text)
 
 
-OPENAI_PATHS: Mapping[str, OpenAIRoute] = {
-    "/v1/chat/completions": OpenAIRoute.CHAT,
-    "/v1/completions": OpenAIRoute.COMPLETION,
-}
+CHAT_PATH = "/v1/chat/completions"
+OPENAI_PATHS = (CHAT_PATH, "/v1/completions")
 
 
 class ServerDialect(ABC):
     """The HTTP API of one engine, with OpenAI's two routes; by default with the error objects of SGLang."""
 
-    formats: Mapping[OpenAIRoute, type[ResponseFormat]]
+    response_format: type[ResponseFormat]
     pages: Mapping[str, PageRenderer]
     """Pages for GET."""
     commands: Mapping[str, PageRenderer] = {}
@@ -125,13 +111,13 @@ class ServerDialect(ABC):
 
     @abstractmethod
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
-        """Parse a request's body. Raises SimulatorRequestError if the engine would reject it."""
+        """Parse a request's body. Raises RejectedRequest if the engine would reject it."""
 
     def wire(self, ask: SimulatedRequest) -> ResponseFormat:
         """Return the formatter of this request's response."""
-        return self.formats[ask.kind](self._config, ask)
+        return self.response_format(self._config, ask)
 
-    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+    def error(self, refused: RejectedRequest) -> dict[str, Any]:
         """Return the body of an error response."""
         about = {"type": refused.kind, "param": refused.param, "code": refused.status}
         return {"object": "error", "message": refused.message, **about}

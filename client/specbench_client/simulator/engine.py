@@ -11,16 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from specbench_client.openai_server_formats import Histogram
+from specbench_client.openai_server_formats import Histogram, RejectedBody, RequestTiming, ServedCounters
 from specbench_client.simulator.batch import BatchStep, ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import PromptCategories, SimulatorConfig
-from specbench_client.simulator.errors import SimulatorBadRequest
 from specbench_client.simulator.faults import AnswerCircumstances
 from specbench_client.simulator.generated_text import (
     GeneratedText,
@@ -30,7 +28,7 @@ from specbench_client.simulator.generated_text import (
     prescribe,
 )
 from specbench_client.simulator.prefix_cache import PrefixCache
-from specbench_client.simulator.requests import RequestTiming, SimulatedRequest
+from specbench_client.simulator.requests import SimulatedRequest
 from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome
 
 RESCHEDULE_BEHIND_NS = 1_000_000_000
@@ -43,38 +41,11 @@ TOKEN_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5
 
 
 @dataclass(slots=True)
-class SimulatorCounters:
-    """Totals since ``created_s`` (wall clock), independent of any product; a dialect names them.
+class SimulatorCounters(ServedCounters):
+    """The counters, which a dialect names, and the latencies in seconds of the real clock."""
 
-    Counts follow vLLM's semantics: a draft is a step that had draft tokens, and accepted tokens are counted before the
-    last step is cut. Times are seconds of the real clock. ``accepted_by_position`` is None without a drafter.
-    """
-
-    created_s: float
-    accepted_by_position: list[int] | None = None
-    drafts: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    finished: Counter[str] = field(default_factory=Counter)
     first_token_s: Histogram = field(default_factory=partial(Histogram, FIRST_TOKEN_S))
     per_token_s: Histogram = field(default_factory=partial(Histogram, TOKEN_S))
-
-    def admitted(self, prompt_tokens: int, cached_tokens: int) -> None:
-        self.prompt_tokens += prompt_tokens
-        self.cached_tokens += cached_tokens
-
-    def stepped(self, outcome: StepOutcome) -> None:
-        self.output_tokens += outcome.tokens
-        if not outcome.drafted or self.accepted_by_position is None:
-            return
-        self.drafts += 1
-        self.drafted += outcome.drafted
-        self.accepted += outcome.accepted
-        for position in range(outcome.accepted):
-            self.accepted_by_position[position] += 1
 
 
 _log = logging.getLogger(__name__)
@@ -138,7 +109,7 @@ class SimulatedEngine:
         self.counters = self._fresh_counters()
 
     def submit(self, ask: SimulatedRequest) -> TokenStream:
-        """Queue a request. Raises SimulatorBadRequest if it exceeds the context length."""
+        """Queue a request. Raises RejectedBody if it exceeds the context length."""
         room = self._room(ask)
         cached = self._cached_tokens(ask)
         answer = self._answer(ask, ask.max_tokens or room, cached)
@@ -200,10 +171,10 @@ class SimulatedEngine:
         return faults.cached_tokens(ask.prompt.tokens) or hit
 
     def _room(self, ask: SimulatedRequest) -> int:
-        """Return the number of tokens that the answer may have. Raises SimulatorBadRequest if they are too few."""
+        """Return the number of tokens that the answer may have. Raises RejectedBody if they are too few."""
         room = self.config.max_model_len - ask.prompt.tokens
         if room < 1 or (ask.max_tokens or 0) > room:
-            raise SimulatorBadRequest(
+            raise RejectedBody(
                 f"This model's maximum context length is {self.config.max_model_len} tokens. However, you requested "
                 f"{ask.max_tokens or 1} output tokens and your prompt contains {ask.prompt.tokens} input tokens. "
                 "Please reduce the length of the input prompt or the number of requested output tokens.",
@@ -239,7 +210,7 @@ class SimulatedEngine:
         now_ns = self.clock()
         for sequence in step.admitted:
             stream = self._streams[sequence]
-            stream.timing = replace(stream.timing, scheduled_ns=now_ns)
+            stream.timing.scheduled_ns = now_ns
             self.counters.admitted(sequence.prompt_tokens, stream.cached_tokens)
 
     def _deliver(self, step: BatchStep) -> None:
@@ -258,14 +229,13 @@ class SimulatedEngine:
 
     def _stamp(self, stream: TokenStream, outcome: StepOutcome, now_ns: int) -> None:
         """Record the step in the counters and in the request's timing."""
-        self.counters.stepped(outcome)
+        self.counters.stepped(outcome.tokens, outcome.drafted, outcome.accepted)
         timing = stream.timing
         if timing.last_ns is None:
             self.prefix_cache.add(stream.ask.prompt.words)
             self.counters.first_token_s.observe((now_ns - timing.received_ns) / 1e9)
-            stream.timing = replace(timing, first_ns=now_ns, last_ns=now_ns)
-        else:
-            stream.timing = replace(timing, last_ns=now_ns)
+            timing.first_ns = now_ns
+        timing.last_ns = now_ns
 
     def _count_finished(self, stream: TokenStream) -> None:
         timing, tokens = stream.timing, len(stream.answer.words)

@@ -1,6 +1,6 @@
 """All faults that the simulator can inject, each in one small method.
 
-They are defined in one module, so that it documents all of them. The rest of the simulator calls a method of ``Faults``
+`FAULTS` names and describes all of them. The rest of the simulator calls a method of ``Faults``
 at the place where a fault takes effect, and has no code for individual faults. A fault changes what the engine does or
 reports; the truth file always contains what really happened.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from enum import StrEnum
 from itertools import cycle, islice
 from math import exp
 from random import Random
@@ -32,42 +31,6 @@ WRONG_SHARE = 0.5
 MAX_PERIOD = 8
 
 
-class Fault(StrEnum):
-    """The faults that can be injected."""
-
-    MERGE_CHUNKS = "merge-chunks"
-    TRUNCATE = "truncate"
-    MISCOUNT = "miscount"
-    DIVERGE = "diverge"
-    NEVER_DRAFT = "never-draft"
-    PROMPT_CACHE = "prompt-cache"
-    SLOW_START = "slow-start"
-    NEVER_READY = "never-ready"
-    CRASH_AFTER = "crash-after"
-    RESET_AFTER = "reset-after"
-    STALL = "stall"
-    HTTP_500 = "http-500"
-    MALFORMED_SSE = "malformed-sse"
-    RESTART_COUNTERS = "restart-counters"
-    THROTTLE = "throttle"
-    COLD = "cold"
-    OWN_LIMIT = "own-limit"
-    TEMPERATURE = "temperature"
-    DRAFTER_MEMORY = "drafter-memory"
-    OOM = "oom"
-    REUSE_LAST_BLOCK = "reuse-last-block"
-    REUSE_LOST = "reuse-lost"
-    ACCEPTANCE_DECAY = "acceptance-decay"
-    ACCEPTANCE_DECAY_CACHED = "acceptance-decay-cached"
-    CORRUPT_JSON = "corrupt-json"
-    BROKEN_TOOL_CALLS = "broken-tool-calls"
-    LOOPS = "loops"
-    EMPTY = "empty"
-    FINISH_REASON = "finish-reason"
-    WRONG_DEEP = "wrong-deep"
-    RESTORED_DAMAGE = "restored-damage"
-
-
 @dataclass(frozen=True, slots=True)
 class FaultHelp:
     """A fault's default value, the meaning of the value, its effect, and its maximum."""
@@ -78,60 +41,58 @@ class FaultHelp:
     greatest: float = float("inf")
 
 
-FAULTS: dict[Fault, FaultHelp] = {
-    Fault.MERGE_CHUNKS: FaultHelp(4, "steps", "each chunk contains the tokens of this many steps"),
-    Fault.TRUNCATE: FaultHelp(0.5, "share", "only this share of the output is sent, with finish_reason stop", 1),
-    Fault.MISCOUNT: FaultHelp(3, "tokens", "usage reports this many more tokens than were sent"),
-    Fault.DIVERGE: FaultHelp(
-        1, "share", "with a drafter, this share of answers has different text in its second half", 1
-    ),
-    Fault.NEVER_DRAFT: FaultHelp(1, "", "the configured drafter starts normally but never drafts"),
-    Fault.PROMPT_CACHE: FaultHelp(
+FAULTS: dict[str, FaultHelp] = {
+    "merge-chunks": FaultHelp(4, "steps", "each chunk contains the tokens of this many steps"),
+    "truncate": FaultHelp(0.5, "share", "only this share of the output is sent, with finish_reason stop", 1),
+    "miscount": FaultHelp(3, "tokens", "usage reports this many more tokens than were sent"),
+    "diverge": FaultHelp(1, "share", "with a drafter, this share of answers has different text in its second half", 1),
+    "never-draft": FaultHelp(1, "", "the configured drafter starts normally but never drafts"),
+    "prompt-cache": FaultHelp(
         0.9, "share", "this share of every prompt is a cache hit, with a fast prefill and in usage", 1
     ),
-    Fault.SLOW_START: FaultHelp(30, "seconds", "every request gets 503 for this long"),
-    Fault.NEVER_READY: FaultHelp(1, "", "every request gets 503 forever"),
-    Fault.CRASH_AFTER: FaultHelp(1, "requests", "the process exits with 1 after answering this many requests"),
-    Fault.RESET_AFTER: FaultHelp(3, "chunks", "every stream's connection is reset after this many content chunks"),
-    Fault.STALL: FaultHelp(3, "chunks", "every stream stalls after this many content chunks and stays open"),
-    Fault.HTTP_500: FaultHelp(1, "probability", "a request gets a 500 with this probability", 1),
-    Fault.MALFORMED_SSE: FaultHelp(2, "chunk", "this content chunk (counted from 1) is cut in the middle of its JSON"),
-    Fault.RESTART_COUNTERS: FaultHelp(1, "requests", "counters restart at 0 after answering this many requests"),
-    Fault.THROTTLE: FaultHelp(0.2, "per second", "steps get slower by this share per second of engine time"),
-    Fault.COLD: FaultHelp(2, "times", "steps start this many times slower and warm up over a minute of engine time"),
-    Fault.OWN_LIMIT: FaultHelp(32, "tokens", "answers are cut after this many tokens, with finish_reason length"),
-    Fault.TEMPERATURE: FaultHelp(
+    "slow-start": FaultHelp(30, "seconds", "every request gets 503 for this long"),
+    "never-ready": FaultHelp(1, "", "every request gets 503 forever"),
+    "crash-after": FaultHelp(1, "requests", "the process exits with 1 after answering this many requests"),
+    "reset-after": FaultHelp(3, "chunks", "every stream's connection is reset after this many content chunks"),
+    "stall": FaultHelp(3, "chunks", "every stream stalls after this many content chunks and stays open"),
+    "http-500": FaultHelp(1, "probability", "a request gets a 500 with this probability", 1),
+    "malformed-sse": FaultHelp(2, "chunk", "this content chunk (counted from 1) is cut in the middle of its JSON"),
+    "restart-counters": FaultHelp(1, "requests", "counters restart at 0 after answering this many requests"),
+    "throttle": FaultHelp(0.2, "per second", "steps get slower by this share per second of engine time"),
+    "cold": FaultHelp(2, "times", "steps start this many times slower and warm up over a minute of engine time"),
+    "own-limit": FaultHelp(32, "tokens", "answers are cut after this many tokens, with finish_reason length"),
+    "temperature": FaultHelp(
         1, "temperature", "answers are sampled at this temperature, whatever the request contains; 0 is greedy"
     ),
-    Fault.DRAFTER_MEMORY: FaultHelp(
+    "drafter-memory": FaultHelp(
         0.95, "probability", "draft tokens of repeated prompts are accepted with this probability", 1
     ),
-    Fault.OOM: FaultHelp(0, "requests", "killed by SIGKILL (exit 137) at the request after this many"),
-    Fault.REUSE_LAST_BLOCK: FaultHelp(
+    "oom": FaultHelp(0, "requests", "killed by SIGKILL (exit 137) at the request after this many"),
+    "reuse-last-block": FaultHelp(
         1, "", f"with a drafter, the last {BLOCK_TOKENS} tokens of each hit in the prefix cache are computed again"
     ),
-    Fault.REUSE_LOST: FaultHelp(
+    "reuse-lost": FaultHelp(
         1, "share", "with a drafter, this share of each hit in the prefix cache is computed again", 1
     ),
-    Fault.ACCEPTANCE_DECAY: FaultHelp(
+    "acceptance-decay": FaultHelp(
         0.22, "share", "accepted tokens per step fall by this share of their first value in 12 hours of engine time", 1
     ),
-    Fault.ACCEPTANCE_DECAY_CACHED: FaultHelp(
+    "acceptance-decay-cached": FaultHelp(
         0.22, "share", "as acceptance-decay, but only with --enable-prefix-caching", 1
     ),
-    Fault.CORRUPT_JSON: FaultHelp(
+    "corrupt-json": FaultHelp(
         8, "requests", "with a drafter and this many requests, documents of a schema end or begin again in their middle"
     ),
-    Fault.BROKEN_TOOL_CALLS: FaultHelp(1, "share", "the arguments of this share of tool calls end in their middle", 1),
-    Fault.LOOPS: FaultHelp(
+    "broken-tool-calls": FaultHelp(1, "share", "the arguments of this share of tool calls end in their middle", 1),
+    "loops": FaultHelp(
         1, "share", "this share of answers repeats one to eight tokens from the middle to the request's limit", 1
     ),
-    Fault.EMPTY: FaultHelp(1, "share", "this share of answers has no text", 1),
-    Fault.FINISH_REASON: FaultHelp(1, "share", "this share of answers has the finish reason abort", 1),
-    Fault.WRONG_DEEP: FaultHelp(
+    "empty": FaultHelp(1, "share", "this share of answers has no text", 1),
+    "finish-reason": FaultHelp(1, "share", "this share of answers has the finish reason abort", 1),
+    "wrong-deep": FaultHelp(
         4, "draft tokens", "with more draft tokens per step, half of the answers have other words and numbers"
     ),
-    Fault.RESTORED_DAMAGE: FaultHelp(
+    "restored-damage": FaultHelp(
         0.5, "probability", "an answer has other words and numbers with this probability per 1000 cached prompt tokens"
     ),
 }
@@ -157,7 +118,7 @@ class AnswerCircumstances:
 class Faults:
     """The faults of one engine; empty for an engine without faults."""
 
-    values: Mapping[Fault, float] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
 
     # -- text and counts ---------------------------------------------------------------------------------------
 
@@ -170,29 +131,29 @@ class Faults:
             draw = Random(f"{fault}:{answer.identity}").random()  # noqa: S311 -- a simulation
             changed = change(answer, value, at) if draw < self._probability(fault, value, at) else answer
             if changed != answer:
-                answer = replace(changed, faults=(*answer.faults, fault.value))
+                answer = replace(changed, faults=(*answer.faults, fault))
         return answer
 
-    def _probability(self, fault: Fault, value: float, at: AnswerCircumstances) -> float:
+    def _probability(self, fault: str, value: float, at: AnswerCircumstances) -> float:
         """Return the probability that the fault changes an answer."""
         probabilities = {
-            Fault.DIVERGE: value if at.draft_tokens else 0.0,
-            Fault.CORRUPT_JSON: float(bool(at.draft_tokens) and at.is_document and at.running >= value),
-            Fault.WRONG_DEEP: WRONG_SHARE if at.draft_tokens > value else 0.0,
-            Fault.RESTORED_DAMAGE: value * at.restored_tokens / 1000,
-            Fault.BROKEN_TOOL_CALLS: value if at.is_tool_call else 0.0,
-            Fault.TRUNCATE: 1.0,
-            Fault.OWN_LIMIT: 1.0,
+            "diverge": value if at.draft_tokens else 0.0,
+            "corrupt-json": float(bool(at.draft_tokens) and at.is_document and at.running >= value),
+            "wrong-deep": WRONG_SHARE if at.draft_tokens > value else 0.0,
+            "restored-damage": value * at.restored_tokens / 1000,
+            "broken-tool-calls": value if at.is_tool_call else 0.0,
+            "truncate": 1.0,
+            "own-limit": 1.0,
         }
         return probabilities.get(fault, value)
 
     def temperature(self, requested: float) -> float:
         """Return the temperature that is really used."""
-        return self.values.get(Fault.TEMPERATURE, requested)
+        return self.values.get("temperature", requested)
 
     def acceptance(self, conditional: tuple[float, ...], *, repeated: bool) -> tuple[float, ...]:
         """Return the conditional acceptance probabilities by position."""
-        remembered = self.values.get(Fault.DRAFTER_MEMORY)
+        remembered = self.values.get("drafter-memory")
         return conditional if remembered is None or not repeated else (remembered,) * len(conditional)
 
     def decayed(self, conditional: tuple[float, ...], engine_seconds: float, *, caches: bool) -> tuple[float, ...]:
@@ -201,70 +162,70 @@ class Faults:
         Only the first one falls: the expected number of accepted tokens is proportional to it, so that it falls by
         exactly the fault's share.
         """
-        share = self.values.get(Fault.ACCEPTANCE_DECAY, 0.0)
-        share += self.values.get(Fault.ACCEPTANCE_DECAY_CACHED, 0.0) if caches else 0.0
+        share = self.values.get("acceptance-decay", 0.0)
+        share += self.values.get("acceptance-decay-cached", 0.0) if caches else 0.0
         left = max(0.0, 1.0 - share * engine_seconds / DECAY_PERIOD_S)
         return tuple(one * left if position == 0 else one for position, one in enumerate(conditional))
 
     def drafter(self, configured: SimulatedDrafter) -> SimulatedDrafter:
         """Return the drafter that is really used."""
-        return replace(configured, match_probability=0.0) if Fault.NEVER_DRAFT in self.values else configured
+        return replace(configured, match_probability=0.0) if "never-draft" in self.values else configured
 
     def reported_tokens(self, sent: int) -> int:
-        return sent + int(self.values.get(Fault.MISCOUNT, 0))
+        return sent + int(self.values.get("miscount", 0))
 
     def cached_tokens(self, prompt_tokens: int) -> int:
-        return int(prompt_tokens * self.values.get(Fault.PROMPT_CACHE, 0.0))
+        return int(prompt_tokens * self.values.get("prompt-cache", 0.0))
 
     def reused_tokens(self, hit: int, *, speculates: bool) -> int:
         """Return how many tokens of a hit in the prefix cache are not computed again."""
         if not speculates:
             return hit
-        last_block = BLOCK_TOKENS if Fault.REUSE_LAST_BLOCK in self.values else 0
-        return max(0, hit - round(hit * self.values.get(Fault.REUSE_LOST, 0.0)) - last_block)
+        last_block = BLOCK_TOKENS if "reuse-last-block" in self.values else 0
+        return max(0, hit - round(hit * self.values.get("reuse-lost", 0.0)) - last_block)
 
     # -- time --------------------------------------------------------------------------------------------------
 
     def ready(self, seconds_since_start: float) -> bool:
-        return Fault.NEVER_READY not in self.values and seconds_since_start >= self.values.get(Fault.SLOW_START, 0.0)
+        return "never-ready" not in self.values and seconds_since_start >= self.values.get("slow-start", 0.0)
 
     def slowdown(self, engine_seconds: float) -> float:
-        throttled = 1.0 + self.values.get(Fault.THROTTLE, 0.0) * engine_seconds
-        cold = 1.0 + (self.values.get(Fault.COLD, 1.0) - 1.0) * exp(-engine_seconds / WARM_UP_S)
+        throttled = 1.0 + self.values.get("throttle", 0.0) * engine_seconds
+        cold = 1.0 + (self.values.get("cold", 1.0) - 1.0) * exp(-engine_seconds / WARM_UP_S)
         return min(MAX_SLOWDOWN, throttled * cold)
 
     # -- the wire ----------------------------------------------------------------------------------------------
 
     @property
     def steps_per_chunk(self) -> int:
-        return max(1, int(self.values.get(Fault.MERGE_CHUNKS, 1)))
+        return max(1, int(self.values.get("merge-chunks", 1)))
 
     def garbles(self, chunks_sent: int) -> bool:
         """Return whether the next content chunk is cut in the middle."""
-        return self.values.get(Fault.MALFORMED_SSE) == chunks_sent + 1
+        return self.values.get("malformed-sse") == chunks_sent + 1
 
     def resets(self, chunks_sent: int) -> bool:
-        return chunks_sent >= self.values.get(Fault.RESET_AFTER, float("inf"))
+        return chunks_sent >= self.values.get("reset-after", float("inf"))
 
     def stalls(self, chunks_sent: int) -> bool:
-        return chunks_sent >= self.values.get(Fault.STALL, float("inf"))
+        return chunks_sent >= self.values.get("stall", float("inf"))
 
     def refuses(self, seed: int, request_index: int) -> bool:
         """Return whether this request gets a 500."""
         chance = Random(f"http-500:{seed}:{request_index}").random()  # noqa: S311 -- a simulation
-        return chance < self.values.get(Fault.HTTP_500, 0.0)
+        return chance < self.values.get("http-500", 0.0)
 
     # -- the process -------------------------------------------------------------------------------------------
 
     def crashes(self, answered: int) -> bool:
-        return answered >= self.values.get(Fault.CRASH_AFTER, float("inf"))
+        return answered >= self.values.get("crash-after", float("inf"))
 
     def runs_out_of_memory(self, arrived: int) -> bool:
         """Return whether the engine is killed at the request that just arrived, number ``arrived``."""
-        return arrived > self.values.get(Fault.OOM, float("inf"))
+        return arrived > self.values.get("oom", float("inf"))
 
     def restarts_counters(self, answered: int) -> bool:
-        return self.values.get(Fault.RESTART_COUNTERS) == answered
+        return self.values.get("restart-counters") == answered
 
 
 Change = Callable[[GeneratedText, float, AnswerCircumstances], GeneratedText]
@@ -316,38 +277,37 @@ def _abort(answer: GeneratedText, _value: float, _at: AnswerCircumstances) -> Ge
     return replace(answer, finish_reason="abort")
 
 
-_CHANGES: dict[Fault, Change] = {
-    Fault.DIVERGE: _diverge,
-    Fault.WRONG_DEEP: _wrong,
-    Fault.RESTORED_DAMAGE: _wrong,
-    Fault.CORRUPT_JSON: _corrupt,
-    Fault.BROKEN_TOOL_CALLS: _cut,
-    Fault.LOOPS: _loop,
-    Fault.EMPTY: _empty,
-    Fault.TRUNCATE: _truncate,
-    Fault.OWN_LIMIT: _limit,
-    Fault.FINISH_REASON: _abort,
+_CHANGES: dict[str, Change] = {
+    "diverge": _diverge,
+    "wrong-deep": _wrong,
+    "restored-damage": _wrong,
+    "corrupt-json": _corrupt,
+    "broken-tool-calls": _cut,
+    "loops": _loop,
+    "empty": _empty,
+    "truncate": _truncate,
+    "own-limit": _limit,
+    "finish-reason": _abort,
 }
 """The faults that change answers, in the order in which they are applied."""
 
 
 def parse_faults(texts: tuple[str, ...]) -> Faults:
     """Parse ``NAME`` or ``NAME=VALUE`` options, each fault at most once. Raises ConfigError."""
-    values: dict[Fault, float] = {}
+    values: dict[str, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
         if name not in FAULTS:
             near = get_close_matches(name, FAULTS, n=1)
             remedy = f"did you mean {near[0]}?" if near else f"give one of {', '.join(FAULTS)}"
             raise ConfigError(f"--fault {text}: unknown fault {name!r}: {remedy}")
-        fault = Fault(name)
-        if fault in values:
+        if name in values:
             raise ConfigError(f"--fault {name} is given twice: give each fault once")
-        values[fault] = _value(fault, number) if number else FAULTS[fault].default
+        values[name] = _value(name, number) if number else FAULTS[name].default
     return Faults(values)
 
 
-def _value(fault: Fault, number: str) -> float:
+def _value(fault: str, number: str) -> float:
     known = FAULTS[fault]
     try:
         value = float(number)

@@ -23,7 +23,7 @@ from math import ceil, floor
 from random import Random
 from typing import Any
 
-from specbench_client.simulator.errors import SimulatorBadRequest
+from specbench_client.openai_server_formats import RejectedBody
 
 # Shape 4 gives lengths a standard deviation of half their mean, like chat answers, without a long tail.
 LENGTH_SHAPE = 4.0
@@ -146,7 +146,7 @@ FREE_FORM = AnswerForm()
 
 
 def prescribe(answer: GeneratedText, form: AnswerForm, texts: Sequence[str], max_tokens: int) -> GeneratedText:
-    """Return the answer in its prescribed form. Raises SimulatorBadRequest for a schema that is not imitated."""
+    """Return the answer in its prescribed form. Raises RejectedBody for a schema that is not imitated."""
     if form.schema is not None:
         rng = Random(f"document:{answer.identity}")  # noqa: S311 -- a simulation
         words = tuple(_document(form.schema, rng).split(" "))
@@ -169,15 +169,15 @@ def choose_tool(tools: Sequence[Any], choice: Any, prompt: str) -> AnswerForm:
     functions = [tool.get("function") if isinstance(tool, Mapping) else None for tool in tools]
     by_name = {one["name"]: one for one in functions if isinstance(one, Mapping) and isinstance(one.get("name"), str)}
     if len(by_name) != len(tools):
-        raise SimulatorBadRequest("Each of tools must be a function with a name of its own.", param="tools")
+        raise RejectedBody("Each of tools must be a function with a name of its own.", param="tools")
     if choice not in (None, "auto", "required", "none") and not isinstance(choice, Mapping):
-        raise SimulatorBadRequest(f"The simulator does not imitate tool_choice={choice!r}.", param="tool_choice")
+        raise RejectedBody(f"The simulator does not imitate tool_choice={choice!r}.", param="tool_choice")
     if choice == "none" or not by_name:
         return FREE_FORM
     named = isinstance(choice, Mapping)
     name = (choice.get("function") or {}).get("name") if named else Random(f"tool:{prompt}").choice(list(by_name))  # noqa: S311 -- a simulation
     if name not in by_name:
-        raise SimulatorBadRequest(f"tool_choice names {name!r}, which tools does not contain.", param="tool_choice")
+        raise RejectedBody(f"tool_choice names {name!r}, which tools does not contain.", param="tool_choice")
     return AnswerForm(by_name[name].get("parameters") or {"type": "object"}, name, named)
 
 
@@ -267,5 +267,5 @@ def _referenced(reference: Any, root: Any) -> Any:
     return found
 
 
-def _not_imitated(what: str) -> SimulatorBadRequest:
-    return SimulatorBadRequest(f"The simulator does not imitate {what}: omit it.", param="response_format")
+def _not_imitated(what: str) -> RejectedBody:
+    return RejectedBody(f"The simulator does not imitate {what}: omit it.", param="response_format")

@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from specbench_client.openai_server_formats import COMPLETION_MAX_TOKENS, MessageBody, StreamOptionsBody
+from specbench_client.openai_server_formats import (
+    COMPLETION_MAX_TOKENS,
+    MessageBody,
+    RejectedBody,
+    RequestTiming,
+    StreamOptionsBody,
+)
 from specbench_client.simulator.config import MODEL_NAME
-from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest
+from specbench_client.simulator.errors import InvalidRequestBody
 from specbench_client.simulator.generated_text import FREE_FORM, AnswerForm, choose_tool, message_words, split_tokens
 from specbench_client.simulator.speculation import StepOutcome
-
-
-class OpenAIRoute(StrEnum):
-    """The two OpenAI routes."""
-
-    CHAT = "chat"
-    COMPLETION = "completion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,9 @@ class ResponseOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """An unparsed request: its route, body, id, and time of arrival (monotonic ns)."""
+    """An unparsed request: its body, id, and time of arrival (monotonic ns). `chat`: whether it is for a chat."""
 
-    kind: OpenAIRoute
+    chat: bool
     body: bytes
     request_id: str
     received_ns: int
@@ -67,7 +65,7 @@ class SimulatedRequest:
 
     request_id: str
     received_ns: int
-    kind: OpenAIRoute
+    chat: bool
     model: str
     prompt: SimulatedPrompt
     delivery: ResponseOptions = ResponseOptions()
@@ -77,16 +75,6 @@ class SimulatedRequest:
     temperature: float = 0.0
     seed: int | None = None
     form: AnswerForm = FREE_FORM
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTiming:
-    """Times of arrival, admission, first and last token; monotonic ns, None until they happen."""
-
-    received_ns: int
-    scheduled_ns: int | None = None
-    first_ns: int | None = None
-    last_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +149,10 @@ def parse_json_body(arrival: ReceivedRequest) -> Any:
         ) from error
 
 
-def validate_body(kind: OpenAIRoute, document: Any) -> AnyRequestBody:
-    """Validate the body of this route. Raises InvalidRequestBody with pydantic's list of errors."""
+def validate_body(arrival: ReceivedRequest, document: Any) -> AnyRequestBody:
+    """Validate the body's parsed JSON. Raises InvalidRequestBody with pydantic's list of errors."""
     try:
-        parsed = (ChatRequestBody if kind is OpenAIRoute.CHAT else CompletionRequestBody).model_validate(document)
+        parsed = (ChatRequestBody if arrival.chat else CompletionRequestBody).model_validate(document)
     except ValidationError as error:
         found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False, include_input=False)]
         raise InvalidRequestBody(found) from error
@@ -185,12 +173,12 @@ def build_request(
     if extra.get("tools"):
         if isinstance(parsed, CompletionRequestBody) or schema is not None:
             message = "The simulator imitates tools only in a chat without a response_format: omit tools."
-            raise SimulatorBadRequest(message, param="tools")
+            raise RejectedBody(message, param="tools")
         form = choose_tool(extra["tools"], extra.get("tool_choice"), prompt.identity)
     return SimulatedRequest(
         request_id=arrival.request_id,
         received_ns=arrival.received_ns,
-        kind=arrival.kind,
+        chat=arrival.chat,
         model=parsed.model or MODEL_NAME,
         prompt=prompt,
         delivery=delivery,
@@ -214,10 +202,10 @@ def openai_schema(parsed: AnyRequestBody) -> Any:
     raise unknown_format(requested, '{"type": "json_schema", "json_schema": {"name": …, "schema": …}}')
 
 
-def unknown_format(requested: Any, known: str) -> SimulatorBadRequest:
+def unknown_format(requested: Any, known: str) -> RejectedBody:
     """Return the error for a response format that is not imitated."""
     message = f"The simulator does not imitate response_format={requested!r}: give {known}."
-    return SimulatorBadRequest(message, param="response_format")
+    return RejectedBody(message, param="response_format")
 
 
 def output_token_limit(parsed: AnyRequestBody, completion: int | None = COMPLETION_MAX_TOKENS) -> int | None:
@@ -232,7 +220,7 @@ def _reject_unsupported_fields(parsed: RequestBody) -> None:
     for name, allowed in UNSUPPORTED_FIELDS.items():
         value = extra.get(name, allowed)
         if value is not None and value != allowed and value not in (False, []):
-            raise SimulatorBadRequest(f"The simulator does not imitate {name}={value!r}: omit it.", param=name)
+            raise RejectedBody(f"The simulator does not imitate {name}={value!r}: omit it.", param=name)
 
 
 def _called(message: MessageBody) -> str:
@@ -252,10 +240,10 @@ def _prompt(parsed: AnyRequestBody) -> SimulatedPrompt:
     prompt: Any = parsed.prompt
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         if len(prompt) > 1:
-            raise SimulatorBadRequest("The simulator accepts one prompt per request.", param="prompt")
+            raise RejectedBody("The simulator accepts one prompt per request.", param="prompt")
         prompt = prompt[0]
     if isinstance(prompt, str) and prompt:
         return SimulatedPrompt(prompt, (prompt,), split_tokens(prompt))
     if not prompt:
-        raise SimulatorBadRequest("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
+        raise RejectedBody("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
     return SimulatedPrompt(json.dumps(prompt), (), tuple(map(str, prompt)))

@@ -25,19 +25,17 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from specbench_client.openai_server_formats import compact_json
+from specbench_client.openai_server_formats import MAX_BODY_BYTES, REQUEST_ID_HEADER, RejectedRequest, compact_json
 from specbench_client.simulator.config import MODEL_NAME, PromptCategories, SimulatorConfig, read_categories
-from specbench_client.simulator.dialect import OPENAI_PATHS, PageRenderer, ResponseFormat, ServerDialect
+from specbench_client.simulator.dialect import CHAT_PATH, OPENAI_PATHS, PageRenderer, ResponseFormat, ServerDialect
 from specbench_client.simulator.engine import SimulatedEngine, StepOutput, TokenStream
-from specbench_client.simulator.errors import ConfigError, SimulatorRequestError
+from specbench_client.simulator.errors import ConfigError
 from specbench_client.simulator.requests import ReceivedRequest, SimulatedResponse
 from specbench_client.simulator.sglang import SglangServerDialect
 from specbench_client.simulator.tensorrt_llm import TensorrtLlmServerDialect
 from specbench_client.simulator.vllm import VllmServerDialect
 
 SIMULATED_HEADER = "X-Specbench-Simulated"
-REQUEST_ID_HEADER = "X-Request-Id"
-MAX_BODY_BYTES = 64 * 1024 * 1024
 DIALECTS: Mapping[str, Callable[[SimulatorConfig], ServerDialect]] = {
     "vllm": VllmServerDialect,
     "sglang": SglangServerDialect,
@@ -264,7 +262,7 @@ class SimulatorServer:
         try:
             self._reject_while_starting()
             return await handler(request)
-        except SimulatorRequestError as error:
+        except RejectedRequest as error:
             return web.json_response(self.dialect.error(error), status=error.status)
         except web.HTTPException as error:
             if error.status < web.HTTPBadRequest.status_code:
@@ -273,7 +271,7 @@ class SimulatorServer:
 
     def _reject_while_starting(self) -> None:
         if not self.engine.config.faults.ready((self.engine.clock() - self.started_ns) / 1e9):
-            raise SimulatorRequestError("The simulated engine is still starting.", HTTPStatus.SERVICE_UNAVAILABLE)
+            raise RejectedRequest("The simulated engine is still starting.", HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _mark(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers[SIMULATED_HEADER] = "true"
@@ -306,10 +304,10 @@ class SimulatorServer:
             self.die(128 + signal.SIGKILL)
         body = await request.read()
         request_id = request.headers.get(REQUEST_ID_HEADER) or uuid.uuid4().hex[:16]
-        ask = self.dialect.read(ReceivedRequest(OPENAI_PATHS[request.path], body, request_id, received_ns))
+        ask = self.dialect.read(ReceivedRequest(request.path == CHAT_PATH, body, request_id, received_ns))
         if faults.refuses(self.engine.config.seed, index):
             message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
-            raise SimulatorRequestError(message, HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise RejectedRequest(message, HTTPStatus.INTERNAL_SERVER_ERROR)
         exchange = ResponseSender(self.engine, self.engine.submit(ask), self.dialect.wire(ask), request, self.truth)
         try:
             response = await exchange.run()

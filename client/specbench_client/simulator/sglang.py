@@ -15,7 +15,6 @@ Tool calls and documents: as with a tool-call parser and a grammar backend; the 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -24,9 +23,9 @@ from aiohttp import web
 
 from specbench_client.openai_server_formats import (
     DONE,
-    Histogram,
     MetricSamples,
     PrometheusExposition,
+    RejectedRequest,
     StreamOptionsBody,
     sse_event,
 )
@@ -40,10 +39,9 @@ from specbench_client.simulator.dialect import (
     models_page,
 )
 from specbench_client.simulator.engine import SimulatedEngine, SimulatorCounters
-from specbench_client.simulator.errors import InvalidRequestBody, SimulatorRequestError
+from specbench_client.simulator.errors import InvalidRequestBody
 from specbench_client.simulator.generated_text import VOCABULARY, render
 from specbench_client.simulator.requests import (
-    OpenAIRoute,
     ReceivedRequest,
     ResponseOptions,
     SimulatedRequest,
@@ -66,24 +64,25 @@ _SCHEDULER = {**_ANSWERS, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
 def render_metrics(engine: SimulatedEngine) -> web.Response:
     """Return the page in Prometheus' text format."""
     answers, counters = PrometheusExposition("sglang:", _ANSWERS), engine.counters
-    return metrics_page(
-        [
-            *PrometheusExposition("sglang:", _SCHEDULER).gauges(_gauges(engine)),
-            *answers.counters(_totals(counters)),
-            *answers.histograms(_histograms(counters)),
-        ]
-    )
-
-
-def _gauges(engine: SimulatedEngine) -> dict[str, tuple[str, float]]:
     depth = engine.config.drafter.num_speculative_tokens
-    return {
+    gauges: dict[str, tuple[str, float]] = {
         "num_running_reqs": ("The number of running requests.", engine.batch.running),
         "num_queue_reqs": ("The number of requests in the waiting queue.", engine.batch.waiting),
         "token_usage": ("The token usage.", engine.batch.kv_tokens / engine.config.kv_room_tokens),
         "spec_num_steps": ("The number of draft steps.", depth),
         "spec_num_draft_tokens": ("The number of draft tokens.", depth + 1 if depth else 0),
     }
+    histograms = {
+        "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
+        "request_time_per_output_token_seconds": ("time per output token of a request", counters.per_token_s),
+    }
+    return metrics_page(
+        [
+            *PrometheusExposition("sglang:", _SCHEDULER).gauges(gauges),
+            *answers.counters(_totals(counters)),
+            *answers.histograms(histograms),
+        ]
+    )
 
 
 def _totals(counters: SimulatorCounters) -> dict[str, tuple[str, MetricSamples]]:
@@ -98,13 +97,6 @@ def _totals(counters: SimulatorCounters) -> dict[str, tuple[str, MetricSamples]]
         **(verified if counters.drafts else {}),
         "num_requests": ("Number of requests processed.", [(streamed, sum(counters.finished.values()))]),
         "num_aborted_requests": ("Number of requests aborted.", [({}, counters.finished["abort"])]),
-    }
-
-
-def _histograms(counters: SimulatorCounters) -> dict[str, tuple[str, Histogram]]:
-    return {
-        "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
-        "request_time_per_output_token_seconds": ("time per output token of a request", counters.per_token_s),
     }
 
 
@@ -139,45 +131,75 @@ def spec_tokens_details(outcomes: Sequence[StepOutcome], depth: int, completion_
 
 
 class SglangResponseFormat(ResponseFormat):
-    """The parts that chat and completions share."""
+    """Both routes."""
+
+    call_prefix = "call_"
+
+    def _call(self, arguments: str) -> dict[str, Any]:
+        self._called = True
+        return {"id": self._call_id, "index": 0, "type": "function", "function": self._function(arguments)}
+
+    def _call_delta(self, arguments: str) -> dict[str, Any]:
+        """Return the next part of the tool call; id and name are null in all but the first one."""
+        first, self._called = not self._called, True
+        named = self._function(arguments) if first else {"name": None, "arguments": arguments}
+        return {"id": self._call_id if first else None, "index": 0, "type": "function", "function": named}
+
+    def opening(self) -> bytes:
+        delta = {"delta": {"role": "assistant", "content": ""}}
+        return self._chunk([_choice(delta, None)]) if self._ask.chat else b""
+
+    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:  # noqa: ARG002 -- not part of SGLang's chunks
+        """Return one chunk of text. The finish reason of a chat has a separate chunk."""
+        text = render(words, first=sent_before == 0)
+        usage = self._usage(sent_before + len(words)) if self._ask.delivery.continuous_usage else None
+        if not self._ask.chat:
+            return self._chunk([_choice({"text": text}, finish_reason)], usage=usage)
+        delta = {"tool_calls": [self._call_delta(text)]} if self._calls(text) else {"content": text}
+        return self._chunk([_choice({"delta": delta}, None)], **({"usage": usage} if usage else {}))
+
+    def closing(self, result: SimulatedResponse) -> list[bytes]:
+        """Return the finish reason of a chat, the speculation details, and the usage, each in a chunk of its own."""
+        events, extension = [], self._extension(result)
+        if self._ask.chat:
+            events.append(self._chunk([_choice({"delta": {}}, self._reason(result.finish_reason))]))
+        if extension:
+            events.append(self._chunk([], usage=None, sglext=extension))
+        if self._ask.delivery.include_usage:
+            events.append(self._chunk([], usage=self._last_usage(result)))
+        return [*events, DONE]
+
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        text = render(result.words, first=True)
+        content: dict[str, Any] = {"text": text}
+        if self._ask.chat:
+            called = self._calls(text)
+            message = {"content": None if called else text, "reasoning_content": None}
+            calls = [self._call(text)] if called else None
+            content = {"message": {"role": "assistant", **message, "tool_calls": calls}}
+        extension = self._extension(result)
+        return {
+            **self._head(),
+            "object": "chat.completion" if self._ask.chat else "text_completion",
+            "choices": [_choice(content, self._reason(result.finish_reason))],
+            "usage": self._usage(result.reported_tokens, result.cached_tokens),
+            "metadata": {"weight_version": "default"},
+            **({"sglext": extension} if extension else {}),
+        }
 
     def _head(self) -> dict[str, Any]:
         """Return the first fields of every chunk; SGLang's ids have no prefix."""
-        return self._head_of(self._ask.request_id, self.chunk_object)
+        return self._head_of(self._ask.request_id, "chat.completion.chunk" if self._ask.chat else "text_completion")
 
-    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:  # noqa: ARG002 -- not part of SGLang's chunks
-        """Return one chunk of text."""
-        text = render(words, first=sent_before == 0)
-        usage = self._usage(sent_before + len(words)) if self._ask.delivery.continuous_usage else None
-        return sse_event(self._text_chunk(text, finish_reason, usage))
-
-    def closing(self, result: SimulatedResponse) -> list[bytes]:
-        events, extension = [], self._extension(result)
-        if extension:
-            events.append(sse_event({**self._head(), "choices": [], "usage": None, "sglext": extension}))
-        if self._ask.delivery.include_usage:
-            events.append(sse_event({**self._head(), "choices": [], "usage": self._last_usage(result)}))
-        return [*events, DONE]
-
-    @abstractmethod
-    def _text_chunk(self, text: str, finish_reason: str | None, usage: dict[str, Any] | None) -> dict[str, Any]:
-        """Return one chunk of text."""
+    def _chunk(self, choices: list[dict[str, Any]], **further: Any) -> bytes:
+        return sse_event({**self._head(), "choices": choices, **further})
 
     def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
-        """Return the usage of the last chunk."""
-        return self._usage(result.reported_tokens, result.cached_tokens)
-
-    def _whole(self, choice: dict[str, Any], result: SimulatedResponse) -> dict[str, Any]:
-        extension = self._extension(result)
-        details = {"sglext": extension} if extension else {}
-        usage = self._usage(result.reported_tokens, result.cached_tokens)
-        return {
-            **self._head(),
-            "choices": [choice],
-            "usage": usage,
-            "metadata": {"weight_version": "default"},
-            **details,
-        }
+        """Return the usage of the last chunk; that of a completion has no null fields."""
+        if self._ask.chat:
+            return self._usage(result.reported_tokens, result.cached_tokens)
+        known = {name: value for name, value in self._usage(result.reported_tokens).items() if value is not None}
+        return {**known, "prompt_tokens_details": {"cached_tokens": result.cached_tokens}}
 
     def _usage(self, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:
         """Return the usage so far, as with --enable-cache-report."""
@@ -197,76 +219,10 @@ class SglangResponseFormat(ResponseFormat):
         return {"spec_tokens_details": details} if details else None
 
 
-def _ended(finish_reason: str | None) -> dict[str, Any]:
+def _choice(content: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
+    """Return the single choice of a chunk or response. `content`: its delta, message or text."""
     matched = END_TOKEN if finish_reason in ("stop", "tool_calls") else None
-    return {"finish_reason": finish_reason, "matched_stop": matched}
-
-
-class SglangChatFormat(SglangResponseFormat):
-    """``/v1/chat/completions``."""
-
-    chunk_object = "chat.completion.chunk"
-    call_prefix = "call_"
-
-    def _call(self, arguments: str) -> dict[str, Any]:
-        self._called = True
-        return {"id": self._call_id, "index": 0, "type": "function", "function": self._function(arguments)}
-
-    def _call_delta(self, arguments: str) -> dict[str, Any]:
-        """Return the next part of the tool call; id and name are null in all but the first one."""
-        first, self._called = not self._called, True
-        named = self._function(arguments) if first else {"name": None, "arguments": arguments}
-        return {"id": self._call_id if first else None, "index": 0, "type": "function", "function": named}
-
-    def opening(self) -> bytes:
-        return sse_event({**self._head(), "choices": [self._choice({"role": "assistant", "content": ""}, None)]})
-
-    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        text = render(result.words, first=True)
-        called = self._calls(text)
-        content = {"content": None if called else text, "reasoning_content": None}
-        message = {"role": "assistant", **content, "tool_calls": [self._call(text)] if called else None}
-        choice = {"index": 0, "message": message, "logprobs": None, **_ended(self._reason(result.finish_reason))}
-        return {**self._whole(choice, result), "object": "chat.completion"}
-
-    def _text_chunk(
-        self,
-        text: str,
-        finish_reason: str | None,  # noqa: ARG002 -- the reason has a separate chunk
-        usage: dict[str, Any] | None,
-    ) -> dict[str, Any]:
-        extra = {"usage": usage} if usage else {}
-        delta = {"tool_calls": [self._call_delta(text)]} if self._calls(text) else {"content": text}
-        return {**self._head(), "choices": [self._choice(delta, None)], **extra}
-
-    def closing(self, result: SimulatedResponse) -> list[bytes]:
-        """Return the finish reason in a chunk of its own, and what follows it."""
-        ended = {**self._head(), "choices": [self._choice({}, self._reason(result.finish_reason))]}
-        return [sse_event(ended), *super().closing(result)]
-
-    def _choice(self, delta: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
-        return {"index": 0, "delta": delta, "logprobs": None, **_ended(finish_reason)}
-
-
-class SglangCompletionFormat(SglangResponseFormat):
-    """``/v1/completions``."""
-
-    chunk_object = "text_completion"
-
-    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        return self._whole(self._choice(render(result.words, first=True), result.finish_reason), result)
-
-    def _text_chunk(self, text: str, finish_reason: str | None, usage: dict[str, Any] | None) -> dict[str, Any]:
-        return {**self._head(), "choices": [self._choice(text, finish_reason)], "usage": usage}
-
-    def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
-        """Return the usage without null fields."""
-        usage = self._usage(result.reported_tokens)
-        known = {name: value for name, value in usage.items() if value is not None}
-        return {**known, "prompt_tokens_details": {"cached_tokens": result.cached_tokens}}
-
-    def _choice(self, text: str, finish_reason: str | None) -> dict[str, Any]:
-        return {"index": 0, "text": text, "logprobs": None, **_ended(finish_reason)}
+    return {"index": 0, **content, "logprobs": None, "finish_reason": finish_reason, "matched_stop": matched}
 
 
 ALGORITHMS = {
@@ -282,10 +238,13 @@ FLUSHED = (
 )
 
 
+MODEL_INFO = {"model_path": MODEL_NAME, "tokenizer_path": MODEL_NAME, "is_generation": True}
+
+
 class SglangServerDialect(ServerDialect):
     """SGLang's API."""
 
-    formats = {OpenAIRoute.CHAT: SglangChatFormat, OpenAIRoute.COMPLETION: SglangCompletionFormat}
+    response_format = SglangResponseFormat
 
     def __init__(self, config: SimulatorConfig) -> None:
         super().__init__(config)
@@ -293,15 +252,15 @@ class SglangServerDialect(ServerDialect):
             "/health": _generating,
             "/ready": health_page,
             "/v1/models": _models,
-            "/model_info": _model_info,
+            "/model_info": lambda _engine: json_page(MODEL_INFO),
             "/server_info": _server_info,
             "/metrics": render_metrics,
         }
         self.commands = {"/flush_cache": _flush}
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
-        """Parse a request; unknown fields and the model's name are ignored. Raises SimulatorBadRequest."""
-        parsed = validate_body(arrival.kind, parse_json_body(arrival))
+        """Parse a request; unknown fields and the model's name are ignored. Raises RejectedBody."""
+        parsed = validate_body(arrival, parse_json_body(arrival))
         options = parsed.stream_options or StreamOptionsBody()
         delivery = ResponseOptions(
             stream=bool(parsed.stream),
@@ -311,7 +270,7 @@ class SglangServerDialect(ServerDialect):
         )
         return build_request(arrival, parsed, delivery, output_token_limit(parsed), openai_schema(parsed))
 
-    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+    def error(self, refused: RejectedRequest) -> dict[str, Any]:
         kind = HTTPStatus.BAD_REQUEST.phrase if isinstance(refused, InvalidRequestBody) else refused.kind
         return {**super().error(refused), "type": kind}
 
@@ -337,7 +296,7 @@ def _server_info(engine: SimulatedEngine) -> web.Response:
             "max_total_num_tokens": engine.config.kv_room_tokens,
             "disable_radix_cache": not engine.config.prefix_cache_tokens,
             "random_seed": engine.config.seed,
-            "speculative_algorithm": _algorithm(drafter.method),
+            "speculative_algorithm": ALGORITHMS.get(drafter.method, drafter.method.upper()) if depth else None,
             "speculative_num_steps": depth,
             "speculative_eagle_topk": None if depth is None else 1,
             "speculative_num_draft_tokens": None if depth is None else depth + 1,
@@ -347,22 +306,14 @@ def _server_info(engine: SimulatedEngine) -> web.Response:
     )
 
 
-def _algorithm(method: SimulatedMethod) -> str | None:
-    return None if method is SimulatedMethod.NONE else ALGORITHMS.get(method, method.upper())
-
-
 def _generating(engine: SimulatedEngine) -> web.Response:
     """Generate one token as a health check if the engine is idle."""
     if engine.batch.idle:
         engine.counters.admitted(1, 0)
-        engine.counters.stepped(StepOutcome(tokens=1, prefill=True))
+        engine.counters.stepped(1, drafted=0, accepted=0)
     return web.Response()
 
 
 def _models(engine: SimulatedEngine) -> web.Response:
     about = {"parent": None, "max_model_len": engine.config.max_model_len}
     return models_page(engine, {name: {"root": name, **about} for name in engine.config.model_names})
-
-
-def _model_info(engine: SimulatedEngine) -> web.Response:  # noqa: ARG001 -- the model is the same for every engine
-    return json_page({"model_path": MODEL_NAME, "tokenizer_path": MODEL_NAME, "is_generation": True})

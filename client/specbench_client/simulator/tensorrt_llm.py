@@ -11,7 +11,6 @@ an answer. A step without draft tokens cannot be distinguished from one whose dr
 from __future__ import annotations
 
 import struct
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,8 @@ from specbench_client.openai_server_formats import (
     DONE,
     MetricSamples,
     PrometheusExposition,
+    RejectedBody,
+    RejectedRequest,
     StreamOptionsBody,
     sse_event,
 )
@@ -34,10 +35,9 @@ from specbench_client.simulator.dialect import (
     models_page,
 )
 from specbench_client.simulator.engine import SimulatedEngine
-from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
+from specbench_client.simulator.errors import InvalidRequestBody
 from specbench_client.simulator.generated_text import render
 from specbench_client.simulator.requests import (
-    OpenAIRoute,
     ReceivedRequest,
     ResponseOptions,
     SimulatedRequest,
@@ -57,8 +57,8 @@ _BOTH = (
     "spaces_between_special_tokens", "truncate_prompt_tokens", "add_special_tokens", "response_format",
     "disaggregated_params", "echo", "max_tokens",
 )  # fmt: skip
-KNOWN: dict[OpenAIRoute, frozenset[str]] = {
-    OpenAIRoute.CHAT: frozenset(
+KNOWN_FIELDS = {
+    True: frozenset(
         [
             *_BOTH,
             *("messages", "prompt_token_ids", "max_completion_tokens", "top_logprobs", "tools", "tool_choice"),
@@ -66,9 +66,9 @@ KNOWN: dict[OpenAIRoute, frozenset[str]] = {
             *("mm_processor_kwargs", "cache_salt"),
         ]
     ),
-    OpenAIRoute.COMPLETION: frozenset([*_BOTH, "prompt", "suffix", "return_context_logits", "detokenize"]),
+    False: frozenset([*_BOTH, "prompt", "suffix", "return_context_logits", "detokenize"]),
 }
-"""The fields that each route accepts, from the release candidates' own list."""
+"""The fields that each route accepts, that of chats or not, from the release candidates' own list."""
 
 
 def _schema(requested: Any) -> Any:
@@ -94,13 +94,13 @@ def _is_on(options: StreamOptionsBody | None, name: str) -> bool:
     return name not in options.model_fields_set or bool(getattr(options, name))
 
 
-def _reject_unknown_fields(kind: OpenAIRoute, document: Any) -> None:
+def _reject_unknown_fields(document: Any, *, chat: bool) -> None:
     if not isinstance(document, dict):
         return
     unknown = [
         {"type": "extra_forbidden", "loc": ("body", name), "msg": "Extra inputs are not permitted", "input": value}
         for name, value in document.items()
-        if name not in KNOWN[kind]
+        if name not in KNOWN_FIELDS[chat]
     ]
     missing = [{"type": "missing", "loc": ("body", "model"), "msg": "Field required"}] * ("model" not in document)
     if unknown or missing:
@@ -134,71 +134,46 @@ def average_of(tokens: int, iterations: int) -> float:
 
 
 class TensorrtLlmResponseFormat(ResponseFormat):
-    """The parts that chat and completions share."""
+    """Both routes."""
+
+    def opening(self) -> bytes:
+        """Return the role, with a space before the line ends."""
+        if not self._ask.chat:
+            return b""
+        choice = {"index": 0, "delta": {"role": "assistant", "tool_calls": []}}
+        first = {**self._start(chat=True, chunk=True), "choices": [choice], **self._running_usage(0)}
+        return sse_event(first).removesuffix(b"\n\n") + b" \n\n"
 
     def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:
         """Return one chunk with the average so far."""
         tokens = sent_before + len(words)
-        text = render(words, first=sent_before == 0)
-        choice = self._choice(text, finish_reason, average_of(tokens, iterations))
-        usage = self._running_usage(tokens)
-        return sse_event({**self._head(), "choices": [choice], **usage})
+        text, average = render(words, first=sent_before == 0), average_of(tokens, iterations)
+        choice = _text_choice(text, finish_reason, average)
+        if self._ask.chat:
+            delta = self._content(text, self._call_delta)
+            ended = {"finish_reason": self._reason(finish_reason)} if finish_reason else {}
+            choice = {"index": 0, "delta": delta, **ended, "avg_decoded_tokens_per_iter": average}
+        head = self._start(chat=self._ask.chat, chunk=True)
+        return sse_event({**head, "choices": [choice], **self._running_usage(tokens)})
 
     def closing(self, result: SimulatedResponse) -> list[bytes]:
         if not self._ask.delivery.include_usage:
             return [DONE]
         usage = self._usage(result.reported_tokens, result.cached_tokens)
-        return [sse_event({**self._chat_head("chat.completion.chunk"), "choices": [], "usage": usage}), DONE]
-
-    @abstractmethod
-    def _choice(self, text: str, finish_reason: str | None, average: float) -> dict[str, Any]:
-        """Return the single choice of a chunk."""
-
-    @abstractmethod
-    def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
-        """Return the usage so far, if every chunk must contain it."""
-
-    def _chat_head(self, kind: str) -> dict[str, Any]:
-        return self._head_of(f"chatcmpl-{self._ask.request_id}", kind)
-
-    def _usage(self, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:
-        return {**self._totals(completion_tokens), "prompt_tokens_details": {"cached_tokens": cached_tokens}}
-
-
-def _average(result: SimulatedResponse) -> float:
-    return average_of(len(result.words), len(result.outcomes))
-
-
-class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
-    """``/v1/chat/completions``."""
-
-    prefix = "chatcmpl"
-    chunk_object = "chat.completion.chunk"
-
-    def opening(self) -> bytes:
-        """Return the role, with a space before the line ends."""
-        choice = {"index": 0, "delta": {"role": "assistant", "tool_calls": []}}
-        first = {**self._head(), "choices": [choice], **self._running_usage(0)}
-        return sse_event(first).removesuffix(b"\n\n") + b" \n\n"
+        return [sse_event({**self._start(chat=True, chunk=True), "choices": [], "usage": usage}), DONE]
 
     def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        content = self._content(render(result.words, first=True), self._call)
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", **content},
-            "logprobs": None,
-            "finish_reason": self._reason(result.finish_reason),
-            "stop_reason": None,
-            "disaggregated_params": None,
-            "avg_decoded_tokens_per_iter": _average(result),
-        }
+        text, average = render(result.words, first=True), average_of(len(result.words), len(result.outcomes))
+        nulls = {"context_logits": None, "disaggregated_params": None}
+        choice = {**_text_choice(text, result.finish_reason, average), **nulls}
+        if self._ask.chat:
+            message = {"role": "assistant", **self._content(text, self._call)}
+            reason = {"finish_reason": self._reason(result.finish_reason), "stop_reason": None}
+            choice = {"index": 0, "message": message, "logprobs": None, **reason, "disaggregated_params": None}
+            choice["avg_decoded_tokens_per_iter"] = average
         usage = self._usage(result.reported_tokens, result.cached_tokens)
-        return {**self._chat_head("chat.completion"), "choices": [choice], "usage": usage, "prompt_token_ids": None}
-
-    def _choice(self, text: str, finish_reason: str | None, average: float) -> dict[str, Any]:
-        delta = self._content(text, self._call_delta)
-        ended = {"finish_reason": self._reason(finish_reason)} if finish_reason else {}
-        return {"index": 0, "delta": delta, **ended, "avg_decoded_tokens_per_iter": average}
+        head = self._start(chat=self._ask.chat, chunk=False)
+        return {**head, "choices": [choice], "usage": usage, "prompt_token_ids": None}
 
     def _call_delta(self, arguments: str) -> dict[str, Any]:
         """Return the next part of the tool call; each one has the type."""
@@ -212,42 +187,31 @@ class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
             return {"content": text, "reasoning_content": "", "tool_calls": []}
         return {"content": "", "reasoning_content": "", "tool_calls": [call(text)]}
 
-    def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
-        return {"usage": self._usage(completion_tokens)} if self._ask.delivery.continuous_usage else {}
-
-
-class TensorrtLlmCompletionFormat(TensorrtLlmResponseFormat):
-    """``/v1/completions``."""
-
-    prefix = "cmpl"
-    chunk_object = "text_completion"
-
-    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
-        text = render(result.words, first=True)
-        choice = self._choice(text, result.finish_reason, _average(result))
-        nulls = {"context_logits": None, "disaggregated_params": None}
-        usage = self._usage(result.reported_tokens, result.cached_tokens)
-        return {**self._head(), "choices": [{**choice, **nulls}], "usage": usage, "prompt_token_ids": None}
-
-    def _choice(self, text: str, finish_reason: str | None, average: float) -> dict[str, Any]:
-        return {
-            "index": 0,
-            "text": text,
-            "token_ids": None,
-            "logprobs": None,
-            "finish_reason": finish_reason,
-            "stop_reason": None,
-            "avg_decoded_tokens_per_iter": average,
-        }
+    def _start(self, *, chat: bool, chunk: bool) -> dict[str, Any]:
+        prefix, kind = ("chatcmpl", "chat.completion") if chat else ("cmpl", "text_completion")
+        return self._head_of(f"{prefix}-{self._ask.request_id}", f"{kind}.chunk" if chat and chunk else kind)
 
     def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
-        return {"usage": self._usage(completion_tokens) if self._ask.delivery.continuous_usage else None}
+        """Return the usage so far, if every chunk must contain it; null in the other chunks of a completion."""
+        if self._ask.delivery.continuous_usage:
+            return {"usage": self._usage(completion_tokens)}
+        return {} if self._ask.chat else {"usage": None}
+
+    def _usage(self, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:
+        return {**self._totals(completion_tokens), "prompt_tokens_details": {"cached_tokens": cached_tokens}}
+
+
+def _text_choice(text: str, finish_reason: str | None, average: float) -> dict[str, Any]:
+    """Return the single choice of a completion."""
+    nulls = {"token_ids": None, "logprobs": None}
+    reason = {"finish_reason": finish_reason, "stop_reason": None, "avg_decoded_tokens_per_iter": average}
+    return {"index": 0, "text": text, **nulls, **reason}
 
 
 class TensorrtLlmServerDialect(ServerDialect):
     """TensorRT-LLM's API."""
 
-    formats = {OpenAIRoute.CHAT: TensorrtLlmChatFormat, OpenAIRoute.COMPLETION: TensorrtLlmCompletionFormat}
+    response_format = TensorrtLlmResponseFormat
 
     def __init__(self, config: SimulatorConfig) -> None:
         super().__init__(config)
@@ -259,15 +223,13 @@ class TensorrtLlmServerDialect(ServerDialect):
         }
 
     def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
-        """Parse a request. Raises SimulatorBadRequest with TensorRT-LLM's wording."""
+        """Parse a request. Raises RejectedBody with TensorRT-LLM's wording."""
         document = parse_json_body(arrival)
-        _reject_unknown_fields(arrival.kind, document)
-        parsed = validate_body(arrival.kind, document)
+        _reject_unknown_fields(document, chat=arrival.chat)
+        parsed = validate_body(arrival, document)
         extra = parsed.model_extra or {}
         if extra.get("prompt_token_ids") is not None or extra.get("detokenize") is False:
-            raise SimulatorBadRequest(
-                "The simulator does not imitate prompt_token_ids and detokenize=false: omit them."
-            )
+            raise RejectedBody("The simulator does not imitate prompt_token_ids and detokenize=false: omit them.")
         options = parsed.stream_options
         if options is not None and not parsed.stream:
             message = "Value error, Stream options can only be defined when stream is true."
@@ -280,9 +242,9 @@ class TensorrtLlmServerDialect(ServerDialect):
         )
         if extra.get("tools") and extra.get("tool_choice") not in (None, "none", "auto"):
             message = f"The simulator imitates TensorRT-LLM's tool_choice auto and none, not {extra['tool_choice']!r}."
-            raise SimulatorBadRequest(message, param="tool_choice")
+            raise RejectedBody(message, param="tool_choice")
         limit = output_token_limit(parsed, completion=None)
         return build_request(arrival, parsed, delivery, limit, _schema(extra.get("response_format")))
 
-    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+    def error(self, refused: RejectedRequest) -> dict[str, Any]:
         return {**super().error(refused), "param": None}

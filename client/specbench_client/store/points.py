@@ -39,6 +39,11 @@ from specbench_client.store.records import (
 )
 from specbench_client.store.store import Store, StoreErrorReason
 
+READ_BYTES = 2**20
+"""Bytes of a file that are in memory while it is verified."""
+_READERS = 8
+_VERSION = ("schemaVersion",)
+
 
 @dataclass(frozen=True)
 class MeasurementSpan:
@@ -61,13 +66,32 @@ class PointStore:
         """Return which of these points have a manifest, without reading it."""
         return measured_among(self.store.keys("points/"), points)
 
-    def manifest(self, point: str) -> Manifest | None:
-        """Return the point's manifest, or None if it is not measured. Raises NotDurable(Damaged)."""
-        return read_manifest(self.store, point)
-
     def manifests(self, points: Sequence[str]) -> dict[str, Manifest]:
         """Return the manifests of those points that have one, in the order of `points`. Raises NotDurable(Damaged)."""
-        return read_manifests(self.store, points)
+        measured = self.measured(points)
+        ordered = [point for point in points if point in measured]
+        with ThreadPoolExecutor(_READERS, "manifests") as readers:
+            manifests = list(readers.map(self.manifest, ordered))
+        return {point: manifest for point, manifest in zip(ordered, manifests, strict=True) if manifest is not None}
+
+    def manifest(self, point: str) -> Manifest | None:
+        """Return the point's manifest, or None if it is not measured. Raises NotDurable(Damaged)."""
+        key = manifest_key(point)
+        with self._checksums_reported(point, key):
+            data = self.store.get(key)
+        if data is None:
+            return None
+        try:
+            manifest = Manifest.from_json(data)
+        except ValidationError as error:
+            raise self._invalid_document(point, key, error) from error
+        if manifest.hash != point:
+            raise self._damaged(point, key, f"it belongs to the point {manifest.hash}")
+        root = point_root(point)
+        outside = next((file.key for file in manifest.files if not file.key.startswith(f"{root}/")), None)
+        if outside is not None:
+            raise self._damaged(point, key, f"it lists {outside}, which is outside of {root}")
+        return manifest
 
     def open(self, point: Point, attempt: str, client: int = 0) -> RecordWriter:
         """Return a writer for a new attempt at a point. The name of the attempt must not have been used before.
@@ -114,7 +138,7 @@ class PointStore:
         try:
             return PointSummary.from_json(self._verified(manifest.hash, file))
         except ValidationError as error:
-            raise invalid_document_error(self.store, manifest.hash, file.key, error) from error
+            raise self._invalid_document(manifest.hash, file.key, error) from error
 
     def read_tables(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the point's records piece by piece, see `iter_tables`. Raises NotDurable(Damaged) meanwhile."""
@@ -155,7 +179,7 @@ class PointStore:
     @contextmanager
     def _opened(self, point: str, listed: StoredFile) -> Iterator[BinaryIO]:
         """Open a file and compare it with the manifest. Raises NotDurable(Damaged)."""
-        with _point_damage(self.store, point, listed.key):
+        with self._checksums_reported(point, listed.key):
             file = self.store.open(listed.key)
         if file is None:
             raise self._damaged(point, listed.key, "the manifest lists it, but it does not exist")
@@ -167,8 +191,38 @@ class PointStore:
             file.seek(0)
             yield file
 
+    @contextmanager
+    def _checksums_reported(self, point: str, key: str) -> Iterator[None]:
+        """Raise damage that the store detects with the remedy for a point."""
+        try:
+            yield
+        except NotDurable as refused:
+            if refused.reason != StoreErrorReason.DAMAGED:
+                raise
+            what = "it does not match the checksum that was stored with it"
+            raise self._damaged(point, key, what) from refused
+
+    def _invalid_document(self, point: str, key: str, error: ValidationError) -> NotDurable:
+        """Return the error for a document that cannot be parsed.
+
+        A document of another version is not damaged, so the remedy is not to remove it.
+        """
+        first, count = error.errors(include_url=False)[0], error.error_count()
+        if first["loc"] == _VERSION:
+            what = f"it is a {first['input']!r}, which this version of specbench does not read"
+            return NotDurable(f"{self.store.uri(key)}: {what}: use the version that wrote it", StoreErrorReason.DAMAGED)
+        where = ".".join(str(step) for step in first["loc"])
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        return self._damaged(point, key, f"it cannot be read: {where and f'{where}: '}{first['msg']}{more}")
+
     def _damaged(self, point: str, key: str, what: str) -> NotDurable:
-        return damaged_point_error(self.store, point, key, what)
+        """Return the error for a damaged file of a point.
+
+        The remedy removes all of the point: if only the file were removed, the manifest would still mark it as
+        measured.
+        """
+        remedy = f"remove {self.store.uri(point_root(point))} with everything below it to measure the point again"
+        return NotDurable(f"{self.store.uri(key)}: {what}; {remedy}", StoreErrorReason.DAMAGED)
 
 
 def _records_among(point: str, files: Iterable[StoredFile]) -> list[StoredFile]:
@@ -185,76 +239,3 @@ def _sha256_of(file: BinaryIO) -> str:
 
 def _stored_file(key: str, data: bytes, rows: int | None = None) -> StoredFile:
     return StoredFile(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=rows)
-
-
-READ_BYTES = 2**20
-"""Bytes of a file that are in memory while it is verified."""
-_READERS = 8
-_VERSION = ("schemaVersion",)
-
-
-def read_manifests(store: Store, points: Sequence[str]) -> dict[str, Manifest]:
-    """Return the manifests of those points that have one, in the order of `points`. Raises NotDurable(Damaged)."""
-    measured = measured_among(store.keys("points/"), points)
-    ordered = [point for point in points if point in measured]
-    with ThreadPoolExecutor(_READERS, "manifests") as readers:
-        manifests = list(readers.map(lambda point: read_manifest(store, point), ordered))
-    return {point: manifest for point, manifest in zip(ordered, manifests, strict=True) if manifest is not None}
-
-
-def read_manifest(store: Store, point: str) -> Manifest | None:
-    """Return the point's manifest, or None if it is not measured. Raises NotDurable(Damaged)."""
-    key = manifest_key(point)
-    data = read_point_file(store, point, key)
-    if data is None:
-        return None
-    try:
-        manifest = Manifest.from_json(data)
-    except ValidationError as error:
-        raise invalid_document_error(store, point, key, error) from error
-    if manifest.hash != point:
-        raise damaged_point_error(store, point, key, f"it belongs to the point {manifest.hash}")
-    outside = next((file.key for file in manifest.files if not file.key.startswith(f"{point_root(point)}/")), None)
-    if outside is not None:
-        raise damaged_point_error(store, point, key, f"it lists {outside}, which is outside of {point_root(point)}")
-    return manifest
-
-
-def read_point_file(store: Store, point: str, key: str) -> bytes | None:
-    """Like `Store.get`, but damage that the store detects is raised with the remedy for a point."""
-    with _point_damage(store, point, key):
-        return store.get(key)
-
-
-@contextmanager
-def _point_damage(store: Store, point: str, key: str) -> Iterator[None]:
-    try:
-        yield
-    except NotDurable as refused:
-        if refused.reason != StoreErrorReason.DAMAGED:
-            raise
-        what = "it does not match the checksum that was stored with it"
-        raise damaged_point_error(store, point, key, what) from refused
-
-
-def invalid_document_error(store: Store, point: str, key: str, error: ValidationError) -> NotDurable:
-    """Return the error for a document that cannot be parsed.
-
-    A document of another version is not damaged, so the remedy is not to remove it.
-    """
-    first, count = error.errors(include_url=False)[0], error.error_count()
-    if first["loc"] == _VERSION:
-        what = f"it is a {first['input']!r}, which this version of specbench does not read"
-        return NotDurable(f"{store.uri(key)}: {what}: use the version that wrote it", StoreErrorReason.DAMAGED)
-    where = ".".join(str(step) for step in first["loc"])
-    more = f" (and {count - 1} more)" if count > 1 else ""
-    return damaged_point_error(store, point, key, f"it cannot be read: {where and f'{where}: '}{first['msg']}{more}")
-
-
-def damaged_point_error(store: Store, point: str, key: str, what: str) -> NotDurable:
-    """Return the error for a damaged file of a point.
-
-    The remedy removes all of the point: if only the file were removed, the manifest would still mark it as measured.
-    """
-    remedy = f"remove {store.uri(point_root(point))} with everything below it to measure the point again"
-    return NotDurable(f"{store.uri(key)}: {what}; {remedy}", StoreErrorReason.DAMAGED)

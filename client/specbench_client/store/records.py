@@ -28,10 +28,10 @@ import pyarrow.parquet as pq
 
 from specbench_api.outcome.layout import records_key, records_prefix
 from specbench_api.plan.plan import Point
+from specbench_client.cooperative_tasks import give_way_to_sockets
 from specbench_client.documents.manifest import StoredFile
 from specbench_client.documents.record import Record
 from specbench_client.errors import ClientError
-from specbench_client.sliced_tasks import give_way_to_sockets
 from specbench_client.store.folder import translate_os_errors
 from specbench_client.store.store import Store, Upload
 

@@ -11,9 +11,8 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from specbench_client.transport.error_messages import handshake_error_message, tls_error_message
 
@@ -27,31 +26,6 @@ _HANDSHAKE_READ_BYTES = 64 * 1024
 
 class TlsError(OSError):
     """The peer's certificate, handshake or records are not valid. The message is for users."""
-
-
-class StreamSocket(Protocol):
-    """A non-blocking socket, plain or with TLS, as far as a connection uses it."""
-
-    @property
-    def recvmsg(self) -> Callable[[int, int], Received]:
-        """Return plaintext with the timestamp of its arrival; `b""` at the end. Raises OSError."""
-        ...
-
-    def send(self, data: memoryview, /) -> int:
-        """Send, and return the number of bytes sent. Raises OSError."""
-        ...
-
-    def fileno(self) -> int:
-        """Return the file descriptor; -1 after `close`."""
-        ...
-
-    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
-        """See `socket.socket.getsockopt`."""
-        ...
-
-    def close(self) -> None:
-        """Close the socket."""
-        ...
 
 
 def client_context() -> ssl.SSLContext:
@@ -174,3 +148,7 @@ class TlsSocket:
     def _send_rest(self) -> None:
         with suppress(OSError):
             self._sock.send(self._outgoing.read())
+
+
+StreamSocket = socket.socket | TlsSocket
+"""A non-blocking socket, plain or with TLS. `recvmsg` returns plaintext with the timestamp of its arrival."""

@@ -82,12 +82,6 @@ def value_of(args: Sequence[str], flag: str, aliases: Aliases) -> str | None:
     return None
 
 
-def size_of(args: Sequence[str], flag: str, aliases: Aliases) -> int:
-    """Return the number that the arguments give for a flag, such as a parallel size; 1 if it is absent or no number."""
-    value = value_of(args, flag, aliases) or ""
-    return int(value) if value.isdecimal() else 1
-
-
 def node_problems(order: LaunchRequest, sizes: Sequence[str], aliases: Aliases) -> list[Problem]:
     """Return a problem if the engine's processes cannot be divided evenly among its nodes.
 
@@ -96,7 +90,8 @@ def node_problems(order: LaunchRequest, sizes: Sequence[str], aliases: Aliases) 
     """
     processes = order.engine.tensor_parallel_size
     for flag in sizes:
-        processes *= size_of(order.engine.args, flag, aliases)
+        size = value_of(order.engine.args, flag, aliases) or ""
+        processes *= int(size) if size.isdecimal() else 1
     if processes % order.nodes == 0:
         return []
     product = " × ".join(("tensorParallelSize", *sizes))

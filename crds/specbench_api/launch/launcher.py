@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from specbench_api.errors import Problem
 from specbench_api.spec.drafter import Drafter, DraftLength
-from specbench_api.spec.engine import Engine, EngineKind, PromptCache
+from specbench_api.spec.engine import Engine, PromptCache
 from specbench_api.spec.model import Target
 
 LAUNCHES_MAX = 3
@@ -53,11 +53,12 @@ class LaunchSpec:
 
     `args` follow the program. In a pod the program is `command`, or else `image_program`, or else the image's entry
     point; on this machine it is `command`, or else the first of `local_programs` that exists. `port` is the port inside
-    a pod; on this machine a free port is passed with `port_flag`. `files` and `hub` contain, by the path of the spec
-    field, what the engine reads from its own disk and what it downloads from a model hub. For an engine on several
-    nodes, `worker_args` follow the program on each node except the first; Kubernetes substitutes LEADER and RANK.
-    `drafting` and `drafting_config` are the part of `args` and of the configuration file that makes the engine draft,
-    without settings of the measurement: what a deployment of the arm needs.
+    a pod; on this machine it is a free one. All engines have the flags `--host` and `--port`, and the page HEALTH_PATH.
+    `files` and `hub` contain, by the path of the spec field, what the engine reads from its own disk and what it
+    downloads from a model hub. For an engine on several nodes, `worker_args` follow the program on each node except the
+    first; Kubernetes substitutes LEADER and RANK. `drafting` and `drafting_config` are the part of `args` and of the
+    configuration file that makes the engine draft, without settings of the measurement: what a deployment of the arm
+    needs.
     """
 
     image: str
@@ -66,10 +67,7 @@ class LaunchSpec:
     command: tuple[str, ...] | None = None
     image_program: tuple[str, ...] | None = None
     local_programs: tuple[tuple[str, ...], ...] = ()
-    host_flag: str = "--host"
-    port_flag: str = "--port"
     env: Mapping[str, str] = field(default_factory=dict)
-    health_path: str = "/health"
     served_model: str = ""
     configs: Mapping[str, str] = field(default_factory=dict)
     """Configuration files by name. They are placed in CONFIG_FOLDER, to which `args` refer."""
@@ -80,6 +78,8 @@ class LaunchSpec:
     drafting_config: Mapping[str, Any] = field(default_factory=dict)
 
 
+HEALTH_PATH = "/health"
+"""The page of every engine that is answered with status 200 once it is ready."""
 LEADER = "$(LWS_LEADER_ADDRESS)"
 """Address of a group's first node, for arguments: LeaderWorkerSet sets the variable and the kubelet substitutes it."""
 RANK = "$(LWS_WORKER_INDEX)"
@@ -120,7 +120,6 @@ class ContextRules:
 class Launcher(Protocol):
     """How one kind of engine is started, and how it limits the context of a request."""
 
-    kind: EngineKind
     context: ContextRules
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:

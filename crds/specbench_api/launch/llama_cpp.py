@@ -42,7 +42,7 @@ from specbench_api.launch.launcher import (
     uri_problems,
 )
 from specbench_api.spec.drafter import Drafter, Method
-from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.engine import Engine
 from specbench_api.spec.model import Target
 
 PORT = 8080
@@ -126,7 +126,6 @@ _REMEDIES = {
 class LlamaCppLauncher:
     """Starts `llama-server`."""
 
-    kind = EngineKind.LLAMA_CPP
     context = ContextRules(
         ("--ctx-size", "-c"),
         needs_answer_space=False,
@@ -139,7 +138,7 @@ class LlamaCppLauncher:
         engine, (files, hub) = order.engine, model_sources(order, _is_file)
         own = _split(order.drafter.args if order.drafter else ())
         return LaunchSpec(
-            image=engine.image or _default_image(order),
+            image=engine.image or "-".join(filter(None, (DEFAULT_IMAGE, _gpu_image(order), engine.version))),
             command=tuple(engine.command) if engine.command else None,
             local_programs=(("llama-server",), ("python", "-m", "specbench_client.local.llama_server")),
             args=(
@@ -247,10 +246,6 @@ def _split(args: Sequence[str]) -> list[str]:
     """Split `--flag=value`, which users write, into `--flag value`, which is all that llama-server accepts."""
     joined = [argument.partition("=") if flag_of(argument) else (argument, "", "") for argument in args]
     return [part for flag, equals, value in joined for part in ((flag, value) if equals else (flag,))]
-
-
-def _default_image(order: LaunchRequest) -> str:
-    return "-".join(part for part in (DEFAULT_IMAGE, _gpu_image(order), order.engine.version) if part)
 
 
 def _gpu_image(order: LaunchRequest) -> str | None:

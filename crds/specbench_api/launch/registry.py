@@ -32,7 +32,6 @@ _FIELDS_OF_RUNNING_SERVERS = ("kind", "endpoints", "dialect", "version", "apiKey
 class ExternalLauncher:
     """An external endpoint: nothing is launched, so only its responses are known."""
 
-    kind = EngineKind.EXTERNAL
     context = ContextRules((), needs_answer_space=False)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:

@@ -44,7 +44,7 @@ from specbench_api.launch.launcher import (
 )
 from specbench_api.launch.support_matrix import SGLANG_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
-from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
+from specbench_api.spec.engine import Engine, EqualizeArms
 from specbench_api.spec.model import Adapter, Target
 
 PORT = 30000
@@ -119,7 +119,6 @@ _REMEDIES = {
 class SglangLauncher:
     """Starts `sglang.launch_server`."""
 
-    kind = EngineKind.SGLANG
     context = ContextRules(("--context-length",), needs_answer_space=True)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:

@@ -16,7 +16,7 @@ from specbench_api.launch.launcher import (
     unknown_verification,
 )
 from specbench_api.spec.drafter import Drafter
-from specbench_api.spec.engine import DialectName, Engine, EngineKind
+from specbench_api.spec.engine import DialectName, Engine
 
 _MANAGED = (
     "--follow", "--dialect", "--host", "--port", "--port-file", "--drafter", "--num-speculative-tokens",
@@ -51,7 +51,6 @@ PORT = 8000
 class SimulatorLauncher:
     """Runs `specbench simulate` with the drafter's method and length; other options come from args."""
 
-    kind = EngineKind.SIMULATOR
     context = ContextRules(("--max-model-len",), needs_answer_space=True)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:

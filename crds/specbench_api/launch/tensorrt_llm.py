@@ -40,7 +40,7 @@ from specbench_api.launch.launcher import (
 )
 from specbench_api.launch.support_matrix import TENSORRT_LLM_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
-from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
+from specbench_api.spec.engine import Engine, EqualizeArms
 from specbench_api.spec.model import Target
 
 PORT = 8000
@@ -118,7 +118,6 @@ Config = dict[str, Any]
 class TensorrtLlmLauncher:
     """Starts `trtllm-serve`."""
 
-    kind = EngineKind.TENSORRT_LLM
     context = ContextRules(("--max_seq_len",), needs_answer_space=False)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:

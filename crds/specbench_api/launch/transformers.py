@@ -27,7 +27,7 @@ from specbench_api.launch.launcher import (
     uri_problems,
 )
 from specbench_api.spec.drafter import Drafter, Method
-from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.engine import Engine
 from specbench_api.spec.model import Target
 
 PORT = 8000
@@ -55,7 +55,6 @@ _UNSUPPORTED_FIELDS = ("draft_lengths", "speculative_config", "draft_tensor_para
 class TransformersLauncher:
     """Starts the research runtime."""
 
-    kind = EngineKind.TRANSFORMERS
     context = ContextRules(("--max-model-len",), needs_answer_space=False)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:

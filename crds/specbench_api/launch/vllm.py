@@ -49,7 +49,7 @@ from specbench_api.launch.launcher import (
 )
 from specbench_api.launch.support_matrix import VLLM_ALGORITHMS, VLLM_RELEASE
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, DraftLength, Method
-from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
+from specbench_api.spec.engine import Engine, EqualizeArms
 from specbench_api.spec.model import Adapter, Target
 
 # The drafter as vLLM's `--speculative-config`, and the settings that vLLM does not support. It is one line of JSON with
@@ -289,7 +289,6 @@ _RESET = {"VLLM_SERVER_DEV_MODE": "1"}
 class VllmLauncher:
     """Starts `vllm serve`."""
 
-    kind = EngineKind.VLLM
     context = ContextRules(("--max-model-len",), needs_answer_space=True)
 
     def launch(self, order: LaunchRequest) -> LaunchSpec:

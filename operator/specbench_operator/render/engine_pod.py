@@ -12,7 +12,7 @@ from dataclasses import replace
 from shlex import join
 from typing import Any
 
-from specbench_api.launch.launcher import LaunchSpec
+from specbench_api.launch.launcher import HEALTH_PATH, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.outcome.provenance import GPUS, SUMMARY, TOPOLOGY
 from specbench_api.plan.expansion import launch_order
@@ -190,8 +190,8 @@ def engine_pod_template(  # noqa: PLR0917 -- the same parameters as engine_job
     startup_failures = math.ceil((run.spec.startup_deadline_seconds + STARTUP_MARGIN_S) / PROBE_PERIOD_S)
     serving = {
         "ports": [{"name": "http", "containerPort": launch.port}],
-        "startupProbe": _probe(launch, startup_failures),
-        "readinessProbe": _probe(launch, 3),
+        "startupProbe": _probe(startup_failures),
+        "readinessProbe": _probe(3),
     }
     container = _container(run, launch, launch.args, settings, serving)
     return {
@@ -256,7 +256,7 @@ def _container(
         "image": launch.image or settings.client_image,
         "imagePullPolicy": settings.image_pull_policy,
         **({"command": [literal(word) for word in program]} if program else {}),
-        "args": [*map(literal, args), launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
+        "args": [*map(literal, args), "--host", "0.0.0.0", "--port", str(launch.port)],  # noqa: S104 - in its own pod
         **_environment(run, launch),
         **({"ports": serving["ports"]} if serving else {}),
         **_engine_resources(run),
@@ -322,9 +322,9 @@ def _cache(kind: EngineKind, cache: ModelCache) -> dict[str, str]:
     return {HUB_HOME: READ_ONLY_HOME, HUB_CACHE: f"{CACHE_FOLDER}/hub", HUB_OFFLINE: "1", **own, **offline}
 
 
-def _probe(launch: LaunchSpec, failures: int) -> Manifest:
+def _probe(failures: int) -> Manifest:
     return {
-        "httpGet": {"path": launch.health_path, "port": "http"},
+        "httpGet": {"path": HEALTH_PATH, "port": "http"},
         "periodSeconds": PROBE_PERIOD_S,
         "timeoutSeconds": PROBE_PERIOD_S,
         "failureThreshold": failures,

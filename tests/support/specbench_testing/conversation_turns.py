@@ -8,11 +8,11 @@ from typing import Any
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
+from specbench_client.cooperative_tasks import run_to_completion
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import Conversation
 from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult
-from specbench_client.sliced_tasks import run_to_completion
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.row_parsing import Prompt

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
 
+from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.load.turns import Turn, TurnClient, TurnResult
-from specbench_client.sliced_tasks import CooperativeTask
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.conversation_turns import failure, result_of, row

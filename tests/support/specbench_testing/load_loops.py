@@ -14,7 +14,6 @@ from specbench_api.spec.answers import Answers
 from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import CounterDeltas
-from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
@@ -26,7 +25,7 @@ from specbench_client.load.conversation_runner import (
 from specbench_client.load.conversations import FillerPlan
 from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
-from specbench_client.load.open_loop import OpenLoop, PreciseTimer, sleep_until
+from specbench_client.load.loops import ClosedLoop, OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.phases import (
     ClosedLoopPhases,
     InFlightRecorder,
