@@ -6,7 +6,7 @@ The cost of a step has one observation per cell, and a linear model fitted to th
 from __future__ import annotations
 
 from specbench_api.api_model import ApiModel, Names
-from specbench_client.documents.figure import Figure
+from specbench_client.documents.figure import CellReference, Figure
 
 
 class Prediction(ApiModel):
@@ -48,15 +48,9 @@ class MixCategory(ApiModel):
     """Measured speed-up."""
 
 
-class MixPrediction(ApiModel):
+class MixPrediction(CellReference):
     """Predicted results of one arm at one load for another mix of the measured categories."""
 
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
     speedup: Figure
     """Predicted speed-up."""
     acceptance_length: Figure
@@ -107,15 +101,9 @@ class StepSplit(ApiModel):
     """
 
 
-class StepObservation(ApiModel):
+class StepObservation(CellReference):
     """Step time of one cell, with the batch size, draft length and context at which it was measured."""
 
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
     configured_draft_tokens: int
     """Configured draft tokens per step; 0 for the baseline."""
     draft_tokens: float

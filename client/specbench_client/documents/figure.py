@@ -1,4 +1,4 @@
-"""A figure: a value with its unit, definition, sample size, confidence interval and source; the verdict on a ratio."""
+"""A figure: a value with its unit, definition, sample size, interval and source; the verdict on a ratio; its cell."""
 
 from __future__ import annotations
 
@@ -45,6 +45,22 @@ class Verdict(StrEnum):
     def is_claim(self) -> bool:
         """Whether a difference is claimed."""
         return self in (Verdict.FASTER, Verdict.SLOWER, Verdict.BETTER, Verdict.WORSE)
+
+
+class CellReference(ApiModel):
+    """What identifies the cell that a row of a document is about."""
+
+    arm: str
+    """Name of the arm."""
+    workload: str
+    """Name of the workload."""
+    load: str
+    """Label of the load level: `8`, `2.5/s`, `trace`."""
+
+    @property
+    def place(self) -> str:
+        """Description for messages: `eagle3 on chat at 8`."""
+        return f"{self.arm} on {self.workload} at {self.load}"
 
 
 class FigureInterval(ApiModel):

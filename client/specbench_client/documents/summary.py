@@ -223,13 +223,9 @@ class CounterDeltas(ApiModel):
     """The counter of prompt tokens, read after the point."""
 
 
-class PointSummary(ApiModel):
-    """Results of one point."""
+class LoadResult(ApiModel):
+    """Results of one arm on one workload at one load: of a point, or of a cell, which has all repeats."""
 
-    schema_version: Literal["specbench.io/point-summary/v2"] = "specbench.io/point-summary/v2"
-    """Version of this document."""
-    hash: str
-    """Hash of the point."""
     arm: str
     """Name of the arm."""
     workload: str
@@ -238,16 +234,25 @@ class PointSummary(ApiModel):
     """The load level."""
     arrivals: ArrivalPattern
     """How requests arrived."""
+    counts: RequestCounts
+    """Requests and tokens."""
+    figures: dict[str, Figure]
+    """Figures by name, see docs/reference/metrics.md."""
+
+
+class PointSummary(LoadResult):
+    """Results of one point."""
+
+    schema_version: Literal["specbench.io/point-summary/v2"] = "specbench.io/point-summary/v2"
+    """Version of this document."""
+    hash: str
+    """Hash of the point."""
     repeat: int
     """Index of the repeat, from 0."""
     simulated: bool
     """Whether the engine was the simulator; it is then not a measurement."""
-    counts: RequestCounts
-    """Requests and tokens."""
     window: SteadyWindow | None = None
     """The steady state; None if there is none."""
-    figures: dict[str, Figure]
-    """Figures by name, see docs/reference/metrics.md."""
     client_health: ClientHealth
     """What the client observed about itself."""
     counters: CounterDeltas | None = None
@@ -302,25 +307,13 @@ class Trend(ApiModel):
         return None if self.change.value is None or self.hours < 1 else self.change.value / self.hours
 
 
-class Cell(ApiModel):
+class Cell(LoadResult):
     """One arm, workload and load over all repeats, compared with the paired baseline."""
 
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    level: Level
-    """The load level."""
-    arrivals: ArrivalPattern
-    """How requests arrived."""
     points: list[str]
     """Hashes of its measured points."""
     windows: list[SteadyWindow | None] = []
     """Steady state of each point, in the same order."""
-    counts: RequestCounts
-    """Requests and tokens."""
-    figures: dict[str, Figure]
-    """Figures by name, over all repeats."""
     speedup: Figure | None = None
     """Output tokens per second of stream time, divided by the paired baseline's."""
     tpot_speedup: Figure | None = None

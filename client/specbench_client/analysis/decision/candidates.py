@@ -89,10 +89,20 @@ class CandidateCell:
     candidate: Candidate
     why_by_value: str = ""
     """Why its targets are met or missed by value only; empty if they are not."""
+    unjudged: str = ""
+    """Loads at which its arm could not be judged, with the reasons: a better one may be among them."""
+
+    @property
+    def arm(self) -> str:
+        return self.cell.arm
+
+    def with_gain(self, gain: Figure | None, conclusion: Verdict | None) -> CandidateCell:
+        """Return the cell with this gain and the conclusion about it."""
+        return replace(self, candidate=self.candidate.model_copy(update={"gain": gain, "conclusion": conclusion}))
 
     @property
     def is_baseline(self) -> bool:
-        return self.cell.arm == BASELINE_NAME
+        return self.arm == BASELINE_NAME
 
     @property
     def eligible(self) -> bool:
@@ -119,10 +129,7 @@ def candidate_cells(
         for cell in summary.cells
     ]
     drawn = gain_verdicts([(entry.candidate.gain, entry.cell) for entry in found])
-    return [
-        replace(entry, candidate=entry.candidate.model_copy(update={"conclusion": conclusion}))
-        for entry, conclusion in zip(found, drawn, strict=True)
-    ]
+    return [entry.with_gain(entry.candidate.gain, verdict) for entry, verdict in zip(found, drawn, strict=True)]
 
 
 def gain_verdicts(gains: Sequence[tuple[Figure | None, Cell]]) -> list[Verdict | None]:

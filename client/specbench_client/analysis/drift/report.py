@@ -23,7 +23,7 @@ from specbench_client.analysis.drift.request_log import (
     PooledMetric,
     RequestLog,
     acceptance_windows,
-    pooled_acceptance,
+    logged_acceptance,
     requests_with,
 )
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, draw_counts
@@ -177,15 +177,8 @@ def _cusum(tuning: ChartTuning) -> str:
 
 
 def _side(requests: RequestLog) -> DriftSide:
-    length = pooled_acceptance(requests.table, LENGTH)
-    assert length is not None  # every request has a step
-    return DriftSide(
-        source=requests.source,
-        requests=len(requests.table),
-        left_out=requests.left_out,
-        acceptance_length=length,
-        acceptance_rate=pooled_acceptance(requests.table, RATE),
-    )
+    acceptance = logged_acceptance(requests.table)
+    return DriftSide(**dict(acceptance), source=requests.source, left_out=requests.left_out)
 
 
 def _cause(change: DriftChange) -> DriftCause:

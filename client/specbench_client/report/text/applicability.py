@@ -15,7 +15,7 @@ from specbench_api.spec.dataset import Dataset, Selection
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
-from specbench_client.documents.prompt_coverage import CategoryCoverage, PromptCoverage
+from specbench_client.documents.prompt_coverage import PromptCoverage, RowCoverage
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
 from specbench_client.report.text.text_table import DASH, TextTable, figure_text, number, percent
 
@@ -289,10 +289,7 @@ def _selection(selection: Selection) -> str:
     return words if selection.where == selection.source else f"{selection.where} ({words})"
 
 
-def _counts(workload: str, category: str, counted: PromptCoverage | CategoryCoverage) -> list[str]:
+def _counts(workload: str, category: str, counted: RowCoverage) -> list[str]:
     numbers = (f"{each:,}" for each in (counted.requested, counted.used, counted.turns))
-    return [workload, category, *numbers, _reasons(counted) or DASH]
-
-
-def _reasons(counted: PromptCoverage | CategoryCoverage) -> str:
-    return "; ".join(f"{count} x {reason}" for reason, count in counted.unusable.items())
+    reasons = "; ".join(f"{count} x {reason}" for reason, count in counted.unusable.items())
+    return [workload, category, *numbers, reasons or DASH]
