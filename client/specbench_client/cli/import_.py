@@ -12,7 +12,7 @@ import click
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_client.cli.measure import run_name
-from specbench_client.cli.options import SchemaNumber, output_option
+from specbench_client.cli.options import RESULTS, SchemaNumber, output_option
 from specbench_client.cli.output import ResultConsole, print_output
 from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
@@ -43,9 +43,7 @@ _NO_LOAD = "does not state its load: give --concurrency N (streams) or --rate R 
     type=SchemaNumber("workloads[0].sampling.temperature"),
     help="Sampling temperature of the run, which no file states. Without it, answers are not compared.",
 )
-@click.option(
-    "--results", default="specbench-results", show_default=True, metavar="DIR-or-URI", help="Where to store the run."
-)
+@RESULTS
 @output_option("text", "json")
 def import_(
     files: tuple[Path, ...],

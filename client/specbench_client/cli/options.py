@@ -26,6 +26,7 @@ from specbench_api.spec.parsing import (
     yaml_documents,
 )
 from specbench_api.spec.run import RunSpec, SpecBenchRun
+from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_api.spec.slo import REPORTED_PERCENTS, Slo
 from specbench_client.bounded_json import parse_json
 from specbench_client.measure_flags import FLAGS, SpecFlag
@@ -159,9 +160,15 @@ RESULTS = click.option(
 PERCENTILES = click.option(
     "--percentiles",
     type=LatencyStatistics(),
-    help="Latencies in the tables of text and Markdown: some of mean, 50, 90, 95, 99.  [default: 50,99 in text]",
+    help=f"Latencies in the tables of text and Markdown: some of {', '.join(LatencyStatistics.known)}."
+    "  [default: 50,99 in text]",
 )
 LATEST = click.option("--latest", is_flag=True, help="Use the newest run if the location contains several.")
+API_KEY_ENV = click.option(
+    "--api-key-env",
+    metavar="NAME",
+    help=f"Environment variable with the API key.  [default: {API_KEY_VARIABLE}, if set]",
+)
 ONLY_WORKLOAD = click.option("--workload", metavar="NAME", help="Use only this workload.  [default: all]")
 
 
@@ -210,8 +217,12 @@ def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def field_options(flags: Sequence[SpecFlag]) -> Callable[[Command], Command]:
-    """Add the options of flags to a command. Types, bounds, values and defaults are those of their fields."""
-    options = [_field_option(flag) for flag in flags]
+    """Return the options of flags. Types, bounds, values and defaults are those of their fields."""
+    return several_options(*map(_field_option, flags))
+
+
+def several_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds options to a command, in this order."""
 
     def add(command: Command) -> Command:
         for option in reversed(options):

@@ -25,7 +25,7 @@ from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
-from specbench_client.report.text.results_table import TERMINAL_STATISTICS, cells_table, csv, figure_value
+from specbench_client.report.text.results_table import TERMINAL_STATISTICS, cells_table, csv
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.report.text.trends import trends_table
@@ -259,7 +259,7 @@ def _why_stopped(plan: Plan, summary: RunSummary) -> str:
 
 def _why_no_acceptance(plan: Plan, summary: RunSummary) -> list[str]:
     """Return the reason for missing acceptance lengths, if it is known."""
-    missing = [figure_value(cell, _AL) is None for cell in summary.cells]
+    missing = [cell.value(_AL) is None for cell in summary.cells]
     if plan.engine.is_imported:
         return [_AL_NOT_IMPORTED] if any(missing) else []
     plain = all(plan.engine_of(arm).dialect in (None, DialectName.OPENAI) for arm in plan.arms)

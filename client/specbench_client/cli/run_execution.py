@@ -260,26 +260,19 @@ def measure_campaign(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], op
         ):
             _require_valid_inputs(runs, options)
             _measure_runs(campaign, runs, options, ended)
-    except Interrupted as error:  # while a run was measured
-        _print_unfinished_campaign(campaign, runs, ended, options)
+    except (Interrupted, KeyboardInterrupt) as error:
+        if options.output != "json":
+            _print_campaign_table(campaign, runs, ended)
+        if isinstance(error, KeyboardInterrupt):  # before, after or between runs
+            raise Interrupted(f"interrupted after {len(ended)} of {len(runs)} runs") from error
         run = runs[len(ended)]
         raise Interrupted(f"run {len(ended) + 1} of {len(runs)}, {run.name}: {error}") from error
-    except KeyboardInterrupt as error:  # before, after or between
-        _print_unfinished_campaign(campaign, runs, ended, options)
-        raise Interrupted(f"interrupted after {len(ended)} of {len(runs)} runs") from error
     code = max((each.exit for each in ended), key=_EXITS_BY_SEVERITY.index)
     if options.output == "json":
         echo_json(json.dumps(_campaign_document(campaign, runs, ended, code), indent=2))
     else:
         _print_campaign_table(campaign, runs, ended)
     return code
-
-
-def _print_unfinished_campaign(
-    campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], ended: Sequence[CampaignRunResult], options: RunOptions
-) -> None:
-    if options.output != "json":
-        _print_campaign_table(campaign, runs, ended)
 
 
 def _measure_runs(

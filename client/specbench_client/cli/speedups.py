@@ -15,16 +15,14 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.curves.draft_lengths import best_draft_lengths
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, Choice, output_option
-from specbench_client.cli.output import ResultConsole, print_output
+from specbench_client.cli.output import ResultConsole, print_output, print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
 from specbench_client.documents.summary import Cell
 from specbench_client.errors import BadInput
 from specbench_client.report.text.curves import (
-    curve_notes,
-    curve_table,
     curves_csv,
-    curves_markdown,
+    curves_report,
     draft_lengths_table,
     schedule_lines,
 )
@@ -66,10 +64,7 @@ def curve(where: str, by: str, output: str, *, latest: bool) -> None:
         remedy = [REMEDY] if found.left_out else []
         raise BadInput("\n".join(["no curve can be drawn", *found.left_out[:LINES_MAX], *remedy]), "NothingToDraw")
 
-    def print_text(console: ResultConsole) -> None:
-        console.print_tables([curve_table(found, each) for each in found.curves], curve_notes(found))
-
-    print_output(output, found, text=print_text, csv=lambda: curves_csv(found), markdown=lambda: curves_markdown(found))
+    print_report(output, found, curves_report(found), csv=lambda: curves_csv(found))
 
 
 NOTHING_COMPARED = (

@@ -12,7 +12,7 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import problems_in
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed, read_yaml_file
-from specbench_client.cli.output import ProgressConsole, print_tables
+from specbench_client.cli.output import ProgressConsole, print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
@@ -129,7 +129,7 @@ def oracle(
     from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
     from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
-    from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
+    from specbench_client.report.text.what_if import oracle_report_text  # noqa: PLC0415
     from specbench_client.stored_runs.what_if_inputs import load_of, read_oracle_subject  # noqa: PLC0415
 
     cost = load_cost_model(step_cost)
@@ -140,7 +140,7 @@ def oracle(
     if not subject.single.answers.count:
         raise BadInput(f"{where}: no answer of {subject.drafter} has a step: an answer needs at least two tokens")
     report = oracle_report(subject, drafts, Pricing(batch, cost))
-    print_tables(report, oracle_tables(report), oracle_lines(report), output)
+    print_report(output, report, oracle_report_text(report))
 
 
 @click.command()
@@ -218,7 +218,7 @@ def ngram(
     from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
     from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
-    from specbench_client.report.text.what_if import ngram_lines, ngram_tables  # noqa: PLC0415
+    from specbench_client.report.text.what_if import ngram_report_text  # noqa: PLC0415
     from specbench_client.stored_runs.what_if_inputs import load_of, read_ngram_log  # noqa: PLC0415
 
     grid = NgramGrid(min_n, max_n, drafts)
@@ -246,4 +246,4 @@ def ngram(
             Pricing(batch, cost),
             lambda done, total: status.update(f"replaying: {done} of {total} lookups"),
         )
-    print_tables(report, ngram_tables(report), ngram_lines(report), output)
+    print_report(output, report, ngram_report_text(report))

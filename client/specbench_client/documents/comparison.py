@@ -10,27 +10,14 @@ from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.status import GateStatus
 from specbench_client.documents.figure import CellReference, Figure, Verdict
+from specbench_client.documents.summary import RunConclusion
 
 
-class ComparedResult(ApiModel):
+class ComparedResult(RunConclusion):
     """One of the two results."""
 
     uri: str
     """Root folder of the run's results."""
-    namespace: str
-    """Namespace of the run."""
-    name: str
-    """Name of the run."""
-    uid: str
-    """UID of the run."""
-    created: str
-    """When its summary was written, RFC 3339."""
-    simulated: bool
-    """Whether any of its points was simulated."""
-    trustworthy: bool
-    """Whether no check found a reason to doubt it."""
-    headline: str
-    """Its conclusion in one sentence."""
 
 
 class Difference(ApiModel):

@@ -95,6 +95,11 @@ class Figure(ApiModel):
     """Origin of the data: client, engine (per_request, counters), or both."""
 
     @property
+    def bare(self) -> Figure:
+        """The figure without its interval."""
+        return self.model_copy(update={"interval": None})
+
+    @property
     def factor(self) -> str:
         """Text of a ratio: `1.48x [1.38, 1.60]`, `1.48x` without an interval; empty without a value."""
         if self.value is None:

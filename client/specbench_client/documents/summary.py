@@ -239,6 +239,11 @@ class LoadResult(ApiModel):
     figures: dict[str, Figure]
     """Figures by name, see docs/reference/metrics.md."""
 
+    def value(self, name: str) -> float | None:
+        """Return the value of a figure; None if it is missing."""
+        figure = self.figures.get(name)
+        return figure.value if figure else None
+
 
 class PointSummary(LoadResult):
     """Results of one point."""
@@ -372,6 +377,10 @@ class Cell(LoadResult):
             return ""
         return f"{repeats} repeat{'s' if repeats != 1 else ''}: too few to tell"
 
+    def compared(self, figure: Figure | None) -> Figure | None:
+        """Return a comparison; with too few repeats without its interval, which lacks the variation between runs."""
+        return figure.bare if figure and self.too_few_repeats else figure
+
 
 class ArmEnvironment(ApiModel):
     """Facts about an arm's launches that matter for the comparison. provenance.json contains all facts."""
@@ -389,21 +398,30 @@ class ArmEnvironment(ApiModel):
     """Fraction of the KV cache that the drafter costs; None for the baseline."""
 
 
-class RunSummary(ApiModel):
-    """Results of a run: summary.json."""
+class RunConclusion(ApiModel):
+    """Which run it is, and what follows from it."""
 
-    schema_version: Literal["specbench.io/run-summary/v2"] = "specbench.io/run-summary/v2"
-    """Version of this document."""
     namespace: str
     """Namespace of the run."""
     name: str
     """Name of the run."""
     uid: str
     """UID of the run."""
-    simulated: bool
-    """Whether any point was simulated."""
     created: str
-    """When this document was written, RFC 3339."""
+    """When its summary was written, RFC 3339."""
+    simulated: bool
+    """Whether any of its points was simulated."""
+    trustworthy: bool
+    """Whether no check found a reason to doubt it."""
+    headline: str
+    """The answer as advice, for a person: which arm to use at which load."""
+
+
+class RunSummary(RunConclusion):
+    """Results of a run: summary.json."""
+
+    schema_version: Literal["specbench.io/run-summary/v2"] = "specbench.io/run-summary/v2"
+    """Version of this document."""
     points_total: int
     """Number of points in the plan."""
     points_measured: int
@@ -428,12 +446,8 @@ class RunSummary(ApiModel):
     """Step cost by batch size, draft length and context: one profile per drafter. Empty if no cell reports steps."""
     findings: list[Finding]
     """All findings of the checks."""
-    trustworthy: bool
-    """Whether no check found a reason to doubt."""
     failures: dict[str, str] = {}
     """Arm → why its engine failed, for arms with missing points, as far as the client that measured it reported it."""
-    headline: str
-    """The answer as advice, for a person: which arm to use at which load."""
     recommendation: Recommendation | None = None
     """Which arm to use at which load, for maximum throughput and without prices. It is computed from the rest of the
     summary."""
@@ -468,7 +482,7 @@ def best_speedup_text(summary: RunSummary) -> str:
 
 def _speedup(cell: Cell) -> tuple[float, float, float] | None:
     """Return value and bounds, or None without an interval that includes run-to-run variation."""
-    figure = cell.speedup
-    if figure is None or figure.value is None or figure.interval is None or cell.too_few_repeats:
+    figure = cell.compared(cell.speedup)
+    if figure is None or figure.value is None or figure.interval is None:
         return None
     return figure.value, figure.interval.low, figure.interval.high

@@ -46,8 +46,7 @@ def missed(cell: Cell, targets: Sequence[SloTarget]) -> str:
     found = []
     for target in targets:
         if not _target_attainment(cell, target).within:
-            figure = cell.figures.get(target.figure)
-            value = figure.value if figure else None
+            value = cell.value(target.figure)
             found.append(f"{target.words}: {'not measured' if value is None else f'{value:.3g} ms'}")
     return "; ".join(found)
 
@@ -211,7 +210,7 @@ def gain_of(cell: Cell, gain: Figure | None) -> Figure | None:
     """Return the cell's gain; with too few repeats without its interval, which does not cover run-to-run variation."""
     if gain is None or _repeats(cell) >= MIN_REPEATS_TO_COMPARE:
         return gain
-    return gain.model_copy(update={"interval": None})
+    return gain.bare
 
 
 def _streams_wait(cell: Cell) -> bool:
@@ -346,8 +345,8 @@ _HOUR_S, _MILLION = 3600.0, 1e6
 
 def requests_per_hour(cell: Cell) -> Figure | None:
     """Return requests an hour; None without throughput or lengths. The interval is that of the throughput alone."""
-    rate, length = cell.figures.get(StatusFigure.OUTPUT_TPS), _length(cell)
-    if rate is None or not rate.value or length is None:
+    rate, length = cell.figures.get(StatusFigure.OUTPUT_TPS), cell.value(LENGTH)
+    if rate is None or not rate.value or not length:
         return None
     definition = "Requests an hour: output_tps x 3600 / output_tokens_mean, the load held as it was"
     return map_figure(rate, lambda tps: tps * _HOUR_S / length, "requests/h", definition)
@@ -355,8 +354,8 @@ def requests_per_hour(cell: Cell) -> Figure | None:
 
 def cost_figures(cell: Cell, bill: EngineCost) -> dict[str, Figure]:
     """Return the costs of a request and of a million output tokens, by name; empty without throughput or lengths."""
-    hourly, length = requests_per_hour(cell), _length(cell)
-    if hourly is None or length is None:
+    hourly, length = requests_per_hour(cell), cell.value(LENGTH)
+    if hourly is None or not length:
         return {}
     definition = f"{bill.words} / requests_per_hour"
     request = map_figure(hourly, lambda rate: bill.hour / rate, bill.currency, f"Cost of one: {definition}")
@@ -383,8 +382,3 @@ def saved(gain: Figure) -> Figure:
     return map_figure(
         gain, lambda ratio: 1 - 1 / ratio, "ratio", "Cost saved against the baseline at the same load: 1 - 1 / gain"
     )
-
-
-def _length(cell: Cell) -> float | None:
-    figure = cell.figures.get(LENGTH)
-    return figure.value if figure and figure.value else None

@@ -24,7 +24,6 @@ from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     not_known,
     ruled_out,
-    words_of,
     worse_arms,
 )
 from specbench_client.analysis.statistics.effects import figure_ratio
@@ -83,7 +82,7 @@ def sentence_of(
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
     unusable = ((lossy, "lossy verification"), (list(worse_arms(summary.cells)), "worse answers"))
     omitted = [f"without {' and '.join(arms)} ({why})" for arms, why in unusable if arms]
-    held = "".join(f", {each}" for each in (*words_of(request.constraints), *omitted))
+    held = "".join(f", {each}" for each in (*request.constraints, *omitted))
     return f"{head} {in_words(request.objective)}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
 
 
@@ -187,7 +186,7 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
         choices=choices,
         candidates=[entry.candidate for entry in question.entries],
         prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
-        constraints=words_of(request.constraints),
+        constraints=request.constraints,
         ruled_out=barred,
         limits=limits_of(
             summary, request, choices, doubting_checks(summary.findings), not_known(plan, summary, request)

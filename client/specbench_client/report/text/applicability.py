@@ -212,8 +212,7 @@ def _machines(summary: RunSummary) -> str:
 
 
 def _values(cells: Sequence[Cell], name: str) -> list[float]:
-    figures = [cell.figures.get(name) for cell in cells]
-    return [figure.value for figure in figures if figure is not None and figure.value is not None]
+    return [value for cell in cells if (value := cell.value(name)) is not None]
 
 
 def _range(values: Sequence[float], digits: int) -> str:

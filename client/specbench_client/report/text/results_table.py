@@ -21,6 +21,7 @@ from specbench_client.report.text.text_table import (
     csv_fields,
     mark_simulated,
     number,
+    percent,
     with_interval,
 )
 
@@ -87,12 +88,6 @@ def speedup_text(cell: Cell, figure: Figure | None) -> str:
     return f"{text} {in_words(claimed)}" if claimed is Verdict.UNCLEAR else text
 
 
-def figure_value(cell: Cell, name: str) -> float | None:
-    """Return the value of a figure of the cell, or None."""
-    figure = cell.figures.get(name)
-    return figure.value if figure else None
-
-
 def arrival_text(summary: RunSummary) -> str:
     """Return the arrival process, which is the same in all cells of a run."""
     return "; ".join(dict.fromkeys(cell.arrivals.words for cell in summary.cells))
@@ -105,31 +100,24 @@ def steady_share(cell: Cell) -> float | None:
     return sum(window.length_s for window in windows) / whole_s if whole_s else None
 
 
-def _steady_text(cell: Cell) -> str:
-    share = steady_share(cell)
-    return DASH if share is None else f"{share:.0%}"
-
-
 def _ms(value: float | None) -> str:
     return number(value, 0 if value is not None and value >= 100 else 1)
 
 
 def _statistics(name: str, statistics: Sequence[str], separator: str) -> Callable[[Cell], str]:
     def text(cell: Cell) -> str:
-        found = [figure_value(cell, f"{name}_{each}") for each in statistics]
+        found = [cell.value(f"{name}_{each}") for each in statistics]
         return DASH if found[0] is None else separator.join(_ms(value) for value in found)
 
     return text
 
 
 def _acceptance(cell: Cell) -> str:
-    rate = figure_value(cell, "acceptance_rate")
-    return DASH if rate is None else f"{rate:.0%}"
+    return percent(cell.value("acceptance_rate"), 0)
 
 
 def _met(cell: Cell) -> str:
-    share = cell.goodput.slo_attainment.value if cell.goodput else None
-    return DASH if share is None else f"{share:.0%}"
+    return percent(cell.goodput.slo_attainment.value if cell.goodput else None, 0)
 
 
 _GOODPUT = CellColumn(
@@ -150,10 +138,10 @@ def _narrow_columns(statistics: Sequence[str]) -> list[CellColumn]:
     return [
         CellColumn("Load", lambda cell: cell.level.label),
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-        CellColumn("AL", lambda cell: number(figure_value(cell, _AL))),
+        CellColumn("AL", lambda cell: number(cell.value(_AL))),
         CellColumn("Acc.", _acceptance),
         *(CellColumn(f"{title}\n{names}", _statistics(name, statistics, "/")) for title, name in _LATENCIES.items()),
-        CellColumn("tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
+        CellColumn("tok/s", lambda cell: number(cell.value("output_tps"), 1)),
         CellColumn("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False),
     ]
 
@@ -164,12 +152,12 @@ def _wide_columns(statistics: Sequence[str]) -> list[CellColumn]:
         CellColumn("Load", lambda cell: cell.level.label),
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
         CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
-        CellColumn("AL emitted", lambda cell: number(figure_value(cell, _AL))),
-        CellColumn("AL verified", lambda cell: number(figure_value(cell, "acceptance_length_verified_pooled"))),
+        CellColumn("AL emitted", lambda cell: number(cell.value(_AL))),
+        CellColumn("AL verified", lambda cell: number(cell.value("acceptance_length_verified_pooled"))),
         CellColumn("Accepted", _acceptance),
         *(CellColumn(f"{title} {names}", _statistics(name, statistics, " / ")) for title, name in _LATENCIES.items()),
-        CellColumn("Output tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
-        CellColumn("Steady", _steady_text),
+        CellColumn("Output tok/s", lambda cell: number(cell.value("output_tps"), 1)),
+        CellColumn("Steady", lambda cell: percent(steady_share(cell), 0)),
         CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False),
     ]
 
@@ -252,11 +240,9 @@ def cell_row(summary: RunSummary, cell: Cell) -> dict[str, object]:
         "claim": str(cell.claims.overall) if cell.claims else None,
         **counts,
     }
-    for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup}.items():
-        row |= csv_fields(name, figure, bounded=not cell.too_few_repeats)
     whole = figures_by_name(cell.end_to_end) if cell.end_to_end else dict.fromkeys(END_TO_END)
-    for name, figure in whole.items():
-        row |= csv_fields(name, figure, bounded=not cell.too_few_repeats)
+    for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup, **whole}.items():
+        row |= csv_fields(name, cell.compared(figure))
     if cell.goodput:
         row |= csv_fields("slo_goodput", cell.goodput.rate) | csv_fields("slo_attainment", cell.goodput.slo_attainment)
     for name, figure in cell.figures.items():
