@@ -50,7 +50,7 @@ def breakdown(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], ou
     Each class has its acceptance length with a confidence interval. What the classes are, and why one may be missing:
     docs/research/breakdown.md.
     """
-    summary = _of_arms(_summary(where, latest=latest), arms, where)
+    summary = _of_arms(select_run(where, latest=latest).require_summary().summary, arms, where)
     topics = breakdown_topics(summary, dimensions or tuple(DIMENSIONS))
 
     def print_text(console: ResultConsole) -> None:
@@ -73,10 +73,6 @@ def _document(summary: RunSummary) -> dict[str, object]:
         if cell.breakdown != _NOTHING
     ]
     return {"name": summary.name, "simulated": summary.simulated, "cells": cells}
-
-
-def _summary(where: str, *, latest: bool) -> RunSummary:
-    return select_run(where, latest=latest).require_summary().summary
 
 
 def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummary:

@@ -19,7 +19,6 @@ from specbench_client.cli.options import API_KEY_ENV, FILE, OUTPUT, Choice, Comm
 from specbench_client.cli.output import ProgressConsole, print_output
 from specbench_client.cli.streams import echo, echo_document
 from specbench_client.dataset.diversity import (
-    GroupSelection,
     RandomSimilarity,
     SelectionReport,
     SelectionRequest,
@@ -339,14 +338,21 @@ def select(
 
 def _print_selection(report: SelectionReport, to: Path, output: str) -> None:
     title = f"mean cosine similarity over all pairs, by {report.embeddings}"
-    rows = [*map(_selection_row, report.groups), *(_totals(report) if report.by == "category" else [])]
+    rows = [
+        [
+            group.category,
+            f"{group.candidates:,}",
+            f"{group.selected:,}",
+            _random(group.random),
+            number(group.greedy, 3),
+            number(group.refined, 3),
+            f"{group.swaps}",
+        ]
+        for group in report.groups
+    ]
+    rows += _totals(report) if report.by == "category" else []
     table = TextTable(title, SELECT_COLUMNS, rows, words=SELECT_COLUMNS[:1])
     print_output(output, report, text=lambda console: console.print_tables([table], [f"written: {to}"]))
-
-
-def _selection_row(group: GroupSelection) -> list[str]:
-    figures = [_random(group.random), number(group.greedy, 3), number(group.refined, 3)]
-    return [group.category, f"{group.candidates:,}", f"{group.selected:,}", *figures, f"{group.swaps}"]
 
 
 def _totals(report: SelectionReport) -> list[list[str]]:

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
-from pydantic import ValidationError
 
 from specbench_api.api_model import in_words
-from specbench_api.errors import InvalidSpec
-from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.analysis.decision.request import WORTH_PERCENT, Prices
@@ -23,10 +20,10 @@ from specbench_client.cli.options import (
     POSITIVE,
     Choice,
     FiniteRange,
-    prefixed,
     read_yaml_file,
     slo_from_options,
     slo_options,
+    validated,
 )
 from specbench_client.cli.output import print_report
 from specbench_client.cli.run_selection import select_run
@@ -47,12 +44,7 @@ def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices |
     """
     prices = read_yaml_file(file, _PRICES) if file else {}
     prices |= {name: value for name, value in flags.items() if value is not None}
-    if not prices:
-        return None
-    try:
-        return Prices.model_validate(prices)
-    except ValidationError as error:
-        raise InvalidSpec(prefixed(problems_in(error, Prices), str(file) if file else "prices")) from error
+    return validated(Prices, prices, str(file or "prices")) if prices else None
 
 
 @click.command()

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import click
+from pydantic import ValidationError
 
+from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
@@ -21,6 +23,7 @@ from specbench_api.spec.parsing import (
     ONE_RESOURCE,
     TEXT_BYTES_MAX,
     parse_resource,
+    problems_in,
     read_yaml,
     too_large,
     yaml_documents,
@@ -299,6 +302,17 @@ def override_slo(stored: Slo | None, given: Slo | None) -> Slo | None:
 def prefixed(problems: Sequence[Problem], name: str) -> list[Problem]:
     """Return the problems with the name of the file in front of their paths."""
     return [Problem(f"{name}: {each.path}", each.message, each.remedy) for each in problems]
+
+
+Model = TypeVar("Model", bound=ApiModel)
+
+
+def validated(kind: type[Model], data: Mapping[str, Any], name: str) -> Model:
+    """Return data as a model. `name`: the file or option that it is from. Raises InvalidSpec."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise InvalidSpec(prefixed(problems_in(error, kind), name)) from error
 
 
 STDIN = Path("-")

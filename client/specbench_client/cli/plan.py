@@ -313,16 +313,13 @@ def _document(run: EstimatedRun) -> dict[str, Any]:
     }
 
 
-def _config_lines(name: str, text: str) -> list[str]:
-    return [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
-
-
 def _text(run: EstimatedRun) -> str:
     plan, size = run.plan, run.size
     lines = [f"{plan.name}: {plan.target.title} on {plan.engine.kind}", "", "Arms"]
     for arm, launch in planned_launches(plan).items():
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
-        lines += [line for name, text in launch.configs.items() for line in _config_lines(name, text)]
+        for name, text in launch.configs.items():
+            lines += [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
     lines += [f"  {arm.name:<16} {arm.endpoint.url}" for arm in plan.arms if arm.endpoint]
     external = plan.engine.is_external
     lines += ["", f"{'Servers' if external else 'Launches'}, in order, each with its points (workload, load, repeat)"]

@@ -27,7 +27,6 @@ from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
 from specbench_client.report.text.results_table import TERMINAL_STATISTICS, cells_table, csv
 from specbench_client.report.text.run_report import markdown
-from specbench_client.report.text.text_table import TextTable
 from specbench_client.report.text.trends import trends_table
 from specbench_client.stored_runs.run import Run
 from specbench_client.trust.checks.comparison import MISSING_POINTS
@@ -237,8 +236,8 @@ def print_run_summary(
         console.print_line(_why_stopped(plan, summary))
     for line in reuse_lines(summary.cells):
         console.print_line(line)
-    for table in _tables(summary, statistics or TERMINAL_STATISTICS):
-        console.print_table(table)
+    tables = (cells_table(summary, statistics or TERMINAL_STATISTICS), trends_table(summary), answers_table(summary))
+    console.print_tables([table for table in tables if table.rows])
     for text in [*_why_no_acceptance(plan, summary), *texts[:named], *shown]:
         console.print_line(text)
     where = run_arguments(plan, uri)
@@ -273,11 +272,6 @@ def _finding_texts(groups: Sequence[FindingGroup]) -> Iterator[str]:
         fix = f"\n  What to do: {group.remedy}" if group.remedy and group.check not in explained else ""
         explained.add(group.check)
         yield f"{group.text}{fix}"
-
-
-def _tables(summary: RunSummary, statistics: Sequence[str]) -> list[TextTable]:
-    tables = (cells_table(summary, statistics), trends_table(summary), answers_table(summary))
-    return [table for table in tables if table.rows]
 
 
 def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:

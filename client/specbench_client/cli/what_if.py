@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import ValidationError
 
-from specbench_api.errors import InvalidSpec
-from specbench_api.spec.parsing import problems_in
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
-from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed, read_yaml_file
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, read_yaml_file, validated
 from specbench_client.cli.output import ProgressConsole, print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.what_if import CostModel
@@ -74,10 +71,7 @@ def load_cost_model(file_or_name: str | None) -> CostModel | None:
     if file_or_name == PUBLISHED_H100.name:
         return PUBLISHED_H100
     data = read_yaml_file(Path(file_or_name), f"give a file with a cost model, or {PUBLISHED_H100.name}")
-    try:
-        return CostModel.model_validate(data)
-    except ValidationError as error:
-        raise InvalidSpec(prefixed(problems_in(error, CostModel), file_or_name)) from error
+    return validated(CostModel, data, file_or_name)
 
 
 @click.command()

@@ -48,17 +48,22 @@ class MixCategory(ApiModel):
     """Measured speed-up."""
 
 
-class MixPrediction(CellReference):
-    """Predicted results of one arm at one load for another mix of the measured categories."""
+class MixEstimate(ApiModel):
+    """Predicted results for another mix of the measured categories."""
 
     speedup: Figure
     """Predicted speed-up."""
     acceptance_length: Figure
     """Predicted acceptance length, in tokens per step."""
-    measured_speedup: Figure
-    """Speed-up of the workload as it was measured."""
     categories: list[MixCategory]
     """The categories of the mix."""
+
+
+class MixPrediction(MixEstimate, CellReference):
+    """The same for one arm at one load."""
+
+    measured_speedup: Figure
+    """Speed-up of the workload as it was measured."""
     valid: bool
     """Whether the measured comparison was valid."""
 

@@ -154,12 +154,7 @@ def _fits(sheet: TextTable, width: int) -> bool:
     lines = [sheet.columns, *sheet.rows]
     needed = []
     for index, name in enumerate(sheet.columns):
-        longest = max(_longest(row[index]) for row in lines)
+        longest = max(cell_len(line) for row in lines for line in row[index].split("\n"))
         word = max((cell_len(each) for row in lines for each in row[index].split()), default=0)
         needed.append(max(min(longest, WORD_MIN), word) if name in sheet.words else longest)
     return sum(needed) + _FRAME * len(needed) + 1 <= width
-
-
-def _longest(text: str) -> int:
-    """Characters of its longest line."""
-    return max(map(cell_len, text.split("\n")))

@@ -76,21 +76,18 @@ class RunLoad:
         return [each for each in self.plan.points if (each.arm, each.workload, each.level.label) == cell]
 
     def answers(self, arm: str) -> pd.DataFrame:
-        """Return the measured answers of all repeats; empty if no point has a manifest. Blocks. Raises NotDurable."""
+        """Return the measured answers of all repeats. Blocks. Raises BadInput if no point is measured, NotDurable."""
         parts = [
             pd.DataFrame(part)
             for point in self.points(arm)
             if point.hash in self.run.manifests
             for part in self.run.records.columns(point.hash, COLUMNS)
         ]
-        return measured_answers(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame(columns=COLUMNS)
-
-    def fingerprints(self, arm: str) -> set[str]:
-        """Return the fingerprints of the prompts that the arm was measured with. Raises NotDurable."""
-        manifests = self.run.manifests
-        return {
-            manifests[each.hash].observed.dataset_fingerprint for each in self.points(arm) if each.hash in manifests
-        }
+        rows = measured_answers(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame()
+        if not len(rows):
+            message = f"the arm {arm!r} has no measured point yet: wait for the run, or choose another arm"
+            raise BadInput(f"{self.words}: {message}")
+        return rows
 
 
 def load_of(
@@ -109,11 +106,12 @@ def load_of(
     return RunLoad(run, workload, load, encoder, prompts)
 
 
-def _one_of(flag: str, requested: str | None, available: Sequence[str]) -> str:
+def _one_of(flag: str, requested: str | None, available: Sequence[str], verb: str = "has") -> str:
+    """Return what was requested, else the first that is available. Raises BadInput for another one."""
     if requested is None:
         return available[0]
     if requested not in available:
-        raise BadInput(f"{flag} {requested}: the run has {', '.join(available)}")
+        raise BadInput(f"{flag} {requested}: the run {verb} {', '.join(available)}")
     return requested
 
 
@@ -122,16 +120,19 @@ def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
 
     Raises BadInput if neither ids nor texts were recorded, or the prompts have changed since.
     """
-    arm = _arm_name(run, arm)
+    names = [each.name for each in run.plan.arms]
+    arm = _one_of("--arm", arm or (BASELINE_NAME if BASELINE_NAME in names else None), names)
     # Answers with as many token ids as the engine counted, or one less, since the end token has no text.
     logged, left_out, alike = list[LoggedAnswer](), Counter[str](), 0
     prompts: dict[str, Prompt] | None = None  # read only once an answer needs them
-    for row in _measured_rows(run, arm).to_dict("records"):
+    for row in run.answers(arm).to_dict("records"):
         why = _unusable_reason(row)
         if why:
             left_out[why] += 1
             continue
-        output = _output_tokens(row, run.encoder)
+        output = token_ids_of(row)
+        if output is None:
+            output = _encode(row["output_text"], run.encoder)
         prompts = _measured_prompts(run, arm) if prompts is None else prompts
         prompt = _prompt_tokens(prompts[str(row["prompt_id"])], run.encoder)
         alike += 0 <= row["output_tokens"] - output.size <= 1
@@ -147,23 +148,8 @@ def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
     return AnswerLog(f"{run.words}, arm {arm}", origin, logged, left_out, run.simulated)
 
 
-def _measured_rows(run: RunLoad, arm: str) -> pd.DataFrame:
-    rows = run.answers(arm)
-    if not len(rows):
-        message = f"the arm {arm!r} has no measured point yet: wait for the run, or choose another arm"
-        raise BadInput(f"{run.words}: {message}")
-    return rows
-
-
 def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{count} x {why}" for why, count in left_out.items())
-
-
-def _arm_name(run: RunLoad, requested: str | None) -> str:
-    names = [each.name for each in run.plan.arms]
-    if requested is not None and requested not in names:
-        raise BadInput(f"--arm {requested}: the run has {', '.join(names)}")
-    return requested or (BASELINE_NAME if BASELINE_NAME in names else names[0])
 
 
 def _unusable_reason(row: Mapping[Any, Any]) -> str | None:
@@ -172,13 +158,6 @@ def _unusable_reason(row: Mapping[Any, Any]) -> str | None:
     if row["turn"] > 0:
         return LATER_TURN
     return NO_TOKENS_NOR_TEXT if token_ids_of(row) is None and not isinstance(row["output_text"], str) else None
-
-
-def _output_tokens(row: Mapping[Any, Any], encoder: TokenEncoder | None) -> Tokens:
-    ids = token_ids_of(row)
-    if ids is not None:
-        return ids
-    return _encode(row["output_text"], encoder)
 
 
 def _prompt_tokens(prompt: Prompt, encoder: TokenEncoder | None) -> Tokens:
@@ -205,7 +184,8 @@ def _measured_prompts(run: RunLoad, arm: str) -> dict[str, Prompt]:
         found = load_workload(workload, Path(), read_object)
     except BadInput as error:
         raise BadInput(f"{error}; the run's prompts are needed: give their file with --prompts") from error
-    if run.fingerprints(arm) - {found.fingerprint}:
+    manifests = [run.run.manifests[each.hash] for each in run.points(arm) if each.hash in run.run.manifests]
+    if {manifest.observed.dataset_fingerprint for manifest in manifests} - {found.fingerprint}:
         raise BadInput(
             f"{workload.dataset.where}: these are not the prompts that were measured: give their file with --prompts"
         )
@@ -242,24 +222,17 @@ def read_oracle_subject(run: RunLoad, name: str | None = None, cost: CostModel |
 
 def _main_arm(run: RunLoad, requested: str | None) -> tuple[Arm, RecordedAnswers]:
     """Return the requested arm, or the arm with the longest drafts among those with reported steps."""
+    drafting = {arm.name: arm for arm in _drafting_arms(run)}
     if requested is not None:
-        arm = _drafting_arm(run, requested)
+        arm = drafting[_one_of("--arm", requested, list(drafting), "drafts with")]
         return arm, _recorded_steps(run, arm)
     rejected = list[BadInput]()
-    for arm in sorted(_drafting_arms(run), key=lambda arm: arm.most_drafts, reverse=True):
+    for arm in sorted(drafting.values(), key=lambda arm: arm.most_drafts, reverse=True):
         try:
             return arm, _recorded_steps(run, arm)
         except BadInput as error:  # n-gram has the longest drafts but often no steps, so the next arm is tried
             rejected.append(error)
     raise rejected[0]
-
-
-def _drafting_arm(run: RunLoad, name: str) -> Arm:
-    drafting = _drafting_arms(run)
-    found = next((each for each in drafting if each.name == name), None)
-    if found is None:
-        raise BadInput(f"--arm {name}: the run drafts with {', '.join(each.name for each in drafting)}")
-    return found
 
 
 def _drafting_arms(run: RunLoad) -> list[Arm]:
@@ -277,7 +250,7 @@ def _drafting_arms(run: RunLoad) -> list[Arm]:
 
 
 def _recorded_steps(run: RunLoad, arm: Arm) -> RecordedAnswers:
-    found = recorded_answers(_measured_rows(run, arm.name))
+    found = recorded_answers(run.answers(arm.name))
     if not found.answers:
         remedies = "; ".join(_REMEDY[why] for why in found.left_out if why in _REMEDY)
         what = f"{run.words}, arm {arm.name}: no answer has all its steps recorded"

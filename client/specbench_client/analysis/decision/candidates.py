@@ -161,9 +161,13 @@ def _candidate(
     if compared is not None and cell.valid:
         alike = all(attainment(each, request.targets).within for each in (cell, compared))
         cheaper = _cost_gain(cell, compared, bills) if bills and alike else None
-        gain = cheaper if request.objective is Objective.COST else _gain(cell, compared, request.objective)
+        if request.objective is Objective.LATENCY:
+            gain = gain_of(cell, cell.tpot_speedup)
+        else:
+            gain = cheaper if request.objective is Objective.COST else _rate_gain(cell, compared)
         if cheaper is not None:
-            figures[COST_SAVED] = saved(cheaper)
+            definition = "Cost saved against the baseline at the same load: 1 - 1 / gain"
+            figures[COST_SAVED] = map_figure(cheaper, lambda ratio: 1 - 1 / ratio, "ratio", definition)
     return Candidate(
         arm=cell.arm,
         workload=cell.workload,
@@ -219,15 +223,17 @@ def _streams_wait(cell: Cell) -> bool:
     return compared is not None and compared.speedup.value is not None and compared.requests_per_hour.value is None
 
 
-def _gain(cell: Cell, baseline: Cell, objective: Objective) -> Figure | None:
-    return gain_of(cell, cell.tpot_speedup) if objective is Objective.LATENCY else _rate_gain(cell, baseline)
-
-
 def _cost_gain(cell: Cell, baseline: Cell, bills: Mapping[str, EngineCost]) -> Figure | None:
+    """Return the baseline's cost of a token over this arm's at the same load, from the ratio of their throughputs."""
     rate = _rate_gain(cell, baseline)
     if rate is None or rate.value is None:
         return None
-    return cost_gain(rate, bills[cell.arm], bills[baseline.arm])
+    definition = (
+        "The baseline's cost of an output token over this arm's at the same load: the price of an hour of each over its"
+        f" throughput; from the ratio: {rate.definition}"
+    )
+    mine, its = bills[cell.arm].hour, bills[baseline.arm].hour
+    return map_figure(rate, lambda ratio: ratio * its / mine, "ratio", definition)
 
 
 def _slot(cell: Cell) -> tuple[str, str]:
@@ -366,19 +372,3 @@ def cost_figures(cell: Cell, bill: EngineCost) -> dict[str, Figure]:
         f"Cost of a million output tokens: {definition} x 1e6 / output_tokens_mean",
     )
     return {COST_PER_REQUEST: request, COST_PER_MILLION: million}
-
-
-def cost_gain(rate_gain: Figure, bill: EngineCost, baseline: EngineCost) -> Figure:
-    """Return the baseline's cost of a token over this arm's at the same load, from the ratio of their throughputs."""
-    definition = (
-        "The baseline's cost of an output token over this arm's at the same load: the price of an hour of each over its"
-        f" throughput; from the ratio: {rate_gain.definition}"
-    )
-    return map_figure(rate_gain, lambda ratio: ratio * baseline.hour / bill.hour, "ratio", definition)
-
-
-def saved(gain: Figure) -> Figure:
-    """Return the share of the baseline's cost that is saved at the same load."""
-    return map_figure(
-        gain, lambda ratio: 1 - 1 / ratio, "ratio", "Cost saved against the baseline at the same load: 1 - 1 / gain"
-    )

@@ -107,6 +107,8 @@ def applicability_line(plan: Plan, summary: RunSummary) -> str:
 
 
 def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
+    languages = _joined(", ".join(each.dataset.languages) for each in plan.workloads if each.dataset.languages)
+    sampling = _joined(f"{_named(each, plan)}temperature {each.sampling.temperature:g}" for each in plan.workloads)
     return [
         ("Workload", _prompts(plan, summary), "acceptance differs by prompt: higher for code than for role play"),
         ("Batch", _loads(plan), "the gain falls as more requests share a step; other loads were not measured"),
@@ -127,8 +129,8 @@ def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
             _prompt_cache(plan),
             "reused prompts have a shorter prefill; a drafter can lower the share that is reused",
         ),
-        ("Language", _languages(plan), "drafters are trained more on some languages than on others"),
-        ("Sampling", _sampling(plan), "acceptance falls with temperature"),
+        ("Language", languages, "drafters are trained more on some languages than on others"),
+        ("Sampling", sampling, "acceptance falls with temperature"),
         (
             "Model",
             f"{plan.target.name}, revision {plan.target.revision}"
@@ -192,15 +194,6 @@ def _engine(plan: Plan, summary: RunSummary) -> str:
     version = versions if versions != DASH else plan.engine.version or ""
     kind = "an engine of unknown version" if plan.engine.is_imported else plan.engine.kind
     return f"{kind} {version}".strip()
-
-
-def _languages(plan: Plan) -> str:
-    languages = [", ".join(each.dataset.languages or []) for each in plan.workloads]
-    return _joined(each for each in languages if each)
-
-
-def _sampling(plan: Plan) -> str:
-    return _joined(f"{_named(each, plan)}temperature {each.sampling.temperature:g}" for each in plan.workloads)
 
 
 def _formats(summary: RunSummary) -> str:

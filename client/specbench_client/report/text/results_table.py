@@ -52,23 +52,57 @@ TERMINAL_STATISTICS = ("p50", "p99")
 
 
 def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -> list[CellColumn]:
-    """Return the columns; the workload's only where there are several.
-
-    `statistics` of each latency: suffixes of figures, such as `p90` or `mean`.
-    """
-    several = len({cell.workload for cell in summary.cells}) > 1
-    workload = [CellColumn("Workload", lambda cell: cell.workload, numeric=False)] if several else []
-    *columns, findings = _wide_columns(statistics)
-    goodput = [_GOODPUT, _MET] if summary.slo else []
-    return [CellColumn("Arm", lambda cell: cell.arm, numeric=False), *workload, *columns, *goodput, findings]
+    """Return the columns. `statistics` of each latency: suffixes of figures, such as `p90` or `mean`."""
+    names = " / ".join(statistics)
+    columns = [
+        *_place_columns(summary),
+        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+        CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
+        CellColumn("AL emitted", lambda cell: number(cell.value(_AL))),
+        CellColumn("AL verified", lambda cell: number(cell.value("acceptance_length_verified_pooled"))),
+        CellColumn("Accepted", _acceptance),
+        *(CellColumn(f"{title} {names}", _statistics(name, statistics, " / ")) for title, name in _LATENCIES.items()),
+        CellColumn("Output tok/s", lambda cell: number(cell.value("output_tps"), 1)),
+        CellColumn("Steady", lambda cell: percent(steady_share(cell), 0)),
+    ]
+    if summary.slo:
+        rate = CellColumn(
+            "Goodput req/s [95 %]",
+            lambda cell: with_interval(cell.goodput.rate if cell.goodput else None, unit="repeat"),
+        )
+        columns += [rate, CellColumn("In time", _met)]
+    return [*columns, CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False)]
 
 
 def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATISTICS) -> list[CellColumn]:
     """Return fewer and narrower columns than the page has. `statistics`: see `cell_columns`."""
-    arm, *others = cell_columns(summary)
-    workload = [column for column in others if column.title == "Workload"]
-    *narrow, findings = _narrow_columns(statistics)
-    return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), findings]
+    names = "/".join(statistics)
+    columns = [
+        *_place_columns(summary),
+        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+        CellColumn("AL", lambda cell: number(cell.value(_AL))),
+        CellColumn("Acc.", _acceptance),
+        *(CellColumn(f"{title}\n{names}", _statistics(name, statistics, "/")) for title, name in _LATENCIES.items()),
+        CellColumn("tok/s", lambda cell: number(cell.value("output_tps"), 1)),
+    ]
+    if summary.slo:
+        in_time = CellColumn(
+            "In time\nreq/s",
+            lambda cell: f"{number(cell.goodput.rate.value if cell.goodput else None)} ({_met(cell)})",
+        )
+        columns.append(in_time)
+    return [*columns, CellColumn("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False)]
+
+
+def _place_columns(summary: RunSummary) -> list[CellColumn]:
+    """Return arm, workload and load; the workload only where there are several."""
+    several = len({cell.workload for cell in summary.cells}) > 1
+    workload = [CellColumn("Workload", lambda cell: cell.workload, numeric=False)] if several else []
+    arm, load = (
+        CellColumn("Arm", lambda cell: cell.arm, numeric=False),
+        CellColumn("Load", lambda cell: cell.level.label),
+    )
+    return [arm, *workload, load]
 
 
 def speedup_text(cell: Cell, figure: Figure | None) -> str:
@@ -120,46 +154,8 @@ def _met(cell: Cell) -> str:
     return percent(cell.goodput.slo_attainment.value if cell.goodput else None, 0)
 
 
-_GOODPUT = CellColumn(
-    "Goodput req/s [95 %]", lambda cell: with_interval(cell.goodput.rate if cell.goodput else None, unit="repeat")
-)
-_MET = CellColumn("In time", _met)
-_GOOD = CellColumn(
-    "In time\nreq/s", lambda cell: number(cell.goodput.rate.value if cell.goodput else None) + f" ({_met(cell)})"
-)
-
-
 _LATENCIES = {"TTFT ms": "ttft_ms", "TPOT ms": "tpot_ms", "E2E ms": "e2e_ms"}
 """Title of a latency → its figures without their suffix."""
-
-
-def _narrow_columns(statistics: Sequence[str]) -> list[CellColumn]:
-    names = "/".join(statistics)
-    return [
-        CellColumn("Load", lambda cell: cell.level.label),
-        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-        CellColumn("AL", lambda cell: number(cell.value(_AL))),
-        CellColumn("Acc.", _acceptance),
-        *(CellColumn(f"{title}\n{names}", _statistics(name, statistics, "/")) for title, name in _LATENCIES.items()),
-        CellColumn("tok/s", lambda cell: number(cell.value("output_tps"), 1)),
-        CellColumn("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False),
-    ]
-
-
-def _wide_columns(statistics: Sequence[str]) -> list[CellColumn]:
-    names = " / ".join(statistics)
-    return [
-        CellColumn("Load", lambda cell: cell.level.label),
-        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-        CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
-        CellColumn("AL emitted", lambda cell: number(cell.value(_AL))),
-        CellColumn("AL verified", lambda cell: number(cell.value("acceptance_length_verified_pooled"))),
-        CellColumn("Accepted", _acceptance),
-        *(CellColumn(f"{title} {names}", _statistics(name, statistics, " / ")) for title, name in _LATENCIES.items()),
-        CellColumn("Output tok/s", lambda cell: number(cell.value("output_tps"), 1)),
-        CellColumn("Steady", lambda cell: percent(steady_share(cell), 0)),
-        CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False),
-    ]
 
 
 _OPTIONAL = ("Acc.", "E2E ms", "TTFT ms", "tok/s", "Findings", "TPOT ms", "J/token", "AL")

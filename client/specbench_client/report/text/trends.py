@@ -92,7 +92,11 @@ def drift_report_text(report: DriftReport) -> Report:
     for change in report.changes:
         heads = ["category", f"share of {change.weight}", "then → now", "mix", "drafter"]
         tables.append(TextTable(f"change of {change.metric}", heads, _parts(change), words=heads[:1]))
-    return Report([Topic("", tables, [_limits_text(report), *report.limits])], report.headline)
+    chances = (
+        f"Limits: by simulation from the reference; {report.run_length:,.0f} requests between false alarms on average,"
+        f" a chance of {report.false_alarm:.1%} in a log as long as this one."
+    )
+    return Report([Topic("", tables, [chances, *report.limits])], report.headline)
 
 
 _CHARTS = ("chart", "largest", "limit", "alarm at", "when")
@@ -144,10 +148,3 @@ def _parts(change: DriftChange) -> list[list[str]]:
     ]
     whole = f"{change.change.value:+.3f}"
     return [*rows, ["all", "", whole, with_interval(change.mix, 3), with_interval(change.drafter, 3)]]
-
-
-def _limits_text(report: DriftReport) -> str:
-    return (
-        f"Limits: by simulation from the reference; {report.run_length:,.0f} requests between false alarms on average,"
-        f" a chance of {report.false_alarm:.1%} in a log as long as this one."
-    )
