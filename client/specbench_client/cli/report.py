@@ -17,6 +17,7 @@ from specbench_client.cli.options import LATEST, PERCENTILES, Choice, override_s
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
 from specbench_client.cli.streams import echo, echo_document, echo_json
+from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
@@ -39,7 +40,6 @@ _SUFFIXES = {**{f".{name}": name for name in FORMATS if name != "text"}, ".md": 
 """Suffix of a file → the format to write into it."""
 NOTES = 3
 """Notes that the terminal shows without --all."""
-_AL = "acceptance_length_emitted_pooled"
 _UNKNOWN_AL = (
     "Note: acceptance length (AL) and acceptance rate are unknown: dialect openai does not contain them."
     " If the server is vLLM, SGLang, TensorRT-LLM or llama.cpp, measure again with its --dialect (vllm, sglang,"
@@ -258,7 +258,7 @@ def _why_stopped(plan: Plan, summary: RunSummary) -> str:
 
 def _why_no_acceptance(plan: Plan, summary: RunSummary) -> list[str]:
     """Return the reason for missing acceptance lengths, if it is known."""
-    missing = [cell.value(_AL) is None for cell in summary.cells]
+    missing = [cell.value(StatusFigure.ACCEPTANCE_LENGTH) is None for cell in summary.cells]
     if plan.engine.is_imported:
         return [_AL_NOT_IMPORTED] if any(missing) else []
     plain = all(plan.engine_of(arm).dialect in (None, DialectName.OPENAI) for arm in plan.arms)

@@ -47,7 +47,7 @@ from specbench_client.local.local_runs import (
     new_local_run,
 )
 from specbench_client.report.text.findings import points_are
-from specbench_client.report.text.text_table import TextTable
+from specbench_client.report.text.text_table import TextTable, mark_simulated
 from specbench_client.store.locations import open_store
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store, StoreErrorReason
@@ -348,8 +348,7 @@ def _print_campaign_table(
 ) -> None:
     console = result_console()
     simulated = any(each.outcome and each.outcome.summary.simulated for each in ended)
-    marked = " (simulated, not a measurement)" if simulated else ""
-    title = f"{campaign.metadata.name}{marked}: {len(ended)} of {len(runs)} runs"
+    title = f"{mark_simulated(campaign.metadata.name, simulated=simulated)}: {len(ended)} of {len(runs)} runs"
     unfinished = [(run.name, run.combination_text, "not finished", "", "") for run in runs[len(ended) :]]
     styles = ["" if each.exit in (0, 3) else "red" for each in ended] + ["dim"] * len(unfinished)
     table = TextTable(

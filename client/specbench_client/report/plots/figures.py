@@ -24,7 +24,6 @@ from specbench_client.documents.figure import Figure, StatusFigure
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
 from specbench_client.report.plots.style import (
     HOLLOW,
-    MARK,
     PANEL_IN,
     REFERENCE,
     STYLE,
@@ -42,6 +41,7 @@ from specbench_client.report.plots.style import (
     new_panels,
     picture,
 )
+from specbench_client.report.text.text_table import mark_simulated
 
 ALL = "all"
 POSITIONS = {
@@ -246,7 +246,7 @@ FIGURES: Mapping[str, Callable[[RunSummary], Drawing | None]] = {
 
 def draw_figures(summary: RunSummary, titles: Iterable[str] = FIGURES) -> dict[str, Drawing]:
     """Return the figures with these titles that have data. Titles of simulated results are marked."""
-    drawn = {title + MARK * summary.simulated: FIGURES[title](summary) for title in titles}
+    drawn = {mark_simulated(title, simulated=summary.simulated): FIGURES[title](summary) for title in titles}
     return {title: each for title, each in drawn.items() if each is not None}
 
 
@@ -255,7 +255,7 @@ def speedup_png(summary: RunSummary) -> bytes:
     drawing = speedup(summary) or Drawing(Canvas(figsize=(PANEL_IN, 1)), "")
     if not drawing.caption:
         drawing.canvas.text(0.02, 0.5, f"{summary.name}: nothing was compared with a baseline")
-    return picture(f"{summary.name}: {SPEEDUP}{MARK * summary.simulated}", drawing, "png")
+    return picture(f"{summary.name}: {mark_simulated(SPEEDUP, simulated=summary.simulated)}", drawing, "png")
 
 
 def _workloads(summary: RunSummary, of: Callable[[Cell], Figure | None]) -> dict[str, list[Cell]]:

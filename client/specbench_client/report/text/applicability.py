@@ -15,6 +15,7 @@ from specbench_api.spec.dataset import Dataset, Selection
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
+from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.prompt_coverage import PromptCoverage, RowCoverage
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
 from specbench_client.report.text.text_table import DASH, TextTable, figure_text, number, percent
@@ -88,7 +89,6 @@ def _mebibytes(facts: Mapping[FactName, Fact], name: FactName) -> str:
 PROMPT_CACHE_WORDS = {PromptCache.DISABLED: "disabled", PromptCache.AS_SERVED: "as served"}
 APPLICABILITY_TITLE = "When these results apply"
 APPLICABILITY_COLUMNS = ("Look at", "In this run", "Elsewhere")
-_LENGTH, _ACCEPTED = "output_tokens_mean", "acceptance_length_emitted_pooled"
 
 
 def applicability_table(plan: Plan, summary: RunSummary) -> TextTable:
@@ -170,7 +170,7 @@ def _loads(plan: Plan) -> str:
 def _lengths(plan: Plan, summary: RunSummary) -> str:
     found = []
     for workload in plan.workloads:
-        means = _values([cell for cell in summary.cells if cell.workload == workload.name], _LENGTH)
+        means = _values([cell for cell in summary.cells if cell.workload == workload.name], "output_tokens_mean")
         mean = f"{_range(means, 0)} tokens on average, " if means else ""
         found.append(f"{_named(workload, plan)}{mean}at most {workload.output.max_tokens:,}")
     return _joined(found)
@@ -178,7 +178,10 @@ def _lengths(plan: Plan, summary: RunSummary) -> str:
 
 def _accepted(summary: RunSummary) -> str:
     arms = dict.fromkeys(cell.arm for cell in summary.cells if cell.arm != BASELINE_NAME)
-    lengths = {arm: _values([cell for cell in summary.cells if cell.arm == arm], _ACCEPTED) for arm in arms}
+    lengths = {
+        arm: _values([cell for cell in summary.cells if cell.arm == arm], StatusFigure.ACCEPTANCE_LENGTH)
+        for arm in arms
+    }
     return _joined(f"{arm} {_range(values, 2)} tokens a step" for arm, values in lengths.items() if values)
 
 

@@ -12,6 +12,7 @@ from specbench_client.documents.curves import (
     Crossover,
     CurvePoint,
     Curves,
+    DraftLengths,
     DraftLengthTable,
     SpeedupCurve,
 )
@@ -21,6 +22,7 @@ from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
     DASH,
+    SIMULATED,
     Report,
     TextTable,
     Topic,
@@ -97,6 +99,13 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
 LENGTH_TITLES = (
     "Load", "Measured k", "Best k", "Speed-up [95 %]", "Next best k", "Best / next best [95 %]", "Conclusion",
 )  # fmt: skip
+
+
+def draft_lengths_report(found: DraftLengths) -> Report:
+    """Return the best draft lengths of each drafter with its schedule, and below them what was left out."""
+    topics = [Topic("", [draft_lengths_table(table)], [*schedule_lines(table), ""]) for table in found.tables]
+    left_out = Topic("", lines=[f"left out: {each}" for each in found.left_out])
+    return Report([*topics, left_out], SIMULATED * found.simulated)
 
 
 def draft_lengths_table(table: DraftLengthTable) -> TextTable:

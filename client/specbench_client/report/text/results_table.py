@@ -10,7 +10,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
-from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.figure import Figure, StatusFigure, Verdict
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
@@ -47,7 +47,6 @@ CATEGORY_COLUMNS = (
     "Accepted / drafted [95 %]",
 )  # fmt: skip
 _CATEGORY_WORDS = ("Arm", "Workload", "Category")
-_AL = "acceptance_length_emitted_pooled"
 TERMINAL_STATISTICS = ("p50", "p99")
 
 
@@ -58,11 +57,11 @@ def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -
         *_place_columns(summary),
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
         CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
-        CellColumn("AL emitted", lambda cell: number(cell.value(_AL))),
-        CellColumn("AL verified", lambda cell: number(cell.value("acceptance_length_verified_pooled"))),
+        CellColumn("AL emitted", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH))),
+        CellColumn("AL verified", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH_VERIFIED))),
         CellColumn("Accepted", _acceptance),
         *(CellColumn(f"{title} {names}", _statistics(name, statistics, " / ")) for title, name in _LATENCIES.items()),
-        CellColumn("Output tok/s", lambda cell: number(cell.value("output_tps"), 1)),
+        CellColumn("Output tok/s", lambda cell: number(cell.value(StatusFigure.OUTPUT_TPS), 1)),
         CellColumn("Steady", lambda cell: percent(steady_share(cell), 0)),
     ]
     if summary.slo:
@@ -80,10 +79,10 @@ def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_S
     columns = [
         *_place_columns(summary),
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-        CellColumn("AL", lambda cell: number(cell.value(_AL))),
+        CellColumn("AL", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH))),
         CellColumn("Acc.", _acceptance),
         *(CellColumn(f"{title}\n{names}", _statistics(name, statistics, "/")) for title, name in _LATENCIES.items()),
-        CellColumn("tok/s", lambda cell: number(cell.value("output_tps"), 1)),
+        CellColumn("tok/s", lambda cell: number(cell.value(StatusFigure.OUTPUT_TPS), 1)),
     ]
     if summary.slo:
         in_time = CellColumn(
@@ -147,7 +146,7 @@ def _statistics(name: str, statistics: Sequence[str], separator: str) -> Callabl
 
 
 def _acceptance(cell: Cell) -> str:
-    return percent(cell.value("acceptance_rate"), 0)
+    return percent(cell.value(StatusFigure.ACCEPTANCE_RATE), 0)
 
 
 def _met(cell: Cell) -> str:
@@ -201,7 +200,10 @@ def categories_table(summary: RunSummary) -> TextTable:
 
 def _category(cell: Cell, figures: Mapping[str, Figure]) -> list[str]:
     speedups = [compared_text(cell, figures.get(name)) for name in ("speedup", "tpot_speedup")]
-    return [*speedups, *(with_interval(figures.get(name)) for name in (_AL, "acceptance_rate"))]
+    return [
+        *speedups,
+        *(with_interval(figures.get(name)) for name in (StatusFigure.ACCEPTANCE_LENGTH, StatusFigure.ACCEPTANCE_RATE)),
+    ]
 
 
 def csv(summary: RunSummary) -> str:
