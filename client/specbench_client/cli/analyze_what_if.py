@@ -7,12 +7,20 @@ from typing import Any
 
 import click
 
+from specbench_client.analysis.what_if.answers import STEPPED_MIN
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
+from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report
+from specbench_client.analysis.what_if.oracle import oracle_report
+from specbench_client.analysis.what_if.policies import Pricing
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, read_yaml_file, validated
 from specbench_client.cli.output import ProgressConsole, print_report
 from specbench_client.cli.run_selection import select_run
+from specbench_client.dataset.recorded_answers import read_log, read_traces, trace_subject
+from specbench_client.dataset.tokenizers import load_encoder
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
+from specbench_client.report.text.what_if import ngram_report_text, oracle_report_text
+from specbench_client.stored_runs.what_if_inputs import load_of, read_ngram_log, read_oracle_subject
 
 POSITIVE_INTEGER_MAX = 4096
 
@@ -120,12 +128,6 @@ def oracle(
 
     Formulas and limits: docs/research/oracle.md.
     """
-    from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
-    from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
-    from specbench_client.report.text.what_if import oracle_report_text  # noqa: PLC0415
-    from specbench_client.stored_runs.what_if_inputs import load_of, read_oracle_subject  # noqa: PLC0415
-
     cost = load_cost_model(step_cost)
     if Path(where).is_file():
         subject = trace_subject(read_traces(Path(where)), arm, cost)
@@ -207,14 +209,6 @@ def ngram(
 
     What the replay shows, and what it does not: docs/research/ngram.md.
     """
-    from specbench_client.analysis.what_if.answers import STEPPED_MIN  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report  # noqa: PLC0415
-    from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
-    from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
-    from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
-    from specbench_client.report.text.what_if import ngram_report_text  # noqa: PLC0415
-    from specbench_client.stored_runs.what_if_inputs import load_of, read_ngram_log  # noqa: PLC0415
-
     grid = NgramGrid(min_n, max_n, drafts)
     if not grid.lookups:
         raise BadInput(

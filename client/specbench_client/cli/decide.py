@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -13,7 +13,8 @@ from click.core import ParameterSource
 from specbench_api.api_model import in_words
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.decision.deployment import deployment_of
-from specbench_client.analysis.decision.request import WORTH_PERCENT, Prices
+from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.request import WORTH_PERCENT, Prices, RecommendationRequest, targets_of
 from specbench_client.cli.options import (
     LATEST,
     OUTPUT_MARKDOWN,
@@ -30,9 +31,7 @@ from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
 from specbench_client.documents.recommendation import Objective
 from specbench_client.documents.summary import RunSummary
-
-if TYPE_CHECKING:
-    from specbench_client.analysis.decision.request import RecommendationRequest
+from specbench_client.report.text.decision import decision_report, deployment_text
 
 _PRICES = "write a price list, such as gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
@@ -118,9 +117,6 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     nothing to deploy, and the exit code is 3. specbench contains no prices: give your own.
     """
     _check_usage(workload, emit=emit)
-    from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.report.text.decision import decision_report, deployment_text  # noqa: PLC0415
-
     run = select_run(where, latest=latest).require_summary()
     plan, summary = run.plan, run.summary
     recommendation = recommend(plan, summary, request_from_options(summary, options))
@@ -133,8 +129,6 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
 
 def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> RecommendationRequest:
     """Return what the options of the command ask about a run. Raises InvalidSpec."""
-    from specbench_client.analysis.decision.request import RecommendationRequest, targets_of  # noqa: PLC0415
-
     prices = {
         "gpuHour": {"*": options["gpu_price"]} if options["gpu_price"] is not None else None,
         "machineHour": options["machine_price"],

@@ -21,6 +21,8 @@ from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.comparison import GateReport
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import SpecFlag
+from specbench_client.report.text.comparison import comparison_notes, gate_markdown, gate_table
+from specbench_client.stored_runs.gate import gate_runs
 
 _TOLERANCE = re.compile(r"(?P<metric>[A-Za-z]+)(?:\.(?P<percentile>p\d+))?=(?P<percent>[0-9.]+)%?")
 
@@ -78,8 +80,6 @@ def gate(result: str, **options: Any) -> int:
         named = f"the run {ref.run!r}" if ref.run is not None else f"the campaign {ref.campaign!r}"
         remedy = "which only a cluster can find: give its results with --baseline"
         raise BadInput(f"spec.gate.baselineRef names {named}, {remedy}", "BaselineMissing")
-    from specbench_client.stored_runs.gate import gate_runs  # noqa: PLC0415  scipy takes seconds to import
-
     locations = (requested.baseline_ref.uri, result)
     before, after = (select_run(where, latest=options["latest"]) for where in locations)
     if before.uri == after.uri:
@@ -122,12 +122,6 @@ def _tolerance(text: str) -> dict[str, Any]:
 
 
 def _print(report: GateReport, options: dict[str, Any]) -> None:
-    from specbench_client.report.text.comparison import (  # noqa: PLC0415
-        comparison_notes,
-        gate_markdown,
-        gate_table,
-    )
-
     comment = gate_markdown(report, options["report_url"])
     if options["markdown"]:
         write_output_file("--markdown", options["markdown"], comment.encode())

@@ -50,7 +50,7 @@ from specbench_client.report.text.findings import points_are
 from specbench_client.report.text.text_table import TextTable, mark_simulated
 from specbench_client.store.locations import open_store
 from specbench_client.store.scratch import scratch_folder
-from specbench_client.store.store import Store, StoreErrorReason
+from specbench_client.store.store import StoreErrorReason
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude
 
@@ -128,7 +128,9 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
     """
     results = open_store(options.results)
     with exclusive_run(results, plan, process_label()):
-        run = _local_run(results, plan, options)
+        run = new_local_run(results, plan) if options.new else find_local_run(results, plan)
+        if run.is_complete and not options.reuse_finished:
+            run = new_local_run(results, plan)
         validate_inputs(run, options.base_dir)
         echo(f"results: {shown_path(run.uri)}", err=True)
         finished = _ended(run) if run.is_complete else ""
@@ -202,11 +204,6 @@ def _stored_summary(run: Run, slo: Slo | None) -> RunSummary | None:
     summary = run.intact_summary()
     current = summary is not None and summary.slo == slo and not summary.missing and not summary.failures
     return summary if current and run.store.get(REPORT) is not None else None
-
-
-def _local_run(results: Store, plan: Plan, options: RunOptions) -> Run:
-    found = new_local_run(results, plan) if options.new else find_local_run(results, plan)
-    return new_local_run(results, plan) if found.is_complete and not options.reuse_finished else found
 
 
 def process_label() -> str:

@@ -23,7 +23,6 @@ from specbench_client.documents.recommendation import (
     Candidate,
     Objective,
     Recommendation,
-    Sustained,
 )
 from specbench_client.report.text.text_table import (
     DASH,
@@ -89,7 +88,11 @@ def evidence_table(recommendation: Recommendation) -> TextTable:
 
 def sustained_table(recommendation: Recommendation) -> TextTable:
     """Return the load up to which each arm meets the targets; no rows without targets."""
-    rows = [_sustained(each) for choice in recommendation.choices for each in choice.sustained]
+    rows = [
+        [each.arm, each.workload, each.load or DASH, each.shown or DASH, each.missed_at or DASH, each.reason]
+        for choice in recommendation.choices
+        for each in choice.sustained
+    ]
     return TextTable("Highest load that meets the targets", SUSTAINED, rows, words=("Arm", "Workload", "Reason"))
 
 
@@ -120,10 +123,6 @@ def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
         number(_value(each, "cost_per_million_output_tokens")),
         percent(_value(each, "cost_saved"), 0),
     ]
-
-
-def _sustained(each: Sustained) -> Row:
-    return [each.arm, each.workload, each.load or DASH, each.shown or DASH, each.missed_at or DASH, each.reason]
 
 
 def _value(each: Candidate, name: str) -> float | None:

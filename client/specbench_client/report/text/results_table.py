@@ -218,7 +218,7 @@ def csv(summary: RunSummary) -> str:
 
 def cell_row(summary: RunSummary, cell: Cell) -> dict[str, object]:
     """Return the fields of a cell by the names of the columns of results.csv."""
-    counts = cell.counts.model_dump()
+    windows = [window for window in cell.windows if window]
     row: dict[str, object] = {
         "namespace": summary.namespace,
         "run": summary.name,
@@ -231,12 +231,14 @@ def cell_row(summary: RunSummary, cell: Cell) -> dict[str, object]:
         "arrivals": cell.arrivals.process,
         "burstiness": cell.arrivals.burstiness,
         "trace": cell.arrivals.trace,
-        **_steady(cell),
+        "steady_start_s": ";".join(f"{window.start_ns / 1e9:.3f}" for window in windows),
+        "steady_end_s": ";".join(f"{window.end_ns / 1e9:.3f}" for window in windows),
+        "steady_share": steady_share(cell),
         "valid": cell.valid,
         "findings": ";".join(cell.findings),
         "compared_repeats": cell.compared_repeats,
         "claim": str(cell.claims.overall) if cell.claims else None,
-        **counts,
+        **cell.counts.model_dump(),
     }
     whole = figures_by_name(cell.end_to_end) if cell.end_to_end else dict.fromkeys(END_TO_END)
     for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup, **whole}.items():
@@ -246,12 +248,3 @@ def cell_row(summary: RunSummary, cell: Cell) -> dict[str, object]:
     for name, figure in cell.figures.items():
         row |= csv_fields(name, figure)
     return row
-
-
-def _steady(cell: Cell) -> dict[str, object]:
-    windows = [window for window in cell.windows if window]
-    return {
-        "steady_start_s": ";".join(f"{window.start_ns / 1e9:.3f}" for window in windows),
-        "steady_end_s": ";".join(f"{window.end_ns / 1e9:.3f}" for window in windows),
-        "steady_share": steady_share(cell),
-    }
