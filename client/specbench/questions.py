@@ -26,8 +26,9 @@ from specbench_client.documents.comparison import Comparison
 from specbench_client.documents.recommendation import Recommendation
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import with_flag_names
+from specbench_client.report.renderers import markdown_report
 from specbench_client.report.text.comparison import comparison_markdown
-from specbench_client.report.text.decision import decision_markdown
+from specbench_client.report.text.decision import decision_report
 from specbench_client.report.text.text_table import csv_fields
 from specbench_client.stored_runs.frames import frame_of
 from specbench_client.stored_runs.run import Run
@@ -149,7 +150,7 @@ class Decision:
         return frame_of(rows)
 
     def _repr_markdown_(self) -> str:
-        return decision_markdown(self.document)
+        return markdown_report(decision_report(self.document))
 
     def __repr__(self) -> str:
         return f"<specbench.Decision {self.sentence}>"

@@ -25,13 +25,13 @@ from specbench_client.documents.curves import CrossoverKind, Curves, DraftLength
 from specbench_client.documents.figure import FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.pairing import pair_requests
+from specbench_client.report.renderers import markdown_report
 from specbench_client.report.text.curves import (
     break_even_table,
     crossover_lines,
     crossover_table,
-    curve_notes,
     curves_csv,
-    curves_markdown,
+    curves_report,
     draft_lengths_table,
     schedule_lines,
 )
@@ -142,7 +142,7 @@ def test_cells_that_cannot_be_on_a_curve_are_left_out_with_the_reason(measured: 
     found = build_curves("concurrency", result)
     (cell,) = (cell for cell in result.summary.cells if cell.arm == "ngram")
     assert (found.curves, found.left_out) == ([], [f"ngram on chat at {cell.level.words}: {reason}"])
-    assert f"left out: {found.left_out[0]}" in curve_notes(found)
+    assert f"left out: {found.left_out[0]}" in curves_report(found).topics[-1].lines
 
 
 def lengthen_every_other_prompt(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
@@ -186,8 +186,8 @@ def test_table_shows_no_interval_without_run_variation() -> None:
     found = build_curves("temperature", result_of(world(repeats=2)))
     assert found.curves[0].points[0].conclusion is Verdict.TOO_FEW_REPEATS
     assert found.comparisons == 0
-    assert "| 0 | ngram | chat | 16 |" in curves_markdown(found)
-    row = curves_markdown(found).split("| 16 |")[1].splitlines()[0]
+    assert "| 0 | ngram | chat | 16 |" in markdown_report(curves_report(found))
+    row = markdown_report(curves_report(found)).split("| 16 |")[1].splitlines()[0]
     assert "[" not in row
     assert "too few repeats" in row
     (line,) = curves_csv(found).splitlines()[1:]
@@ -206,7 +206,7 @@ def test_every_axis_has_its_limit_and_round_trips_through_json(by: str) -> None:
 def test_simulated_curves_are_marked(simulated: bool) -> None:
     found = build_curves("temperature", result_of(world(), replace(UNCORRUPTED, simulated=simulated)))
     assert found.simulated is simulated
-    assert ("Simulated." in curves_markdown(found)) is simulated
+    assert ("Simulated." in markdown_report(curves_report(found))) is simulated
 
 
 # The break-even acceptance length is the ratio of step times, independent of acceptance.

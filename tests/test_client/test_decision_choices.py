@@ -17,7 +17,7 @@ from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import Method
 from specbench_client.analysis.decision.recommendation import recommend
-from specbench_client.analysis.decision.request import Constraints, Prices, RecommendationRequest, ruled_out
+from specbench_client.analysis.decision.request import Prices, RecommendationRequest, ruled_out
 from specbench_client.analysis.statistics.bootstrap import t_bounds
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.finding import Severity
@@ -513,32 +513,31 @@ CONSTRAINTS_CELLS = (
     Given("draft", tps=160, gain=1.6),
     Given("ngram", tps=130, gain=1.3),
 )
-NO_TRAINING = Constraints(can_train=False)
 
 
-def decide_of_constraints(constraints: Constraints, *cells: Given, gb: float | None = None) -> Recommendation:
+def decide_of_constraints(constraints: dict[str, Any], *cells: Given, gb: float | None = None) -> Recommendation:
     """Recommend under constraints; `gb` is the reported weight size of drafter eagle3."""
     summary = summary_of(*(cells or CONSTRAINTS_CELLS))
     if gb is not None:
         fact = Fact.observed(gb * 1e9, "the engine")
         seen = ArmEnvironment(arm="eagle3", launches=["0-a"], facts={FactName.DRAFTER_WEIGHTS_BYTES: fact})
         summary = summary.model_copy(update={"arm_environments": [seen]})
-    return recommend(CONSTRAINTS_PLAN, summary, RecommendationRequest(constraints=constraints))
+    return recommend(CONSTRAINTS_PLAN, summary, RecommendationRequest(**constraints))
 
 
 @pytest.mark.parametrize(
     ("constraints", "inputs", "arm", "out"),
     [
-        (Constraints(), {}, "eagle3", set()),
-        (NO_TRAINING, {}, "mtp", {"eagle3"}),
-        (Constraints(spare_memory_gb=0), {}, "ngram", {"eagle3", "mtp", "draft"}),
-        (Constraints(spare_memory_gb=1), {"gb": 1.8}, "mtp", {"eagle3"}),
-        (Constraints(spare_memory_gb=2), {"gb": 1.8}, "eagle3", set()),
-        (Constraints(spare_memory_gb=2), {}, "eagle3", set()),
+        ({}, {}, "eagle3", set()),
+        ({"can_train": False}, {}, "mtp", {"eagle3"}),
+        ({"spare_memory_gb": 0}, {}, "ngram", {"eagle3", "mtp", "draft"}),
+        ({"spare_memory_gb": 1}, {"gb": 1.8}, "mtp", {"eagle3"}),
+        ({"spare_memory_gb": 2}, {"gb": 1.8}, "eagle3", set()),
+        ({"spare_memory_gb": 2}, {}, "eagle3", set()),
     ],
 )
 def test_constraint_rules_arms_out_and_the_best_remaining_arm_is_chosen(
-    constraints: Constraints, inputs: dict[str, Any], arm: str, out: set[str]
+    constraints: dict[str, Any], inputs: dict[str, Any], arm: str, out: set[str]
 ) -> None:
     found = decide_of_constraints(constraints, **inputs)
     (choice,) = found.choices
@@ -552,7 +551,7 @@ def test_constraint_rules_arms_out_and_the_best_remaining_arm_is_chosen(
 
 
 def test_baseline_is_recommended_with_a_reason_when_no_drafter_is_left() -> None:
-    found = decide_of_constraints(Constraints(spare_memory_gb=0), Given("none"), Given("eagle3", gain=2.0))
+    found = decide_of_constraints({"spare_memory_gb": 0}, Given("none"), Given("eagle3", gain=2.0))
     (choice,) = found.choices
     assert (choice.answer, choice.arm) == (RecommendationAnswer.NO_DRAFTER, "none")
     assert choice.reason.startswith("no drafter is left; ruled out: eagle3 (needs memory of its own)")
@@ -570,7 +569,7 @@ def test_arm_with_lossy_verification_is_ruled_out_and_named() -> None:
 
 
 def test_unknown_drafter_memory_is_reported_and_rules_nothing_out() -> None:
-    limits = decide_of_constraints(Constraints(spare_memory_gb=2), gb=1.8).limits
+    limits = decide_of_constraints({"spare_memory_gb": 2}, gb=1.8).limits
     assert any("It is not known whether draft, mtp fits into the spare memory" in each for each in limits)
 
 
@@ -580,7 +579,7 @@ def test_only_post_hoc_drafters_need_training(method: Method) -> None:
     assert drafter is not None
     arms = [Arm.model_construct(name="arm", drafter=drafter.model_copy(update={"method": method}))]
     found = ruled_out(
-        CONSTRAINTS_PLAN.model_copy(update={"arms": arms}), summary_of(), RecommendationRequest(constraints=NO_TRAINING)
+        CONSTRAINTS_PLAN.model_copy(update={"arms": arms}), summary_of(), RecommendationRequest(can_train=False)
     )
     without = {Method.NGRAM, Method.SUFFIX, Method.LOOKAHEAD, Method.DRAFT_MODEL, Method.MTP}
     assert ("arm" in found) == (method not in without)

@@ -26,7 +26,7 @@ from specbench_client.analysis.drift.request_log import (
 )
 from specbench_client.cli import exit_code
 from specbench_client.documents.drift import DriftCause, DriftReport
-from specbench_client.report.text.trends import drift_topic
+from specbench_client.report.text.trends import drift_report_text
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.drift_requests import hash_order
 from specbench_client.stored_runs.write_results import conclude
@@ -248,7 +248,7 @@ def test_log_without_categories_is_not_reported_as_another_mix(unnamed: float) -
     assert length.change.value is not None
     assert any("cannot be separated" in limit for limit in report.limits)
     assert "mix unknown" in report.headline
-    assert drift_topic(report).lines
+    assert drift_report_text(report).topics[0].lines
 
 
 def test_log_that_contains_requests_twice_is_reported() -> None:

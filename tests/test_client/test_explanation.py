@@ -18,14 +18,13 @@ from specbench_api.outcome.termination import Exit
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.explanation.traffic_mix import (
-    MixEstimate,
     normalized_shares,
     project_mix,
     request_shares,
 )
 from specbench_client.cli import exit_code
 from specbench_client.columns import TextCodes
-from specbench_client.documents.explanation import Coefficient, Prediction
+from specbench_client.documents.explanation import Coefficient, MixEstimate, Prediction
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.report.text.curves import break_even_table

@@ -26,7 +26,6 @@ from specbench_client.report.plots.figures import FIGURES, draw_figures
 from specbench_client.report.plots.style import (
     HOLLOW,
     LIGHT,
-    MARK,
     NAME_MAX,
     PAPER,
     Drawing,
@@ -38,6 +37,7 @@ from specbench_client.report.plots.style import (
     shortened,
     svg,
 )
+from specbench_client.report.text.text_table import mark_simulated
 from specbench_client.visible_text import visible
 from specbench_testing.present import present
 from specbench_testing.summary_variants import invalid, many_cells, with_cells, without, without_baseline
@@ -290,8 +290,8 @@ def test_caption_has_definition_sampling_units_and_intervals() -> None:
 
 def test_simulated_results_are_marked() -> None:
     summary = plain().model_copy(update={"simulated": True})
-    assert all(title.endswith(MARK) for title in draw_figures(summary))
-    assert not any(title.endswith(MARK) for title in draw_figures(plain()))
+    assert all(title.endswith(mark_simulated("", simulated=True)) for title in draw_figures(summary))
+    assert not any(title.endswith(mark_simulated("", simulated=True)) for title in draw_figures(plain()))
 
 
 def test_names_are_neither_formulas_nor_markup() -> None:

@@ -26,9 +26,8 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import (
     escape_markdown,
     fit_columns,
-    markdown_document,
+    markdown_report,
     markdown_table,
-    markdown_topics,
     rich_table,
 )
 from specbench_client.report.text.answers import answers_table, lossless_table
@@ -43,7 +42,7 @@ from specbench_client.report.text.results_table import (
     terminal_columns,
 )
 from specbench_client.report.text.run_report import markdown
-from specbench_client.report.text.text_table import TextTable, Topic, with_interval
+from specbench_client.report.text.text_table import Report, TextTable, Topic, with_interval
 from specbench_testing.present import present
 from specbench_testing.summary_variants import invalid, with_cells
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
@@ -345,8 +344,8 @@ def test_missing_dimension_is_explained_once_for_its_cells() -> None:
 @pytest.mark.runs
 def test_simulated_and_invalid_results_are_marked() -> None:
     topics = breakdown_topics(summary())
-    assert "not a measurement" in markdown_document("n", topics, simulated=True)
-    text = markdown_document("n", topics, simulated=False)
+    assert "not a measurement" in markdown_report(Report(topics, title="n", simulated=True))
+    text = markdown_report(Report(topics, title="n"))
     assert "not a measurement" not in text
     assert [title for title in DIMENSIONS.values() if f"## {title}" not in text] == []
     assert {row[2] for topic in breakdown_topics(invalid(summary())) for row in topic.tables[0].rows} == {"1 invalid"}
@@ -432,7 +431,7 @@ def test_names_are_not_parsed_as_terminal_markup() -> None:
 
 
 def test_markdown_right_aligns_numbers_and_shows_missing_values_as_a_dash() -> None:
-    assert markdown_topics([Topic("", [SHEET])]) == [
+    assert markdown_report(Report([Topic("", [SHEET])])).split("\n") == [
         "**Speed-up of [bold]a[/bold]**",
         "",
         "| Arm | TTFT ms p50/p99 | Speed-up [95 %] | Says |",

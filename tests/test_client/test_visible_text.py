@@ -19,8 +19,8 @@ from specbench_client.cli import exit_code, streams
 from specbench_client.cli.output import ProgressConsole, ResultConsole
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.documents.summary import RunSummary
-from specbench_client.report.renderers import markdown_code, markdown_sentence, markdown_topics, spreadsheet
-from specbench_client.report.text.text_table import TextTable, Topic
+from specbench_client.report.renderers import markdown_code, markdown_report, markdown_sentence, spreadsheet
+from specbench_client.report.text.text_table import Report, TextTable, Topic
 from specbench_client.visible_text import spreadsheet_text, visible
 from specbench_testing.hostile_documents import with_hostile_texts
 from specbench_testing.local_results import store_results
@@ -104,7 +104,7 @@ def test_code_in_markdown_cannot_be_ended_by_its_content() -> None:
 
 
 def test_cells_of_a_markdown_table_stay_in_their_cells() -> None:
-    section = "\n".join(markdown_topics([Topic("", [TextTable("a|b", ["x"], [["1 | 2 |\n| 3 | `4"]], words=["x"])])]))
+    section = markdown_report(Report([Topic("", [TextTable("a|b", ["x"], [["1 | 2 |\n| 3 | `4"]], words=["x"])])]))
     assert section.splitlines()[-1] == "| 1 \\| 2 \\| \\| 3 \\| \\`4 |"
 
 

@@ -24,13 +24,13 @@ HEADINGS = {
 
 
 MODULES = {
-    "breakdown": "acceptance",
-    "drift": "acceptance",
-    "curve": "speedups",
-    "draft-lengths": "speedups",
-    "explain": "speedups",
-    "oracle": "what_if",
-    "ngram": "what_if",
+    "breakdown": "analyze_acceptance",
+    "drift": "analyze_acceptance",
+    "curve": "analyze_speedups",
+    "draft-lengths": "analyze_speedups",
+    "explain": "analyze_speedups",
+    "oracle": "analyze_what_if",
+    "ngram": "analyze_what_if",
 }
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
+from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.comparison import Comparison
+from specbench_client.drive.options import SystemClock
 from specbench_client.errors import BadInput
+from specbench_client.report.text.comparison import comparison_markdown, comparison_notes, comparison_table
 from specbench_client.stored_runs.run import Run
 
 LINES_MAX = 8
@@ -35,8 +38,6 @@ def compare(before: str, after: str, output: str, *, latest: bool) -> None:
     differences (engine, GPU, arguments) are listed. Results with different prompts, sampling or answer limits are
     rejected.
     """
-    from specbench_client.report.text.comparison import comparison_markdown, comparison_notes, comparison_table  # noqa: PLC0415  scipy takes seconds to import
-
     found = compare_cells(*(select_run(where, latest=latest) for where in (before, after)))
     notes = [*comparison_notes(found.differences, found.uncompared), *found.limits]
     print_output(
@@ -49,9 +50,6 @@ def compare(before: str, after: str, output: str, *, latest: bool) -> None:
 
 def compare_cells(before: Run, after: Run) -> Comparison:
     """Compare two stored results. Raises BadInput(NotComparable) if no cell can be compared, NotDurable."""
-    from specbench_client.analysis.compare.comparison import comparison  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.drive.options import SystemClock  # noqa: PLC0415
-
     found = comparison(before.require_summary(), after.require_summary(), SystemClock().wall_text())
     if not found.cells:
         why = "; ".join(found.refused) or "no cell (arm × workload × load) could be compared"

@@ -15,11 +15,10 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.workload import Source
 from specbench_client.cli.measure import request_headers
-from specbench_client.cli.options import FILE, OUTPUT, Choice, Command
+from specbench_client.cli.options import API_KEY_ENV, FILE, OUTPUT, Choice, Command, several_options
 from specbench_client.cli.output import ProgressConsole, print_output
 from specbench_client.cli.streams import echo, echo_document
 from specbench_client.dataset.diversity import (
-    GroupSelection,
     RandomSimilarity,
     SelectionReport,
     SelectionRequest,
@@ -62,7 +61,7 @@ from specbench_client.dataset.speed_bench_preparation import (
 from specbench_client.dataset.speed_bench_texts import SpeedBenchRow, UpstreamTables
 from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
 from specbench_client.errors import BadInput
-from specbench_client.report.text.text_table import TextTable
+from specbench_client.report.text.text_table import DASH, TextTable, number
 from specbench_client.visible_text import visible
 from specbench_client.workload.source_detection import shape_hint
 
@@ -81,7 +80,7 @@ TARGET_TOKENIZER = click.option("--tokenizer", type=_PATH, help="The target's to
 
 def embedding_options(*, required: bool) -> Callable[[Command], Command]:
     """Add --embeddings, --model and --api-key-env to a command."""
-    options = [
+    return several_options(
         click.option(
             "--embeddings",
             metavar="URL|local|FILE",
@@ -92,19 +91,8 @@ def embedding_options(*, required: bool) -> Callable[[Command], Command]:
         click.option(
             "--model", metavar="M", help="The embedding model: its name at the URL, or with local its folder or name."
         ),
-        click.option(
-            "--api-key-env",
-            metavar="NAME",
-            help="Environment variable that contains the endpoint's API key.  [default: OPENAI_API_KEY]",
-        ),
-    ]
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+        API_KEY_ENV,
+    )
 
 
 def embed_with_progress(
@@ -126,7 +114,6 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-DASH = "–"
 _OPTIONAL = ("target tokens p50/p99", "similarity", "output copied p50")
 """Columns that need --tokenizer, --embeddings or outputs in the file; hidden if empty."""
 INSPECT_COLUMNS = (
@@ -224,7 +211,7 @@ def _cells(category: CategoryReport) -> list[str]:
     return [
         category.category, f"{category.prompts:,}", f"{category.turns:,}",
         *(_both(spread) for spread in (lengths.characters, lengths.o200k_tokens, lengths.target_tokens)),
-        DASH if category.similarity is None else f"{category.similarity:.3f}",
+        number(category.similarity, 3),
         f"{category.copied_share.p50:.2f}" if category.copied_share else DASH,
     ]  # fmt: skip
 
@@ -351,32 +338,35 @@ def select(
 
 def _print_selection(report: SelectionReport, to: Path, output: str) -> None:
     title = f"mean cosine similarity over all pairs, by {report.embeddings}"
-    rows = [*map(_selection_row, report.groups), *(_totals(report) if report.by == "category" else [])]
+    rows = [
+        [
+            group.category,
+            f"{group.candidates:,}",
+            f"{group.selected:,}",
+            _random(group.random),
+            number(group.greedy, 3),
+            number(group.refined, 3),
+            f"{group.swaps}",
+        ]
+        for group in report.groups
+    ]
+    rows += _totals(report) if report.by == "category" else []
     table = TextTable(title, SELECT_COLUMNS, rows, words=SELECT_COLUMNS[:1])
     print_output(output, report, text=lambda console: console.print_tables([table], [f"written: {to}"]))
 
 
-def _selection_row(group: GroupSelection) -> list[str]:
-    figures = [_random(group.random), _figure(group.greedy), _figure(group.refined)]
-    return [group.category, f"{group.candidates:,}", f"{group.selected:,}", *figures, f"{group.swaps}"]
-
-
 def _totals(report: SelectionReport) -> list[list[str]]:
     """Return the rows below the categories: their mean, and all prompts together."""
-    means = (report.mean_random, report.mean_greedy, report.mean_refined)
+    means = [number(mean, 3) for mean in (report.mean_random, report.mean_greedy, report.mean_refined)]
     whole = [f"{report.candidates:,}", f"{report.selected:,}", _random(report.overall_random), ""]
     return [
-        ["mean of categories", "", "", *map(_figure, means), ""],
-        ["all together", *whole, _figure(report.overall), ""],
+        ["mean of categories", "", "", *means, ""],
+        ["all together", *whole, number(report.overall, 3), ""],
     ]
 
 
 def _random(drawn: RandomSimilarity | None) -> str:
-    return f"{drawn.mean:.3f} [{drawn.low:.3f}, {drawn.high:.3f}]" if drawn else "–"
-
-
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    return f"{drawn.mean:.3f} [{drawn.low:.3f}, {drawn.high:.3f}]" if drawn else DASH
 
 
 def _tokens(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:

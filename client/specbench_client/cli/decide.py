@@ -5,36 +5,33 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
-from pydantic import ValidationError
 
 from specbench_api.api_model import in_words
-from specbench_api.errors import InvalidSpec
-from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.decision.deployment import deployment_of
-from specbench_client.analysis.decision.request import Prices
+from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.request import WORTH_PERCENT, Prices, RecommendationRequest, targets_of
 from specbench_client.cli.options import (
     LATEST,
     OUTPUT_MARKDOWN,
     POSITIVE,
     Choice,
     FiniteRange,
-    prefixed,
     read_yaml_file,
+    slo_from_options,
     slo_options,
+    validated,
 )
-from specbench_client.cli.output import ResultConsole, print_output
+from specbench_client.cli.output import print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
-from specbench_client.documents.recommendation import Objective, Recommendation, SloTarget
+from specbench_client.documents.recommendation import Objective
 from specbench_client.documents.summary import RunSummary
-
-if TYPE_CHECKING:
-    from specbench_client.analysis.decision.request import RecommendationRequest
+from specbench_client.report.text.decision import decision_report, deployment_text
 
 _PRICES = "write a price list, such as gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
@@ -46,15 +43,7 @@ def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices |
     """
     prices = read_yaml_file(file, _PRICES) if file else {}
     prices |= {name: value for name, value in flags.items() if value is not None}
-    if not prices:
-        return None
-    try:
-        return Prices.model_validate(prices)
-    except ValidationError as error:
-        raise InvalidSpec(prefixed(problems_in(error, Prices), str(file) if file else "prices")) from error
-
-
-_LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
+    return validated(Prices, prices, str(file or "prices")) if prices else None
 
 
 @click.command()
@@ -79,7 +68,7 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.option(
     "--worth",
     type=FiniteRange(min=0, max=1000),
-    default=5.0,
+    default=WORTH_PERCENT,
     show_default=True,
     metavar="PERCENT",
     help="Smallest gain, in percent, that justifies a drafter.",
@@ -128,24 +117,18 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     nothing to deploy, and the exit code is 3. specbench contains no prices: give your own.
     """
     _check_usage(workload, emit=emit)
-    from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415  scipy takes seconds to import
-
     run = select_run(where, latest=latest).require_summary()
     plan, summary = run.plan, run.summary
     recommendation = recommend(plan, summary, request_from_options(summary, options))
     if not emit:
-        _print(recommendation, output)
+        print_report(output, recommendation, decision_report(recommendation))
         return
-    from specbench_client.report.text.decision import deployment_text  # noqa: PLC0415
-
     deployment = deployment_of(plan, summary, recommendation, workload)
     echo(deployment_text(deployment, _command(run.uri)).rstrip("\n"))
 
 
 def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> RecommendationRequest:
     """Return what the options of the command ask about a run. Raises InvalidSpec."""
-    from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415
-
     prices = {
         "gpuHour": {"*": options["gpu_price"]} if options["gpu_price"] is not None else None,
         "machineHour": options["machine_price"],
@@ -153,14 +136,12 @@ def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> Rec
     }
     return RecommendationRequest(
         objective=next(each for each in Objective if in_words(each) == options["objective"]),
-        targets=_targets(options) or targets_of(summary.slo),
+        targets=targets_of(slo_from_options(options), options["percentile"]) or targets_of(summary.slo),
         prices=prices_from_options(options["file"], prices),
         worth=1 + options["worth"] / 100,
         load=options["load"],
-        constraints=Constraints(
-            can_train=None if options["can_train"] is None else options["can_train"] == "yes",
-            spare_memory_gb=options["spare_memory_gb"],
-        ),
+        can_train=None if options["can_train"] is None else options["can_train"] == "yes",
+        spare_memory_gb=options["spare_memory_gb"],
     )
 
 
@@ -183,25 +164,3 @@ def _command(uri: str) -> str:
         for each in value if option.multiple else [value]:
             words += [option.opts[0], f"{each:.12g}" if isinstance(each, float) else str(each)]
     return shlex.join([*words, "--emit"])
-
-
-def _targets(options: Mapping[str, Any]) -> tuple[SloTarget, ...]:
-    limits = {name: options[f"slo_{name}"] for name in _LATENCIES if options[f"slo_{name}"] is not None}
-    return tuple(
-        SloTarget.model_validate({"metric": name, "percentile": options["percentile"], "limit_ms": limit})
-        for name, limit in limits.items()
-    )
-
-
-def _print(recommendation: Recommendation, output: str) -> None:
-    from specbench_client.report.text.decision import (  # noqa: PLC0415
-        decision_lines,
-        decision_markdown,
-        decision_tables,
-    )
-
-    def print_text(console: ResultConsole) -> None:
-        console.print_line(recommendation.sentence)
-        console.print_tables(decision_tables(recommendation), decision_lines(recommendation))
-
-    print_output(output, recommendation, text=print_text, markdown=lambda: decision_markdown(recommendation))

@@ -13,14 +13,16 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, GateRequest
+from specbench_api.spec.gate import Gate, GateMetric, GateRequest
 from specbench_api.spec.parsing import problems_in
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, field_options, read_spec_file, with_fields
-from specbench_client.cli.output import ResultConsole, print_output, write_output_file
+from specbench_client.cli.output import print_output, write_output_file
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.comparison import GateReport
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import SpecFlag
+from specbench_client.report.text.comparison import comparison_notes, gate_markdown, gate_table
+from specbench_client.stored_runs.gate import gate_runs
 
 _TOLERANCE = re.compile(r"(?P<metric>[A-Za-z]+)(?:\.(?P<percentile>p\d+))?=(?P<percent>[0-9.]+)%?")
 
@@ -74,13 +76,10 @@ def gate(result: str, **options: Any) -> int:
     """
     requested = _gate_of(options)
     if requested.baseline_ref.uri is None:
-        raise BadInput(
-            f"spec.gate.baselineRef names {_named(requested.baseline_ref)}, which only a cluster can find:"
-            " give its results with --baseline",
-            "BaselineMissing",
-        )
-    from specbench_client.stored_runs.gate import gate_runs  # noqa: PLC0415  scipy takes seconds to import
-
+        ref = requested.baseline_ref
+        named = f"the run {ref.run!r}" if ref.run is not None else f"the campaign {ref.campaign!r}"
+        remedy = "which only a cluster can find: give its results with --baseline"
+        raise BadInput(f"spec.gate.baselineRef names {named}, {remedy}", "BaselineMissing")
     locations = (requested.baseline_ref.uri, result)
     before, after = (select_run(where, latest=options["latest"]) for where in locations)
     if before.uri == after.uri:
@@ -91,19 +90,15 @@ def gate(result: str, **options: Any) -> int:
     return Exit.OK if report.passed else Exit.UNTRUSTWORTHY
 
 
-def _gate_in(file: Path) -> Gate | None:
-    """Return the gate of a run file, or of the runs of a campaign file."""
-    resource = read_spec_file(file)
-    spec = resource.spec.template.spec if isinstance(resource, SpecBenchCampaign) else resource.spec
-    return spec.gate
-
-
 def _gate_of(options: dict[str, Any]) -> Gate:
     """Return the gate of the file with the command line's changes. Raises InvalidSpec, BadInput."""
-    found = _gate_in(options["file"]) if options["file"] else None
-    if options["file"] and found is None:
-        raise InvalidSpec([Problem("spec.gate", f"{options['file']} has no gate", "add one, or give --baseline")])
-    if found is None and options["baseline"] is None:
+    found = None
+    if options["file"]:
+        resource = read_spec_file(options["file"])
+        found = (resource.spec.template if isinstance(resource, SpecBenchCampaign) else resource).spec.gate
+        if found is None:
+            raise InvalidSpec([Problem("spec.gate", f"{options['file']} has no gate", "add one, or give --baseline")])
+    elif options["baseline"] is None:
         raise BadInput("no earlier result: give --baseline RESULT, or --from FILE with a spec.gate")
     data = with_fields({"gate": found.to_dict() if found else {}}, FLAGS, options)["gate"]
     changes = {
@@ -126,17 +121,7 @@ def _tolerance(text: str) -> dict[str, Any]:
     return {**found, "percentile": match["percentile"]} if match["percentile"] else found
 
 
-def _named(ref: BaselineRef) -> str:
-    return f"the run {ref.run!r}" if ref.run is not None else f"the campaign {ref.campaign!r}"
-
-
 def _print(report: GateReport, options: dict[str, Any]) -> None:
-    from specbench_client.report.text.comparison import (  # noqa: PLC0415
-        comparison_notes,
-        gate_markdown,
-        gate_table,
-    )
-
     comment = gate_markdown(report, options["report_url"])
     if options["markdown"]:
         write_output_file("--markdown", options["markdown"], comment.encode())
@@ -144,9 +129,10 @@ def _print(report: GateReport, options: dict[str, Any]) -> None:
     other_gaps = [each for each in report.uncompared if f"{each.place} ({each.message})" not in report.message]
     notes = [*comparison_notes(report.differences, other_gaps), *report.limits]
 
-    def print_text(console: ResultConsole) -> None:
-        console.print_tables(
-            [gate_table(report)] if report.tests else [], [f"{report.reason}: {report.message}", *notes]
-        )
-
-    print_output(options["output"], report, text=print_text, markdown=lambda: comment)
+    tables, lines = [gate_table(report)] if report.tests else [], [f"{report.reason}: {report.message}", *notes]
+    print_output(
+        options["output"],
+        report,
+        text=lambda console: console.print_tables(tables, lines),
+        markdown=lambda: comment,
+    )

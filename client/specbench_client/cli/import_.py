@@ -12,12 +12,12 @@ import click
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_client.cli.measure import run_name
-from specbench_client.cli.options import SchemaNumber, output_option
-from specbench_client.cli.output import ResultConsole, print_output
+from specbench_client.cli.options import RESULTS, SchemaNumber, output_option
+from specbench_client.cli.output import print_report
 from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerReading, PeerResult, PeerResults
-from specbench_client.report.text.text_table import TextTable
+from specbench_client.report.text.text_table import Report, TextTable, Topic
 
 ARM = "imported"
 _NO_LOAD = "does not state its load: give --concurrency N (streams) or --rate R (requests per second)"
@@ -43,9 +43,7 @@ _NO_LOAD = "does not state its load: give --concurrency N (streams) or --rate R 
     type=SchemaNumber("workloads[0].sampling.temperature"),
     help="Sampling temperature of the run, which no file states. Without it, answers are not compared.",
 )
-@click.option(
-    "--results", default="specbench-results", show_default=True, metavar="DIR-or-URI", help="Where to store the run."
-)
+@RESULTS
 @output_option("text", "json")
 def import_(
     files: tuple[Path, ...],
@@ -90,7 +88,7 @@ def import_(
     stored = None
     if any(reading.requests for _, _, reading in readings):
         stored = _store(readings, level, temperature, results)
-    print_output(output, PeerResults(results=documents, stored=stored), text=lambda console: _print(console, documents))
+    print_report(output, PeerResults(results=documents, stored=stored), Report([*map(_topic, documents)]))
     if baselines and (unpaired := [str(path) for _, path, reading in readings if not reading.requests]):
         echo(
             f"Note: no speed-up with {', '.join(dict.fromkeys(unpaired))}: a summary has no requests to pair", err=True
@@ -128,23 +126,21 @@ def _store(
     return run.uri
 
 
-def _print(console: ResultConsole, documents: list[PeerResult]) -> None:
-    for result in documents:
-        load = result.level.words if result.level else "unknown load"
-        title = f"{result.file}: {result.tool}{f' {result.tool_version}' if result.tool_version else ''}, {load}"
-        rows = [
-            [
-                figure.name,
-                f"{figure.printed:.4g} {figure.unit}",
-                "not comparable" if figure.value is None else f"{figure.value:.4g} {figure.unit}",
-                figure.reason,
-            ]
-            for figure in result.figures
+def _topic(result: PeerResult) -> Topic:
+    """Return the figures of one measurement, or how many requests it has without a summary."""
+    load = result.level.words if result.level else "unknown load"
+    title = f"{result.file}: {result.tool}{f' {result.tool_version}' if result.tool_version else ''}, {load}"
+    notes = [f"Note: {limit}" for limit in result.limits]
+    if not result.figures:
+        return Topic("", lines=[f"{title}: {result.requests_stored} requests, without a summary", *notes])
+    rows = [
+        [
+            figure.name,
+            f"{figure.printed:.4g} {figure.unit}",
+            "not comparable" if figure.value is None else f"{figure.value:.4g} {figure.unit}",
+            figure.reason,
         ]
-        columns = ["figure", "in the file", "by our definition", "reason"]
-        if rows:
-            console.print_table(TextTable(title=title, columns=columns, rows=rows, words=["figure", "reason"]))
-        else:
-            console.print_line(f"{title}: {result.requests_stored} requests, without a summary")
-        for limit in result.limits:
-            console.print_line(f"Note: {limit}")
+        for figure in result.figures
+    ]
+    columns = ["figure", "in the file", "by our definition", "reason"]
+    return Topic("", [TextTable(title, columns, rows, words=["figure", "reason"])], notes)

@@ -28,6 +28,7 @@ from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.cli.options import (
+    API_KEY_ENV,
     KEEP_TEXT,
     NEW,
     OUTPUT,
@@ -139,11 +140,7 @@ def _authorization(named: str | None) -> dict[str, str]:
     metavar="'NAME: VALUE'",
     help="Header of every request; never stored. Repeatable.",
 )
-@click.option(
-    "--api-key-env",
-    metavar="NAME",
-    help=f"Environment variable with the API key.  [default: {API_KEY_VARIABLE}, if set]",
-)
+@API_KEY_ENV
 @click.option(
     "--workers",
     type=click.IntRange(min=1),

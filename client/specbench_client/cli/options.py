@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import click
+from pydantic import ValidationError
 
+from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
@@ -21,11 +23,13 @@ from specbench_api.spec.parsing import (
     ONE_RESOURCE,
     TEXT_BYTES_MAX,
     parse_resource,
+    problems_in,
     read_yaml,
     too_large,
     yaml_documents,
 )
 from specbench_api.spec.run import RunSpec, SpecBenchRun
+from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_api.spec.slo import REPORTED_PERCENTS, Slo
 from specbench_client.bounded_json import parse_json
 from specbench_client.measure_flags import FLAGS, SpecFlag
@@ -159,9 +163,15 @@ RESULTS = click.option(
 PERCENTILES = click.option(
     "--percentiles",
     type=LatencyStatistics(),
-    help="Latencies in the tables of text and Markdown: some of mean, 50, 90, 95, 99.  [default: 50,99 in text]",
+    help=f"Latencies in the tables of text and Markdown: some of {', '.join(LatencyStatistics.known)}."
+    "  [default: 50,99 in text]",
 )
 LATEST = click.option("--latest", is_flag=True, help="Use the newest run if the location contains several.")
+API_KEY_ENV = click.option(
+    "--api-key-env",
+    metavar="NAME",
+    help=f"Environment variable with the API key.  [default: {API_KEY_VARIABLE}, if set]",
+)
 ONLY_WORKLOAD = click.option("--workload", metavar="NAME", help="Use only this workload.  [default: all]")
 
 
@@ -210,8 +220,12 @@ def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def field_options(flags: Sequence[SpecFlag]) -> Callable[[Command], Command]:
-    """Add the options of flags to a command. Types, bounds, values and defaults are those of their fields."""
-    options = [_field_option(flag) for flag in flags]
+    """Return the options of flags. Types, bounds, values and defaults are those of their fields."""
+    return several_options(*map(_field_option, flags))
+
+
+def several_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds options to a command, in this order."""
 
     def add(command: Command) -> Command:
         for option in reversed(options):
@@ -288,6 +302,17 @@ def override_slo(stored: Slo | None, given: Slo | None) -> Slo | None:
 def prefixed(problems: Sequence[Problem], name: str) -> list[Problem]:
     """Return the problems with the name of the file in front of their paths."""
     return [Problem(f"{name}: {each.path}", each.message, each.remedy) for each in problems]
+
+
+Model = TypeVar("Model", bound=ApiModel)
+
+
+def validated(kind: type[Model], data: Mapping[str, Any], name: str) -> Model:
+    """Return data as a model. `name`: the file or option that it is from. Raises InvalidSpec."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise InvalidSpec(prefixed(problems_in(error, kind), name)) from error
 
 
 STDIN = Path("-")

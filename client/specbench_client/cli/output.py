@@ -17,8 +17,8 @@ from rich.segment import Segment
 from specbench_api.api_model import ApiModel
 from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
-from specbench_client.report.renderers import markdown_topics, rich_table
-from specbench_client.report.text.text_table import TextTable, Topic
+from specbench_client.report.renderers import markdown_report, rich_table
+from specbench_client.report.text.text_table import Report, TextTable
 from specbench_client.visible_text import visible
 
 PIPED_WIDTH = 160
@@ -131,14 +131,18 @@ def print_output(
         echo_document(formats[output]())
 
 
-def print_tables(report: ApiModel, tables: Sequence[TextTable], lines: Sequence[str], output: str) -> None:
-    """Print a report that consists of tables and lines, as --output (text, json or markdown) asks for it."""
-    print_output(
-        output,
-        report,
-        text=lambda console: console.print_tables(tables, lines),
-        markdown=lambda: "\n".join(markdown_topics([Topic("", tables, lines)])),
-    )
+def print_report(
+    output: str, document: ApiModel | Mapping[str, Any], report: Report, **formats: Callable[[], str]
+) -> None:
+    """Print a report as --output asks for it: its document as json, its topics as text or Markdown."""
+
+    def text(console: ResultConsole) -> None:
+        if report.answer:
+            console.print_line(report.answer)
+        for topic in report.topics:
+            console.print_tables(topic.tables, topic.lines)
+
+    print_output(output, document, text=text, markdown=lambda: markdown_report(report), **formats)
 
 
 # Files that the user named. A file is replaced only after the new content is complete, so a full disk leaves the old

@@ -5,30 +5,26 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specbench_api.campaign.expansion import PlannedRun, expand_campaign
+from specbench_api.campaign.expansion import CampaignPlan, expand_campaign
 from specbench_api.campaign.matrix import name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.size import PlanEstimate, estimate
 from specbench_api.plan.template_validation import amount_of
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.placement import CLIENT_DEFAULTS
-from specbench_api.spec.workload import Workload
-from specbench_client.analysis.decision.gpu_hours import AssumedDurations
 from specbench_client.cli.options import FILE, OUTPUT, SET, FiniteRange, read_spec_file
 from specbench_client.cli.plan_hours import (
     ASSUME,
-    HoursEstimator,
-    PlannedHours,
+    EstimatedRun,
+    RunEstimator,
     hours_document,
     hours_text,
     hours_warnings,
@@ -47,9 +43,7 @@ from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.drive.prompts import default_slots_problem
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import planned_command
-from specbench_client.local.local_runs import find_local_run
 from specbench_client.store.locations import open_store
-from specbench_client.store.store import Store
 from specbench_client.workload.chat_template.template import render_prompts
 from specbench_client.workload.locations import is_local
 from specbench_client.workload.prompt_lengths import measure_lengths
@@ -58,98 +52,67 @@ from specbench_client.workload.prompts import Prompts, load_workload
 # Campaigns.
 
 
-@dataclass(frozen=True)
-class EstimatedRun:
-    """A run of a campaign, its size, the hashes of its measured points, and the hours of the others."""
-
-    run: PlannedRun
-    size: PlanEstimate
-    measured: frozenset[str]
-    hours: PlannedHours
-
-
-def print_campaign_plan(
-    campaign: SpecBenchCampaign, base_dir: Path, results: Store | None, assumed: AssumedDurations, output: str
-) -> list[PlannedHours]:
-    """Print the runs of a campaign and their measured points in `results`. Returns the hours of each run.
-
-    Raises InvalidSpec; BadInput for prompts that cannot be read.
-    """
-    planned = expand_campaign(campaign)
-    turns, estimator = _PromptTurns(base_dir), HoursEstimator(assumed, results)
-    runs = [_estimated(run, results, turns, estimator) for run in planned.runs]
-    hours = [each.hours for each in runs]
+def _print_campaign_plan(
+    campaign: SpecBenchCampaign, base_dir: Path, estimator: RunEstimator, output: str
+) -> list[EstimatedRun]:
+    """Print the runs of a campaign and return them. Raises InvalidSpec; BadInput for prompts that cannot be read."""
+    planned, known = expand_campaign(campaign), dict[str, list[int]]()
+    runs = [
+        estimator.of(run.plan, run.run.spec.active_deadline_seconds, _known_turns(run.plan, base_dir, known))
+        for run in planned.runs
+    ]
     warnings, missing = campaign_warnings(planned, base_dir)
-    needed, budget = hours_document(hours)["gpuHours"], campaign.spec.budget.gpu_hours
+    needed, budget = hours_document(runs)["gpuHours"], campaign.spec.budget.gpu_hours
     if needed is not None and budget is not None and needed > budget:
         warnings.append(
             f"over budget by {needed - budget:.1f} GPU-hours: {needed:.1f} needed, budget.gpuHours is {budget:g}"
         )
-    for each in runs:
-        warnings += hours_warnings(each.hours, f"a launch of {each.run.name}")
+    for run, estimated in zip(planned.runs, runs, strict=True):
+        warnings += hours_warnings(estimated, f"a launch of {run.name}")
     if output == "json":
-        echo_json(json.dumps(_campaign_document(campaign, runs, [*warnings, *missing]), indent=2))
+        echo_json(json.dumps(_campaign_document(campaign, planned, runs, [*warnings, *missing]), indent=2))
     else:
-        echo(_campaign_text(campaign, runs))
+        echo(_campaign_text(campaign, planned, runs))
     print_warnings(warnings, missing)
-    return hours
+    return runs
 
 
-@dataclass
-class _PromptTurns:
-    """Number of turns of each prompt, for files on this machine; each file is read once."""
-
-    base_dir: Path
-    _cache: dict[str, Sequence[int]] = field(default_factory=dict)
-
-    def of(self, plan: Plan) -> dict[str, Sequence[int]]:
-        """Return the turns by the workload's name."""
-        local = [workload for workload in plan.workloads if is_local(workload.dataset, self.base_dir)]
-        return {workload.name: self._read(workload) for workload in local}
-
-    def _read(self, workload: Workload) -> Sequence[int]:
-        key = canonical_json(workload.to_dict())
-        if key not in self._cache:
-            self._cache[key] = _turns(load_workload(workload, self.base_dir))
-        return self._cache[key]
-
-
-def _estimated(
-    run: PlannedRun, results: Store | None, prompts: _PromptTurns, estimator: HoursEstimator
-) -> EstimatedRun:
-    measured = set(find_local_run(results, run.plan).manifests) if results is not None else set()
-    turns = prompts.of(run.plan)
-    hours = estimator.of(run.plan, run.run.spec.active_deadline_seconds, turns, measured)
-    return EstimatedRun(run, estimate(run.plan, turns), frozenset(measured), hours)
+def _known_turns(plan: Plan, base_dir: Path, known: dict[str, list[int]]) -> dict[str, Sequence[int]]:
+    """Return the turns of each prompt by workload, of files on this machine. `known`: of what was read before."""
+    keys = {each.name: canonical_json(each.to_dict()) for each in plan.workloads if is_local(each.dataset, base_dir)}
+    for name, key in keys.items():
+        if key not in known:
+            known[key] = _turns(load_workload(plan.workload(name), base_dir))
+    return {name: known[key] for name, key in keys.items()}
 
 
 def _campaign_document(
-    campaign: SpecBenchCampaign, runs: Sequence[EstimatedRun], warnings: Sequence[str]
+    campaign: SpecBenchCampaign, planned: CampaignPlan, runs: Sequence[EstimatedRun], warnings: Sequence[str]
 ) -> dict[str, Any]:
     return {
         "name": campaign.metadata.name,
         "kind": campaign.kind,
         "runs": [
             {
-                "name": each.run.name,
-                "combination": dict(each.run.combination),
-                "resource": each.run.resource,
+                "name": run.name,
+                "combination": dict(run.combination),
+                "resource": run.resource,
                 "launches": [
                     {"index": group.index, "arm": group.arm, "points": [point.hash for point in group.points]}
-                    for group in each.run.plan.groups
+                    for group in run.plan.groups
                 ],
-                "commands": _commands(each.run.plan),
+                "commands": _commands(run.plan),
                 "measured": sorted(each.measured),
-                "estimate": _size_document(each.size) | hours_document([each.hours]),
+                "estimate": _size_document(each),
             }
-            for each in runs
+            for run, each in zip(planned.runs, runs, strict=True)
         ],
         "estimate": {
             "launches": sum(each.size.launches for each in runs),
             "points": sum(each.size.points for each in runs),
             "requests": _requests(runs),
         }
-        | hours_document([each.hours for each in runs]),
+        | hours_document(runs),
         "budget": campaign.spec.budget.to_dict(),
         "warnings": list(warnings),
     }
@@ -160,13 +123,15 @@ def _commands(plan: Plan) -> dict[str, list[str]]:
     return {arm: planned_command(launch) for arm, launch in planned_launches(plan).items()}
 
 
-def _size_document(size: PlanEstimate) -> dict[str, float | None]:
+def _size_document(run: EstimatedRun) -> dict[str, Any]:
+    size = run.size
     return {
         "launches": size.launches,
         "points": size.points,
         "requests": size.requests,
         "outputTokensAtMost": size.output_tokens_at_most,
         "loadSeconds": size.load_seconds,
+        **hours_document([run]),
     }
 
 
@@ -176,21 +141,20 @@ def _requests(runs: Sequence[EstimatedRun]) -> int | None:
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
-def _campaign_text(campaign: SpecBenchCampaign, runs: Sequence[EstimatedRun]) -> str:
+def _campaign_text(campaign: SpecBenchCampaign, planned: CampaignPlan, runs: Sequence[EstimatedRun]) -> str:
     axes = " × ".join(f"{name_of(axis)} ({len(axis.values)})" for axis in campaign.spec.axes) or "no axes"
     lines = [f"{campaign.metadata.name}: {axes}", "", "Runs, in order, each with its launches (arm, points)"]
-    for each in runs:
+    for run, each in zip(planned.runs, runs, strict=True):
         measured = f"  {len(each.measured)} measured" if each.measured else ""
-        needed = each.hours.estimate.gpu_hours
+        needed = each.hours.gpu_hours
         hours = f"  {number_text(needed)} GPU-hours" if needed else ""
-        lines.append(f"  {each.run.name}  {each.run.combination_text}{measured}{hours}")
-        groups = each.run.plan.groups
-        lines.append(f"    {'  '.join(f'{group.arm}:{len(group.points)}' for group in groups)}")
+        lines.append(f"  {run.name}  {run.combination_text}{measured}{hours}")
+        lines.append(f"    {'  '.join(f'{group.arm}:{len(group.points)}' for group in run.plan.groups)}")
     points, launches = sum(each.size.points for each in runs), sum(each.size.launches for each in runs)
     done, requests = f"({sum(len(each.measured) for each in runs)} measured already)", _requests(runs)
     counts = f"{len(runs)} runs, {launches} launches, {points} points {done}"
     counts += f", {requests} requests" if requests is not None else ""
-    return "\n".join([*lines, "", counts, *hours_text([each.hours for each in runs])])
+    return "\n".join([*lines, "", counts, *hours_text(runs)])
 
 
 @click.command()
@@ -224,18 +188,15 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     """
     resource, base_dir = read_spec_file(file, settings), file.resolve().parent
     assumed, limit = read_assumptions(options["assumed"]), options["max_gpu_hours"]
-    store = open_store(results) if results is not None else None
+    estimator = RunEstimator(assumed, open_store(results) if results is not None else None)
     if isinstance(resource, SpecBenchCampaign):
-        return _limit_exit(print_campaign_plan(resource, base_dir, store, assumed, output), limit)
+        return _limit_exit(_print_campaign_plan(resource, base_dir, estimator, output), limit)
     expanded = expand(resource)
-    measured = set(find_local_run(store, expanded).manifests) if store is not None else set()
     prompts = _prompts(expanded, base_dir)
     turns = {name: _turns(rows) for name, rows in prompts.items()}
-    size = estimate(expanded, turns)
-    deadline_s = resource.spec.active_deadline_seconds
-    hours = HoursEstimator(assumed, store).of(expanded, deadline_s, turns, measured)
+    run = estimator.of(expanded, resource.spec.active_deadline_seconds, turns)
     slots = (default_slots_problem(expanded, expanded.workload(name), rows.rows) for name, rows in prompts.items())
-    warnings = [*plan_warnings(expanded), *filter(None, slots), *hours_warnings(hours)]
+    warnings = [*plan_warnings(expanded), *filter(None, slots), *hours_warnings(run)]
     missing = missing_files(expanded, base_dir)
     described = {
         name: _described(rows) | _at_once(expanded, rows) | _rendered(expanded, name, rows, base_dir)
@@ -243,20 +204,20 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     }
     if output == "json":
         extra = {"prompts": described, "warnings": [*warnings, *missing]}
-        echo_json(json.dumps(_document(expanded, measured, size, hours) | extra, indent=2))
+        echo_json(json.dumps(_document(run) | extra, indent=2))
     else:
-        echo(_text(expanded, measured, size, hours))
+        echo(_text(run))
         for name, facts in described.items():
             echo(f"{name}: " + "; ".join(f"{label}: {value}" for label, value in facts.items()))
     print_warnings(warnings, missing)
-    return _limit_exit([hours], limit)
+    return _limit_exit([run], limit)
 
 
-def _limit_exit(runs: Sequence[PlannedHours], limit: float | None) -> int:
+def _limit_exit(runs: Sequence[EstimatedRun], limit: float | None) -> int:
     """Return the exit code of `--max-gpu-hours`, and print why if it is not 0."""
     if limit is None:
         return Exit.OK
-    if not any(each.estimate.gpus for each in runs):
+    if not any(run.hours.gpus for run in runs):
         echo("warning: --max-gpu-hours was not checked: the run declares no GPUs (spec.placement.gpus)", err=True)
         return Exit.OK
     total = hours_document(runs)
@@ -340,26 +301,25 @@ def _coverage(coverage: PromptCoverage) -> dict[str, object]:
     return {label: value for label, value in facts.items() if value}
 
 
-def _document(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHours) -> dict[str, Any]:
+def _document(run: EstimatedRun) -> dict[str, Any]:
+    plan = run.plan
     launches = planned_launches(plan)
     return {
         **plan.to_dict(),
         "commands": _commands(plan),
         "configs": {arm: dict(launch.configs) for arm, launch in launches.items() if launch.configs},
-        "measured": sorted(measured),
-        "estimate": _size_document(size) | {"clients": plan.load.clients} | hours_document([hours]),
+        "measured": sorted(run.measured),
+        "estimate": _size_document(run) | {"clients": plan.load.clients},
     }
 
 
-def _config_lines(name: str, text: str) -> list[str]:
-    return [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
-
-
-def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHours) -> str:
+def _text(run: EstimatedRun) -> str:
+    plan, size = run.plan, run.size
     lines = [f"{plan.name}: {plan.target.title} on {plan.engine.kind}", "", "Arms"]
     for arm, launch in planned_launches(plan).items():
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
-        lines += [line for name, text in launch.configs.items() for line in _config_lines(name, text)]
+        for name, text in launch.configs.items():
+            lines += [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
     lines += [f"  {arm.name:<16} {arm.endpoint.url}" for arm in plan.arms if arm.endpoint]
     external = plan.engine.is_external
     lines += ["", f"{'Servers' if external else 'Launches'}, in order, each with its points (workload, load, repeat)"]
@@ -367,16 +327,16 @@ def _text(plan: Plan, measured: set[str], size: PlanEstimate, hours: PlannedHour
         lines.append(f"  {group.index:>3}  {group.arm}")
         lines += [
             f"         {point.hash[:12]}  {point.workload}  at {point.level.label}  repeat {point.repeat + 1}"
-            + ("  measured" if point.hash in measured else "")
+            + ("  measured" if point.hash in run.measured else "")
             for point in group.points
         ]
     requests = f", {size.requests} requests" if size.requests is not None else ""
     tokens = f", at most {size.output_tokens_at_most} output tokens" if size.output_tokens_at_most is not None else ""
     seconds = f", {size.load_seconds:.0f} s of load" if size.load_seconds is not None else ""
-    done = f"({len(measured)} measured already)"
+    done = f"({len(run.measured)} measured already)"
     counts = f"{'' if external else f'{size.launches} launches, '}{size.points} points {done}"
     lines += ["", f"{counts}{requests}{tokens}{seconds}{_clients(plan)}"]
-    return "\n".join([*lines, *hours_text([hours])])
+    return "\n".join([*lines, *hours_text([run])])
 
 
 def _clients(plan: Plan) -> str:

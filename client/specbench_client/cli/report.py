@@ -17,6 +17,7 @@ from specbench_client.cli.options import LATEST, PERCENTILES, Choice, override_s
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
 from specbench_client.cli.streams import echo, echo_document, echo_json
+from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
@@ -25,9 +26,8 @@ from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
-from specbench_client.report.text.results_table import TERMINAL_STATISTICS, cells_table, csv, figure_value
+from specbench_client.report.text.results_table import TERMINAL_STATISTICS, cells_table, csv
 from specbench_client.report.text.run_report import markdown
-from specbench_client.report.text.text_table import TextTable
 from specbench_client.report.text.trends import trends_table
 from specbench_client.stored_runs.run import Run
 from specbench_client.trust.checks.comparison import MISSING_POINTS
@@ -40,7 +40,6 @@ _SUFFIXES = {**{f".{name}": name for name in FORMATS if name != "text"}, ".md": 
 """Suffix of a file → the format to write into it."""
 NOTES = 3
 """Notes that the terminal shows without --all."""
-_AL = "acceptance_length_emitted_pooled"
 _UNKNOWN_AL = (
     "Note: acceptance length (AL) and acceptance rate are unknown: dialect openai does not contain them."
     " If the server is vLLM, SGLang, TensorRT-LLM or llama.cpp, measure again with its --dialect (vllm, sglang,"
@@ -237,8 +236,8 @@ def print_run_summary(
         console.print_line(_why_stopped(plan, summary))
     for line in reuse_lines(summary.cells):
         console.print_line(line)
-    for table in _tables(summary, statistics or TERMINAL_STATISTICS):
-        console.print_table(table)
+    tables = (cells_table(summary, statistics or TERMINAL_STATISTICS), trends_table(summary), answers_table(summary))
+    console.print_tables([table for table in tables if table.rows])
     for text in [*_why_no_acceptance(plan, summary), *texts[:named], *shown]:
         console.print_line(text)
     where = run_arguments(plan, uri)
@@ -259,7 +258,7 @@ def _why_stopped(plan: Plan, summary: RunSummary) -> str:
 
 def _why_no_acceptance(plan: Plan, summary: RunSummary) -> list[str]:
     """Return the reason for missing acceptance lengths, if it is known."""
-    missing = [figure_value(cell, _AL) is None for cell in summary.cells]
+    missing = [cell.value(StatusFigure.ACCEPTANCE_LENGTH) is None for cell in summary.cells]
     if plan.engine.is_imported:
         return [_AL_NOT_IMPORTED] if any(missing) else []
     plain = all(plan.engine_of(arm).dialect in (None, DialectName.OPENAI) for arm in plan.arms)
@@ -273,11 +272,6 @@ def _finding_texts(groups: Sequence[FindingGroup]) -> Iterator[str]:
         fix = f"\n  What to do: {group.remedy}" if group.remedy and group.check not in explained else ""
         explained.add(group.check)
         yield f"{group.text}{fix}"
-
-
-def _tables(summary: RunSummary, statistics: Sequence[str]) -> list[TextTable]:
-    tables = (cells_table(summary, statistics), trends_table(summary), answers_table(summary))
-    return [table for table in tables if table.rows]
 
 
 def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:

@@ -47,10 +47,10 @@ from specbench_client.local.local_runs import (
     new_local_run,
 )
 from specbench_client.report.text.findings import points_are
-from specbench_client.report.text.text_table import TextTable
+from specbench_client.report.text.text_table import TextTable, mark_simulated
 from specbench_client.store.locations import open_store
 from specbench_client.store.scratch import scratch_folder
-from specbench_client.store.store import Store, StoreErrorReason
+from specbench_client.store.store import StoreErrorReason
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude
 
@@ -128,7 +128,9 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
     """
     results = open_store(options.results)
     with exclusive_run(results, plan, process_label()):
-        run = _local_run(results, plan, options)
+        run = new_local_run(results, plan) if options.new else find_local_run(results, plan)
+        if run.is_complete and not options.reuse_finished:
+            run = new_local_run(results, plan)
         validate_inputs(run, options.base_dir)
         echo(f"results: {shown_path(run.uri)}", err=True)
         finished = _ended(run) if run.is_complete else ""
@@ -204,11 +206,6 @@ def _stored_summary(run: Run, slo: Slo | None) -> RunSummary | None:
     return summary if current and run.store.get(REPORT) is not None else None
 
 
-def _local_run(results: Store, plan: Plan, options: RunOptions) -> Run:
-    found = new_local_run(results, plan) if options.new else find_local_run(results, plan)
-    return new_local_run(results, plan) if found.is_complete and not options.reuse_finished else found
-
-
 def process_label() -> str:
     """Return a description of this process for its lock. Arguments are left out, because a header may contain a key."""
     command = " ".join(Path(word).name for word in sys.argv[:2])
@@ -260,26 +257,19 @@ def measure_campaign(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], op
         ):
             _require_valid_inputs(runs, options)
             _measure_runs(campaign, runs, options, ended)
-    except Interrupted as error:  # while a run was measured
-        _print_unfinished_campaign(campaign, runs, ended, options)
+    except (Interrupted, KeyboardInterrupt) as error:
+        if options.output != "json":
+            _print_campaign_table(campaign, runs, ended)
+        if isinstance(error, KeyboardInterrupt):  # before, after or between runs
+            raise Interrupted(f"interrupted after {len(ended)} of {len(runs)} runs") from error
         run = runs[len(ended)]
         raise Interrupted(f"run {len(ended) + 1} of {len(runs)}, {run.name}: {error}") from error
-    except KeyboardInterrupt as error:  # before, after or between
-        _print_unfinished_campaign(campaign, runs, ended, options)
-        raise Interrupted(f"interrupted after {len(ended)} of {len(runs)} runs") from error
     code = max((each.exit for each in ended), key=_EXITS_BY_SEVERITY.index)
     if options.output == "json":
         echo_json(json.dumps(_campaign_document(campaign, runs, ended, code), indent=2))
     else:
         _print_campaign_table(campaign, runs, ended)
     return code
-
-
-def _print_unfinished_campaign(
-    campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], ended: Sequence[CampaignRunResult], options: RunOptions
-) -> None:
-    if options.output != "json":
-        _print_campaign_table(campaign, runs, ended)
 
 
 def _measure_runs(
@@ -355,8 +345,7 @@ def _print_campaign_table(
 ) -> None:
     console = result_console()
     simulated = any(each.outcome and each.outcome.summary.simulated for each in ended)
-    marked = " (simulated, not a measurement)" if simulated else ""
-    title = f"{campaign.metadata.name}{marked}: {len(ended)} of {len(runs)} runs"
+    title = f"{mark_simulated(campaign.metadata.name, simulated=simulated)}: {len(ended)} of {len(runs)} runs"
     unfinished = [(run.name, run.combination_text, "not finished", "", "") for run in runs[len(ended) :]]
     styles = ["" if each.exit in (0, 3) else "red" for each in ended] + ["dim"] * len(unfinished)
     table = TextTable(

@@ -34,7 +34,12 @@ def select_run(where: str, *, latest: bool) -> Run:
     found = sorted(((_when(run), run) for run in runs), key=lambda each: each[0], reverse=True)
     if latest:
         # A run whose engine could not be reached stores its plan and nothing else: an older run with results is meant.
-        return next((run for _, run in found if _engine_answered(run)), found[0][1])
+        answered = (
+            run
+            for _, run in found
+            if not _is_damaged(run) and (run.count_measured() > 0 or run.store.keys("launches/"))
+        )
+        return next(answered, found[0][1])
     lines = [f"  {when or 'time unknown'}  {_state(run)}\n    {shown_path(run.uri)}" for when, run in found]
     raise BadInput("\n".join([f"{where}: contains {len(found)} runs: give one of them, or add --latest:", *lines]))
 
@@ -70,11 +75,6 @@ def _when(run: Run) -> str:
     except ValidationError:
         return ""
     return f"{max(each.queried_at for each in launches)[:19]}Z" if launches else ""
-
-
-def _engine_answered(run: Run) -> bool:
-    """Return whether an engine of the run ever answered a request: a launch or a point is stored."""
-    return not _is_damaged(run) and (run.count_measured() > 0 or bool(run.store.keys("launches/")))
 
 
 def _state(run: Run) -> str:

@@ -183,13 +183,15 @@ def simulate(**options: Any) -> None:
 
 def simulator_config(options: Mapping[str, Any]) -> SimulatorConfig:
     """Return the engine that the options describe. Raises ConfigError."""
-    method = SimulatedMethod(options["drafter"])
+    method, depth = SimulatedMethod(options["drafter"]), options["num_speculative_tokens"]
+    if depth is None:
+        depth = 0 if method is SimulatedMethod.NONE else DEFAULT_DEPTH
     costs = {field.name: options[field.name] for field in dataclasses.fields(SimulatedStepCost)}
     if options["per_draft_ms"] is None:
         costs["per_draft_ms"] = DRAFTER_PROFILES[method].per_draft_ms
     return SimulatorConfig(
         seed=options["seed"],
-        drafter=make_drafter(method, _depth(method, options["num_speculative_tokens"]), options["match_probability"]),
+        drafter=make_drafter(method, depth, options["match_probability"]),
         acceptance=parse_acceptance(options["acceptance"]),
         cost=SimulatedStepCost(**costs),
         faults=parse_faults(options["fault"]),
@@ -201,12 +203,6 @@ def simulator_config(options: Mapping[str, Any]) -> SimulatorConfig:
         spec_detail=options["per_request_spec_decode_metrics"],
         served_model_names=options["served_model_name"],
     )
-
-
-def _depth(method: SimulatedMethod, given: int | None) -> int:
-    if given is not None:
-        return given
-    return 0 if method is SimulatedMethod.NONE else DEFAULT_DEPTH
 
 
 def _banner(config: SimulatorConfig, address: str) -> str:

@@ -9,28 +9,15 @@ from specbench_api.api_model import ApiModel
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.status import GateStatus
-from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.figure import CellReference, Figure, Verdict
+from specbench_client.documents.summary import RunConclusion
 
 
-class ComparedResult(ApiModel):
+class ComparedResult(RunConclusion):
     """One of the two results."""
 
     uri: str
     """Root folder of the run's results."""
-    namespace: str
-    """Namespace of the run."""
-    name: str
-    """Name of the run."""
-    uid: str
-    """UID of the run."""
-    created: str
-    """When its summary was written, RFC 3339."""
-    simulated: bool
-    """Whether any of its points was simulated."""
-    trustworthy: bool
-    """Whether no check found a reason to doubt it."""
-    headline: str
-    """Its conclusion in one sentence."""
 
 
 class Difference(ApiModel):
@@ -48,15 +35,9 @@ class Difference(ApiModel):
         return f"{self.name} {self.before} → {self.after}"
 
 
-class ComparedFigure(ApiModel):
+class ComparedFigure(CellReference):
     """One figure of one cell in both results."""
 
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level: `8`, `2.5/s`, `trace`."""
     metric: str
     """Label of the metric: `speedup`, `ttft p95`."""
     unit: str
@@ -90,15 +71,9 @@ class ComparisonGapReason(StrEnum):
     """No request has a counterpart in the other result, or the figure is missing."""
 
 
-class ComparisonGap(ApiModel):
+class ComparisonGap(CellReference):
     """A cell, or one of its figures, that could not be compared."""
 
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
     metric: str = ""
     """Label of the metric; empty for the whole cell."""
     reason: ComparisonGapReason
@@ -109,31 +84,35 @@ class ComparisonGap(ApiModel):
     @property
     def place(self) -> str:
         """Description for messages: `eagle3 on chat at 8: ttft p95`."""
-        metric = f": {self.metric}" if self.metric else ""
-        return f"{self.arm} on {self.workload} at {self.load}{metric}"
+        return super().place + (f": {self.metric}" if self.metric else "")
 
 
-class Comparison(ApiModel):
-    """Comparison of two results."""
+class ComparedPair(ApiModel):
+    """Two results, and what is known about their comparison besides the figures."""
 
-    schema_version: Literal["specbench.io/comparison/v1"] = "specbench.io/comparison/v1"
-    """Version of this document."""
     created: str
     """When this document was written, RFC 3339."""
     before: ComparedResult
     """The earlier result."""
     after: ComparedResult
-    """The later result."""
+    """The later result; of a gate, the run to which the gate belongs."""
     differences: list[Difference] = []
     """Conditions in which the two results differ."""
     refused: list[str] = []
-    """Reasons why the two cannot be compared at all; `cells` is then empty."""
-    cells: list[ComparedFigure] = []
-    """The figures that were compared."""
+    """Reasons why the two cannot be compared at all; there are then no figures."""
     uncompared: list[ComparisonGap] = []
     """The cells and figures that could not be compared."""
     limits: list[str] = []
     """Caveats that apply to every such comparison."""
+
+
+class Comparison(ComparedPair):
+    """Comparison of two results."""
+
+    schema_version: Literal["specbench.io/comparison/v1"] = "specbench.io/comparison/v1"
+    """Version of this document."""
+    cells: list[ComparedFigure] = []
+    """The figures that were compared."""
 
 
 class GateTestOutcome(StrEnum):
@@ -168,28 +147,14 @@ class GateTest(ApiModel):
     """For an inconclusive test: estimated repeats per result that would decide it; None if none would, or unknown."""
 
 
-class GateReport(GateStatus):
+class GateReport(ComparedPair, GateStatus):
     """Whether a run passed its gate: what its status shows of it, and the evidence."""
 
     schema_version: Literal["specbench.io/gate/v1"] = "specbench.io/gate/v1"
     """Version of this document."""
     reason: GateReason
     """Why, as one word."""
-    created: str
-    """When this document was written, RFC 3339."""
     gate: Gate
     """The evaluated gate."""
-    before: ComparedResult
-    """The earlier result."""
-    after: ComparedResult
-    """The run to which the gate belongs."""
-    differences: list[Difference] = []
-    """Conditions in which the two results differ."""
-    refused: list[str] = []
-    """Reasons why the two cannot be compared at all."""
     tests: list[GateTest] = []
     """All tests, the worst first."""
-    uncompared: list[ComparisonGap] = []
-    """Cells and figures that could not be tested."""
-    limits: list[str] = []
-    """Caveats that apply to the report."""

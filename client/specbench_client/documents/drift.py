@@ -24,34 +24,33 @@ class DriftCause(StrEnum):
     """An alarm for which the intervals of both parts contain 0."""
 
 
-class DriftSide(ApiModel):
-    """One of the two logs."""
+class LoggedAcceptance(ApiModel):
+    """The acceptance of requests of a log."""
 
-    source: str
-    """File or run it was read from."""
     requests: int
-    """Requests with at least one step."""
-    left_out: int
-    """Requests without a step or without acceptance."""
+    """Number of requests. Each has at least one step."""
     acceptance_length: Figure
     """1 + Σ accepted / Σ steps."""
     acceptance_rate: Figure | None = None
     """Σ accepted / Σ drafted; None if no request has its drafted tokens."""
 
 
-class DriftWindow(ApiModel):
+class DriftSide(LoggedAcceptance):
+    """One of the two logs."""
+
+    source: str
+    """File or run it was read from."""
+    left_out: int
+    """Requests without a step or without acceptance."""
+
+
+class DriftWindow(LoggedAcceptance):
     """Consecutive requests of the current log."""
 
     first: int
     """Number of its first request, counted from 1."""
-    requests: int
-    """Number of requests."""
     begun: str | None = None
     """Time of its first request, RFC 3339; None if the log has no times."""
-    acceptance_length: Figure
-    """1 + Σ accepted / Σ steps."""
-    acceptance_rate: Figure | None = None
-    """Σ accepted / Σ drafted."""
 
 
 class DriftChart(ApiModel):

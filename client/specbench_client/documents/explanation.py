@@ -6,7 +6,7 @@ The cost of a step has one observation per cell, and a linear model fitted to th
 from __future__ import annotations
 
 from specbench_api.api_model import ApiModel, Names
-from specbench_client.documents.figure import Figure
+from specbench_client.documents.figure import CellReference, Figure
 
 
 class Prediction(ApiModel):
@@ -48,23 +48,22 @@ class MixCategory(ApiModel):
     """Measured speed-up."""
 
 
-class MixPrediction(ApiModel):
-    """Predicted results of one arm at one load for another mix of the measured categories."""
+class MixEstimate(ApiModel):
+    """Predicted results for another mix of the measured categories."""
 
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
     speedup: Figure
     """Predicted speed-up."""
     acceptance_length: Figure
     """Predicted acceptance length, in tokens per step."""
-    measured_speedup: Figure
-    """Speed-up of the workload as it was measured."""
     categories: list[MixCategory]
     """The categories of the mix."""
+
+
+class MixPrediction(MixEstimate, CellReference):
+    """The same for one arm at one load."""
+
+    measured_speedup: Figure
+    """Speed-up of the workload as it was measured."""
     valid: bool
     """Whether the measured comparison was valid."""
 
@@ -107,15 +106,9 @@ class StepSplit(ApiModel):
     """
 
 
-class StepObservation(ApiModel):
+class StepObservation(CellReference):
     """Step time of one cell, with the batch size, draft length and context at which it was measured."""
 
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
     configured_draft_tokens: int
     """Configured draft tokens per step; 0 for the baseline."""
     draft_tokens: float

@@ -1,4 +1,4 @@
-"""A figure: a value with its unit, definition, sample size, confidence interval and source; the verdict on a ratio."""
+"""A figure: a value with its unit, definition, sample size, interval and source; the verdict on a ratio; its cell."""
 
 from __future__ import annotations
 
@@ -47,6 +47,22 @@ class Verdict(StrEnum):
         return self in (Verdict.FASTER, Verdict.SLOWER, Verdict.BETTER, Verdict.WORSE)
 
 
+class CellReference(ApiModel):
+    """What identifies the cell that a row of a document is about."""
+
+    arm: str
+    """Name of the arm."""
+    workload: str
+    """Name of the workload."""
+    load: str
+    """Label of the load level: `8`, `2.5/s`, `trace`."""
+
+    @property
+    def place(self) -> str:
+        """Description for messages: `eagle3 on chat at 8`."""
+        return f"{self.arm} on {self.workload} at {self.load}"
+
+
 class FigureInterval(ApiModel):
     """A confidence interval, and how it was computed."""
 
@@ -77,6 +93,11 @@ class Figure(ApiModel):
     """Confidence interval."""
     source: str
     """Origin of the data: client, engine (per_request, counters), or both."""
+
+    @property
+    def bare(self) -> Figure:
+        """The figure without its interval."""
+        return self.model_copy(update={"interval": None})
 
     @property
     def factor(self) -> str:

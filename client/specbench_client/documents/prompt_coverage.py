@@ -21,11 +21,9 @@ class WordOrderTest(ApiModel):
         return abs(self.repeated - self.shuffled)
 
 
-class CategoryCoverage(ApiModel):
-    """Coverage of one category."""
+class RowCoverage(ApiModel):
+    """Coverage of the rows of one category, or of a whole workload."""
 
-    category: str | None = None
-    """Name of the category; None for prompts without one."""
     requested: int
     """Rows that match the filters."""
     used: int
@@ -33,9 +31,16 @@ class CategoryCoverage(ApiModel):
     turns: int
     """Turns of these prompts: requests in one pass."""
     unusable: dict[str, int] = {}
-    """Requested rows without usable text, by reason."""
+    """Requested rows without usable text, by reason. No figure covers them."""
     order: WordOrderTest | None = None
-    """Word-order test of its prompts; None with too few words."""
+    """Word-order test of these prompts; None with too few words, or if it was not run."""
+
+
+class CategoryCoverage(RowCoverage):
+    """Coverage of one category."""
+
+    category: str | None = None
+    """Name of the category; None for prompts without one."""
 
 
 class RequestLogStats(ApiModel):
@@ -66,7 +71,7 @@ class MemberCoverage(ApiModel):
     """Upper bound of the expected median answer, in tokens."""
 
 
-class PromptCoverage(ApiModel):
+class PromptCoverage(RowCoverage):
     """Coverage of one workload: requested = used + unusable + not drawn (count, turns, shares of a mix)."""
 
     source: str
@@ -79,14 +84,6 @@ class PromptCoverage(ApiModel):
     """Licence of the prompts, if known."""
     rows: int
     """Rows of the file."""
-    requested: int
-    """Rows that match the filters."""
-    used: int
-    """Prompts that are sent."""
-    turns: int
-    """Turns of these prompts: requests in one pass."""
-    unusable: dict[str, int] = {}
-    """Requested rows without usable text, by reason. No figure covers them."""
     excluded: dict[str, int] = {}
     """Rows excluded by the source's own rule or by inputTokens, by reason."""
     by_category: list[CategoryCoverage] = []
@@ -95,9 +92,6 @@ class PromptCoverage(ApiModel):
     """Members of a mix, by name."""
     recorded: RequestLogStats | None = None
     """Statistics of a request log about its own requests."""
-    order: WordOrderTest | None = None
-    """Word-order test of all prompts; None with too few words, or if it was not run."""
-
     reusable_share: float | None = None
     """Source sessions: share of the prompt tokens that a prompt cache can reuse, see `dataset.sessions`."""
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.slo import Percentile
-from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.figure import CellReference, Figure, Verdict
 
 
 class Objective(StrEnum):
@@ -77,15 +77,9 @@ class RecommendationAnswer(StrEnum):
     """No arm meets the targets at any measured load."""
 
 
-class Candidate(ApiModel):
+class Candidate(CellReference):
     """One arm at one load: its figure, its gain over the baseline there, and whether it may be chosen."""
 
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
     value: Figure | None = None
     """The figure to optimise."""
     gain: Figure | None = None
@@ -104,13 +98,9 @@ class Candidate(ApiModel):
     load."""
 
 
-class LoadChoice(ApiModel):
-    """Recommendation at one load, where arms and baseline are paired."""
+class ArmChoice(ApiModel):
+    """The choice among arms, each at one load: a drafter, no drafter, or no clear answer."""
 
-    workload: str
-    """Name of the workload."""
-    load: str
-    """Label of the load level."""
     answer: RecommendationAnswer
     """The answer."""
     arm: str | None = None
@@ -119,6 +109,15 @@ class LoadChoice(ApiModel):
     """Other arms that are better than the baseline and indistinguishable from the recommended one."""
     reason: str
     """Explanation in a sentence."""
+
+
+class LoadChoice(ArmChoice):
+    """Recommendation at one load, where arms and baseline are paired."""
+
+    workload: str
+    """Name of the workload."""
+    load: str
+    """Label of the load level."""
 
 
 class Sustained(ApiModel):
@@ -138,25 +137,17 @@ class Sustained(ApiModel):
     """What is missed there, with the figure; or why nothing is known."""
 
 
-class WorkloadChoice(ApiModel):
+class WorkloadChoice(ArmChoice):
     """Recommendation for one workload over all its loads, with each arm at its best load."""
 
     workload: str
     """Name of the workload."""
-    answer: RecommendationAnswer
-    """The answer."""
-    arm: str | None = None
-    """The recommended arm; None if there is none."""
     load: str | None = None
     """The load at which it is best; None if no arm is recommended."""
     gain: Figure | None = None
     """Gain over the baseline at the baseline's best load; None for the baseline itself."""
     baseline_load: str | None = None
     """The load at which the baseline is best; None if it cannot be chosen at any load."""
-    tied: list[str] = []
-    """Other arms that are better than the baseline and indistinguishable from the recommended one."""
-    reason: str
-    """Explanation in a sentence."""
     at_each_load: list[LoadChoice] = []
     """The recommendation at each load."""
     sustained: list[Sustained] = []

@@ -223,13 +223,9 @@ class CounterDeltas(ApiModel):
     """The counter of prompt tokens, read after the point."""
 
 
-class PointSummary(ApiModel):
-    """Results of one point."""
+class LoadResult(ApiModel):
+    """Results of one arm on one workload at one load: of a point, or of a cell, which has all repeats."""
 
-    schema_version: Literal["specbench.io/point-summary/v2"] = "specbench.io/point-summary/v2"
-    """Version of this document."""
-    hash: str
-    """Hash of the point."""
     arm: str
     """Name of the arm."""
     workload: str
@@ -238,16 +234,30 @@ class PointSummary(ApiModel):
     """The load level."""
     arrivals: ArrivalPattern
     """How requests arrived."""
+    counts: RequestCounts
+    """Requests and tokens."""
+    figures: dict[str, Figure]
+    """Figures by name, see docs/reference/metrics.md."""
+
+    def value(self, name: str) -> float | None:
+        """Return the value of a figure; None if it is missing."""
+        figure = self.figures.get(name)
+        return figure.value if figure else None
+
+
+class PointSummary(LoadResult):
+    """Results of one point."""
+
+    schema_version: Literal["specbench.io/point-summary/v2"] = "specbench.io/point-summary/v2"
+    """Version of this document."""
+    hash: str
+    """Hash of the point."""
     repeat: int
     """Index of the repeat, from 0."""
     simulated: bool
     """Whether the engine was the simulator; it is then not a measurement."""
-    counts: RequestCounts
-    """Requests and tokens."""
     window: SteadyWindow | None = None
     """The steady state; None if there is none."""
-    figures: dict[str, Figure]
-    """Figures by name, see docs/reference/metrics.md."""
     client_health: ClientHealth
     """What the client observed about itself."""
     counters: CounterDeltas | None = None
@@ -302,25 +312,13 @@ class Trend(ApiModel):
         return None if self.change.value is None or self.hours < 1 else self.change.value / self.hours
 
 
-class Cell(ApiModel):
+class Cell(LoadResult):
     """One arm, workload and load over all repeats, compared with the paired baseline."""
 
-    arm: str
-    """Name of the arm."""
-    workload: str
-    """Name of the workload."""
-    level: Level
-    """The load level."""
-    arrivals: ArrivalPattern
-    """How requests arrived."""
     points: list[str]
     """Hashes of its measured points."""
     windows: list[SteadyWindow | None] = []
     """Steady state of each point, in the same order."""
-    counts: RequestCounts
-    """Requests and tokens."""
-    figures: dict[str, Figure]
-    """Figures by name, over all repeats."""
     speedup: Figure | None = None
     """Output tokens per second of stream time, divided by the paired baseline's."""
     tpot_speedup: Figure | None = None
@@ -379,6 +377,10 @@ class Cell(ApiModel):
             return ""
         return f"{repeats} repeat{'s' if repeats != 1 else ''}: too few to tell"
 
+    def compared(self, figure: Figure | None) -> Figure | None:
+        """Return a comparison; with too few repeats without its interval, which lacks the variation between runs."""
+        return figure.bare if figure and self.too_few_repeats else figure
+
 
 class ArmEnvironment(ApiModel):
     """Facts about an arm's launches that matter for the comparison. provenance.json contains all facts."""
@@ -396,21 +398,30 @@ class ArmEnvironment(ApiModel):
     """Fraction of the KV cache that the drafter costs; None for the baseline."""
 
 
-class RunSummary(ApiModel):
-    """Results of a run: summary.json."""
+class RunConclusion(ApiModel):
+    """Which run it is, and what follows from it."""
 
-    schema_version: Literal["specbench.io/run-summary/v2"] = "specbench.io/run-summary/v2"
-    """Version of this document."""
     namespace: str
     """Namespace of the run."""
     name: str
     """Name of the run."""
     uid: str
     """UID of the run."""
-    simulated: bool
-    """Whether any point was simulated."""
     created: str
-    """When this document was written, RFC 3339."""
+    """When its summary was written, RFC 3339."""
+    simulated: bool
+    """Whether any of its points was simulated."""
+    trustworthy: bool
+    """Whether no check found a reason to doubt it."""
+    headline: str
+    """The answer as advice, for a person: which arm to use at which load."""
+
+
+class RunSummary(RunConclusion):
+    """Results of a run: summary.json."""
+
+    schema_version: Literal["specbench.io/run-summary/v2"] = "specbench.io/run-summary/v2"
+    """Version of this document."""
     points_total: int
     """Number of points in the plan."""
     points_measured: int
@@ -435,12 +446,8 @@ class RunSummary(ApiModel):
     """Step cost by batch size, draft length and context: one profile per drafter. Empty if no cell reports steps."""
     findings: list[Finding]
     """All findings of the checks."""
-    trustworthy: bool
-    """Whether no check found a reason to doubt."""
     failures: dict[str, str] = {}
     """Arm → why its engine failed, for arms with missing points, as far as the client that measured it reported it."""
-    headline: str
-    """The answer as advice, for a person: which arm to use at which load."""
     recommendation: Recommendation | None = None
     """Which arm to use at which load, for maximum throughput and without prices. It is computed from the rest of the
     summary."""
@@ -475,7 +482,7 @@ def best_speedup_text(summary: RunSummary) -> str:
 
 def _speedup(cell: Cell) -> tuple[float, float, float] | None:
     """Return value and bounds, or None without an interval that includes run-to-run variation."""
-    figure = cell.speedup
-    if figure is None or figure.value is None or figure.interval is None or cell.too_few_repeats:
+    figure = cell.compared(cell.speedup)
+    if figure is None or figure.value is None or figure.interval is None:
         return None
     return figure.value, figure.interval.low, figure.interval.high

@@ -58,7 +58,38 @@ class CostModel(ApiModel):
     """Cost of each drafter, by the name of an arm or of a method."""
 
 
-# The report of `specbench analyze oracle`: bounds for an oracle that drafts exactly what will be accepted.
+# The reports of `specbench analyze`: what both have, then those of `oracle` and of `ngram`.
+
+
+class WalkFigures(ApiModel):
+    """Figures of one way to draft, over answers that were walked again."""
+
+    acceptance_length: Figure
+    """Emitted tokens per step, pooled over steps."""
+    acceptance_length_mean: Figure
+    """Emitted tokens per step, mean over requests."""
+    speedups: dict[str, Figure] = {}
+    """Speed-ups by batch size; empty without a step cost."""
+
+
+class WhatIfReport(ApiModel):
+    """What was read, and the cost model and the limits of what follows from it."""
+
+    source: str
+    """File or run that was read."""
+    simulated: bool = False
+    """Whether the engine was the simulator, so that it is not a measurement."""
+    answers: int
+    """Number of answers that were walked again."""
+    left_out: dict[str, int] = {}
+    """Answers or rows that were left out, by reason."""
+    step_cost: CostModel | None = None
+    """The step cost; without it there are no speed-ups."""
+    limits: list[str] = []
+    """Limits of this report."""
+
+
+# Bounds for an oracle that drafts exactly what will be accepted.
 
 
 class DraftPolicy(StrEnum):
@@ -70,19 +101,13 @@ class DraftPolicy(StrEnum):
     """Exactly as many as will be accepted."""
 
 
-class OracleRow(ApiModel):
+class OracleRow(WalkFigures):
     """One policy over the same answers."""
 
     policy: DraftPolicy
     """How draft lengths are chosen."""
     drafts: int | None = None
     """Draft tokens per step; only for a fixed policy."""
-    acceptance_length: Figure
-    """Emitted tokens per step, pooled over steps."""
-    acceptance_length_mean: Figure
-    """Emitted tokens per step, mean over requests."""
-    speedups: dict[str, Figure] = {}
-    """Speed-ups by batch size; empty without a step cost."""
 
 
 class BatchHeadroom(ApiModel):
@@ -98,52 +123,34 @@ class BatchHeadroom(ApiModel):
     """Speed-up of the oracle − of the best fixed draft length."""
 
 
-class OracleReport(ApiModel):
+class OracleReport(WhatIfReport):
     """What `specbench analyze oracle` prints as JSON."""
 
     schema_version: Literal["specbench.io/oracle/v1"] = "specbench.io/oracle/v1"
     """Version of this document."""
-    source: str
-    """File or run that was read."""
-    simulated: bool = False
-    """Whether the engine was the simulator, so that it is not a measurement."""
     drafter: str
     """Name of the arm or method."""
-    answers: int
-    """Walked answers."""
     tokens: int
-    """Their output tokens."""
-    left_out: dict[str, int] = {}
-    """Answers that were left out, by reason."""
+    """Output tokens of the answers."""
     censored: Figure | None = None
     """Share of steps with all drafts accepted: longer drafts might have gained more, so the oracle is a lower bound
     there. None for a trace, which has the acceptance of every position."""
-    step_cost: CostModel | None = None
-    """The step cost; without it there are no speed-ups."""
     rows: list[OracleRow] = []
     """Every policy."""
     rooms: list[BatchHeadroom] = []
     """Headroom by batch size."""
-    limits: list[str] = []
-    """Limits of this report."""
 
 
-# The report of `specbench analyze ngram`: n-gram drafting replayed over recorded outputs.
+# N-gram drafting replayed over recorded outputs.
 
 
-class NgramFigures(ApiModel):
+class NgramFigures(WalkFigures):
     """Figures of one setting over all answers, or over those of one category."""
 
-    acceptance_length: Figure
-    """Emitted tokens per step, pooled over steps."""
-    acceptance_length_mean: Figure
-    """Emitted tokens per step, mean over requests."""
     drafted_steps: Figure
     """Share of steps with a match to draft from."""
     acceptance_rate: Figure
     """Accepted / drafted tokens."""
-    speedups: dict[str, Figure] = {}
-    """Speed-ups by batch size; empty without a step cost."""
 
 
 class NgramSetting(ApiModel):
@@ -161,32 +168,20 @@ class NgramSetting(ApiModel):
     """Figures by category, if there are several."""
 
 
-class NgramReport(ApiModel):
+class NgramReport(WhatIfReport):
     """What `specbench analyze ngram` prints as JSON."""
 
     schema_version: Literal["specbench.io/ngram/v1"] = "specbench.io/ngram/v1"
     """Version of this document."""
-    source: str
-    """File or run that was read."""
-    simulated: bool = False
-    """Whether the answers come from the simulator."""
     token_ids: str
     """Origin of the token ids: the file itself, or a tokenizer."""
-    answers: int
-    """Replayed answers."""
     prompt_tokens: int
-    """Tokens of their prompts."""
+    """Tokens of the prompts."""
     output_tokens: int
-    """Their output tokens."""
-    left_out: dict[str, int] = {}
-    """Rows that were left out, by reason."""
+    """Output tokens of the answers."""
     copied_share: Figure
     """Share of an output's 4-grams of tokens that occur in its prompt, mean over answers."""
     copied_share_by_category: dict[str, Figure] = {}
     """The same by category, if there are several."""
-    step_cost: CostModel | None = None
-    """The step cost; without it there are no speed-ups."""
     settings: list[NgramSetting]
     """Every replayed setting."""
-    limits: list[str]
-    """Limits of this report."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -26,7 +25,6 @@ from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.findings import group_findings, measure_again, next_step
 from specbench_client.report.text.results_table import (
     INVALID_STYLE,
-    CellColumn,
     arrival_text,
     cell_columns,
     table_of_cells,
@@ -51,34 +49,10 @@ PROSE = 60
 """A longer text of a cell is set as sentences: on a telephone its column is as wide as the screen."""
 
 
-@dataclass(frozen=True)
-class PagePlot:
-    """One figure of the page. Title and caption are text of the page, where they wrap."""
-
-    title: str
-    caption: str
-    svg: Markup
-    is_wide: bool
-
-    @classmethod
-    def of(cls, title: str, drawing: Drawing) -> PagePlot:
-        """Draw the figure."""
-        return cls(title, drawing.caption, Markup(svg(title, drawing)), drawing.is_wide)  # noqa: S704 -- escaped within
-
-
-@dataclass(frozen=True)
-class ArmRow:
-    """How one arm's engine was launched."""
-
-    name: str
-    drafter: str
-    args: str
-
-
 def render_html(plan: Plan, summary: RunSummary) -> str:
     """Return the whole page."""
-    plots = [PagePlot.of(title, drawing) for title, drawing in draw_figures(summary).items()]
-    lead = [each for each in plots if each.title.startswith(SPEEDUP)]
+    plots = draw_figures(summary)
+    lead = {title: drawing for title, drawing in plots.items() if title.startswith(SPEEDUP)}
     groups = group_findings(plan, summary.findings)
     return (
         _environment()
@@ -88,7 +62,11 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             summary=summary,
             simulated=SIMULATED,
             results=table_of_cells("All results", cell_columns(summary), summary),
-            key_results=table_of_cells("Every arm at every load", _key_columns(summary), summary),
+            key_results=table_of_cells(
+                "Every arm at every load",
+                [column for column in terminal_columns(summary) if column.title not in _NOT_KEY],
+                summary,
+            ),
             arrivals=arrival_text(summary),
             reuse_lines=reuse_lines(summary.cells),
             faults=list_faults(summary.findings),
@@ -99,7 +77,8 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             next_step=next_step(plan, summary, groups, "DIR"),
             measure_again=measure_again(plan),
             speedups=lead,
-            plots=[each for each in plots if each not in lead],
+            plots={title: drawing for title, drawing in plots.items() if title not in lead},
+            svg=_svg,
             arms=_arms(plan),
             dataset_text=dataset_text,
             load=load_text(plan.load),
@@ -114,8 +93,8 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
     )
 
 
-def _key_columns(summary: RunSummary) -> list[CellColumn]:
-    return [column for column in terminal_columns(summary) if column.title not in _NOT_KEY]
+def _svg(title: str, drawing: Drawing) -> Markup:
+    return Markup(svg(title, drawing))  # noqa: S704 -- escaped within
 
 
 def _environment() -> Environment:
@@ -185,12 +164,13 @@ def _arrivals(arrival: Arrival) -> str:
     return f"{arrival.process} arrivals{burstiness} (seed {arrival.seed})"
 
 
-def _arms(plan: Plan) -> list[ArmRow]:
+def _arms(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return name, drafter and engine arguments of each arm."""
     rows = []
     for arm in plan.arms:
         launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm))
         drafter = arm.drafter
         none = "not known: the engine was already running" if plan.engine.is_external else "none"
         how = none if drafter is None else f"{drafter.method}, up to {drafter.num_speculative_tokens} tokens a step"
-        rows.append(ArmRow(arm.name, how, " ".join((*(launch.command or ()), *launch.args))))
+        rows.append((arm.name, how, " ".join((*(launch.command or ()), *launch.args))))
     return rows

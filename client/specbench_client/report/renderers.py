@@ -14,7 +14,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from specbench_client.report.text.text_table import DASH, SIMULATED, TextTable, Topic
+from specbench_client.report.text.text_table import DASH, SIMULATED, Report, TextTable, Topic
 from specbench_client.visible_text import spreadsheet_text, visible
 
 WORD_MIN = 12
@@ -76,7 +76,7 @@ def markdown_table(sheet: TextTable) -> list[str]:
     return [head, rule, *rows]
 
 
-def markdown_topics(topics: Iterable[Topic]) -> list[str]:
+def _markdown_topics(topics: Iterable[Topic]) -> list[str]:
     """Return lines of Markdown: each topic's title, its tables that have rows, and its sentences as a list."""
     lines = list[str]()
     for topic in topics:
@@ -91,11 +91,13 @@ def markdown_topics(topics: Iterable[Topic]) -> list[str]:
     return lines
 
 
-def markdown_document(heading: str, topics: Iterable[Topic], *, simulated: bool, answer: str = "") -> str:
-    """Return topics as Markdown with a heading and an answer; a simulated result is marked."""
-    marked = [f"> **{SIMULATED}**", ""] if simulated else []
-    lead = [f"**{markdown_sentence(answer)}**", ""] if answer else []
-    return "\n".join([f"# {markdown_sentence(heading)}", "", *marked, *lead, *markdown_topics(topics)])
+def markdown_report(report: Report) -> str:
+    """Return a report as Markdown; a simulated result is marked."""
+    heading = report.title or report.answer
+    lines = [f"# {markdown_sentence(heading)}", ""] if heading else []
+    lines += [f"> **{SIMULATED}**", ""] if report.simulated else []
+    lines += [f"**{markdown_sentence(report.answer)}**", ""] if report.title and report.answer else []
+    return "\n".join([*lines, *_markdown_topics(report.topics)])
 
 
 def escape_markdown(text: str) -> str:
@@ -152,12 +154,7 @@ def _fits(sheet: TextTable, width: int) -> bool:
     lines = [sheet.columns, *sheet.rows]
     needed = []
     for index, name in enumerate(sheet.columns):
-        longest = max(_longest(row[index]) for row in lines)
+        longest = max(cell_len(line) for row in lines for line in row[index].split("\n"))
         word = max((cell_len(each) for row in lines for each in row[index].split()), default=0)
         needed.append(max(min(longest, WORD_MIN), word) if name in sheet.words else longest)
     return sum(needed) + _FRAME * len(needed) + 1 <= width
-
-
-def _longest(text: str) -> int:
-    """Characters of its longest line."""
-    return max(map(cell_len, text.split("\n")))

@@ -136,9 +136,7 @@ def _parse_line(where: str, line: str, problems: list[Problem]) -> Iterator[dict
 
 
 def _count_problem(where: str, name: str, value: Any) -> Problem | None:
-    if value is None and name in ("drafted_tokens", "accepted_tokens", "steps"):
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT):
         return None
     return Problem(f"{where}, {name}", f"{value!r} is not a count", "give a whole number from 0, or null if unknown")
 

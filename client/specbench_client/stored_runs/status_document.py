@@ -117,10 +117,11 @@ def _percentiles(cell: Cell, name: str) -> Percentiles | None:
 
 def _interval(cell: Cell, figure: Figure | None) -> Interval | None:
     """Return the figure with its interval; None with too few repeats, as it then lacks the noise between launches."""
-    if figure is None or figure.value is None or figure.interval is None or cell.too_few_repeats:
+    compared = cell.compared(figure)
+    if compared is None or compared.value is None or compared.interval is None:
         return None
-    low, high = figure.interval.low, figure.interval.high
-    return Interval(value=_rounded(figure.value), low=_rounded(low), high=_rounded(high))
+    low, high = compared.interval.low, compared.interval.high
+    return Interval(value=_rounded(compared.value), low=_rounded(low), high=_rounded(high))
 
 
 def _fitting(rows: Sequence[ArmResult]) -> list[ArmResult]:

@@ -86,13 +86,6 @@ class RunLoad:
                     if row["phase"] != RecordPhase.WARMUP and not is_filler(row["prompt_id"]):
                         yield row
 
-    def fingerprints(self, arm: str) -> set[str]:
-        """Return the fingerprints of the prompts that the arm was measured with. Raises NotDurable."""
-        manifests = self.run.manifests
-        return {
-            manifests[each.hash].observed.dataset_fingerprint for each in self.points(arm) if each.hash in manifests
-        }
-
 
 def load_of(
     run: Run,
@@ -110,11 +103,12 @@ def load_of(
     return RunLoad(run, workload, load, encoder, prompts)
 
 
-def _one_of(flag: str, requested: str | None, available: Sequence[str]) -> str:
+def _one_of(flag: str, requested: str | None, available: Sequence[str], verb: str = "has") -> str:
+    """Return what was requested, else the first that is available. Raises BadInput for another one."""
     if requested is None:
         return available[0]
     if requested not in available:
-        raise BadInput(f"{flag} {requested}: the run has {', '.join(available)}")
+        raise BadInput(f"{flag} {requested}: the run {verb} {', '.join(available)}")
     return requested
 
 
@@ -123,7 +117,8 @@ def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
 
     Raises BadInput if neither ids nor texts were recorded, or the prompts have changed since.
     """
-    arm = _arm_name(run, arm)
+    names = [each.name for each in run.plan.arms]
+    arm = _one_of("--arm", arm or (BASELINE_NAME if BASELINE_NAME in names else None), names)
     # Answers with as many token ids as the engine counted, or one less, since the end token has no text.
     logged, left_out, alike = list[LoggedAnswer](), Counter[str](), 0
     prompts: dict[str, Prompt] | None = None  # read only once an answer needs them
@@ -149,13 +144,6 @@ def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
 
 def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{count} x {why}" for why, count in left_out.items())
-
-
-def _arm_name(run: RunLoad, requested: str | None) -> str:
-    names = [each.name for each in run.plan.arms]
-    if requested is not None and requested not in names:
-        raise BadInput(f"--arm {requested}: the run has {', '.join(names)}")
-    return requested or (BASELINE_NAME if BASELINE_NAME in names else names[0])
 
 
 def _unusable_reason(row: Mapping[str, Any]) -> str | None:
@@ -195,7 +183,8 @@ def _measured_prompts(run: RunLoad, arm: str) -> dict[str, Prompt]:
         found = load_workload(workload, Path(), read_object)
     except BadInput as error:
         raise BadInput(f"{error}; the run's prompts are needed: give their file with --prompts") from error
-    if run.fingerprints(arm) - {found.fingerprint}:
+    manifests = [run.run.manifests[each.hash] for each in run.points(arm) if each.hash in run.run.manifests]
+    if {manifest.observed.dataset_fingerprint for manifest in manifests} - {found.fingerprint}:
         raise BadInput(
             f"{workload.dataset.where}: these are not the prompts that were measured: give their file with --prompts"
         )
@@ -232,24 +221,17 @@ def read_oracle_subject(run: RunLoad, name: str | None = None, cost: CostModel |
 
 def _main_arm(run: RunLoad, requested: str | None) -> tuple[Arm, RecordedAnswers]:
     """Return the requested arm, or the arm with the longest drafts among those with reported steps."""
+    drafting = {arm.name: arm for arm in _drafting_arms(run)}
     if requested is not None:
-        arm = _drafting_arm(run, requested)
+        arm = drafting[_one_of("--arm", requested, list(drafting), "drafts with")]
         return arm, _recorded_steps(run, arm)
     rejected = list[BadInput]()
-    for arm in sorted(_drafting_arms(run), key=lambda arm: arm.most_drafts, reverse=True):
+    for arm in sorted(drafting.values(), key=lambda arm: arm.most_drafts, reverse=True):
         try:
             return arm, _recorded_steps(run, arm)
         except BadInput as error:  # n-gram has the longest drafts but often no steps, so the next arm is tried
             rejected.append(error)
     raise rejected[0]
-
-
-def _drafting_arm(run: RunLoad, name: str) -> Arm:
-    drafting = _drafting_arms(run)
-    found = next((each for each in drafting if each.name == name), None)
-    if found is None:
-        raise BadInput(f"--arm {name}: the run drafts with {', '.join(each.name for each in drafting)}")
-    return found
 
 
 def _drafting_arms(run: RunLoad) -> list[Arm]:

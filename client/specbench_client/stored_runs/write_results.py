@@ -165,7 +165,10 @@ def _provenance_json(run: Run, summary: RunSummary) -> str:
         "differences": [
             finding.message for finding in summary.findings if finding.check == ARM_ENVIRONMENTS_DIFFER.name
         ],
-        "launches": {name: _launch_entry(each) for name, each in sorted(run.launch_records.items())},
+        "launches": {
+            name: {"reason": found} if isinstance(found, str) else found.to_dict()
+            for name, found in sorted(run.launch_records.items())
+        },
         "points": {manifest.hash: _point_entry(manifest) for manifest in manifests},
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -188,10 +191,6 @@ def _distinct_observed(seen: Sequence[PointProvenance]) -> dict[str, list[str]]:
         "chatTemplates": sorted({one.chat_template_sha256 for one in seen if one.chat_template_sha256}),
         "tokenizers": sorted({one.tokenizer_sha256 for one in seen if one.tokenizer_sha256}),
     }
-
-
-def _launch_entry(found: LaunchRecord | str) -> dict[str, Any]:
-    return {"reason": found} if isinstance(found, str) else found.to_dict()
 
 
 def _point_entry(manifest: Manifest) -> dict[str, str]:

@@ -277,4 +277,4 @@ def _listed(title: str, lines: Sequence[str]) -> str:
 def _line(test: GateTest) -> str:
     each, ratio = test.compared, test.compared.ratio.value
     bounds = "" if test.low is None or test.high is None else f" [{test.low:.3f}, {test.high:.3f}]"
-    return f"{each.metric} of {each.arm} on {each.workload} at {each.load}: {ratio:.3f}{bounds}, limit {test.limit:.3f}"
+    return f"{each.metric} of {each.place}: {ratio:.3f}{bounds}, limit {test.limit:.3f}"

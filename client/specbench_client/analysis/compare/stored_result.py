@@ -10,7 +10,7 @@ from specbench_api.plan.plan import Plan
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.documents.comparison import ComparedResult
 from specbench_client.documents.manifest import Manifest, PointProvenance
-from specbench_client.documents.summary import Cell, PointSummary, RunSummary
+from specbench_client.documents.summary import Cell, PointSummary, RunConclusion, RunSummary
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import PointRecords
 
@@ -55,17 +55,8 @@ class StoredResult(ABC):
     @property
     def side(self) -> ComparedResult:
         """Describe the result as in documents."""
-        summary = self.summary
-        return ComparedResult(
-            uri=self.uri,
-            namespace=summary.namespace,
-            name=summary.name,
-            uid=summary.uid,
-            created=summary.created,
-            simulated=summary.simulated,
-            trustworthy=summary.trustworthy,
-            headline=summary.headline,
-        )
+        shared = self.summary.model_dump(include=set(RunConclusion.model_fields))
+        return ComparedResult(uri=self.uri, **shared)
 
     @property
     def cells_by_key(self) -> dict[CellKey, Cell]:

@@ -46,8 +46,7 @@ def missed(cell: Cell, targets: Sequence[SloTarget]) -> str:
     found = []
     for target in targets:
         if not _target_attainment(cell, target).within:
-            figure = cell.figures.get(target.figure)
-            value = figure.value if figure else None
+            value = cell.value(target.figure)
             found.append(f"{target.words}: {'not measured' if value is None else f'{value:.3g} ms'}")
     return "; ".join(found)
 
@@ -89,10 +88,20 @@ class CandidateCell:
     candidate: Candidate
     why_by_value: str = ""
     """Why its targets are met or missed by value only; empty if they are not."""
+    unjudged: str = ""
+    """Loads at which its arm could not be judged, with the reasons: a better one may be among them."""
+
+    @property
+    def arm(self) -> str:
+        return self.cell.arm
+
+    def with_gain(self, gain: Figure | None, conclusion: Verdict | None) -> CandidateCell:
+        """Return the cell with this gain and the conclusion about it."""
+        return replace(self, candidate=self.candidate.model_copy(update={"gain": gain, "conclusion": conclusion}))
 
     @property
     def is_baseline(self) -> bool:
-        return self.cell.arm == BASELINE_NAME
+        return self.arm == BASELINE_NAME
 
     @property
     def eligible(self) -> bool:
@@ -119,10 +128,7 @@ def candidate_cells(
         for cell in summary.cells
     ]
     drawn = gain_verdicts([(entry.candidate.gain, entry.cell) for entry in found])
-    return [
-        replace(entry, candidate=entry.candidate.model_copy(update={"conclusion": conclusion}))
-        for entry, conclusion in zip(found, drawn, strict=True)
-    ]
+    return [entry.with_gain(entry.candidate.gain, verdict) for entry, verdict in zip(found, drawn, strict=True)]
 
 
 def gain_verdicts(gains: Sequence[tuple[Figure | None, Cell]]) -> list[Verdict | None]:
@@ -155,9 +161,13 @@ def _candidate(
     if compared is not None and cell.valid:
         alike = all(attainment(each, request.targets).within for each in (cell, compared))
         cheaper = _cost_gain(cell, compared, bills) if bills and alike else None
-        gain = cheaper if request.objective is Objective.COST else _gain(cell, compared, request.objective)
+        if request.objective is Objective.LATENCY:
+            gain = gain_of(cell, cell.tpot_speedup)
+        else:
+            gain = cheaper if request.objective is Objective.COST else _rate_gain(cell, compared)
         if cheaper is not None:
-            figures[COST_SAVED] = saved(cheaper)
+            definition = "Cost saved against the baseline at the same load: 1 - 1 / gain"
+            figures[COST_SAVED] = map_figure(cheaper, lambda ratio: 1 - 1 / ratio, "ratio", definition)
     return Candidate(
         arm=cell.arm,
         workload=cell.workload,
@@ -204,7 +214,7 @@ def gain_of(cell: Cell, gain: Figure | None) -> Figure | None:
     """Return the cell's gain; with too few repeats without its interval, which does not cover run-to-run variation."""
     if gain is None or _repeats(cell) >= MIN_REPEATS_TO_COMPARE:
         return gain
-    return gain.model_copy(update={"interval": None})
+    return gain.bare
 
 
 def _streams_wait(cell: Cell) -> bool:
@@ -213,15 +223,17 @@ def _streams_wait(cell: Cell) -> bool:
     return compared is not None and compared.speedup.value is not None and compared.requests_per_hour.value is None
 
 
-def _gain(cell: Cell, baseline: Cell, objective: Objective) -> Figure | None:
-    return gain_of(cell, cell.tpot_speedup) if objective is Objective.LATENCY else _rate_gain(cell, baseline)
-
-
 def _cost_gain(cell: Cell, baseline: Cell, bills: Mapping[str, EngineCost]) -> Figure | None:
+    """Return the baseline's cost of a token over this arm's at the same load, from the ratio of their throughputs."""
     rate = _rate_gain(cell, baseline)
     if rate is None or rate.value is None:
         return None
-    return cost_gain(rate, bills[cell.arm], bills[baseline.arm])
+    definition = (
+        "The baseline's cost of an output token over this arm's at the same load: the price of an hour of each over its"
+        f" throughput; from the ratio: {rate.definition}"
+    )
+    mine, its = bills[cell.arm].hour, bills[baseline.arm].hour
+    return map_figure(rate, lambda ratio: ratio * its / mine, "ratio", definition)
 
 
 def _slot(cell: Cell) -> tuple[str, str]:
@@ -339,8 +351,8 @@ _HOUR_S, _MILLION = 3600.0, 1e6
 
 def requests_per_hour(cell: Cell) -> Figure | None:
     """Return requests an hour; None without throughput or lengths. The interval is that of the throughput alone."""
-    rate, length = cell.figures.get(StatusFigure.OUTPUT_TPS), _length(cell)
-    if rate is None or not rate.value or length is None:
+    rate, length = cell.figures.get(StatusFigure.OUTPUT_TPS), cell.value(LENGTH)
+    if rate is None or not rate.value or not length:
         return None
     definition = "Requests an hour: output_tps x 3600 / output_tokens_mean, the load held as it was"
     return map_figure(rate, lambda tps: tps * _HOUR_S / length, "requests/h", definition)
@@ -348,8 +360,8 @@ def requests_per_hour(cell: Cell) -> Figure | None:
 
 def cost_figures(cell: Cell, bill: EngineCost) -> dict[str, Figure]:
     """Return the costs of a request and of a million output tokens, by name; empty without throughput or lengths."""
-    hourly, length = requests_per_hour(cell), _length(cell)
-    if hourly is None or length is None:
+    hourly, length = requests_per_hour(cell), cell.value(LENGTH)
+    if hourly is None or not length:
         return {}
     definition = f"{bill.words} / requests_per_hour"
     request = map_figure(hourly, lambda rate: bill.hour / rate, bill.currency, f"Cost of one: {definition}")
@@ -360,24 +372,3 @@ def cost_figures(cell: Cell, bill: EngineCost) -> dict[str, Figure]:
         f"Cost of a million output tokens: {definition} x 1e6 / output_tokens_mean",
     )
     return {COST_PER_REQUEST: request, COST_PER_MILLION: million}
-
-
-def cost_gain(rate_gain: Figure, bill: EngineCost, baseline: EngineCost) -> Figure:
-    """Return the baseline's cost of a token over this arm's at the same load, from the ratio of their throughputs."""
-    definition = (
-        "The baseline's cost of an output token over this arm's at the same load: the price of an hour of each over its"
-        f" throughput; from the ratio: {rate_gain.definition}"
-    )
-    return map_figure(rate_gain, lambda ratio: ratio * baseline.hour / bill.hour, "ratio", definition)
-
-
-def saved(gain: Figure) -> Figure:
-    """Return the share of the baseline's cost that is saved at the same load."""
-    return map_figure(
-        gain, lambda ratio: 1 - 1 / ratio, "ratio", "Cost saved against the baseline at the same load: 1 - 1 / gain"
-    )
-
-
-def _length(cell: Cell) -> float | None:
-    figure = cell.figures.get(LENGTH)
-    return figure.value if figure and figure.value else None

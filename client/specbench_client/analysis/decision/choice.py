@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
 from specbench_client.analysis.decision.candidates import CandidateCell
 from specbench_client.analysis.statistics.effects import is_larger
 from specbench_client.documents.figure import Figure, Verdict
-from specbench_client.documents.recommendation import Attainment, RecommendationAnswer
+from specbench_client.documents.recommendation import ArmChoice, Attainment, RecommendationAnswer
 
 LACKS_FIGURE = "lacks a figure that a target needs"
 
 
-@dataclass(frozen=True)
-class ArmEntrant:
-    """One arm at the load at which it competes, and its gain over the baseline there or at the baseline's best load."""
-
-    entry: CandidateCell
-    gain: Figure | None
-    conclusion: Verdict | None
-    unjudged: str = ""
-    """The loads in question at which the arm could not be judged, with the reasons: a better one may be among them."""
-
-    @property
-    def arm(self) -> str:
-        return self.entry.cell.arm
-
-    @property
-    def eligible(self) -> bool:
-        return self.entry.eligible
-
-
-@dataclass(frozen=True)
-class ArmChoice:
-    """The answer. `arm` is None if no arm is recommended."""
-
-    answer: RecommendationAnswer
-    arm: str | None
-    reason: str
-    tied: tuple[str, ...] = ()
-    gain: Figure | None = None
-
-
-def choose(entrants: Sequence[ArmEntrant], simplest: Sequence[str], worth: float) -> ArmChoice:
+def choose(entrants: Sequence[CandidateCell], simplest: Sequence[str], worth: float) -> ArmChoice:
     """Choose one arm. `entrants`: every arm, eligible or not; `simplest`: all arms, the simplest to run first."""
     baseline = next((each for each in entrants if each.arm == BASELINE_NAME), None)
     drafters = [each for each in entrants if each.arm != BASELINE_NAME]
     if not any(each.eligible for each in entrants):
         return _nothing(entrants)
-    winners = [each for each in drafters if each.eligible and each.conclusion is Verdict.BETTER]
+    winners = [each for each in drafters if each.eligible and each.candidate.conclusion is Verdict.BETTER]
     if winners:
         return _winner(winners, simplest, baseline)
     if baseline is not None and baseline.eligible:
@@ -59,107 +28,108 @@ def choose(entrants: Sequence[ArmEntrant], simplest: Sequence[str], worth: float
     return _without_baseline(drafters, baseline, simplest)
 
 
-def _nothing(entrants: Sequence[ArmEntrant]) -> ArmChoice:
+def _nothing(entrants: Sequence[CandidateCell]) -> ArmChoice:
     if entrants and all(_missed(each) and not each.unjudged for each in entrants):
-        return ArmChoice(RecommendationAnswer.NOTHING_MEETS, None, "no measured arm meets the targets here")
+        return ArmChoice(answer=RecommendationAnswer.NOTHING_MEETS, reason="no measured arm meets the targets here")
     reasons: dict[str, list[str]] = {}
     for each in entrants:
         reasons.setdefault(f"{_why_not(each)}{_lacking(each)}", []).append(_named(each))
     clauses = [f"{', '.join(names)} {why}" for why, names in reasons.items()]
-    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, "; ".join(clauses) or "nothing was measured")
+    return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason="; ".join(clauses) or "nothing was measured")
 
 
-def _named(each: ArmEntrant) -> str:
+def _named(each: CandidateCell) -> str:
     """Return the arm's name for a sentence, in which `none` would be misread."""
     return "the baseline" if each.arm == BASELINE_NAME else each.arm
 
 
-def _winner(winners: Sequence[ArmEntrant], simplest: Sequence[str], baseline: ArmEntrant | None) -> ArmChoice:
-    best = max(winners, key=lambda each: _value(each.gain))
+def _winner(winners: Sequence[CandidateCell], simplest: Sequence[str], baseline: CandidateCell | None) -> ArmChoice:
+    best = max(winners, key=lambda each: _value(each.candidate.gain))
     equals = [each for each in winners if each is best or not _apart(best, each)]
     chosen = min(equals, key=lambda each: simplest.index(each.arm))
-    tied = tuple(each.arm for each in equals if each is not chosen)
-    reason = f"{_words(chosen.gain)} the baseline's"
+    tied = [each.arm for each in equals if each is not chosen]
+    reason = f"{_words(chosen.candidate.gain)} the baseline's"
     if tied:
         reason += f"; indistinguishable from {', '.join(tied)}, and simpler to run"
     if baseline is not None and _missed(baseline):
         reason += "; the baseline misses the targets"
-    return ArmChoice(RecommendationAnswer.DRAFTER, chosen.arm, f"{reason}{_unshown(chosen)}", tied, chosen.gain)
+    reason += _unshown(chosen)
+    return ArmChoice(answer=RecommendationAnswer.DRAFTER, arm=chosen.arm, tied=tied, reason=reason)
 
 
-def _baseline(drafters: Sequence[ArmEntrant], worth: float) -> ArmChoice:
+def _baseline(drafters: Sequence[CandidateCell], worth: float) -> ArmChoice:
     if not drafters:
-        return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, "only the baseline was measured")
+        return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason="only the baseline was measured")
     open_ones = [each for each in drafters if not _ruled_out(each, worth)]
     if not open_ones:
         states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters)
         reason = f"every drafter is shown to gain less than {100 * (worth - 1):g}% or to miss the targets: {states}"
-        return ArmChoice(RecommendationAnswer.NO_DRAFTER, BASELINE_NAME, reason)
+        return ArmChoice(answer=RecommendationAnswer.NO_DRAFTER, arm=BASELINE_NAME, reason=reason)
     states = ", ".join(f"{each.arm} {_state(each)}{_lacking(each)}" for each in open_ones)
-    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"{states}; keep the baseline until more is measured")
+    reason = f"{states}; keep the baseline until more is measured"
+    return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason=reason)
 
 
 def _without_baseline(
-    drafters: Sequence[ArmEntrant], baseline: ArmEntrant | None, simplest: Sequence[str]
+    drafters: Sequence[CandidateCell], baseline: CandidateCell | None, simplest: Sequence[str]
 ) -> ArmChoice:
     """Choose where the baseline is not eligible: if it misses the targets, a drafter that meets them is the answer."""
-    if baseline is None or baseline.entry.candidate.excluded:
+    if baseline is None or baseline.candidate.excluded:
         why = "was not measured" if baseline is None else _why_not(baseline)
-        return ArmChoice(
-            RecommendationAnswer.CANNOT_TELL, None, f"the baseline {why}, so it is unknown whether a drafter pays"
-        )
-    meeting = [each for each in drafters if each.entry.candidate.attainment is Attainment.MET and each.eligible]
-    usable = [each for each in meeting if not _below(each.gain)]
-    if usable and baseline.entry.candidate.attainment is Attainment.MISSED and not baseline.unjudged:
+        reason = f"the baseline {why}, so it is unknown whether a drafter pays"
+        return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason=reason)
+    meeting = [each for each in drafters if each.candidate.attainment is Attainment.MET and each.eligible]
+    usable = [each for each in meeting if not _below(each.candidate.gain)]
+    if usable and baseline.candidate.attainment is Attainment.MISSED and not baseline.unjudged:
         chosen = min(usable, key=lambda each: simplest.index(each.arm))
         reason = f"it meets the targets, which the baseline is shown to miss; {_state(chosen)}"
-        tied = tuple(each.arm for each in usable if each is not chosen)
-        return ArmChoice(RecommendationAnswer.DRAFTER, chosen.arm, reason, tied, chosen.gain)
+        tied = [each.arm for each in usable if each is not chosen]
+        return ArmChoice(answer=RecommendationAnswer.DRAFTER, arm=chosen.arm, tied=tied, reason=reason)
     states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters if each.eligible)
-    return ArmChoice(
-        RecommendationAnswer.CANNOT_TELL, None, f"the baseline {_why_not(baseline)}{_lacking(baseline)}; {states}"
-    )
+    reason = f"the baseline {_why_not(baseline)}{_lacking(baseline)}; {states}"
+    return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason=reason)
 
 
-def _ruled_out(each: ArmEntrant, worth: float) -> bool:
+def _ruled_out(each: CandidateCell, worth: float) -> bool:
     """Return whether this drafter is shown not to be worth it: by the gain's upper bound or a missed target."""
-    if each.entry.candidate.excluded or each.unjudged:
+    if each.candidate.excluded or each.unjudged:
         return False
-    if each.entry.candidate.attainment is Attainment.MISSED:
+    if each.candidate.attainment is Attainment.MISSED:
         return True
-    has_interval = each.conclusion not in (None, Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL)
-    bounds = each.gain.interval if each.gain and has_interval else None
+    has_interval = each.candidate.conclusion not in (None, Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL)
+    bounds = each.candidate.gain.interval if each.candidate.gain and has_interval else None
     return bounds is not None and bounds.high < worth
 
 
-def _missed(each: ArmEntrant) -> bool:
-    return each.entry.judged and not each.entry.candidate.attainment.within
+def _missed(each: CandidateCell) -> bool:
+    return each.judged and not each.candidate.attainment.within
 
 
 def _below(gain: Figure | None) -> bool:
     return gain is not None and gain.interval is not None and gain.interval.high < 1
 
 
-def _apart(best: ArmEntrant, other: ArmEntrant) -> bool:
-    return best.gain is not None and other.gain is not None and is_larger(best.gain, other.gain)
+def _apart(best: CandidateCell, other: CandidateCell) -> bool:
+    larger, smaller = best.candidate.gain, other.candidate.gain
+    return larger is not None and smaller is not None and is_larger(larger, smaller)
 
 
 def _value(gain: Figure | None) -> float:
     return gain.value if gain is not None and gain.value is not None else 0.0
 
 
-def _why_not(each: ArmEntrant) -> str:
-    candidate = each.entry.candidate
+def _why_not(each: CandidateCell) -> str:
+    candidate = each.candidate
     if candidate.excluded:
         return f"cannot be chosen: {candidate.excluded}"
     return {
         Attainment.UNKNOWN: LACKS_FIGURE,
         Attainment.MISSED: "is shown to miss the targets",
-        Attainment.MISSED_BY_VALUE: f"misses the targets by value, but this is not shown: {each.entry.why_by_value}",
+        Attainment.MISSED_BY_VALUE: f"misses the targets by value, but this is not shown: {each.why_by_value}",
     }.get(candidate.attainment, "meets the targets")
 
 
-def _state(each: ArmEntrant) -> str:
+def _state(each: CandidateCell) -> str:
     if not each.eligible:
         return _why_not(each)
     words = {
@@ -170,22 +140,23 @@ def _state(each: ArmEntrant) -> str:
         Verdict.WORSE: "is worse than the baseline",
         Verdict.BETTER: "is better than the baseline",
         None: "was not compared",
-    }[each.conclusion]
-    return f"{words} ({_words(each.gain)})" if each.gain is not None and each.gain.value is not None else words
+    }[each.candidate.conclusion]
+    gain = each.candidate.gain
+    return f"{words} ({_words(gain)})" if gain is not None and gain.value is not None else words
 
 
-def _lacking(each: ArmEntrant) -> str:
-    return f", and could not be judged at {each.unjudged}" if each.unjudged and each.entry.judged else ""
+def _lacking(each: CandidateCell) -> str:
+    return f", and could not be judged at {each.unjudged}" if each.unjudged and each.judged else ""
 
 
 def _words(gain: Figure | None) -> str:
     return (gain.factor if gain else "") or "its gain is unknown"
 
 
-def _unshown(chosen: ArmEntrant) -> str:
-    if chosen.entry.candidate.attainment is not Attainment.MET_BY_VALUE:
+def _unshown(chosen: CandidateCell) -> str:
+    if chosen.candidate.attainment is not Attainment.MET_BY_VALUE:
         return ""
-    return f"; it meets the targets by value, but this is not shown: {chosen.entry.why_by_value}"
+    return f"; it meets the targets by value, but this is not shown: {chosen.why_by_value}"
 
 
 # The simpler arm is chosen among arms that are indistinguishable.

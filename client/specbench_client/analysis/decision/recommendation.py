@@ -19,18 +19,18 @@ from specbench_client.analysis.decision.candidates import (
     gain_verdicts,
     sustained_load,
 )
-from specbench_client.analysis.decision.choice import LACKS_FIGURE, ArmChoice, ArmEntrant, choose, simplest_first
+from specbench_client.analysis.decision.choice import LACKS_FIGURE, choose, simplest_first
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     not_known,
     ruled_out,
-    words_of,
     worse_arms,
 )
 from specbench_client.analysis.statistics.effects import figure_ratio
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import doubting_checks, faults_by_arm
 from specbench_client.documents.recommendation import (
+    ArmChoice,
     LoadChoice,
     Objective,
     Recommendation,
@@ -82,7 +82,7 @@ def sentence_of(
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
     unusable = ((lossy, "lossy verification"), (list(worse_arms(summary.cells)), "worse answers"))
     omitted = [f"without {' and '.join(arms)} ({why})" for arms, why in unusable if arms]
-    held = "".join(f", {each}" for each in (*words_of(request.constraints), *omitted))
+    held = "".join(f", {each}" for each in (*request.constraints, *omitted))
     return f"{head} {in_words(request.objective)}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
 
 
@@ -186,7 +186,7 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
         choices=choices,
         candidates=[entry.candidate for entry in question.entries],
         prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
-        constraints=words_of(request.constraints),
+        constraints=request.constraints,
         ruled_out=barred,
         limits=limits_of(
             summary, request, choices, doubting_checks(summary.findings), not_known(plan, summary, request)
@@ -211,25 +211,21 @@ def _reject(summary: RunSummary, request: RecommendationRequest) -> None:
 def _of_workload(name: str, question: _Inputs) -> WorkloadChoice:
     request = question.request
     everywhere = [entry for entry in question.entries if entry.cell.workload == name]
-    mine = [entry for entry in everywhere if request.takes(entry.cell) and entry.cell.arm not in question.barred]
-    best = [_best(arm, mine, request) for arm in dict.fromkeys(entry.cell.arm for entry in mine)]
+    mine = [entry for entry in everywhere if request.takes(entry.cell) and entry.arm not in question.barred]
+    best = [_best(arm, mine, request) for arm in dict.fromkeys(entry.arm for entry in mine)]
     baseline = next((entry for entry in best if entry.is_baseline and entry.eligible), None)
-    choice = _chosen(_entrants(best, baseline, mine, request), question)
-    chosen = next((entry for entry in best if entry.cell.arm == choice.arm), None)
-    arms = list(dict.fromkeys(entry.cell.arm for entry in mine)) if request.targets else []
+    entrants = _entrants(best, baseline, mine, request)
+    choice = _chosen(entrants, question)
+    chosen = next((entry for entry in entrants if entry.arm == choice.arm), None)
+    arms = list(dict.fromkeys(entry.arm for entry in mine)) if request.targets else []
     return WorkloadChoice(
+        **dict(choice),
         workload=name,
-        answer=choice.answer,
-        arm=choice.arm,
         load=chosen.cell.level.label if chosen else None,
-        gain=choice.gain,
+        gain=chosen.candidate.gain if chosen else None,
         baseline_load=baseline.cell.level.label if baseline else None,
-        tied=list(choice.tied),
-        reason=choice.reason,
         at_each_load=_at_each_load(name, mine, question),
-        sustained=[
-            sustained_load([each for each in everywhere if each.cell.arm == arm], request.targets) for arm in arms
-        ],
+        sustained=[sustained_load([each for each in everywhere if each.arm == arm], request.targets) for arm in arms],
     )
 
 
@@ -237,36 +233,26 @@ def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -
     found = []
     for load in dict.fromkeys(entry.cell.level.label for entry in mine):
         there = [entry for entry in mine if entry.cell.level.label == load]
-        entrants = [ArmEntrant(entry, entry.candidate.gain, entry.candidate.conclusion) for entry in there]
-        choice = _chosen(entrants, question)
-        found.append(
-            LoadChoice(
-                workload=name,
-                load=load,
-                answer=choice.answer,
-                arm=choice.arm,
-                tied=list(choice.tied),
-                reason=choice.reason,
-            )
-        )
+        found.append(LoadChoice(**dict(_chosen(there, question)), workload=name, load=load))
     return found
 
 
-def _chosen(entrants: Sequence[ArmEntrant], question: _Inputs) -> ArmChoice:
+def _chosen(entrants: Sequence[CandidateCell], question: _Inputs) -> ArmChoice:
     """Choose among the arms that are not ruled out; if no drafter is left, the answer is no drafter."""
     choice = choose(entrants, question.simplest, question.request.worth)
     if not question.barred:
         return choice
     reasons = f"ruled out: {'; '.join(f'{arm} ({why})' for arm, why in question.barred.items())}"
-    alone = bool(entrants) and all(each.entry.is_baseline and each.eligible for each in entrants)
+    alone = bool(entrants) and all(each.is_baseline and each.eligible for each in entrants)
     if alone:
-        return ArmChoice(RecommendationAnswer.NO_DRAFTER, BASELINE_NAME, f"no drafter is left; {reasons}")
-    return replace(choice, reason=f"{choice.reason}; {reasons}")
+        reason = f"no drafter is left; {reasons}"
+        return ArmChoice(answer=RecommendationAnswer.NO_DRAFTER, arm=BASELINE_NAME, reason=reason)
+    return choice.model_copy(update={"reason": f"{choice.reason}; {reasons}"})
 
 
 def _best(arm: str, entries: Sequence[CandidateCell], request: RecommendationRequest) -> CandidateCell:
     """Return the arm's best eligible load; without any, its first load, which has the reason."""
-    mine = [entry for entry in entries if entry.cell.arm == arm]
+    mine = [entry for entry in entries if entry.arm == arm]
     sign = 1 if MORE_IS_BETTER[request.objective] else -1
     return max(mine, key=lambda entry: (entry.eligible, sign * _value(entry)))
 
@@ -281,39 +267,36 @@ def _entrants(
     baseline: CandidateCell | None,
     mine: Sequence[CandidateCell],
     request: RecommendationRequest,
-) -> list[ArmEntrant]:
+) -> list[CandidateCell]:
     """Return each arm at its best load. At the baseline's own best load the gain is the paired one.
 
     At another load the figures of the objective are divided, unless the baseline was not measured there: otherwise an
     arm would win because the baseline is missing where it is best.
     """
     across = {
-        entry.cell.arm: _across(entry, baseline, request)
+        entry.arm: _across(entry, baseline, request)
         for entry in best
         if baseline is not None and not entry.is_baseline and entry.eligible and entry.cell.level != baseline.cell.level
     }
     known = {arm: gain for arm, gain in across.items() if _baseline_known(arm, best, mine)}
-    cells = {entry.cell.arm: entry.cell for entry in best}
+    cells = {entry.arm: entry.cell for entry in best}
     conclusions = dict(zip(known, gain_verdicts([(gain, cells[arm]) for arm, gain in known.items()]), strict=True))
-    found = []
-    for entry in best:
-        arm, unjudged = entry.cell.arm, _unjudged(entry.cell.arm, mine)
-        if arm in across:
-            found.append(ArmEntrant(entry, known.get(arm), conclusions.get(arm), unjudged))
-        else:
-            found.append(ArmEntrant(entry, entry.candidate.gain, entry.candidate.conclusion, unjudged))
-    return found
+    compared = [
+        entry.with_gain(known.get(entry.arm), conclusions.get(entry.arm)) if entry.arm in across else entry
+        for entry in best
+    ]
+    return [replace(entry, unjudged=_unjudged(entry.arm, mine)) for entry in compared]
 
 
 def _baseline_known(arm: str, best: Sequence[CandidateCell], mine: Sequence[CandidateCell]) -> bool:
     """Return whether the baseline was judged at the load at which this arm is best."""
-    level = next(entry.cell.level for entry in best if entry.cell.arm == arm)
+    level = next(entry.cell.level for entry in best if entry.arm == arm)
     return any(entry.is_baseline and entry.cell.level == level and entry.judged for entry in mine)
 
 
 def _unjudged(arm: str, mine: Sequence[CandidateCell]) -> str:
     """Return the measured loads of this workload at which the arm was not judged: `1, 8 (invalid (LateSends))`."""
-    own = {entry.cell.level.label: entry for entry in mine if entry.cell.arm == arm}
+    own = {entry.cell.level.label: entry for entry in mine if entry.arm == arm}
     loads: dict[str, list[str]] = {}
     for load in dict.fromkeys(entry.cell.level.label for entry in mine):
         entry = own.get(load)

@@ -18,8 +18,10 @@ from specbench_client.documents.recommendation import Objective, SloTarget
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.trust.checks.answers import ANSWERS_WORSE
 
-WORTH = 1.05
+WORTH_PERCENT = 5.0
 """Smallest gain worth having: a drafter costs memory and upkeep, so gains shown to be below 5 % are rejected."""
+WORTH = 1 + WORTH_PERCENT / 100
+"""The same as a ratio."""
 
 
 Price = Annotated[float, Field(ge=1e-12, le=1e12)]
@@ -40,16 +42,6 @@ class Prices(ApiModel):
 
 
 @dataclass(frozen=True)
-class Constraints:
-    """Constraints of the user. None: not given, and nothing is ruled out."""
-
-    can_train: bool | None = None
-    """Whether a drafter can be trained."""
-    spare_memory_gb: float | None = None
-    """GPU memory that a drafter may take, in GB of 10^9 bytes; 0: none."""
-
-
-@dataclass(frozen=True)
 class RecommendationRequest:
     """One request. Without targets every load is eligible; without prices no cost is computed."""
 
@@ -60,18 +52,32 @@ class RecommendationRequest:
     """Gains that are shown to be below this ratio are not worth having."""
     load: str | None = None
     """The label of the only eligible load; None: all loads."""
-    constraints: Constraints = Constraints()
+    can_train: bool | None = None
+    """Whether a drafter can be trained; None: not given, and nothing is ruled out."""
+    spare_memory_gb: float | None = None
+    """GPU memory that a drafter may take, in GB of 10^9 bytes; 0: none. None: not given, and nothing is ruled out."""
 
     def takes(self, cell: Cell) -> bool:
         """Return whether the cell is at an eligible load."""
         return self.load in (None, cell.level.label)
 
+    @property
+    def constraints(self) -> list[str]:
+        """The constraints in words; empty where there are none."""
+        spare = self.spare_memory_gb
+        training = ["without training"] if self.can_train is False else []
+        memory = (
+            [] if spare is None else ["without spare memory" if spare == 0 else f"with {spare:g} GB of spare memory"]
+        )
+        return [*training, *memory]
 
-def targets_of(slo: Slo | None) -> tuple[SloTarget, ...]:
-    """Return the targets of a run's own SLO."""
+
+def targets_of(slo: Slo | None, percentile: str | None = None) -> tuple[SloTarget, ...]:
+    """Return the targets of an SLO, at its own percentile or another one; none without an SLO."""
     if slo is None:
         return ()
-    targets = [{"metric": name, "percentile": f"p{slo.percentile}", "limit_ms": ms} for name, ms in slo.targets.items()]
+    at = {"percentile": percentile or f"p{slo.percentile}"}
+    targets = [{"metric": name, "limit_ms": limit_ms, **at} for name, limit_ms in slo.targets.items()]
     return tuple(SloTarget.model_validate(each) for each in targets)
 
 
@@ -81,15 +87,6 @@ def targets_of(slo: Slo | None) -> tuple[SloTarget, ...]:
 # reports it.
 
 GB = 1e9
-_NO_TRAINING = "without training"
-
-
-def words_of(constraints: Constraints) -> list[str]:
-    """Return the constraints in words; empty where there are none."""
-    spare = constraints.spare_memory_gb
-    training = [_NO_TRAINING] if constraints.can_train is False else []
-    memory = [] if spare is None else ["without spare memory" if spare == 0 else f"with {spare:g} GB of spare memory"]
-    return [*training, *memory]
 
 
 def ruled_out(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> dict[str, str]:
@@ -115,7 +112,7 @@ def worse_arms(cells: Iterable[Cell]) -> dict[str, list[str]]:
 
 def not_known(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> list[str]:
     """Return the arms of which it is unknown whether they fit into the spare memory; they are not ruled out."""
-    if not request.constraints.spare_memory_gb:
+    if not request.spare_memory_gb:
         return []
     weights = _weights_gb(summary)
     return [arm.name for arm in plan.arms if arm.drafter and _takes_memory(arm.drafter) and arm.name not in weights]
@@ -125,9 +122,9 @@ def _why(arm: Arm, request: RecommendationRequest, weights_gb: float | None) -> 
     """Return why this arm is ruled out; empty where it is not."""
     if arm.drafter is None:
         return ""
-    if request.constraints.can_train is False and _is_post_hoc(arm.drafter):
+    if request.can_train is False and _is_post_hoc(arm.drafter):
         return "must be trained for its target"
-    spare = request.constraints.spare_memory_gb
+    spare = request.spare_memory_gb
     if spare is None or not _takes_memory(arm.drafter):
         return ""
     if spare == 0:

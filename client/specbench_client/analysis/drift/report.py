@@ -23,7 +23,7 @@ from specbench_client.analysis.drift.request_log import (
     PooledMetric,
     RequestLog,
     acceptance_windows,
-    pooled_acceptance,
+    logged_acceptance,
     requests_with,
 )
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, draw_counts
@@ -79,9 +79,13 @@ def drift_report(reference: RequestLog, current: RequestLog, options: DriftOptio
     tuning = tuning_for(len(current.table))
     limits = calibrate_limits(reference.log_lengths, len(current.table), tuning, run_length, options.seed)
     ewma, cusum = run_charts(_standardised(reference.log_lengths, current.log_lengths, tuning), tuning)
+    what = "log acceptance length"
+    what += f" of means of {tuning.group} consecutive requests" if tuning.group > 1 else ""
+    of_ewma = f"EWMA of {what}, λ = {LAMBDA} per request, in its standard deviations"
+    of_cusum = f"Two-sided CUSUM of {what}, tuned to a shift of {SHIFT} σ of a request"
     charts = [
-        _chart("EWMA", _ewma(tuning), ewma, current, tuning, limit=limits.ewma),
-        _chart("CUSUM", _cusum(tuning), cusum, current, tuning, limit=limits.cusum),
+        _chart("EWMA", of_ewma, ewma, current, tuning, limit=limits.ewma),
+        _chart("CUSUM", of_cusum, cusum, current, tuning, limit=limits.cusum),
     ]
     pairs = [decompose_change(reference.table, current.table, metric, options.seed) for metric in (LENGTH, RATE)]
     changes = [change for change in pairs if change is not None]
@@ -164,28 +168,9 @@ def _chart(
     )
 
 
-def _of_groups(tuning: ChartTuning) -> str:
-    return f" of means of {tuning.group} consecutive requests" if tuning.group > 1 else ""
-
-
-def _ewma(tuning: ChartTuning) -> str:
-    return f"EWMA of log acceptance length{_of_groups(tuning)}, λ = {LAMBDA} per request, in its standard deviations"
-
-
-def _cusum(tuning: ChartTuning) -> str:
-    return f"Two-sided CUSUM of log acceptance length{_of_groups(tuning)}, tuned to a shift of {SHIFT} σ of a request"
-
-
 def _side(requests: RequestLog) -> DriftSide:
-    length = pooled_acceptance(requests.table, LENGTH)
-    assert length is not None  # every request has a step
-    return DriftSide(
-        source=requests.source,
-        requests=len(requests.table),
-        left_out=requests.left_out,
-        acceptance_length=length,
-        acceptance_rate=pooled_acceptance(requests.table, RATE),
-    )
+    acceptance = logged_acceptance(requests.table)
+    return DriftSide(**dict(acceptance), source=requests.source, left_out=requests.left_out)
 
 
 def _cause(change: DriftChange) -> DriftCause:

@@ -18,7 +18,7 @@ import pandas as pd
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, t_quantile
 from specbench_client.analysis.statistics.intervals import symmetric_interval
 from specbench_client.columns import Values
-from specbench_client.documents.drift import DriftWindow
+from specbench_client.documents.drift import DriftWindow, LoggedAcceptance
 from specbench_client.documents.figure import Figure
 
 COLUMNS = ("accepted_tokens", "drafted_tokens", "steps", "category", "time", "prompt_id")
@@ -112,22 +112,22 @@ def pooled_acceptance(table: pd.DataFrame, metric: PooledMetric) -> Figure | Non
     )
 
 
+def logged_acceptance(table: pd.DataFrame) -> LoggedAcceptance:
+    """Return the acceptance of requests, each of which has a step."""
+    length = pooled_acceptance(table, LENGTH)
+    assert length is not None
+    rate = pooled_acceptance(table, RATE)
+    return LoggedAcceptance(requests=len(table), acceptance_length=length, acceptance_rate=rate)
+
+
 def acceptance_windows(requests: RequestLog, size: int, seconds: float | None) -> list[DriftWindow]:
     """Return the acceptance in windows of `size` requests, or of `seconds` if given. The last one may be smaller."""
-    found = []
-    for begin, end in _pieces(requests, size, seconds):
-        table = requests.table.iloc[begin:end]
-        length = pooled_acceptance(table, LENGTH)
-        assert length is not None  # every request has a step
-        window = DriftWindow(
-            first=begin + 1,
-            requests=end - begin,
-            begun=requests.when(begin),
-            acceptance_length=length,
-            acceptance_rate=pooled_acceptance(table, RATE),
+    return [
+        DriftWindow(
+            **dict(logged_acceptance(requests.table.iloc[begin:end])), first=begin + 1, begun=requests.when(begin)
         )
-        found.append(window)
-    return found
+        for begin, end in _pieces(requests, size, seconds)
+    ]
 
 
 def _pieces(requests: RequestLog, size: int, seconds: float | None) -> Iterator[tuple[int, int]]:

@@ -31,7 +31,7 @@ from specbench_client.analysis.statistics.effects import resampled_effect
 from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums
 from specbench_client.analysis.statistics.row_layout import CellSums
 from specbench_client.columns import Values
-from specbench_client.documents.explanation import MixCategory, MixPrediction
+from specbench_client.documents.explanation import MixCategory, MixEstimate, MixPrediction
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import Cell
 from specbench_client.errors import BadInput
@@ -139,15 +139,6 @@ SPEEDUP = (
     " E: tokens and stream time of a category's mean request, over paired requests"
 )
 LENGTH = "Predicted for the mix: Σ w·(T − 1) / Σ w·s, w: share of requests, s: steps of a category's mean request"
-
-
-@dataclass(frozen=True)
-class MixEstimate:
-    """Speed-up and acceptance length of one arm for the mix."""
-
-    speedup: Figure
-    acceptance_length: Figure
-    categories: list[MixCategory]
 
 
 def normalized_shares(shares: Mapping[str, float]) -> dict[str, float]:
@@ -263,7 +254,11 @@ def _predicted(result: StoredResult, cell: Cell, mix: TrafficMix) -> MixPredicti
     seed = result.plan.workload(cell.workload).sampling.seed
     shares = request_shares(normalized_shares(mix.shares), pairs) if mix.by_tokens else normalized_shares(mix.shares)
     found = project_mix(pairs, shares, seed) if shares else None
-    return None if found is None else _mix_prediction(cell, found)
+    if found is None:
+        return None
+    measured = cell.speedup or no_speedup("speedup")
+    place = {"arm": cell.arm, "workload": cell.workload, "load": cell.level.label}
+    return MixPrediction(**dict(found), **place, measured_speedup=measured, valid=cell.valid)
 
 
 def _pairs(result: StoredResult, cell: Cell) -> Pairs | None:
@@ -283,19 +278,6 @@ def _reject_missing(shares: Mapping[str, float], pairs: Pairs, cell: Cell) -> No
         what = f"{', '.join(missing)} of the mix was not measured on workload {cell.workload}"
         remedy = f"measured are {known}: measure it, or choose another workload with --workload"
         raise BadInput(f"{what} (arm {cell.arm} at {cell.level.label}): {remedy}", "CategoryMissing")
-
-
-def _mix_prediction(cell: Cell, found: MixEstimate) -> MixPrediction:
-    return MixPrediction(
-        arm=cell.arm,
-        workload=cell.workload,
-        load=cell.level.label,
-        speedup=found.speedup,
-        acceptance_length=found.acceptance_length,
-        measured_speedup=cell.speedup or no_speedup("speedup"),
-        categories=found.categories,
-        valid=cell.valid,
-    )
 
 
 def cells_of(result: StoredResult, workload: str | None) -> Sequence[Cell]:

@@ -24,7 +24,6 @@ from specbench_client.documents.figure import Figure, StatusFigure
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
 from specbench_client.report.plots.style import (
     HOLLOW,
-    MARK,
     PANEL_IN,
     REFERENCE,
     STYLE,
@@ -42,6 +41,7 @@ from specbench_client.report.plots.style import (
     new_panels,
     picture,
 )
+from specbench_client.report.text.text_table import mark_simulated
 
 ALL = "all"
 POSITIONS = {
@@ -61,7 +61,7 @@ def speedup(summary: RunSummary) -> Drawing | None:
     looks = arm_looks(cell.arm for cell in summary.cells)
     for axes, cells in zip(panels, shown.values(), strict=True):
         axes.axhline(1, label="baseline", **REFERENCE)
-        _draw_by_load(axes, cells, lambda cell: _compared(cell, cell.speedup), looks)
+        _draw_by_load(axes, cells, lambda cell: cell.compared(cell.speedup), looks)
         axes.set_ylabel("speed-up (1 = baseline)")
         loads = [level.order for level in _levels(cells)]
         for each in summary.crossovers:
@@ -74,7 +74,7 @@ def speedup(summary: RunSummary) -> Drawing | None:
                 axes.plot(place, 1, marker="|", color=color, markersize=16, markeredgewidth=2.2, zorder=5)
     crossed = any(each.crossover.at.value is not None for each in summary.crossovers)
     crossing = "Stroke on the line at 1: where a speed-up falls to 1; its bar: the interval." if crossed else ""
-    return finished(canvas, (_compared(cell, cell.speedup) for cell in summary.cells), crossing, HOLLOW)
+    return finished(canvas, (cell.compared(cell.speedup) for cell in summary.cells), crossing, HOLLOW)
 
 
 @mpl.rc_context(STYLE)
@@ -246,7 +246,7 @@ FIGURES: Mapping[str, Callable[[RunSummary], Drawing | None]] = {
 
 def draw_figures(summary: RunSummary, titles: Iterable[str] = FIGURES) -> dict[str, Drawing]:
     """Return the figures with these titles that have data. Titles of simulated results are marked."""
-    drawn = {title + MARK * summary.simulated: FIGURES[title](summary) for title in titles}
+    drawn = {mark_simulated(title, simulated=summary.simulated): FIGURES[title](summary) for title in titles}
     return {title: each for title, each in drawn.items() if each is not None}
 
 
@@ -255,7 +255,7 @@ def speedup_png(summary: RunSummary) -> bytes:
     drawing = speedup(summary) or Drawing(Canvas(figsize=(PANEL_IN, 1)), "")
     if not drawing.caption:
         drawing.canvas.text(0.02, 0.5, f"{summary.name}: nothing was compared with a baseline")
-    return picture(f"{summary.name}: {SPEEDUP}{MARK * summary.simulated}", drawing, "png")
+    return picture(f"{summary.name}: {mark_simulated(SPEEDUP, simulated=summary.simulated)}", drawing, "png")
 
 
 def _workloads(summary: RunSummary, of: Callable[[Cell], Figure | None]) -> dict[str, list[Cell]]:
@@ -305,14 +305,9 @@ def _positions(cell: Cell, kind: str) -> list[Reading]:
     return [(cell.figures[name], cell.valid) for name in names]
 
 
-def _compared(cell: Cell, figure: Figure | None) -> Figure | None:
-    """Return a comparison, without its interval if too few repeats cover the variation between runs."""
-    return figure.model_copy(update={"interval": None}) if figure and cell.too_few_repeats else figure
-
-
 def _relative_cost(cell: Cell) -> Figure | None:
     """Return the cost of a request relative to the baseline's: 1 − the share that is saved."""
-    saved = _compared(cell, cell.end_to_end.cost_saved) if cell.end_to_end else None
+    saved = cell.compared(cell.end_to_end.cost_saved) if cell.end_to_end else None
     if saved is None or saved.value is None:
         return None
     held = saved.interval

@@ -83,8 +83,6 @@ Reading = tuple[Figure | None, bool]
 """A figure, and whether its cell is valid."""
 HOLLOW = "Hollow: a check made it invalid."
 HOLLOW_MARK: Look = {"label": None, "linestyle": "none", "markerfacecolor": PAPER, "zorder": 4}
-MARK = " (simulated, not a measurement)"
-"""Appended to the title of every figure of simulated results."""
 
 
 @dataclass(frozen=True)

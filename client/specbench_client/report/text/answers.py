@@ -59,7 +59,7 @@ def _row(cell: Cell, found: JudgedAnswers) -> list[str]:
         f"{found.flawed:,}",
         f"{found.baseline_flawed:,}",
         f"{found.worse_prompts} / {found.better_prompts}",
-        DASH if found.control is None else f"{found.control:.1%}",
+        percent(found.control),
         f"{found.p_value:.2g}",
     ]
 

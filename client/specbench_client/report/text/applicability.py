@@ -15,7 +15,8 @@ from specbench_api.spec.dataset import Dataset, Selection
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
-from specbench_client.documents.prompt_coverage import CategoryCoverage, PromptCoverage
+from specbench_client.documents.figure import StatusFigure
+from specbench_client.documents.prompt_coverage import PromptCoverage, RowCoverage
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
 from specbench_client.report.text.text_table import DASH, TextTable, figure_text, number, percent
 
@@ -88,7 +89,6 @@ def _mebibytes(facts: Mapping[FactName, Fact], name: FactName) -> str:
 PROMPT_CACHE_WORDS = {PromptCache.DISABLED: "disabled", PromptCache.AS_SERVED: "as served"}
 APPLICABILITY_TITLE = "When these results apply"
 APPLICABILITY_COLUMNS = ("Look at", "In this run", "Elsewhere")
-_LENGTH, _ACCEPTED = "output_tokens_mean", "acceptance_length_emitted_pooled"
 
 
 def applicability_table(plan: Plan, summary: RunSummary) -> TextTable:
@@ -107,6 +107,8 @@ def applicability_line(plan: Plan, summary: RunSummary) -> str:
 
 
 def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
+    languages = _joined(", ".join(each.dataset.languages) for each in plan.workloads if each.dataset.languages)
+    sampling = _joined(f"{_named(each, plan)}temperature {each.sampling.temperature:g}" for each in plan.workloads)
     return [
         ("Workload", _prompts(plan, summary), "acceptance differs by prompt: higher for code than for role play"),
         ("Batch", _loads(plan), "the gain falls as more requests share a step; other loads were not measured"),
@@ -127,8 +129,8 @@ def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
             _prompt_cache(plan),
             "reused prompts have a shorter prefill; a drafter can lower the share that is reused",
         ),
-        ("Language", _languages(plan), "drafters are trained more on some languages than on others"),
-        ("Sampling", _sampling(plan), "acceptance falls with temperature"),
+        ("Language", languages, "drafters are trained more on some languages than on others"),
+        ("Sampling", sampling, "acceptance falls with temperature"),
         (
             "Model",
             f"{plan.target.name}, revision {plan.target.revision}"
@@ -168,7 +170,7 @@ def _loads(plan: Plan) -> str:
 def _lengths(plan: Plan, summary: RunSummary) -> str:
     found = []
     for workload in plan.workloads:
-        means = _values([cell for cell in summary.cells if cell.workload == workload.name], _LENGTH)
+        means = _values([cell for cell in summary.cells if cell.workload == workload.name], "output_tokens_mean")
         mean = f"{_range(means, 0)} tokens on average, " if means else ""
         found.append(f"{_named(workload, plan)}{mean}at most {workload.output.max_tokens:,}")
     return _joined(found)
@@ -176,7 +178,10 @@ def _lengths(plan: Plan, summary: RunSummary) -> str:
 
 def _accepted(summary: RunSummary) -> str:
     arms = dict.fromkeys(cell.arm for cell in summary.cells if cell.arm != BASELINE_NAME)
-    lengths = {arm: _values([cell for cell in summary.cells if cell.arm == arm], _ACCEPTED) for arm in arms}
+    lengths = {
+        arm: _values([cell for cell in summary.cells if cell.arm == arm], StatusFigure.ACCEPTANCE_LENGTH)
+        for arm in arms
+    }
     return _joined(f"{arm} {_range(values, 2)} tokens a step" for arm, values in lengths.items() if values)
 
 
@@ -194,15 +199,6 @@ def _engine(plan: Plan, summary: RunSummary) -> str:
     return f"{kind} {version}".strip()
 
 
-def _languages(plan: Plan) -> str:
-    languages = [", ".join(each.dataset.languages or []) for each in plan.workloads]
-    return _joined(each for each in languages if each)
-
-
-def _sampling(plan: Plan) -> str:
-    return _joined(f"{_named(each, plan)}temperature {each.sampling.temperature:g}" for each in plan.workloads)
-
-
 def _formats(summary: RunSummary) -> str:
     return _known(_dtype(each.facts) for each in summary.arm_environments)
 
@@ -212,8 +208,7 @@ def _machines(summary: RunSummary) -> str:
 
 
 def _values(cells: Sequence[Cell], name: str) -> list[float]:
-    figures = [cell.figures.get(name) for cell in cells]
-    return [figure.value for figure in figures if figure is not None and figure.value is not None]
+    return [value for cell in cells if (value := cell.value(name)) is not None]
 
 
 def _range(values: Sequence[float], digits: int) -> str:
@@ -289,10 +284,7 @@ def _selection(selection: Selection) -> str:
     return words if selection.where == selection.source else f"{selection.where} ({words})"
 
 
-def _counts(workload: str, category: str, counted: PromptCoverage | CategoryCoverage) -> list[str]:
+def _counts(workload: str, category: str, counted: RowCoverage) -> list[str]:
     numbers = (f"{each:,}" for each in (counted.requested, counted.used, counted.turns))
-    return [workload, category, *numbers, _reasons(counted) or DASH]
-
-
-def _reasons(counted: PromptCoverage | CategoryCoverage) -> str:
-    return "; ".join(f"{count} x {reason}" for reason, count in counted.unusable.items())
+    reasons = "; ".join(f"{count} x {reason}" for reason, count in counted.unusable.items())
+    return [workload, category, *numbers, reasons or DASH]

@@ -180,9 +180,7 @@ def _compared(cells: Sequence[Cell]) -> list[tuple[Cell, Reuse]]:
 
 
 def _net_and_shares(cell: Cell, reuse: Reuse) -> str:
-    speedup = cell.end_to_end.speedup if cell.end_to_end else None
-    if speedup and cell.too_few_repeats:  # its interval does not cover run-to-run variation
-        speedup = speedup.model_copy(update={"interval": None})
+    speedup = cell.compared(cell.end_to_end.speedup) if cell.end_to_end else None
     net = (speedup.factor if speedup else "") or DASH
     few = f"; {cell.too_few_repeats}" if cell.too_few_repeats else ""
     lengths = (

@@ -82,18 +82,15 @@ _TITLES = ("Arm", "Workload", "Load", "Metric", "Before", "After", "After / befo
 
 def _row(each: ComparedFigure) -> list[str]:
     ratio = figure_text(each.ratio, "{:.3f}".format)
-    return [*place_fields(each), *value_fields(each), ratio, in_words(each.conclusion)]
+    return [*_fields(each), ratio, in_words(each.conclusion)]
 
 
-def place_fields(each: ComparedFigure) -> list[str]:
-    """Return the fields that identify a compared figure: arm, workload, load and metric."""
-    return [each.arm, each.workload, each.load, each.metric]
-
-
-def value_fields(each: ComparedFigure) -> list[str]:
-    """Return the figure's values before and after, with the unit."""
-    unit = "" if each.unit == "ratio" else f" {each.unit}"
-    return [f"{number(each.before)}{unit}", f"{number(each.after)}{unit}"]
+def _fields(each: ComparedFigure) -> list[str]:
+    """Return what a compared figure is, and its values before and after, with the unit."""
+    values = [
+        f"{number(value)}{'' if each.unit == 'ratio' else f' {each.unit}'}" for value in (each.before, each.after)
+    ]
+    return [each.arm, each.workload, each.load, each.metric, *values]
 
 
 def simulated_warning(side: ComparedResult) -> list[str]:
@@ -217,4 +214,4 @@ def _gate_row(test: GateTest) -> list[str]:
     ratio = number(each.ratio.value, 3) + bounds
     side = "≥" if each.more_is_better else "≤"
     outcome = f"{_MARKS[test.outcome]} {test.outcome}"
-    return [outcome, *place_fields(each), *value_fields(each), ratio, f"{side} {test.limit:.3f}"]
+    return [outcome, *_fields(each), ratio, f"{side} {test.limit:.3f}"]

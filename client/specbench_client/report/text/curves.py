@@ -12,15 +12,18 @@ from specbench_client.documents.curves import (
     Crossover,
     CurvePoint,
     Curves,
+    DraftLengths,
     DraftLengthTable,
     SpeedupCurve,
 )
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.summary import Cell, RunSummary
-from specbench_client.report.renderers import markdown_document, spreadsheet
+from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
     DASH,
+    SIMULATED,
+    Report,
     TextTable,
     Topic,
     cell_place,
@@ -45,26 +48,18 @@ def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
         [_row(point) for point in curve.points],
         words=("Arm", "Workload", "Conclusion"),
         styles=[_STYLES.get(point.conclusion, "") for point in curve.points],
-        caption=curve.crossover.message,
     )
 
 
-def curve_notes(curves: Curves) -> list[str]:
-    """Return the lines below the tables on a terminal."""
-    return [
-        *(f"left out: {each}" for each in curves.left_out),
-        curves.limit,
-    ]
-
-
-def curves_markdown(curves: Curves) -> str:
-    """Return all curves as Markdown."""
+def curves_report(curves: Curves) -> Report:
+    """Return each curve with the place where the speed-up is 1, and below them what was left out."""
     topics = [
         Topic(each.title, [curve_table(curves, each)], [f"Where the speed-up is 1: {each.crossover.message}"])
         for each in curves.curves
     ]
-    heading = f"specbench: speed-up and acceptance by {curves.axis}"
-    return markdown_document(heading, [*topics, Topic("", lines=curve_notes(curves))], simulated=curves.simulated)
+    notes = Topic("", lines=[*(f"left out: {each}" for each in curves.left_out), curves.limit])
+    title = f"specbench: speed-up and acceptance by {curves.axis}"
+    return Report([*topics, notes], title=title, simulated=curves.simulated)
 
 
 def curves_csv(curves: Curves) -> str:
@@ -83,7 +78,9 @@ def _bare_or_bounded(conclusion: Verdict, figure: Figure) -> str:
 
 
 def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]:
-    few = point.conclusion in _BARE
+    speedup, length = point.speedup, point.acceptance_length
+    if point.conclusion in _BARE:
+        speedup, length = speedup.bare, length.bare
     return {
         "curve": curve,
         "title": curves.curves[curve].title,
@@ -92,8 +89,8 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
         "arm": point.arm,
         "workload": point.workload,
         "pairs": point.pairs,
-        **csv_fields("speedup", point.speedup, bounded=not few),
-        **csv_fields("acceptance_length", point.acceptance_length, bounded=not few),
+        **csv_fields("speedup", speedup),
+        **csv_fields("acceptance_length", length),
         "conclusion": str(point.conclusion),
         "simulated": curves.simulated,
     }
@@ -102,6 +99,13 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
 LENGTH_TITLES = (
     "Load", "Measured k", "Best k", "Speed-up [95 %]", "Next best k", "Best / next best [95 %]", "Conclusion",
 )  # fmt: skip
+
+
+def draft_lengths_report(found: DraftLengths) -> Report:
+    """Return the best draft lengths of each drafter with its schedule, and below them what was left out."""
+    topics = [Topic("", [draft_lengths_table(table)], [*schedule_lines(table), ""]) for table in found.tables]
+    left_out = Topic("", lines=[f"left out: {each}" for each in found.left_out])
+    return Report([*topics, left_out], SIMULATED * found.simulated)
 
 
 def draft_lengths_table(table: DraftLengthTable) -> TextTable:
@@ -194,7 +198,8 @@ def break_even_table(summary: RunSummary) -> TextTable:
 
 
 def _break_even(cell: Cell, found: Prediction) -> list[str]:
-    bounds, ideal = None if cell.too_few_repeats else found.predicted.interval, found.ideal.value or 1.0
+    compared, ideal = cell.compared(found.predicted), found.ideal.value or 1.0
+    bounds = compared.interval if compared else None
     margin = compared_text(cell, found.predicted)
     if bounds and bounds.low <= 1 <= bounds.high:
         margin += " indistinguishable"

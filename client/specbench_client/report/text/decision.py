@@ -17,16 +17,23 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.parsing import read_yaml
 from specbench_client.analysis.decision.deployment import Deployment
-from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.figure import Verdict
 from specbench_client.documents.recommendation import (
     Attainment,
     Candidate,
     Objective,
     Recommendation,
-    Sustained,
 )
-from specbench_client.report.renderers import markdown_document
-from specbench_client.report.text.text_table import DASH, TextTable, Topic, constant_columns, number, with_interval
+from specbench_client.report.text.text_table import (
+    DASH,
+    Report,
+    TextTable,
+    Topic,
+    constant_columns,
+    number,
+    percent,
+    with_interval,
+)
 from specbench_client.visible_text import visible
 
 Row = Sequence[str]
@@ -81,31 +88,21 @@ def evidence_table(recommendation: Recommendation) -> TextTable:
 
 def sustained_table(recommendation: Recommendation) -> TextTable:
     """Return the load up to which each arm meets the targets; no rows without targets."""
-    rows = [_sustained(each) for choice in recommendation.choices for each in choice.sustained]
+    rows = [
+        [each.arm, each.workload, each.load or DASH, each.shown or DASH, each.missed_at or DASH, each.reason]
+        for choice in recommendation.choices
+        for each in choice.sustained
+    ]
     return TextTable("Highest load that meets the targets", SUSTAINED, rows, words=("Arm", "Workload", "Reason"))
 
 
-def decision_tables(recommendation: Recommendation) -> list[TextTable]:
-    """Return all tables that have rows."""
-    found = [
-        choices_table(recommendation),
-        evidence_table(recommendation),
-        sustained_table(recommendation),
-    ]
-    return [table for table in found if table.rows]
-
-
-def decision_lines(recommendation: Recommendation) -> list[str]:
-    """Return the lines below the tables: prices and limits."""
+def decision_report(recommendation: Recommendation) -> Report:
+    """Return the sentence, all tables that have rows, and below them prices and limits."""
+    tables = (choices_table(recommendation), evidence_table(recommendation), sustained_table(recommendation))
     prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
-    return [*prices, *(f"limit: {each}" for each in recommendation.limits)]
-
-
-def decision_markdown(recommendation: Recommendation) -> str:
-    """Return the recommendation as Markdown."""
-    topics = [Topic(table.title, [table]) for table in decision_tables(recommendation)]
-    limits = Topic("Limits", lines=decision_lines(recommendation))
-    return markdown_document(recommendation.sentence, [*topics, limits], simulated=recommendation.simulated)
+    limits = Topic("Limits", lines=[*prices, *(f"limit: {each}" for each in recommendation.limits)])
+    topics = [*(Topic(table.title, [table]) for table in tables if table.rows), limits]
+    return Report(topics, recommendation.sentence, simulated=recommendation.simulated)
 
 
 def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
@@ -113,7 +110,6 @@ def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
     conclusion = each.excluded or (in_words(each.conclusion) if each.conclusion else unjudged)
     doubts = f"; warnings: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
     attained = in_words(each.attainment) if targets or each.attainment is not Attainment.MET else DASH
-    saved = each.figures.get("cost_saved")
     paired = latency or not each.load.endswith("/s")  # throughputs of open loops are compared by repeat, not paired
     return [
         each.arm,
@@ -125,16 +121,12 @@ def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
         attained,
         number(_value(each, "requests_per_hour"), 0),
         number(_value(each, "cost_per_million_output_tokens")),
-        DASH if saved is None or saved.value is None else f"{saved.value:.0%}",
+        percent(_value(each, "cost_saved"), 0),
     ]
 
 
-def _sustained(each: Sustained) -> Row:
-    return [each.arm, each.workload, each.load or DASH, each.shown or DASH, each.missed_at or DASH, each.reason]
-
-
 def _value(each: Candidate, name: str) -> float | None:
-    figure: Figure | None = each.figures.get(name)
+    figure = each.figures.get(name)
     return figure.value if figure else None
 
 

@@ -10,7 +10,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
-from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.figure import Figure, StatusFigure, Verdict
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
@@ -21,6 +21,7 @@ from specbench_client.report.text.text_table import (
     csv_fields,
     mark_simulated,
     number,
+    percent,
     with_interval,
 )
 
@@ -46,28 +47,61 @@ CATEGORY_COLUMNS = (
     "Accepted / drafted [95 %]",
 )  # fmt: skip
 _CATEGORY_WORDS = ("Arm", "Workload", "Category")
-_AL = "acceptance_length_emitted_pooled"
 TERMINAL_STATISTICS = ("p50", "p99")
 
 
 def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -> list[CellColumn]:
-    """Return the columns; the workload's only where there are several.
-
-    `statistics` of each latency: suffixes of figures, such as `p90` or `mean`.
-    """
-    several = len({cell.workload for cell in summary.cells}) > 1
-    workload = [CellColumn("Workload", lambda cell: cell.workload, numeric=False)] if several else []
-    *columns, findings = _wide_columns(statistics)
-    goodput = [_GOODPUT, _MET] if summary.slo else []
-    return [CellColumn("Arm", lambda cell: cell.arm, numeric=False), *workload, *columns, *goodput, findings]
+    """Return the columns. `statistics` of each latency: suffixes of figures, such as `p90` or `mean`."""
+    names = " / ".join(statistics)
+    columns = [
+        *_place_columns(summary),
+        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+        CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
+        CellColumn("AL emitted", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH))),
+        CellColumn("AL verified", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH_VERIFIED))),
+        CellColumn("Accepted", _acceptance),
+        *(CellColumn(f"{title} {names}", _statistics(name, statistics, " / ")) for title, name in _LATENCIES.items()),
+        CellColumn("Output tok/s", lambda cell: number(cell.value(StatusFigure.OUTPUT_TPS), 1)),
+        CellColumn("Steady", lambda cell: percent(steady_share(cell), 0)),
+    ]
+    if summary.slo:
+        rate = CellColumn(
+            "Goodput req/s [95 %]",
+            lambda cell: with_interval(cell.goodput.rate if cell.goodput else None, unit="repeat"),
+        )
+        columns += [rate, CellColumn("In time", _met)]
+    return [*columns, CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False)]
 
 
 def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATISTICS) -> list[CellColumn]:
     """Return fewer and narrower columns than the page has. `statistics`: see `cell_columns`."""
-    arm, *others = cell_columns(summary)
-    workload = [column for column in others if column.title == "Workload"]
-    *narrow, findings = _narrow_columns(statistics)
-    return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), findings]
+    names = "/".join(statistics)
+    columns = [
+        *_place_columns(summary),
+        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+        CellColumn("AL", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH))),
+        CellColumn("Acc.", _acceptance),
+        *(CellColumn(f"{title}\n{names}", _statistics(name, statistics, "/")) for title, name in _LATENCIES.items()),
+        CellColumn("tok/s", lambda cell: number(cell.value(StatusFigure.OUTPUT_TPS), 1)),
+    ]
+    if summary.slo:
+        in_time = CellColumn(
+            "In time\nreq/s",
+            lambda cell: f"{number(cell.goodput.rate.value if cell.goodput else None)} ({_met(cell)})",
+        )
+        columns.append(in_time)
+    return [*columns, CellColumn("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False)]
+
+
+def _place_columns(summary: RunSummary) -> list[CellColumn]:
+    """Return arm, workload and load; the workload only where there are several."""
+    several = len({cell.workload for cell in summary.cells}) > 1
+    workload = [CellColumn("Workload", lambda cell: cell.workload, numeric=False)] if several else []
+    arm, load = (
+        CellColumn("Arm", lambda cell: cell.arm, numeric=False),
+        CellColumn("Load", lambda cell: cell.level.label),
+    )
+    return [arm, *workload, load]
 
 
 def speedup_text(cell: Cell, figure: Figure | None) -> str:
@@ -87,12 +121,6 @@ def speedup_text(cell: Cell, figure: Figure | None) -> str:
     return f"{text} {in_words(claimed)}" if claimed is Verdict.UNCLEAR else text
 
 
-def figure_value(cell: Cell, name: str) -> float | None:
-    """Return the value of a figure of the cell, or None."""
-    figure = cell.figures.get(name)
-    return figure.value if figure else None
-
-
 def arrival_text(summary: RunSummary) -> str:
     """Return the arrival process, which is the same in all cells of a run."""
     return "; ".join(dict.fromkeys(cell.arrivals.words for cell in summary.cells))
@@ -105,73 +133,28 @@ def steady_share(cell: Cell) -> float | None:
     return sum(window.length_s for window in windows) / whole_s if whole_s else None
 
 
-def _steady_text(cell: Cell) -> str:
-    share = steady_share(cell)
-    return DASH if share is None else f"{share:.0%}"
-
-
 def _ms(value: float | None) -> str:
     return number(value, 0 if value is not None and value >= 100 else 1)
 
 
 def _statistics(name: str, statistics: Sequence[str], separator: str) -> Callable[[Cell], str]:
     def text(cell: Cell) -> str:
-        found = [figure_value(cell, f"{name}_{each}") for each in statistics]
+        found = [cell.value(f"{name}_{each}") for each in statistics]
         return DASH if found[0] is None else separator.join(_ms(value) for value in found)
 
     return text
 
 
 def _acceptance(cell: Cell) -> str:
-    rate = figure_value(cell, "acceptance_rate")
-    return DASH if rate is None else f"{rate:.0%}"
+    return percent(cell.value(StatusFigure.ACCEPTANCE_RATE), 0)
 
 
 def _met(cell: Cell) -> str:
-    share = cell.goodput.slo_attainment.value if cell.goodput else None
-    return DASH if share is None else f"{share:.0%}"
-
-
-_GOODPUT = CellColumn(
-    "Goodput req/s [95 %]", lambda cell: with_interval(cell.goodput.rate if cell.goodput else None, unit="repeat")
-)
-_MET = CellColumn("In time", _met)
-_GOOD = CellColumn(
-    "In time\nreq/s", lambda cell: number(cell.goodput.rate.value if cell.goodput else None) + f" ({_met(cell)})"
-)
+    return percent(cell.goodput.slo_attainment.value if cell.goodput else None, 0)
 
 
 _LATENCIES = {"TTFT ms": "ttft_ms", "TPOT ms": "tpot_ms", "E2E ms": "e2e_ms"}
 """Title of a latency → its figures without their suffix."""
-
-
-def _narrow_columns(statistics: Sequence[str]) -> list[CellColumn]:
-    names = "/".join(statistics)
-    return [
-        CellColumn("Load", lambda cell: cell.level.label),
-        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-        CellColumn("AL", lambda cell: number(figure_value(cell, _AL))),
-        CellColumn("Acc.", _acceptance),
-        *(CellColumn(f"{title}\n{names}", _statistics(name, statistics, "/")) for title, name in _LATENCIES.items()),
-        CellColumn("tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
-        CellColumn("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False),
-    ]
-
-
-def _wide_columns(statistics: Sequence[str]) -> list[CellColumn]:
-    names = " / ".join(statistics)
-    return [
-        CellColumn("Load", lambda cell: cell.level.label),
-        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-        CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
-        CellColumn("AL emitted", lambda cell: number(figure_value(cell, _AL))),
-        CellColumn("AL verified", lambda cell: number(figure_value(cell, "acceptance_length_verified_pooled"))),
-        CellColumn("Accepted", _acceptance),
-        *(CellColumn(f"{title} {names}", _statistics(name, statistics, " / ")) for title, name in _LATENCIES.items()),
-        CellColumn("Output tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
-        CellColumn("Steady", _steady_text),
-        CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False),
-    ]
 
 
 _OPTIONAL = ("Acc.", "E2E ms", "TTFT ms", "tok/s", "Findings", "TPOT ms", "J/token", "AL")
@@ -217,7 +200,10 @@ def categories_table(summary: RunSummary) -> TextTable:
 
 def _category(cell: Cell, figures: Mapping[str, Figure]) -> list[str]:
     speedups = [compared_text(cell, figures.get(name)) for name in ("speedup", "tpot_speedup")]
-    return [*speedups, *(with_interval(figures.get(name)) for name in (_AL, "acceptance_rate"))]
+    return [
+        *speedups,
+        *(with_interval(figures.get(name)) for name in (StatusFigure.ACCEPTANCE_LENGTH, StatusFigure.ACCEPTANCE_RATE)),
+    ]
 
 
 def csv(summary: RunSummary) -> str:
@@ -232,7 +218,7 @@ def csv(summary: RunSummary) -> str:
 
 def cell_row(summary: RunSummary, cell: Cell) -> dict[str, object]:
     """Return the fields of a cell by the names of the columns of results.csv."""
-    counts = cell.counts.model_dump()
+    windows = [window for window in cell.windows if window]
     row: dict[str, object] = {
         "namespace": summary.namespace,
         "run": summary.name,
@@ -245,29 +231,20 @@ def cell_row(summary: RunSummary, cell: Cell) -> dict[str, object]:
         "arrivals": cell.arrivals.process,
         "burstiness": cell.arrivals.burstiness,
         "trace": cell.arrivals.trace,
-        **_steady(cell),
+        "steady_start_s": ";".join(f"{window.start_ns / 1e9:.3f}" for window in windows),
+        "steady_end_s": ";".join(f"{window.end_ns / 1e9:.3f}" for window in windows),
+        "steady_share": steady_share(cell),
         "valid": cell.valid,
         "findings": ";".join(cell.findings),
         "compared_repeats": cell.compared_repeats,
         "claim": str(cell.claims.overall) if cell.claims else None,
-        **counts,
+        **cell.counts.model_dump(),
     }
-    for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup}.items():
-        row |= csv_fields(name, figure, bounded=not cell.too_few_repeats)
     whole = figures_by_name(cell.end_to_end) if cell.end_to_end else dict.fromkeys(END_TO_END)
-    for name, figure in whole.items():
-        row |= csv_fields(name, figure, bounded=not cell.too_few_repeats)
+    for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup, **whole}.items():
+        row |= csv_fields(name, cell.compared(figure))
     if cell.goodput:
         row |= csv_fields("slo_goodput", cell.goodput.rate) | csv_fields("slo_attainment", cell.goodput.slo_attainment)
     for name, figure in cell.figures.items():
         row |= csv_fields(name, figure)
     return row
-
-
-def _steady(cell: Cell) -> dict[str, object]:
-    windows = [window for window in cell.windows if window]
-    return {
-        "steady_start_s": ";".join(f"{window.start_ns / 1e9:.3f}" for window in windows),
-        "steady_end_s": ";".join(f"{window.end_ns / 1e9:.3f}" for window in windows),
-        "steady_share": steady_share(cell),
-    }

@@ -9,11 +9,11 @@ from specbench_api.spec.slo import PERCENTILES
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.recommendation import Recommendation
 from specbench_client.documents.summary import RunSummary
-from specbench_client.report.renderers import markdown_document
+from specbench_client.report.renderers import markdown_report
 from specbench_client.report.text import answers, applicability, breakdown, curves, decision, explanation, trends
 from specbench_client.report.text.findings import group_findings, measure_again
 from specbench_client.report.text.results_table import arrival_text, categories_table, cell_columns, table_of_cells
-from specbench_client.report.text.text_table import TextTable, Topic
+from specbench_client.report.text.text_table import Report, TextTable, Topic
 
 METRICS_PAGE = "docs/reference/metrics.md"
 REPORT_PAGE = "docs/reference/report.md"
@@ -88,7 +88,7 @@ def markdown(plan: Plan, summary: RunSummary, statistics: Sequence[str] = PERCEN
     results = table_of_cells("", cell_columns(summary, statistics), summary)
     answer = [Topic("", lines=breakdown.reuse_lines(summary.cells)), Topic("", [results], loads)]
     topics = [*answer, *_findings(plan, summary), *run_topics(plan, summary)]
-    return markdown_document(summary.name, topics, simulated=summary.simulated, answer=summary.headline)
+    return markdown_report(Report(topics, summary.headline, summary.name, simulated=summary.simulated))
 
 
 def _findings(plan: Plan, summary: RunSummary) -> list[Topic]:

@@ -45,6 +45,16 @@ class Topic:
     page: str = ""
 
 
+@dataclass(frozen=True)
+class Report:
+    """Topics with a title. `answer`: a sentence; it is the first line on a terminal, and the title if there is none."""
+
+    topics: Sequence[Topic]
+    answer: str = ""
+    title: str = ""
+    simulated: bool = False
+
+
 def constant_columns(sheet: TextTable, names: Sequence[str]) -> list[str]:
     """Return those of the named columns whose text is the same in every row."""
     indices = {name: list(sheet.columns).index(name) for name in names if name in sheet.columns}
@@ -66,9 +76,9 @@ def number(value: float | None, digits: int = 2) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
 
 
-def percent(value: float | None) -> str:
+def percent(value: float | None, digits: int = 1) -> str:
     """Return a share as `12.3%`, or a dash."""
-    return DASH if value is None else f"{value:.1%}"
+    return DASH if value is None else f"{value:.{digits}%}"
 
 
 def figure_text(figure: Figure | None, write: Callable[[float], str] = number, *, bare: str = "") -> str:
@@ -104,9 +114,9 @@ def compared_text(cell: Cell, figure: Figure | None) -> str:
     return f"{number(figure.value)} ({cell.too_few_repeats})"
 
 
-def csv_fields(name: str, figure: Figure | None, *, bounded: bool = True) -> dict[str, float | None]:
-    """Return a figure as fields of a spreadsheet: its value and its bounds; these are left empty if not `bounded`."""
-    bounds = figure.interval if figure and bounded else None
+def csv_fields(name: str, figure: Figure | None) -> dict[str, float | None]:
+    """Return a figure as fields of a spreadsheet: its value and its bounds."""
+    bounds = figure.interval if figure else None
     return {
         name: figure.value if figure else None,
         f"{name}_low": bounds.low if bounds else None,

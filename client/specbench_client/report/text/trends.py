@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from specbench_client.analysis.summary.trends import FIGURES, TrendFigure
 from specbench_client.documents.drift import DriftChange, DriftReport, DriftSide
 from specbench_client.documents.summary import Cell, RunSummary, Trend
-from specbench_client.report.renderers import markdown_document
-from specbench_client.report.text.text_table import DASH, TextTable, Topic, number, with_interval
+from specbench_client.report.text.text_table import DASH, Report, TextTable, Topic, number, with_interval
 
 TREND_TITLE = "Over time"
 _COLUMNS = ("Arm", "Figure", "First window (fitted)", "Last window (fitted)", "Time", "Change [95 %]")
@@ -80,8 +79,8 @@ WINDOWS_MOST = 40
 """Windows that are shown; the JSON document has all of them."""
 
 
-def drift_topic(report: DriftReport) -> Topic:
-    """Return control charts, windows and the causes of a change."""
+def drift_report_text(report: DriftReport) -> Report:
+    """Return the headline, control charts, windows and the causes of a change."""
     logs, windows = ["", "requests", "left out"], ["from", "requests", "begun"]
     lengths = ["AL [95 %]", "acc. rate [95 %]"]
     sides = [_side("reference", report.reference), _side("current", report.current)]
@@ -93,12 +92,11 @@ def drift_topic(report: DriftReport) -> Topic:
     for change in report.changes:
         heads = ["category", f"share of {change.weight}", "then → now", "mix", "drafter"]
         tables.append(TextTable(f"change of {change.metric}", heads, _parts(change), words=heads[:1]))
-    return Topic("", tables, [_limits_text(report), *report.limits])
-
-
-def drift_markdown(report: DriftReport) -> str:
-    """Return the report as Markdown."""
-    return markdown_document(report.headline, [drift_topic(report)], simulated=False)
+    chances = (
+        f"Limits: by simulation from the reference; {report.run_length:,.0f} requests between false alarms on average,"
+        f" a chance of {report.false_alarm:.1%} in a log as long as this one."
+    )
+    return Report([Topic("", tables, [chances, *report.limits])], report.headline)
 
 
 _CHARTS = ("chart", "largest", "limit", "alarm at", "when")
@@ -150,10 +148,3 @@ def _parts(change: DriftChange) -> list[list[str]]:
     ]
     whole = f"{change.change.value:+.3f}"
     return [*rows, ["all", "", whole, with_interval(change.mix, 3), with_interval(change.drafter, 3)]]
-
-
-def _limits_text(report: DriftReport) -> str:
-    return (
-        f"Limits: by simulation from the reference; {report.run_length:,.0f} requests between false alarms on average,"
-        f" a chance of {report.false_alarm:.1%} in a log as long as this one."
-    )

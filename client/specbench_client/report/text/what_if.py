@@ -11,26 +11,26 @@ from specbench_client.documents.what_if import (
     NgramSetting,
     OracleReport,
     OracleRow,
+    WhatIfReport,
 )
-from specbench_client.report.text.text_table import SIMULATED, TextTable, figure_text, number, percent
+from specbench_client.report.text.text_table import SIMULATED, Report, TextTable, Topic, figure_text, number, percent
 
 
-def oracle_tables(report: OracleReport) -> list[TextTable]:
+def oracle_report_text(report: OracleReport) -> Report:
     """Return policies; with a step cost, headroom."""
-    return [
-        _policies(report),
-        *([_rooms(report)] if report.rooms else []),
-    ]
-
-
-def oracle_lines(report: OracleReport) -> list[str]:
-    """Return the lines below the tables."""
-    lines = [SIMULATED] if report.simulated else []
-    lines += [f"left out: {count:,} x {reason}" for reason, count in report.left_out.items()]
+    tables = [_policies(report), *([_rooms(report)] if report.rooms else [])]
+    own = []
     if report.censored:
         share = percent(report.censored.value)
-        lines.append(f"{share} of the steps had every draft accepted, and the oracle could have had more there")
-    return [*lines, *(f"limit: {each}" for each in report.limits)]
+        own.append(f"{share} of the steps had every draft accepted, and the oracle could have had more there")
+    return Report([Topic("", tables, _lines(report, after=own))])
+
+
+def _lines(report: WhatIfReport, before: Sequence[str] = (), after: Sequence[str] = ()) -> list[str]:
+    """Return the lines below the tables. `before`, `after`: lines before and after those of what was left out."""
+    left_out = [f"left out: {count:,} x {reason}" for reason, count in report.left_out.items()]
+    marked = [SIMULATED] if report.simulated else []
+    return [*marked, *before, *left_out, *after, *(f"limit: {each}" for each in report.limits)]
 
 
 def _policies(report: OracleReport) -> TextTable:
@@ -58,31 +58,14 @@ def _rooms(report: OracleReport) -> TextTable:
         ]
         for room in report.rooms
     ]
-    return TextTable(
-        "Headroom: oracle - best fixed k",
-        columns,
-        rows,
-        words=("batch",),
-    )
+    return TextTable("Headroom: oracle - best fixed k", columns, rows, words=("batch",))
 
 
-_ALL = "all"
-
-
-def ngram_tables(report: NgramReport) -> list[TextTable]:
+def ngram_report_text(report: NgramReport) -> Report:
     """Return settings over all answers, each category, and the overlap of outputs with their prompts."""
-    return [
-        _settings(report),
-        *([_categories(report)] if report.copied_share_by_category else []),
-        _overlap(report),
-    ]
-
-
-def ngram_lines(report: NgramReport) -> list[str]:
-    """Return the lines below the tables."""
-    left_out = [f"left out: {count:,} x {reason}" for reason, count in report.left_out.items()]
-    marked = [SIMULATED] if report.simulated else []
-    return [*marked, f"token ids: {report.token_ids}", *left_out, *(f"limit: {each}" for each in report.limits)]
+    categories = [_categories(report)] if report.copied_share_by_category else []
+    tables = [_settings(report), *categories, _overlap(report)]
+    return Report([Topic("", tables, _lines(report, before=[f"token ids: {report.token_ids}"]))])
 
 
 def _settings(report: NgramReport) -> TextTable:
@@ -107,7 +90,7 @@ def _categories(report: NgramReport) -> TextTable:
 
 def _overlap(report: NgramReport) -> TextTable:
     columns = ["category", "output 4-grams in the prompt [95 %]"]
-    shares = {**report.copied_share_by_category, _ALL: report.copied_share}
+    shares = {**report.copied_share_by_category, "all": report.copied_share}
     rows = [[name, figure_text(share)] for name, share in shares.items()]
     return TextTable("Overlap of outputs with their prompts", columns, rows, words=("category",))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -15,18 +15,15 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.curves.draft_lengths import best_draft_lengths
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, Choice, output_option
-from specbench_client.cli.output import ResultConsole, print_output
+from specbench_client.cli.output import print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
 from specbench_client.documents.summary import Cell
 from specbench_client.errors import BadInput
 from specbench_client.report.text.curves import (
-    curve_notes,
-    curve_table,
     curves_csv,
-    curves_markdown,
-    draft_lengths_table,
-    schedule_lines,
+    curves_report,
+    draft_lengths_report,
 )
 from specbench_client.report.text.explanation import (
     FACTORS_SAY,
@@ -34,7 +31,7 @@ from specbench_client.report.text.explanation import (
     factors_table,
     mixes_table,
 )
-from specbench_client.report.text.text_table import SIMULATED, TextTable
+from specbench_client.report.text.text_table import SIMULATED, Report, Topic
 from specbench_client.workload.prompts import load_prompts
 from specbench_client.workload.source_detection import guess_dataset
 
@@ -66,10 +63,7 @@ def curve(where: str, by: str, output: str, *, latest: bool) -> None:
         remedy = [REMEDY] if found.left_out else []
         raise BadInput("\n".join(["no curve can be drawn", *found.left_out[:LINES_MAX], *remedy]), "NothingToDraw")
 
-    def print_text(console: ResultConsole) -> None:
-        console.print_tables([curve_table(found, each) for each in found.curves], curve_notes(found))
-
-    print_output(output, found, text=print_text, csv=lambda: curves_csv(found), markdown=lambda: curves_markdown(found))
+    print_report(output, found, curves_report(found), csv=lambda: curves_csv(found))
 
 
 NOTHING_COMPARED = (
@@ -97,16 +91,7 @@ def draft_lengths(where: str, workload: str | None, output: str, *, latest: bool
     found = best_draft_lengths(result, cells_of(result, workload))
     if not found.tables:
         raise BadInput("\n".join([f"{where}: {NOTHING_COMPARED}", *found.left_out]), "NoDraftLengths")
-
-    def print_text(console: ResultConsole) -> None:
-        if found.simulated:
-            console.print(SIMULATED)
-        for table in found.tables:
-            console.print_tables([draft_lengths_table(table)], [*schedule_lines(table), ""])
-        for each in found.left_out:
-            console.print_line(f"left out: {each}")
-
-    print_output(output, found, text=print_text)
+    print_report(output, found, draft_lengths_report(found))
 
 
 ASSUMPTIONS = (
@@ -156,8 +141,9 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
             raise BadInput(
                 f"{where}: the records of these cells are missing, and --mix needs them: measure again", "NoRecords"
             )
-        document = {"mixes": [each.to_dict() for each in mixes]}
-        _print(document, [mixes_table(mixes), categories_table(mixes)], ASSUMPTIONS, output, simulated=simulated)
+        document: dict[str, object] = {"simulated": simulated, "mixes": [each.to_dict() for each in mixes]}
+        topic = Topic("", [mixes_table(mixes), categories_table(mixes)], [ASSUMPTIONS])
+        print_report(output, document, Report([topic], SIMULATED * simulated))
         return
     explained = [cell for cell in cells if cell.prediction]
     if not explained:
@@ -166,8 +152,9 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
             f" run has both, analyze its records again: specbench report {where} --recompute",
             "NoPrediction",
         )
-    document = {"cells": [_document(cell) for cell in explained]}
-    _print(document, [factors_table(explained)], FACTORS_SAY, output, simulated=simulated)
+    topic = Topic("", [factors_table(explained)], [FACTORS_SAY])
+    document = {"simulated": simulated, "cells": [_document(cell) for cell in explained]}
+    print_report(output, document, Report([topic], SIMULATED * simulated))
 
 
 SHARE_MAX = 1e12
@@ -221,14 +208,3 @@ def _document(cell: Cell) -> dict[str, object]:
     assert cell.prediction is not None
     key = {"arm": cell.arm, "workload": cell.workload, "load": cell.level.label, "valid": cell.valid}
     return {**key, "prediction": cell.prediction.to_dict()}
-
-
-def _print(
-    document: Mapping[str, object], tables: Sequence[TextTable], line: str, output: str, *, simulated: bool
-) -> None:
-    def print_text(console: ResultConsole) -> None:
-        if simulated:
-            console.print(SIMULATED)
-        console.print_tables(tables, [line])
-
-    print_output(output, {"simulated": simulated, **document}, text=print_text)

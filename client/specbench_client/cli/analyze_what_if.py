@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import ValidationError
 
-from specbench_api.errors import InvalidSpec
-from specbench_api.spec.parsing import problems_in
+from specbench_client.analysis.what_if.answers import STEPPED_MIN
 from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
-from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed, read_yaml_file
-from specbench_client.cli.output import ProgressConsole, print_tables
+from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report
+from specbench_client.analysis.what_if.oracle import oracle_report
+from specbench_client.analysis.what_if.policies import Pricing
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, read_yaml_file, validated
+from specbench_client.cli.output import ProgressConsole, print_report
 from specbench_client.cli.run_selection import select_run
+from specbench_client.dataset.recorded_answers import read_log, read_traces, trace_subject
+from specbench_client.dataset.tokenizers import load_encoder
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
+from specbench_client.report.text.what_if import ngram_report_text, oracle_report_text
+from specbench_client.stored_runs.what_if_inputs import load_of, read_ngram_log, read_oracle_subject
 
 POSITIVE_INTEGER_MAX = 4096
 
@@ -74,10 +79,7 @@ def load_cost_model(file_or_name: str | None) -> CostModel | None:
     if file_or_name == PUBLISHED_H100.name:
         return PUBLISHED_H100
     data = read_yaml_file(Path(file_or_name), f"give a file with a cost model, or {PUBLISHED_H100.name}")
-    try:
-        return CostModel.model_validate(data)
-    except ValidationError as error:
-        raise InvalidSpec(prefixed(problems_in(error, CostModel), file_or_name)) from error
+    return validated(CostModel, data, file_or_name)
 
 
 @click.command()
@@ -126,12 +128,6 @@ def oracle(
 
     Formulas and limits: docs/research/oracle.md.
     """
-    from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
-    from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
-    from specbench_client.report.text.what_if import oracle_lines, oracle_tables  # noqa: PLC0415
-    from specbench_client.stored_runs.what_if_inputs import load_of, read_oracle_subject  # noqa: PLC0415
-
     cost = load_cost_model(step_cost)
     if Path(where).is_file():
         subject = trace_subject(read_traces(Path(where)), arm, cost)
@@ -140,7 +136,7 @@ def oracle(
     if not subject.single.answers.count:
         raise BadInput(f"{where}: no answer of {subject.drafter} has a step: an answer needs at least two tokens")
     report = oracle_report(subject, drafts, Pricing(batch, cost))
-    print_tables(report, oracle_tables(report), oracle_lines(report), output)
+    print_report(output, report, oracle_report_text(report))
 
 
 @click.command()
@@ -213,14 +209,6 @@ def ngram(
 
     What the replay shows, and what it does not: docs/research/ngram.md.
     """
-    from specbench_client.analysis.what_if.answers import STEPPED_MIN  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report  # noqa: PLC0415
-    from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
-    from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
-    from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
-    from specbench_client.report.text.what_if import ngram_lines, ngram_tables  # noqa: PLC0415
-    from specbench_client.stored_runs.what_if_inputs import load_of, read_ngram_log  # noqa: PLC0415
-
     grid = NgramGrid(min_n, max_n, drafts)
     if not grid.lookups:
         raise BadInput(
@@ -246,4 +234,4 @@ def ngram(
             Pricing(batch, cost),
             lambda done, total: status.update(f"replaying: {done} of {total} lookups"),
         )
-    print_tables(report, ngram_tables(report), ngram_lines(report), output)
+    print_report(output, report, ngram_report_text(report))

@@ -10,14 +10,14 @@ import click
 
 from specbench_api.outcome.termination import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, Choice, FiniteRange
-from specbench_client.cli.output import ResultConsole, print_output
+from specbench_client.cli.output import ResultConsole, print_output, print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.breakdown import Breakdown
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
-from specbench_client.report.renderers import markdown_document
+from specbench_client.report.renderers import markdown_report
 from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics
-from specbench_client.report.text.text_table import Topic, mark_simulated
+from specbench_client.report.text.text_table import Report, Topic, mark_simulated
 
 if TYPE_CHECKING:
     from specbench_client.analysis.drift.request_log import RequestLog
@@ -50,17 +50,15 @@ def breakdown(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], ou
     Each class has its acceptance length with a confidence interval. What the classes are, and why one may be missing:
     docs/research/breakdown.md.
     """
-    summary = _of_arms(_summary(where, latest=latest), arms, where)
+    summary = _of_arms(select_run(where, latest=latest).require_summary().summary, arms, where)
     topics = breakdown_topics(summary, dimensions or tuple(DIMENSIONS))
 
     def print_text(console: ResultConsole) -> None:
         for each in topics:
             _print(console, each, simulated=summary.simulated)
 
-    def document() -> str:
-        return markdown_document(summary.name, topics, simulated=summary.simulated)
-
-    print_output(output, _document(summary), text=print_text, markdown=document)
+    report = Report(topics, title=summary.name, simulated=summary.simulated)
+    print_output(output, _document(summary), text=print_text, markdown=lambda: markdown_report(report))
 
 
 def _document(summary: RunSummary) -> dict[str, object]:
@@ -75,10 +73,6 @@ def _document(summary: RunSummary) -> dict[str, object]:
         if cell.breakdown != _NOTHING
     ]
     return {"name": summary.name, "simulated": summary.simulated, "cells": cells}
-
-
-def _summary(where: str, *, latest: bool) -> RunSummary:
-    return select_run(where, latest=latest).require_summary().summary
 
 
 def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummary:
@@ -139,18 +133,13 @@ def drift(reference: str, current: str, *, output: str, **options: Any) -> int:
     examples/monitoring/drift.rules.yaml.
     """
     from specbench_client.analysis.drift.report import DriftOptions, drift_report  # noqa: PLC0415  scipy takes seconds to import
-    from specbench_client.report.text.trends import drift_markdown, drift_topic  # noqa: PLC0415
+    from specbench_client.report.text.trends import drift_report_text  # noqa: PLC0415
 
     logs = [_requests(location, options) for location in (reference, current)]
     chart = DriftOptions(options["window"], options["window_seconds"], options["run_length"])
     report = drift_report(logs[0], logs[1], chart)
 
-    def print_text(console: ResultConsole) -> None:
-        console.print_line(report.headline)
-        topic = drift_topic(report)
-        console.print_tables(topic.tables, topic.lines)
-
-    print_output(output, report, text=print_text, markdown=lambda: drift_markdown(report))
+    print_report(output, report, drift_report_text(report))
     return Exit.UNTRUSTWORTHY if report.alarm else Exit.OK
 
 
