@@ -12,7 +12,7 @@ from specbench_client.documents.finding import Finding, Severity
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The number that a check found, and its message. The caller adds the check's name and where it applies."""
+    """The number that a check found, and its message; `Check.findings` adds the check's name and the location."""
 
     severity: Severity
     message: str
@@ -55,24 +55,32 @@ class Check(Generic[Evidence]):
         special = self.imported_remedy if imported else self.soak_remedy if soak else ""
         return special or self.remedy
 
+    def findings(self, evidence: Evidence, location: Mapping[str, object]) -> list[Finding]:
+        """Evaluate the check; an arm or a workload in a result overrides that of the location (arm, workload, …)."""
+        results = [vars(result).items() for result in self.evaluate(evidence)]
+        known = [{name: value for name, value in fields if value is not None} for fields in results]
+        return [Finding.model_validate({"check": self.name, **location, **each}) for each in known]
 
-def finding_of(name: str, result: CheckResult, location: Mapping[str, object]) -> Finding:
-    """Build a finding from a check's result and its location (arm, workload, load, point).
 
-    An arm or a workload in the result overrides the location's.
-    """
-    narrowed = {key: value for key, value in (("arm", result.arm), ("workload", result.workload)) if value is not None}
-    return Finding.model_validate(
-        {
-            "check": name,
-            "severity": result.severity,
-            "message": result.message,
-            "value": result.value,
-            "threshold": result.threshold,
-            **location,
-            **narrowed,
-        }
-    )
+def check(
+    *,
+    name: str,
+    severities: tuple[Severity, ...],
+    threshold: str,
+    rationale: str,
+    remedy: str,
+    imported_remedy: str = "",
+    soak_remedy: str = "",
+) -> Callable[[Callable[[Evidence], CheckResults]], Check[Evidence]]:
+    """Make a check of the function that evaluates it, and whose docstring begins with the check's description."""
+
+    def check_of(evaluate: Callable[[Evidence], CheckResults]) -> Check[Evidence]:
+        description = (evaluate.__doc__ or "").partition("\n")[0]
+        return Check(
+            name, severities, description, threshold, rationale, remedy, evaluate, imported_remedy, soak_remedy
+        )
+
+    return check_of
 
 
 def name_some(names: Sequence[str], most: int, separator: str = ", ") -> str:

@@ -41,7 +41,6 @@ from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import finding_of
 from specbench_client.trust.checks.answers import SIGNIFICANCE
 from specbench_client.trust.checks.prompts import INTERVAL_FROM
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
@@ -120,9 +119,7 @@ def evaluate_cell(
         trends=tuple(trends),
         reuse=reuse,
     )
-    found = [
-        finding_of(check.name, result, measured.place) for check in CELL_CHECKS for result in check.evaluate(evidence)
-    ]
+    found = [finding for check in CELL_CHECKS for finding in check.findings(evidence, measured.place)]
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
     by_category = _by_category(measured, pairs)
@@ -238,8 +235,7 @@ def _with_answers_checked(judged: EvaluatedCell, *, clear: bool) -> EvaluatedCel
         return judged
     evidence = AnswersEvidence(cell.judged, clear)
     place = {"arm": cell.arm, "workload": cell.workload, "load": cell.level.label}
-    results = [(check.name, result) for check in ANSWER_CHECKS for result in check.evaluate(evidence)]
-    return without_comparison(judged, [finding_of(name, result, place) for name, result in results])
+    return without_comparison(judged, [each for check in ANSWER_CHECKS for each in check.findings(evidence, place)])
 
 
 def without_comparison(judged: EvaluatedCell, findings: Sequence[Finding]) -> EvaluatedCell:
