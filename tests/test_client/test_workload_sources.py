@@ -19,11 +19,12 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.spec.dataset import CONFIGS, GENERATED_SOURCES, Dataset, Source
 from specbench_api.spec.workload import Workload
 from specbench_client.chat import RequestStart
-from specbench_client.dataset.inspection import TokenCounters, inspect_prompts, read_leniently
+from specbench_client.dataset.inspection import TokenCounters, inspect_prompts
 from specbench_client.dataset.prompt_entries import entry_columns, read_entries, read_prompt_rows, write_rows
 from specbench_client.dataset.tokenizers import load_reference_tokenizer
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import Prompts, load_prompts, load_workload
+from specbench_client.workload.row_outcomes import check_rows
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.source_detection import guess_source
 from specbench_client.workload.sources.agent_traces import recorded_starts
@@ -505,7 +506,7 @@ def test_inspection_counts_requests_and_what_they_share(tmp_path: Path) -> None:
     opening, long = user("x" * 30), user("y" * 70)
     spans = [span("t1", 0.0, 1.0, [opening]), span("t1", 2.0, 9.0, [opening, long]), span("t1", 3.0, 4.0, [opening])]
     rows, declared = read_prompt_rows(write(tmp_path, SESSION, otlp(*spans)))
-    found = inspect_prompts("traces", read_leniently(rows, declared), TokenCounters()).sessions
+    found = inspect_prompts("traces", check_rows(rows, declared, with_tools=True), TokenCounters()).sessions
     assert found is not None
     assert (found.sessions, found.requests, found.overlapping, found.tool_results) == (2, 6, 1, 2)
     assert found.waited_s == 2.5 + 30 + 1 + 2

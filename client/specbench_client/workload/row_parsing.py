@@ -22,6 +22,7 @@ from specbench_client.workload.prompt_files import PromptRow
 
 PLACEHOLDER_TEXT = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 """Text in those rows of SPEED-Bench whose real text may not be redistributed."""
+PLACEHOLDER_REASON = "placeholder: the licence does not allow redistribution of the text"
 CONTENT_COLUMNS = ("prompt", "turns", "messages", "token_ids")
 """Content columns: a row of a user's own file has exactly one of them."""
 EXPECTED = "expected answer"
@@ -90,12 +91,16 @@ class BadRow(SpecbenchError):
     """An invalid row; its message becomes one line of a BadInput."""
 
 
-class PlaceholderRow(BadRow):
-    """The row contains a placeholder for a text that may not be redistributed."""
+class RowExcluded(SpecbenchError):
+    """The source's own rule excludes this row. The message is a short reason, equal for all rows of its kind."""
+
+
+class RowWithoutText(SpecbenchError):
+    """The row has no text that can be sent. The message is a short reason, equal for all rows of its kind."""
 
 
 def parse_prompt(row: PromptRow, expected: ExpectedAnswer | None = None) -> Prompt:
-    """Parse a row into a prompt, with its expected answer if one is declared. Raises BadRow."""
+    """Parse a row into a prompt, with its expected answer if one is declared. Raises BadRow and RowWithoutText."""
     answer = _expected(row.columns, expected) if expected is not None else None
     recorded = row.columns.get("recorded")
     if isinstance(recorded, RecordedSession):
@@ -119,7 +124,7 @@ def _id(columns: dict[str, Any]) -> str:
 
 
 def _expected(columns: dict[str, Any], declared: ExpectedAnswer) -> str:
-    """Return the expected answer; `convert_rows` has put it into the column EXPECTED."""
+    """Return the expected answer; `check_rows` has put it into the column EXPECTED."""
     value = columns.get(EXPECTED)
     name = declared.field or "the column answer"
     if value is None:
@@ -253,10 +258,7 @@ def _text(value: Any, where: str) -> str:
     if not value.strip():
         raise BadRow(f"{where} is empty: fill it in, or remove the row")
     if PLACEHOLDER_TEXT in value:
-        raise PlaceholderRow(
-            f"{where} is a placeholder, because its licence forbids redistributing the text: download the text"
-            " from its source first, as the dataset's publisher describes"
-        )
+        raise RowWithoutText(PLACEHOLDER_REASON)
     return _encodable(value, where)
 
 

@@ -7,11 +7,10 @@ from typing import Any
 from specbench_api.spec.dataset import Selection
 from specbench_client.bounded_json import parse_json
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.row_parsing import BadRow
+from specbench_client.workload.row_parsing import BadRow, RowExcluded
 from specbench_client.workload.sources.loader import (
     Columns,
     HubDataset,
-    RowExcluded,
     SourceLoader,
     key_at,
     label_at,
@@ -77,7 +76,7 @@ def _speed_bench_columns(row: PromptRow, _: Selection) -> Columns:
     """Convert a row of NVIDIA's prepared Parquet files, or of the JSON Lines that NeMo-Skills converts them to.
 
     Rows whose text may not be redistributed contain placeholders until `specbench dataset prepare` resolves them; until
-    then `row_validation` rejects them. A row of config agentic is a whole trajectory: each assistant message becomes
+    then `row_outcomes` rejects them. A row of config agentic is a whole trajectory: each assistant message becomes
     one request, sent with all recorded messages before it and with the tools in the row's `extras`.
     """
     columns = row.columns

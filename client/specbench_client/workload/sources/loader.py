@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specbench_api.errors import SpecbenchError
 from specbench_api.spec.dataset import Selection
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import BadRow
@@ -64,14 +63,6 @@ def single_hub(hub: HubDataset) -> Callable[[str | None], HubDataset]:
 def quoted(template: str) -> str:
     """Format a template for one line of a table."""
     return f"`{template}`".replace("\n", "⏎")
-
-
-class RowExcluded(SpecbenchError):
-    """The source's own rule excludes this row. The message is a short reason, equal for all rows of its kind."""
-
-
-class RowWithoutText(SpecbenchError):
-    """The row has no text that can be sent. The message is a short reason, equal for all rows of its kind."""
 
 
 def text_at(row: PromptRow, name: str) -> str:
