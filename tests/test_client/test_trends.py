@@ -14,8 +14,15 @@ from scipy import stats
 
 from specbench_api.plan.plan import EngineGroup
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
-from specbench_client.analysis.statistics.trends import FittedLine, fit_line
-from specbench_client.analysis.summary.trends import FAILURES, LOOKS_FROM, has_decayed, trends_of, windows_after_decay
+from specbench_client.analysis.summary.trends import (
+    FAILURES,
+    LOOKS_FROM,
+    FittedLine,
+    fit_line,
+    has_decayed,
+    trends_of,
+    windows_after_decay,
+)
 from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RequestCounts, RunSummary
@@ -26,8 +33,8 @@ from specbench_client.report.text.run_report import markdown, run_topics
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.run import Run
+from specbench_client.trust.check import CellEvidence
 from specbench_client.trust.checks.trends import acceptance_decays
-from specbench_client.trust.evidence import CellEvidence
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
 

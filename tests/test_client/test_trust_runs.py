@@ -20,10 +20,9 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.trust import checks
-from specbench_client.trust.check import Check, CheckResult
+from specbench_client.trust.check import Check, CheckResult, RunEvidence
 from specbench_client.trust.checks import engine
 from specbench_client.trust.checks.engine import endpoints_share_a_host
-from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
 from specbench_testing.corrupted_records import (
     OPEN,

@@ -21,11 +21,18 @@ from specbench_client.analysis.what_if.answers import (
     span_split,
     steps_cover_answer,
 )
-from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
-from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer, NgramGrid, ngram_report
-from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, copied_share, replay_lookup
+from specbench_client.analysis.what_if.ngram import (
+    AnswerLog,
+    LoggedAnswer,
+    NgramGrid,
+    NgramLookup,
+    copied_share,
+    ngram_report,
+    replay_lookup,
+)
 from specbench_client.analysis.what_if.oracle import OracleSubject, oracle_report
 from specbench_client.analysis.what_if.policies import (
+    PUBLISHED_H100,
     PolicyWalk,
     PricedDrafter,
     Pricing,

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import problems_in
-from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
+from specbench_client.analysis.what_if.policies import PUBLISHED_H100
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, prefixed, read_yaml_file
 from specbench_client.cli.output import ProgressConsole, print_tables
 from specbench_client.cli.run_selection import select_run

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specbench_api.api_model import ApiModel
-from specbench_client.analysis.what_if.ngram_lookup import copied_share as copied_share_of_tokens
+from specbench_client.analysis.what_if.ngram import copied_share as copied_share_of_tokens
 from specbench_client.chat import ChatMessage
 from specbench_client.dataset.diversity import Vectors, mean_similarity
 from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry, entries_of

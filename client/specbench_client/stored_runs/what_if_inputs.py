@@ -26,9 +26,9 @@ from specbench_client.analysis.what_if.answers import (
     recorded_answers,
     token_ids_of,
 )
-from specbench_client.analysis.what_if.cost_models import draft_cost
 from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer
 from specbench_client.analysis.what_if.oracle import OracleSubject
+from specbench_client.analysis.what_if.policies import draft_cost
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput

@@ -19,10 +19,10 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import POINT, Table, collect_tables
 from specbench_client.metrics.tidy_frame import RecordColumns, iter_tidy, without_point_columns
+from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.client import client_clocks_differ, client_saturated
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, refuted_rows
 from specbench_client.trust.checks.load import foreign_traffic
-from specbench_client.trust.evidence import PointEvidence
 
 REPEATS_OF_ROUND = 2
 LEFT_OUT_SHARE = 1 / 3

@@ -12,8 +12,8 @@ from specbench_client.metrics.decode_speed import NS_PER_S
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.counter_agreement import acceptance_without, refuted_rows
-from specbench_client.trust.evidence import PointEvidence
 from specbench_client.trust.registry import POINT_CHECKS
 
 

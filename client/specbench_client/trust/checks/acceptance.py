@@ -17,7 +17,7 @@ from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.rows import Columns, has_text
 from specbench_client.metrics.tidy_frame import known_sum, numbers, tally
-from specbench_client.trust.check import CheckResult, CheckResults, check, report_impossible
+from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, report_impossible
 from specbench_client.trust.checks.counter_agreement import (
     TOLERATED_PER_ANSWER,
     TOLERATED_SHARE,
@@ -25,7 +25,6 @@ from specbench_client.trust.checks.counter_agreement import (
     contradictions,
     is_inferred,
 )
-from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 
 @check(

@@ -11,8 +11,7 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import CheckResult, CheckResults, check
-from specbench_client.trust.evidence import CellEvidence, RunEvidence
+from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, RunEvidence, check
 
 ANSWERS_MIN = 5
 

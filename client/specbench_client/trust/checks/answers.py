@@ -22,8 +22,7 @@ from specbench_client.metrics.rows import (
     text_counts,
 )
 from specbench_client.metrics.tidy_frame import numbers, steady_rows, sums_by_text
-from specbench_client.trust.check import CheckResult, CheckResults, check
-from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence
+from specbench_client.trust.check import AnswersEvidence, CellEvidence, CheckResult, CheckResults, PointEvidence, check
 
 PROMPTS = 10
 SHARE = 0.5

@@ -15,8 +15,7 @@ from specbench_client.metrics.metric_types import PercentileMetric, RequestMetri
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers, tally
-from specbench_client.trust.check import CheckResult, CheckResults, check
-from specbench_client.trust.evidence import PointEvidence, RunEvidence
+from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check
 
 CPU_SHARE = 0.8
 TARGET_SHARE = 0.5

@@ -15,8 +15,7 @@ from specbench_client.metrics.pairing import ARM, BASELINE, STEPS
 from specbench_client.metrics.rows import Columns, Table
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import CheckResult, CheckResults, check, name_some
-from specbench_client.trust.evidence import CellEvidence, RunEvidence
+from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, RunEvidence, check, name_some
 
 NAMED = 6
 

@@ -24,7 +24,7 @@ from specbench_client.documents.record import AcceptanceSource
 from specbench_client.documents.summary import CounterDeltas
 from specbench_client.metrics.rows import Columns, Table, has_text
 from specbench_client.metrics.tidy_frame import flags, numbers
-from specbench_client.trust.evidence import PointEvidence
+from specbench_client.trust.check import PointEvidence
 
 TOLERATED_SHARE = 0.01
 TOLERATED_PER_ANSWER = 1

@@ -10,8 +10,7 @@ from specbench_api.spec.load import ArrivalProcess
 from specbench_client.documents.finding import Severity
 from specbench_client.metrics.rows import text_counts
 from specbench_client.metrics.tidy_frame import flags, numbers
-from specbench_client.trust.check import CheckResult, CheckResults, check
-from specbench_client.trust.evidence import PointEvidence, RunEvidence
+from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check
 
 CONCURRENCY_SHARE = 0.9
 

@@ -13,8 +13,14 @@ from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Columns, Table, has_text, repeated_rows
 from specbench_client.metrics.tidy_frame import flags, known_sum, numbers, steady_rows, sums_by_text, tally
-from specbench_client.trust.check import CheckResult, CheckResults, check, report_impossible
-from specbench_client.trust.evidence import CellEvidence, PointEvidence
+from specbench_client.trust.check import (
+    CellEvidence,
+    CheckResult,
+    CheckResults,
+    PointEvidence,
+    check,
+    report_impossible,
+)
 
 END_TOKENS = 1
 """Tokens by which two counts of an answer that was not cut may differ."""

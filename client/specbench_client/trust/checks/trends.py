@@ -17,8 +17,7 @@ from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, lat
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.rows import Columns, group_numbers
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import CheckResult, CheckResults, check
-from specbench_client.trust.evidence import CellEvidence, PointEvidence
+from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, PointEvidence, check
 
 CHANGE = 0.1
 CONFIDENCE = 0.9999
