@@ -371,39 +371,26 @@ REQUESTS_MIN = 5
 """Fewest requests for a median step time."""
 
 
-@dataclass(frozen=True)
-class ObservedCell:
-    """The cell to observe: arm, workload and load."""
-
-    arm: Arm
-    workload: str
-    level: Level
-
-    @property
-    def draft_tokens(self) -> int:
-        """Configured draft tokens per step; 0 for the baseline."""
-        return self.arm.drafter.num_speculative_tokens if self.arm.drafter else 0
-
-
-def observe_cell(cell: ObservedCell, rows: Table) -> StepObservation | None:
+def observe_cell(arm: Arm, workload: str, level: Level, rows: Table) -> StepObservation | None:
     """Return the observation of a cell's tidy rows; None if steps, times or lengths are missing."""
     inside = steady_rows(rows)
-    step_ms, contexts = piecewise(inside, lambda rows: _step_ms(rows, cell.arm)), piecewise(inside, mean_context)
+    step_ms, contexts = piecewise(inside, lambda rows: _step_ms(rows, arm)), piecewise(inside, mean_context)
     known = ~(np.isnan(step_ms) | np.isnan(contexts))
-    drafts = _draft_tokens(inside, cell)
-    if known.sum() < REQUESTS_MIN or drafts is None:
+    configured = arm.drafter.num_speculative_tokens if arm.drafter else 0
+    drafts = 0.0 if arm.is_baseline else _draft_tokens(inside, configured)
+    if known.sum() < REQUESTS_MIN:
         return None
-    by_point = [_load_of_others(point, cell.arm) for point in rows.by_point()]
+    by_point = [_load_of_others(point, arm) for point in rows.by_point()]
     sums, counts = np.sum(by_point, axis=0)
     others, prompts = (max(float(each), 0.0) for each in sums / counts)
     context = float(contexts[known].mean()) + others * _by_steps(
-        contexts, piecewise(inside, lambda rows: _steps(rows, cell.arm))
+        contexts, piecewise(inside, lambda rows: _steps(rows, arm))
     )
     return StepObservation(
-        arm=cell.arm.name,
-        workload=cell.workload,
-        load=cell.level.label,
-        configured_draft_tokens=cell.draft_tokens,
+        arm=arm.name,
+        workload=workload,
+        load=level.label,
+        configured_draft_tokens=configured,
         draft_tokens=drafts,
         batch=1 + others,
         context_tokens=context,
@@ -424,15 +411,13 @@ def _steps(rows: Columns, arm: Arm) -> Values:
     return numbers(rows, "steps")
 
 
-def _draft_tokens(rows: Columns, cell: ObservedCell) -> float | None:
+def _draft_tokens(rows: Columns, configured: int) -> float:
     """Return the draft tokens per step as counted, else as configured."""
-    if cell.arm.is_baseline:
-        return 0.0
     sums = np.zeros(2)
     for piece in rows.pieces():
         counts = np.stack([numbers(piece, "drafted_tokens"), numbers(piece, "steps")])
         sums += counts[:, ~np.isnan(counts).any(axis=0)].sum(axis=1)
-    return float(sums[0] / sums[1]) if sums[1] > 0 else float(cell.draft_tokens)
+    return float(sums[0] / sums[1]) if sums[1] > 0 else float(configured)
 
 
 def _load_of_others(rows: Table, arm: Arm) -> Values:

@@ -26,7 +26,7 @@ from specbench_client.analysis.estimates.speedups import (
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.lossless.losslessness import judged_answers
 from specbench_client.analysis.statistics.effects import Effect, holm_rejections, verdicts
-from specbench_client.analysis.stepcost.model import ObservedCell, observe_cell
+from specbench_client.analysis.stepcost.model import observe_cell
 from specbench_client.analysis.summary.trends import trends_of
 from specbench_client.columns import Values
 from specbench_client.documents.breakdown import Reuse, ReuseMissing
@@ -152,7 +152,7 @@ def evaluate_cell(
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
     prompts = len(distinct_texts(steady_rows(measured.rows), "prompt_id"))
-    observed = ObservedCell(measured.arm, measured.workload.name, measured.level)
+    workload = measured.workload.name
     return EvaluatedCell(
         cell=cell,
         findings=tuple(found),
@@ -160,7 +160,9 @@ def evaluate_cell(
         prompts=prompts,
         category_effects={name: each.effect for name, each in by_category.items()} if pairs else {},
         category_prompts={name: each.prompts for name, each in by_category.items()},
-        observation=observe_cell(observed, measured.rows) if valid else None,
+        observation=observe_cell(measured.arm, workload, measured.level, measured.rows)
+        if valid
+        else None,
     )
 
 
@@ -274,12 +276,13 @@ def with_claims(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
         )
         for each, verdict in zip(compared, overall, strict=True)
     )
-    return [each if each.cell.arm == BASELINE_NAME else _claiming(each, next(found)) for each in judged]
+    return [
+        each
+        if each.cell.arm == BASELINE_NAME
+        else replace(each, cell=each.cell.model_copy(update={"claims": next(found)}))
+        for each in judged
+    ]
 
 
 def _count_comparisons(effects: Sequence[Effect | None]) -> int:
     return sum(each is not None and each.supports_claim for each in effects)
-
-
-def _claiming(judged: EvaluatedCell, claims: Claims) -> EvaluatedCell:
-    return replace(judged, cell=judged.cell.model_copy(update={"claims": claims}))

@@ -245,47 +245,39 @@ class Pricing:
 
 
 @dataclass(frozen=True)
-class PolicyLine:
-    """A walk of one policy over some answers, and its parameters."""
+class PricedPolicy:
+    """A policy with its resampled acceptance lengths and speed-ups.
+
+    `drafts`: of a fixed draft length. `speedups`: by batch size.
+    """
 
     policy: DraftPolicy
-    answers: AnswerSet
-    policy_walk: PolicyWalk
-    drafts: int | None = None
-
-
-@dataclass(frozen=True)
-class PricedPolicy:
-    """A policy with its resampled acceptance lengths and speed-ups. `speedups`: by batch size."""
-
-    line: PolicyLine
+    drafts: int | None
     length: ResampledNumber
     length_mean: ResampledNumber
     speedups: dict[int, ResampledNumber]
 
-
-def price_policies(lines: Sequence[PolicyLine], pricing: Pricing) -> list[PricedPolicy]:
-    """Price policies over the same answers with the same resamples, so that their differences have intervals."""
-    found = []
-    width = 2 + len(pricing.priced)
-    ratios = [ratio for line in lines for ratio in _ratios(line, pricing)]
-    numbers = resample(ratios, lines[0].answers.layout) if lines else []
-    for index, line in enumerate(lines):
-        own = numbers[index * width : (index + 1) * width]
-        found.append(PricedPolicy(line, own[0], own[1], dict(zip(pricing.priced, own[2:], strict=True))))
-    return found
+    def row(self, layout: RowLayout) -> OracleRow:
+        """Return the policy as a row of the report."""
+        return OracleRow(
+            policy=self.policy,
+            drafts=self.drafts,
+            acceptance_length=figure_of(self.length, layout, AL),
+            acceptance_length_mean=figure_of(self.length_mean, layout, AL_MEAN),
+            speedups={str(batch): figure_of(number, layout, SPEEDUP) for batch, number in self.speedups.items()},
+        )
 
 
-def oracle_row(line: PricedPolicy) -> OracleRow:
-    """Return a priced policy as a row of the report."""
-    what, layout = line.line, line.line.answers.layout
-    return OracleRow(
-        policy=what.policy,
-        drafts=what.drafts,
-        acceptance_length=figure_of(line.length, layout, AL),
-        acceptance_length_mean=figure_of(line.length_mean, layout, AL_MEAN),
-        speedups={str(batch): figure_of(number, layout, SPEEDUP) for batch, number in line.speedups.items()},
-    )
+def price_policies(
+    answers: AnswerSet, walks: Sequence[tuple[DraftPolicy, int | None, PolicyWalk]], pricing: Pricing
+) -> list[PricedPolicy]:
+    """Price walks of policies with the same resamples, so that their differences have intervals."""
+    ratios = [ratio for _, _, policy_walk in walks for ratio in _ratios(answers, policy_walk, pricing)]
+    numbers = iter(resample(ratios, answers.layout))
+    return [
+        PricedPolicy(policy, drafts, next(numbers), next(numbers), {batch: next(numbers) for batch in pricing.priced})
+        for policy, drafts, _ in walks
+    ]
 
 
 def acceptance_lengths(answers: AnswerSet, policy_walk: PolicyWalk) -> tuple[SummedRatio, SummedRatio]:
@@ -295,10 +287,10 @@ def acceptance_lengths(answers: AnswerSet, policy_walk: PolicyWalk) -> tuple[Sum
     return SummedRatio(tokens, steps), SummedRatio(tokens / steps, np.ones_like(steps))
 
 
-def _ratios(line: PolicyLine, pricing: Pricing) -> list[SummedRatio]:
+def _ratios(answers: AnswerSet, policy_walk: PolicyWalk, pricing: Pricing) -> list[SummedRatio]:
     cost = pricing.cost
-    speedups = [walk_speedup(line.answers, line.policy_walk, cost, batch) for batch in pricing.priced if cost]
-    return [*acceptance_lengths(line.answers, line.policy_walk), *speedups]
+    speedups = [walk_speedup(answers, policy_walk, cost, batch) for batch in pricing.priced if cost]
+    return [*acceptance_lengths(answers, policy_walk), *speedups]
 
 
 def walk_speedup(answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int) -> SummedRatio:
