@@ -302,7 +302,7 @@ def test_gpqa_choice_order_depends_only_on_seed_and_question(tmp_path: Path) -> 
 def test_every_allowed_config_is_known_to_its_source() -> None:
     for source, configs in CONFIGS.items():
         hub = present(LOADERS[source].hub)
-        assert all(hub(config).name for config in configs)
+        assert all(hub.of_config(config).name for config in configs)
 
 
 @pytest.mark.parametrize("source", [Source.HUMANEVAL, Source.GSM8K, Source.SPEC_BENCH], ids=str)

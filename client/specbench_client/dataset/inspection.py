@@ -358,11 +358,10 @@ def _shingles(text: str) -> frozenset[int]:
     """Return the hashes of all runs of five words, or of the whole text if it has fewer words."""
     words = _WORD.findall(text.casefold())
     runs = range(max(1, len(words) - SHINGLE_WORDS + 1)) if words else range(0)
-    return frozenset(_hash(" ".join(words[start : start + SHINGLE_WORDS])) for start in runs)
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
+    return frozenset(
+        int.from_bytes(hashlib.blake2b(" ".join(words[start : start + SHINGLE_WORDS]).encode(), digest_size=4).digest())
+        for start in runs
+    )
 
 
 def _buckets(shingles: Sequence[frozenset[int]]) -> list[list[int]]:

@@ -6,12 +6,11 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
+from specbench_client.workload.chat_template.tokenizer import load_chat_tokenizer
 from specbench_client.workload.prompt_lengths import (
     ENCODING,
     EncodingMissing,
@@ -66,19 +65,10 @@ def load_encoder(where: str) -> TokenEncoder:
 def _tokenizer(path: Path) -> tuple[Callable[[str], list[int]], str]:
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
-        library = import_module("tokenizers")
-    except ImportError as error:
-        raise BadInput("--tokenizer requires the package tokenizers: pip install tokenizers") from error
-    try:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        tokenizer: Any = library.Tokenizer.from_file(str(file))
+        content = file.read_bytes()
     except OSError as error:
         raise BadInput(f"--tokenizer {file}: {error.strerror}: give a tokenizer.json or the folder with it") from error
-    except Exception as error:  # the library raises a bare Exception for any invalid file
-        raise BadInput(f"--tokenizer {file}: is not a valid tokenizer.json: {error}") from error
-    tokenizer.no_padding()  # padding and truncation are training settings that would change the count
-    tokenizer.no_truncation()
-    return (lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)), digest
+    return load_chat_tokenizer(content, f"--tokenizer {file}").encode, hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from specbench_client.errors import BadInput
 from specbench_client.file_roots import readable_path
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.workload.prompt_files import PromptRow, quiet_datasets_library, read_rows
-from specbench_client.workload.sources.loader import HubDataset, SourceLoader
+from specbench_client.workload.sources.loader import CONFIG, HubDataset, SourceLoader
 from specbench_client.workload.sources.registry import LOADERS
 
 REMOTE_SCHEMES = ("s3://", "hf://")
@@ -111,7 +111,7 @@ _RETRIES = 1
 def hub_rows(selection: Selection, loader: SourceLoader) -> list[PromptRow]:
     """Download and return all rows of this source. Blocks. Raises BadInput if the hub cannot be reached."""
     assert loader.hub is not None
-    hub = loader.hub(selection.form)
+    hub = loader.hub.of_config(selection.form)
     revision = selection.revision or hub.revision
     if hub.file is not None:
         suffix = f"@{revision}" if revision else ""
@@ -207,8 +207,7 @@ def _in_folder(path: Path, selection: Selection) -> Path:
 
 
 def _file_names(selection: Selection) -> tuple[str, ...]:
-    files = LOADERS[selection.source].files
-    return files(selection.form) if files else ()
+    return tuple(name.replace(CONFIG, selection.form or "") for name in LOADERS[selection.source].files)
 
 
 def _fetched(uri: str, selection: Selection, fetch: Fetch | None) -> list[PromptRow]:

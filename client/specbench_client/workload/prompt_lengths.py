@@ -66,7 +66,9 @@ def measure_lengths(prompts: Iterable[Prompt], load: LoadEncoding | None = None)
         encoding = (load or cached_encoding)()
     except EncodingMissing as error:
         return PromptLengths(None, str(error))
-    return PromptLengths({prompt.id: _tokens(prompt, encoding) for prompt in prompts})
+    return PromptLengths(
+        {prompt.id: sum(_length(message, encoding) for message in prompt.messages) for prompt in prompts}
+    )
 
 
 def cached_encoding() -> ReferenceTokenizer:
@@ -93,13 +95,8 @@ def _cache_folder() -> Path:
     return Path(folder) if folder else Path(tempfile.gettempdir()) / "data-gym-cache"
 
 
-def _tokens(prompt: Prompt, encoding: ReferenceTokenizer) -> int:
-    """Count the tokens of all messages of a prompt. Prompts of token ids count in the model's own tokens."""
-    return sum(_length(message, encoding) for message in prompt.messages)
-
-
 def _length(message: ChatMessage, encoding: ReferenceTokenizer) -> int:
-    """Count a message's tokens. Tools and tool calls are counted as JSON, close to what chat templates write."""
+    """Count a message's tokens: token ids are the model's own, tools and tool calls count as JSON."""
     if message.token_ids is not None:
         return len(message.token_ids)
     return sum(len(encoding.encode_ordinary(text)) for text in (message.content, message.further, message.tools))

@@ -93,7 +93,9 @@ def load_workload(
     declared = workload.system_prompt
     if declared is None:
         return prompts
-    text = _system_text(declared, workload.sampling.seed)
+    text = declared.text
+    if text is None:
+        text = random_text(f"{workload.sampling.seed}/system", declared.tokens or 0)
     rows = tuple(_with_system_prompt(row, text, workload.name) for row in prompts.rows)
     share = _share_with(declared, workload.dataset.sessions)
     coverage = prompts.coverage and prompts.coverage.model_copy(update={"reusable_share": share})
@@ -122,10 +124,6 @@ def _share_with(declared: SystemPrompt, sessions: Sessions | None) -> float | No
         return None
     shared = sessions.shared_prefix_tokens + declared.tokens
     return sessions.model_copy(update={"shared_prefix_tokens": shared}).reusable_share
-
-
-def _system_text(declared: SystemPrompt, seed: int) -> str:
-    return declared.text if declared.text is not None else random_text(f"{seed}/system", declared.tokens or 0)
 
 
 def _with_waits(workload: Workload, prompts: Prompts) -> Prompts:

@@ -208,7 +208,7 @@ def coverage_of(
     `eligible`: prompts of a suitable length, before `count` is applied. `used`: prompts that are sent.
     """
     loader, outside = LOADERS[selection.source], len(found.prompts) - len(eligible)
-    hub = loader.hub(selection.form) if loader.hub and selection.uri is None and selection.pvc is None else None
+    hub = loader.hub if selection.uri is None and selection.pvc is None else None
     return PromptCoverage(
         source=str(selection.source),
         config=selection.form,

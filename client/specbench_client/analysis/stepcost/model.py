@@ -172,7 +172,7 @@ def fit_step_cost(arms: Sequence[str], observations: Sequence[StepObservation]) 
             notes=list(design.notes),
         )
     fitted = fit_terms(observations, design.terms)
-    held_out = _held_out(observations, design.terms)
+    held_out = np.array([_without(observations, place, design.terms) for place in range(len(observations))])
     error = _root_mean_square(held_out)
     good = error is not None and error <= HELD_OUT_ERROR_MAX
     fit_notes = [] if good else [_poor_fit(error)]
@@ -210,12 +210,8 @@ def _half_widths(scaled: Values, values: Values) -> Values:
     return found
 
 
-def _held_out(observations: Sequence[StepObservation], terms: Sequence[Coefficient]) -> Values:
-    """Return each cell's relative error under the model of the others, shape (observations,); NaN without a model."""
-    return np.array([_without(observations, place, terms) for place in range(len(observations))], dtype=np.float64)
-
-
 def _without(observations: Sequence[StepObservation], place: int, terms: Sequence[Coefficient]) -> float:
+    """Return one cell's relative error under the model of the others; NaN without a model."""
     rest = [*observations[:place], *observations[place + 1 :]]
     if not can_estimate(rest, terms):
         return float("nan")
@@ -374,7 +370,8 @@ REQUESTS_MIN = 5
 def observe_cell(arm: Arm, workload: str, level: Level, rows: Table) -> StepObservation | None:
     """Return the observation of a cell's tidy rows; None if steps, times or lengths are missing."""
     inside = steady_rows(rows)
-    step_ms, contexts = piecewise(inside, lambda rows: _step_ms(rows, arm)), piecewise(inside, mean_context)
+    step_time = TPOT_MS if arm.is_baseline else STEP_MS  # without drafts a step is one token
+    step_ms, contexts = piecewise(inside, step_time.values), piecewise(inside, mean_context)
     known = ~(np.isnan(step_ms) | np.isnan(contexts))
     configured = arm.drafter.num_speculative_tokens if arm.drafter else 0
     drafts = 0.0 if arm.is_baseline else _draft_tokens(inside, configured)
@@ -398,11 +395,6 @@ def observe_cell(arm: Arm, workload: str, level: Level, rows: Table) -> StepObse
         step_ms=float(np.median(step_ms[known])),
         requests=int(known.sum()),
     )
-
-
-def _step_ms(rows: Columns, arm: Arm) -> Values:
-    """Return the time per step of each request in ms; without drafts a step is one token."""
-    return (TPOT_MS if arm.is_baseline else STEP_MS).values(rows)
 
 
 def _steps(rows: Columns, arm: Arm) -> Values:

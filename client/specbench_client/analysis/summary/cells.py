@@ -160,9 +160,7 @@ def evaluate_cell(
         prompts=prompts,
         category_effects={name: each.effect for name, each in by_category.items()} if pairs else {},
         category_prompts={name: each.prompts for name, each in by_category.items()},
-        observation=observe_cell(measured.arm, workload, measured.level, measured.rows)
-        if valid
-        else None,
+        observation=observe_cell(measured.arm, workload, measured.level, measured.rows) if valid else None,
     )
 
 

@@ -289,9 +289,11 @@ def step_token_mismatch(evidence: PointEvidence) -> CheckResults:
     made, unexplained = float(later[known].sum()), float(beyond[known].sum())
     if unexplained <= MISMATCH_SHARE * made:
         return []
+    steps_made, given = drafting[known].sum(), emitted[known].sum()
+    length = f"{given / steps_made:.2f}" if steps_made else "not known"
     message = (
         f"{unexplained / made:.1%} of {made:.0f} tokens after the first contradict the accepted drafts of their steps:"
-        f" 1 + Σ of the joint acceptance rates is {_mean(emitted[known], drafting[known])} tokens per draft step, but"
+        f" 1 + Σ of the joint acceptance rates is {length} tokens per draft step, but"
         f" {int(np.sum(beyond[known] > 0))} of {int(known.sum())} answers contain a different number"
     )
     return [CheckResult(Severity.WARNING, message, value=unexplained / made, threshold=MISMATCH_SHARE)]
@@ -313,10 +315,6 @@ def _gaps(later: Values, emitted: Values, undrafted: Values) -> Values:
     more tokens than the answer has contradicts it.
     """
     return np.where(np.isnan(undrafted), np.maximum(emitted - later, 0.0), np.abs(emitted + undrafted - later))
-
-
-def _mean(emitted: Values, drafting: Values) -> str:
-    return f"{emitted.sum() / drafting.sum():.2f}" if drafting.sum() else "not known"
 
 
 NOTHING_ACCEPTED = 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specbench_api.spec.dataset import Selection
@@ -11,12 +11,13 @@ from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import BadRow
 
 Columns = dict[str, Any]
+CONFIG = "{config}"
 Convert = Callable[[PromptRow, Selection], Columns]
 
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A dataset on the Hugging Face hub."""
+    """A dataset on the Hugging Face hub. Name and config may contain CONFIG, in place of which a source's config is."""
 
     name: str
     """OWNER/NAME."""
@@ -26,6 +27,11 @@ class HubDataset:
     """A commit, or None for the newest revision."""
     file: str | None = None
     """A file of the repository to read directly, where the hub's dataset builder does not read it correctly."""
+
+    def of_config(self, config: str | None) -> HubDataset:
+        """Return the dataset of a source's config."""
+        chosen = config if self.config == CONFIG else self.config
+        return replace(self, name=self.name.replace(CONFIG, config or ""), config=chosen)
 
 
 @dataclass(frozen=True)
@@ -40,24 +46,19 @@ class SourceLoader:
     """A description of how a prompt is built from the columns."""
     licence: str
     convert: Convert
-    hub: Callable[[str | None], HubDataset] | None = None
-    """The dataset on the hub for a config; None if it is not on the hub."""
+    hub: HubDataset | None = None
+    """None if it is not on the hub."""
     gated: bool = False
     """Whether the hub requires a login and accepted terms."""
     note: str = ""
-    files: Callable[[str | None], tuple[str, ...]] | None = None
-    """File names, for a config, to look for if `uri` is a folder; the first that exists is read."""
+    files: tuple[str, ...] = ()
+    """File names to look for if `uri` is a folder; the first that exists is read. They may contain CONFIG."""
     split: Callable[[PromptRow], list[PromptRow]] | None = None
     """Splits a row with several prompts into one row per prompt; raises BadRow. None: each row is one prompt."""
     ids: bool = True
     """Whether `convert` always sets an id; otherwise rows without ids are identified by line or row number."""
     assemble: Callable[[Sequence[PromptRow]], Sequence[PromptRow]] = lambda rows: rows
     """Returns the rows of a source whose prompts are spread over several rows of its file, one row per prompt."""
-
-
-def single_hub(hub: HubDataset) -> Callable[[str | None], HubDataset]:
-    """Return the `hub` function of a source that has one location on the hub for all configs."""
-    return lambda _: hub
 
 
 def quoted(template: str) -> str:

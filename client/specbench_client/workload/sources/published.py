@@ -11,13 +11,13 @@ from specbench_client.bounded_json import parse_json
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import EXPECTED, BadRow, RowExcluded
 from specbench_client.workload.sources.loader import (
+    CONFIG,
     Columns,
     HubDataset,
     SourceLoader,
     key_at,
     label_at,
     quoted,
-    single_hub,
     single_turn_columns,
     text_at,
 )
@@ -41,7 +41,7 @@ MT_BENCH = SourceLoader(
     template="both turns unchanged, with the model's own answer between them",
     licence="Apache-2.0",
     convert=_mt_bench_columns,
-    hub=single_hub(HubDataset("HuggingFaceH4/mt_bench_prompts", "train")),
+    hub=HubDataset("HuggingFaceH4/mt_bench_prompts", "train"),
     note="FastChat's question.jsonl is read as well. vLLM's benchmark of the same name sends only the first turn",
 )
 
@@ -150,25 +150,17 @@ def _user_turns(messages: Any) -> Any:
     return [message.get("content") for message in messages]
 
 
-def _speed_bench_hub(config: str | None) -> HubDataset:
-    return HubDataset("nvidia/SPEED-Bench", "test", config)
-
-
-def _speed_bench_files(config: str | None) -> tuple[str, ...]:
-    return f"{config}/test.parquet", f"{config}.jsonl", f"{config}.parquet"
-
-
 SPEED_BENCH = SourceLoader(
     what="SPEED-Bench: 880 diverse prompts (qualitative); 1,536 per length in three entropy tiers (throughput)",
     columns=("question_id", "category", "turns | messages"),
     template="turns unchanged, in order, with the model's own answers between them",
     licence="NVIDIA Evaluation Dataset License; its parts have their own",
     convert=_speed_bench_columns,
-    hub=_speed_bench_hub,
+    hub=HubDataset("nvidia/SPEED-Bench", "test", CONFIG),
     note="about half of the rows are placeholders until `specbench dataset prepare` resolves them; agentic: each"
     " assistant message of a trajectory is one request, with everything recorded before it; tool calls need"
     " `chatTemplate.appliedBy: Client`",
-    files=_speed_bench_files,
+    files=(f"{CONFIG}/test.parquet", f"{CONFIG}.jsonl", f"{CONFIG}.parquet"),
     split=_steps,
 )
 
@@ -200,7 +192,7 @@ SHAREGPT = SourceLoader(
     template="`conversations[0].value` alone",
     licence="Apache-2.0 according to its uploader; the text belongs to its users",
     convert=_sharegpt_columns,
-    hub=single_hub(HubDataset("anon8231489123/ShareGPT_Vicuna_unfiltered", "train", file=_FILE)),
+    hub=HubDataset("anon8231489123/ShareGPT_Vicuna_unfiltered", "train", file=_FILE),
     note="rows with fewer than two messages, or whose first message is not from the user, are left out and counted;"
     " for the usual lengths add `inputTokens: {min: 4, max: 1024}`. EAGLE heads were trained on it, which inflates"
     " acceptance",
@@ -210,26 +202,20 @@ SHAREGPT = SourceLoader(
 _INSTRUCTION = "Could you summarize the following article, please reuse text from the article if possible: "
 
 
-def _cnn_dailymail_columns(row: PromptRow, _: Selection) -> Columns:
-    return single_turn_columns(_INSTRUCTION + text_at(row, "article"), row, "id", category="summarization")
-
-
 CNN_DAILYMAIL = SourceLoader(
     what="CNN/DailyMail 3.0.0: articles to summarise (test: 11,490)",
     columns=("article",),
     template=f"`{_INSTRUCTION}{{article}}`",
     licence="Apache-2.0 according to its card; the articles belong to their publishers",
-    convert=_cnn_dailymail_columns,
-    hub=single_hub(HubDataset("abisee/cnn_dailymail", "test", "3.0.0")),
+    convert=lambda row, _: single_turn_columns(
+        _INSTRUCTION + text_at(row, "article"), row, "id", category="summarization"
+    ),
+    hub=HubDataset("abisee/cnn_dailymail", "test", "3.0.0"),
     note="published figures use this wording, which favours prompt-lookup drafters",
 )
 
 
 _BOXED = "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
-
-
-def _gsm8k(row: PromptRow, _: Selection) -> Columns:
-    return single_turn_columns(text_at(row, "question"), row, "id", category="math")
 
 
 def _math_500(row: PromptRow, _: Selection) -> Columns:
@@ -250,8 +236,8 @@ GSM8K = SourceLoader(
     columns=("question",),
     template="`question` alone, no examples before it",
     licence="MIT",
-    convert=_gsm8k,
-    hub=single_hub(HubDataset("openai/gsm8k", "test", "main")),
+    convert=lambda row, _: single_turn_columns(text_at(row, "question"), row, "id", category="math"),
+    hub=HubDataset("openai/gsm8k", "test", "main"),
     note="use the test rows: drafters were often trained on the training rows",
 )
 MATH_500 = SourceLoader(
@@ -260,7 +246,7 @@ MATH_500 = SourceLoader(
     template=_TEMPLATE,
     licence="MIT",
     convert=_math_500,
-    hub=single_hub(HubDataset("HuggingFaceH4/MATH-500", "test")),
+    hub=HubDataset("HuggingFaceH4/MATH-500", "test"),
     note="category: subject; difficulty: level, 1 to 5",
 )
 AIME = SourceLoader(
@@ -269,7 +255,7 @@ AIME = SourceLoader(
     template=_TEMPLATE,
     licence="Apache-2.0",
     convert=_aime,
-    hub=single_hub(HubDataset("AI-MO/aimo-validation-aime", "train")),
+    hub=HubDataset("AI-MO/aimo-validation-aime", "train"),
     note="Maxwell-Jia/AIME_2024 (ID, Problem) is read as well",
 )
 
@@ -302,17 +288,13 @@ def _gpqa_columns(row: PromptRow, selection: Selection) -> Columns:
     return {**columns, "id": key, EXPECTED: _LETTERS[order.index(0)]}
 
 
-def _gpqa_hub(config: str | None) -> HubDataset:
-    return HubDataset("Idavidrein/gpqa", "train", config)
-
-
 GPQA = SourceLoader(
     what="GPQA: graduate-level questions with four choices (main 448, diamond 198, extended 546)",
     columns=("Question", *_CHOICES),
     template=f"`{_QUESTION}{{Question}}⏎⏎Choices:⏎(A) …⏎(B) …⏎(C) …⏎(D) …⏎⏎{_FORMAT}`, choices shuffled by seed",
     licence="CC BY 4.0; must not be published in plain text",
     convert=_gpqa_columns,
-    hub=_gpqa_hub,
+    hub=HubDataset("Idavidrein/gpqa", "train", CONFIG),
     gated=True,
     note="category: High-level domain; sub-category: Subdomain",
 )
@@ -360,10 +342,6 @@ def _fill_template(template: str, **texts: str) -> str:
     return re.sub(r"\{(\w+)\}", lambda found: texts[found[1]], template)
 
 
-def _hub_edit(config: str | None) -> HubDataset:
-    return HubDataset(f"vdaita/{config}", "train")
-
-
 HUMANEVAL = SourceLoader(
     what="HumanEval: 164 Python functions to complete",
     columns=("task_id", "prompt"),
@@ -372,7 +350,7 @@ HUMANEVAL = SourceLoader(
     ),
     licence="MIT",
     convert=_humaneval,
-    hub=single_hub(HubDataset("openai/openai_humaneval", "test")),
+    hub=HubDataset("openai/openai_humaneval", "test"),
     note="HumanEval.jsonl.gz can be read directly. With config raw, a chat model often starts its answer with prose",
 )
 
@@ -383,7 +361,7 @@ MBPP = SourceLoader(
     template="`text` alone (sanitized files: `prompt`)",
     licence="CC BY 4.0",
     convert=_mbpp,
-    hub=single_hub(HubDataset("google-research-datasets/mbpp", "test", "full")),
+    hub=HubDataset("google-research-datasets/mbpp", "test", "full"),
 )
 
 INSTRUCTCODER = SourceLoader(
@@ -392,7 +370,7 @@ INSTRUCTCODER = SourceLoader(
     template=quoted(_INSTRUCT),
     licence="not stated on the hub: do not redistribute it",
     convert=_instructcoder,
-    hub=single_hub(HubDataset("likaixin/InstructCoder", "train")),
+    hub=HubDataset("likaixin/InstructCoder", "train"),
     note="answers repeat the input, which favours prompt-lookup drafters",
 )
 
@@ -402,6 +380,6 @@ EDIT = SourceLoader(
     template=quoted(_EDIT),
     licence="unknown: see its page on the hub",
     convert=_edit,
-    hub=_hub_edit,
+    hub=HubDataset(f"vdaita/{CONFIG}", "train"),
     note="the template is Blazedit's own, so that figures are comparable; answers repeat most of the input",
 )
