@@ -158,10 +158,7 @@ def inspect_prompts(
         *(f"{each.row.place}: {each.reason}" for each in found.missing if each.reason != PLACEHOLDER_REASON),
         *(f"{each.row.place}: left out: {each.reason}" for each in found.excluded),
     ]
-    figures = _CategoryLengths(entries, counting, similar[1] if similar else None, outputs)
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, entry in enumerate(entries):
-        places[entry.category or NO_CATEGORY].append(place)
+    overall, categories = _category_reports(entries, counting, similar[1] if similar else None, outputs)
     return InspectionReport(
         file=file,
         rows=len(entries) + len(placeholders) + len(unusable),
@@ -177,8 +174,8 @@ def inspect_prompts(
         near_duplicates=_duplicates(near_groups(texts), ids),
         sessions=_sessions([entry.prompt for entry in entries if entry.prompt.starts]),
         embeddings=similar[0] if similar else None,
-        overall=figures.category("all", range(len(entries))),
-        categories=[figures.category(name, places[name]) for name in sorted(places)],
+        overall=overall,
+        categories=categories,
     )
 
 
@@ -208,36 +205,35 @@ def _sessions(prompts: Sequence[Prompt]) -> SessionReport | None:
     )
 
 
-class _CategoryLengths:
-    """Computes the figures of subsets of the entries; each text is measured once."""
+def _category_reports(
+    entries: Sequence[PromptEntry], counting: TokenCounters, vectors: Vectors | None, outputs: str | None
+) -> tuple[CategoryReport, list[CategoryReport]]:
+    """Return the figures of all entries, and of each category; each text is measured once."""
+    characters = [len(entry.text) for entry in entries]
+    o200k = [counting.o200k(entry.text) for entry in entries] if counting.o200k else None
+    target = [counting.target(entry.text) for entry in entries] if counting.target else None
+    pairs = [(entry, output_of(entry.columns, outputs)) for entry in entries]
+    copied = [None if output is None else copied_share(entry.text, output) for entry, output in pairs]
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, entry in enumerate(entries):
+        places[entry.category or NO_CATEGORY].append(place)
 
-    def __init__(
-        self, entries: Sequence[PromptEntry], counting: TokenCounters, vectors: Vectors | None, outputs: str | None
-    ) -> None:
-        self._entries = entries
-        self._vectors = vectors
-        self._characters = [len(entry.text) for entry in entries]
-        self._o200k = [counting.o200k(entry.text) for entry in entries] if counting.o200k else None
-        self._target = [counting.target(entry.text) for entry in entries] if counting.target else None
-        self._missing = counting.missing
-        pairs = [(entry, output_of(entry.columns, outputs)) for entry in entries]
-        self._copied = [None if output is None else copied_share(entry.text, output) for entry, output in pairs]
-
-    def category(self, name: str, places: Sequence[int]) -> CategoryReport:
-        """Return the figures of the entries with these indices."""
+    def report(name: str, places: Sequence[int]) -> CategoryReport:
         return CategoryReport(
             category=name,
             prompts=len(places),
-            turns=sum(len(self._entries[place].prompt.turns) for place in places),
+            turns=sum(len(entries[place].prompt.turns) for place in places),
             lengths=TextLengths(
-                characters=_distribution_at(self._characters, places),
-                o200k_tokens=_distribution_at(self._o200k, places),
-                target_tokens=_distribution_at(self._target, places),
-                reason=self._missing,
+                characters=_distribution_at(characters, places),
+                o200k_tokens=_distribution_at(o200k, places),
+                target_tokens=_distribution_at(target, places),
+                reason=counting.missing,
             ),
-            similarity=None if self._vectors is None else mean_similarity(self._vectors[list(places)]),
-            copied_share=_distribution_at(self._copied, places),
+            similarity=None if vectors is None else mean_similarity(vectors[list(places)]),
+            copied_share=_distribution_at(copied, places),
         )
+
+    return report("all", range(len(entries))), [report(name, places[name]) for name in sorted(places)]
 
 
 def output_of(columns: Mapping[str, Any], column: str | None = None) -> str | None:

@@ -30,7 +30,6 @@ from specbench_client.analysis.what_if.policies import (
     SPEEDUP,
     FigureDescription,
     PolicyWalk,
-    PricedDrafter,
     Pricing,
     SummedRatio,
     acceptance_lengths,
@@ -246,8 +245,8 @@ def _setting(
     answers: AnswerSet, acceptance: PositionAcceptance, lookup: NgramLookup, drafts: int, pricing: Pricing
 ) -> NgramSetting:
     def of(some: AnswerSet, places: Tokens) -> NgramFigures:
-        drafter = PricedDrafter(acceptance.at(places), pricing.cost.drafters.get(NGRAM) if pricing.cost else None)
-        return _figures(some, walk_fixed(some, drafter, drafts), drafter.acceptance, pricing)
+        own, cost = acceptance.at(places), pricing.cost.drafters.get(NGRAM) if pricing.cost else None
+        return _figures(some, walk_fixed(some, own, drafts, cost), own, pricing)
 
     everywhere = np.arange(answers.positions)
     parts = {name: answers.of(chosen) for name, chosen in _categories(answers).items()}

@@ -12,7 +12,6 @@ from specbench_client.analysis.what_if.answers import DrafterAnswers
 from specbench_client.analysis.what_if.policies import (
     SPEEDUP,
     FigureDescription,
-    PricedDrafter,
     PricedPolicy,
     Pricing,
     ResampledNumber,
@@ -83,9 +82,10 @@ def oracle_report(subject: OracleSubject, drafts: Sequence[int], pricing: Pricin
     """Walk every policy and report it. `drafts`: fixed draft lengths to try, besides that of the run itself."""
     answers, own = subject.single.answers, subject.run_drafts
     lengths = sorted({*drafts} if own is None else {own, *(each for each in drafts if each <= own)})
-    drafter = PricedDrafter(subject.single.acceptance, subject.cost)
-    fixed = [(DraftPolicy.FIXED, each, walk_fixed(answers, drafter, each)) for each in lengths]
-    priced = price_policies(answers, [*fixed, (DraftPolicy.ORACLE, None, walk_oracle(answers, drafter))], pricing)
+    acceptance, cost = subject.single.acceptance, subject.cost
+    fixed = [(DraftPolicy.FIXED, each, walk_fixed(answers, acceptance, each, cost)) for each in lengths]
+    oracle = (DraftPolicy.ORACLE, None, walk_oracle(answers, acceptance, cost))
+    priced = price_policies(answers, [*fixed, oracle], pricing)
     censored = None if own is None else _censored(subject, own)
     return OracleReport(
         source=subject.source,
@@ -130,7 +130,7 @@ def _room(batch: int, priced: Sequence[PricedPolicy], layout: RowLayout) -> Batc
 def _censored(subject: OracleSubject, drafts: int) -> Figure:
     """Return the share of the run's steps whose drafts were all accepted."""
     answers, acceptance = subject.single.answers, subject.single.acceptance
-    steps = walk_fixed(answers, PricedDrafter(acceptance), drafts).steps
+    steps = walk_fixed(answers, acceptance, drafts).steps
     full = (acceptance.accepted[steps.place] >= drafts).astype(np.float64)
     ratio = SummedRatio(steps.sums(answers, full), steps.sums(answers))
     return figure_of(resample([ratio], answers.layout)[0], answers.layout, CENSORED)

@@ -71,14 +71,6 @@ def _joined(parts: list[Tokens]) -> Tokens:
 
 
 @dataclass(frozen=True)
-class PricedDrafter:
-    """The acceptance of a drafter, and the cost of its drafting; the cost is None if unknown."""
-
-    acceptance: PositionAcceptance
-    cost: DraftCost | None = None
-
-
-@dataclass(frozen=True)
 class PolicyWalk:
     """A walk of one policy. `drafts`: verified drafts of each step, besides the target's own token; shape (steps,)."""
 
@@ -88,16 +80,18 @@ class PolicyWalk:
     """What each step with drafts pays for them; None if it is not known."""
 
 
-def walk_fixed(answers: AnswerSet, drafter: PricedDrafter, drafts: int) -> PolicyWalk:
-    """Walk with a fixed number of drafts per step, or as many as the drafter proposes."""
-    steps = walk(answers, np.minimum(drafter.acceptance.accepted, drafts) + 1)
-    return PolicyWalk(steps, drafter.acceptance.drafts(drafts)[steps.place], drafter.cost)
+def walk_fixed(
+    answers: AnswerSet, acceptance: PositionAcceptance, drafts: int, cost: DraftCost | None = None
+) -> PolicyWalk:
+    """Walk with a fixed number of drafts per step, or as many as the drafter proposes. `cost`: None if not known."""
+    steps = walk(answers, np.minimum(acceptance.accepted, drafts) + 1)
+    return PolicyWalk(steps, acceptance.drafts(drafts)[steps.place], cost)
 
 
-def walk_oracle(answers: AnswerSet, drafter: PricedDrafter) -> PolicyWalk:
+def walk_oracle(answers: AnswerSet, acceptance: PositionAcceptance, cost: DraftCost | None = None) -> PolicyWalk:
     """Walk with exactly as many drafts as will be accepted."""
-    steps = walk(answers, drafter.acceptance.accepted + 1)
-    return PolicyWalk(steps, drafter.acceptance.accepted[steps.place], drafter.cost)
+    steps = walk(answers, acceptance.accepted + 1)
+    return PolicyWalk(steps, acceptance.accepted[steps.place], cost)
 
 
 # Numbers keep their resamples, so that differences of them have intervals too. The sampling unit is the prompt.
