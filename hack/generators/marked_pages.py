@@ -16,9 +16,11 @@ from generators.docstrings import documented
 from specbench_api.launch.launcher import Verification
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.support_matrix import SUPPORT_MATRIX
+from specbench_api.spec.dataset import CONFIGS, Source
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
-from specbench_client.workload.sources.registry import render_sources
+from specbench_client.workload.sources.loader import HubDataset, SourceLoader
+from specbench_client.workload.sources.registry import LOADERS
 
 ROOT = Path(__file__).resolve().parents[2]
 _DRAFTS_HEAD = """## Sampling of drafts above temperature 0
@@ -58,8 +60,66 @@ Each launch records both methods with their source ([provenance](provenance.md))
 
 def workloads_page() -> str:
     """Return docs/reference/workloads.md with the table of prompt sources, and that of the sampling of drafts."""
-    parts = {"sources": render_sources(), "drafts": "\n".join((_DRAFTS_HEAD, *_draft_rows(), _DRAFT_OPTIONS))}
+    parts = {"sources": _sources(), "drafts": "\n".join((_DRAFTS_HEAD, *_draft_rows(), _DRAFT_OPTIONS))}
     return _replaced("docs/reference/workloads.md", parts)
+
+
+_UNPINNED = (
+    "Not pinned: set `dataset.revision` to a commit of the hub. Without it the newest revision is read;\n"
+    "the fingerprint of the prompts then shows whether the dataset has changed."
+)
+
+
+def _sources() -> str:
+    """Return the table of sources and the list of their templates as Markdown."""
+    head = "| source | contents | columns | hub | licence |\n|---|---|---|---|---|"
+    rows = [_source_row(source, loader) for source, loader in LOADERS.items()]
+    return "\n".join(
+        [
+            head,
+            *rows,
+            "",
+            *_unpinned(),
+            "### Templates",
+            "",
+            *(_template(source, loader) for source, loader in LOADERS.items()),
+        ]
+    )
+
+
+def _source_row(source: Source, loader: SourceLoader) -> str:
+    columns = ", ".join(f"`{name}`" if " " not in name else name for name in loader.columns)
+    cells = (f"`{source}`", loader.what, columns, _hub(source, loader), loader.licence)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _hub(source: Source, loader: SourceLoader) -> str:
+    if loader.hub is None:
+        return "not on the hub: set `uri`"
+    hubs = [loader.hub.of_config(config) for config in CONFIGS.get(source, (None,))]
+    names = ", ".join(dict.fromkeys(f"`{hub.name}`" for hub in hubs))
+    pin = f"at `{hubs[0].revision}`" if hubs[0].revision else "not pinned"
+    gated = "; gated" if loader.gated else ""
+    return f"{names}, {_part(hubs[0])}; {pin}{gated}"
+
+
+def _part(hub: HubDataset) -> str:
+    if hub.file is not None:
+        return f"file `{hub.file}`"
+    return f"config `{hub.config}`, split `{hub.split}`" if hub.config else f"split `{hub.split}`"
+
+
+def _unpinned() -> list[str]:
+    """Return the note about revisions if any source is not pinned."""
+    hubs = [loader.hub for loader in LOADERS.values() if loader.hub]
+    return [_UNPINNED, ""] if any(hub.revision is None for hub in hubs) else []
+
+
+def _template(source: Source, loader: SourceLoader) -> str:
+    configs = CONFIGS.get(source)
+    forms = f" `config`: {', '.join(configs)} (default: the first)." if configs else ""
+    note = f" {loader.note[:1].upper()}{loader.note[1:]}." if loader.note else ""
+    return f"- **{source}**: {loader.template}.{forms}{note}"
 
 
 def _draft_rows() -> Iterator[str]:

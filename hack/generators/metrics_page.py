@@ -22,7 +22,7 @@ from specbench_client.metrics.catalog import MEASURES, RATIOS
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.report.text.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
 from specbench_client.trust.check import Check
-from specbench_client.trust.checks.comparison import BASELINE_INVALID
+from specbench_client.trust.checks.comparison import baseline_invalid
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, RUN_CHECKS
 
 Row = tuple[str, str, str, str, str]
@@ -263,7 +263,7 @@ def render_metrics_page() -> str:
         _CHECKS,
         *_section("Checks of a point", POINT_CHECKS),
         *_section("Checks of a cell and its paired baseline", (*CELL_CHECKS, *ANSWER_CHECKS)),
-        _entry(BASELINE_INVALID),
+        _entry(baseline_invalid),
         *_section("Checks of a run", RUN_CHECKS),
         _UNSEEN,
     ]

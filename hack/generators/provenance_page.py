@@ -8,7 +8,7 @@ from textwrap import wrap
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, FactSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.registry import DIALECTS
-from specbench_client.trust.checks.engine import ARM_ENVIRONMENTS_DIFFER
+from specbench_client.trust.checks.engine import arm_environments_differ
 
 WIDTH = 118
 _HEAD = """# Provenance
@@ -79,7 +79,7 @@ def render_provenance_page() -> str:
 
 
 def _check() -> list[str]:
-    check = ARM_ENVIRONMENTS_DIFFER
+    check = arm_environments_differ
     return wrap(f"`{check.name}`: {check.description} {check.rationale} *What to do:* {check.remedy}", WIDTH)
 
 

@@ -18,7 +18,7 @@ from specbench_client.report.html import render_html
 from specbench_client.report.text.breakdown import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import with_interval
-from specbench_client.trust.checks.prompts import REUSE_LOST
+from specbench_client.trust.checks.prompts import reuse_lost
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world
 
@@ -85,7 +85,7 @@ def test_lost_reuse_shows_in_the_interval_of_computed_or_of_kept_tokens(
 ) -> None:
     share = ratio(0.4, 0.5, 0.6)
     reuse = Reuse(hit_share=share, baseline_hit_share=share, kept_share=kept, computed_ratio=computed)
-    found = list(REUSE_LOST.evaluate(cast("Any", SimpleNamespace(reuse=reuse))))
+    found = list(reuse_lost.evaluate(cast("Any", SimpleNamespace(reuse=reuse))))
     assert [each.severity for each in found] == [Severity.FAULT] * reported
 
 

@@ -39,9 +39,8 @@ from specbench_client.simulator import (
     parse_faults,
 )
 from specbench_client.transport.kernel_transport import KernelTransport
-from specbench_client.workload.expected_answers import extract_answer
 from specbench_client.workload.prompts import Prompts, load_workload
-from specbench_client.workload.row_parsing import Prompt
+from specbench_client.workload.row_parsing import Prompt, extract_answer
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import blank_record, context, row
 from specbench_testing.load_loops import LoopDriver

@@ -20,7 +20,7 @@ from specbench_client.errors import BadInput
 from specbench_client.measure_flags import FLAGS, SpecFlag, with_flag_names
 from specbench_client.transport.exchange import RESERVED_HEADERS, HttpRequest
 from specbench_client.transport.kernel_transport import encode_request
-from specbench_client.trust.checks.comparison import NOT_INTERLEAVED
+from specbench_client.trust.checks.comparison import not_interleaved
 from specbench_client.trust.registry import CHECK_BY_NAME
 
 Rejected = Callable[..., str]
@@ -254,7 +254,7 @@ def test_fields_are_replaced_only_where_they_are_whole_words() -> None:
 
 @pytest.mark.parametrize("check", sorted(CHECK_BY_NAME))
 def test_remedies_for_users_of_measure_name_flags_instead_of_fields(check: str) -> None:
-    if check == NOT_INTERLEAVED.name:  # `measure` interleaves always
+    if check == not_interleaved.name:  # `measure` interleaves always
         return
     fields = r"\b(?:load|output|sampling|chatTemplate|dataset)\.[a-z]\w*|engine\.dialect|`load`"
     assert re.findall(fields, with_flag_names(CHECK_BY_NAME[check].remedy)) == []

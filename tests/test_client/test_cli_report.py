@@ -19,7 +19,7 @@ from specbench_client.local.local_runs import exclusive_run
 from specbench_client.report.text.findings import continue_run, group_findings, measure_again, next_step
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
-from specbench_client.trust.checks.comparison import MISSING_POINTS
+from specbench_client.trust.checks.comparison import missing_points
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
@@ -115,7 +115,7 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
 
 
 def test_missing_points_are_not_followed_by_advice_to_measure_everything_again(summary: RunSummary) -> None:
-    lost = Finding(check=MISSING_POINTS.name, severity=Severity.WARNING, message="1 of 8 points have no result")
+    lost = Finding(check=missing_points.name, severity=Severity.WARNING, message="1 of 8 points have no result")
     lacking = summary.model_copy(update={"findings": [lost], "trustworthy": False})
     advice = next_step(WORLD.plan, lacking, group_findings(WORLD.plan, [lost]), "results")
     assert advice == continue_run(WORLD.plan)

@@ -38,7 +38,7 @@ from specbench_client.dataset.length_control import (
     fit_prompt,
     split_context,
 )
-from specbench_client.dataset.prompt_entries import PromptEntry
+from specbench_client.dataset.prompt_entries import PromptEntry, read_entries
 from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.workload.prompt_files import PromptRow
@@ -153,6 +153,17 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.Captur
     assert qa["similarity"] == pytest.approx(1)
     assert qa["copiedShare"]["n"] == 1
     assert 0 < qa["copiedShare"]["p50"] < 1
+
+
+def test_a_row_without_an_id_is_rejected_as_by_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"id": "a", "prompt": "one"}\n{"prompt": "two"}\n')
+    assert exit_code(["dataset", "inspect", str(file), "-o", "json"]) == Exit.BAD_INPUT
+    report = json.loads(capsys.readouterr().out)
+    assert (report["prompts"], report["unusable"]["rows"], report["unusable"]["rejected"]) == (1, 1, 1)
+    assert report["unusable"]["first"][0].startswith("line 2: ")
+    with pytest.raises(BadInput, match="line 2"):
+        read_entries(file)
 
 
 def test_remedy_of_a_file_without_prompts_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -365,7 +376,7 @@ def test_invalid_or_missing_tables_and_tokenizers_are_rejected_with_a_remedy(
         load_reference_tokenizer(tmp_path / "none")
     pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(BadInput, match=r"is not a valid tokenizer\.json"):
+    with pytest.raises(BadInput, match=r"its tokenizer\.json cannot be read"):
         load_target_tokenizer(tmp_path)
 
 

@@ -32,6 +32,7 @@ from specbench_client.workload.prompt_lengths import EncodingMissing
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.ports import free_port
+from specbench_testing.reference_tokenizers import WordEncoding
 from specbench_testing.resources import run_of
 from specbench_testing.s3 import S3Access, S3Server
 from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
@@ -162,13 +163,6 @@ async def test_host_facts_are_stored_with_the_launch_and_the_image_in_manifests(
     assert seen_of(store).facts[FactName.DRIVER] == Fact.unknown("not set by the test")
     manifest = Manifest.from_json(store.get(manifest_key(plan.groups[0].points[0].hash)) or b"")
     assert manifest.observed.image_digest == "sha256:a"
-
-
-class WordEncoding:
-    """An encoding with one token per word."""
-
-    def encode_ordinary(self, text: str) -> list[int]:
-        return [0 for _ in text.split()]
 
 
 def prompts(*lengths: int) -> dict[str, WorkloadPrompts]:

@@ -24,8 +24,8 @@ from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.run_report import markdown
-from specbench_client.trust.checks.answers import ANSWERS_NOT_JUDGED, ANSWERS_WORSE, SIGNIFICANCE
-from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
+from specbench_client.trust.check import AnswersEvidence, CellEvidence
+from specbench_client.trust.checks.answers import SIGNIFICANCE, answers_not_judged, answers_worse
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, tidy_frames
 from specbench_testing.tables import pairs_with
 
@@ -173,7 +173,7 @@ def test_answers_that_were_not_judged_are_a_warning_above_a_share(
     flawed[steady[not_judged:]] = 0.0
     assert len(steady) == not_judged + judged
     evidence = cast("CellEvidence", SimpleNamespace(rows=rows.assign(flaw=TextCodes.of(flaws.tolist()), flawed=flawed)))
-    found = ANSWERS_NOT_JUDGED.evaluate(evidence)
+    found = answers_not_judged.evaluate(evidence)
     assert [each.severity for each in found] == ([severity] if severity else [])
     for each in found:
         assert f"{not_judged} of {not_judged + judged} answers ({share}) were not judged" in each.message
@@ -217,7 +217,7 @@ def _alarms(seed: int, mean: float, sticky: float, damage: float = 0.0) -> list[
         found.append(one)
     clear = holm_rejections([each.p_value for each in found], SIGNIFICANCE)
     evidence = [AnswersEvidence(*each) for each in zip(found, clear, strict=True)]
-    return [bool(ANSWERS_WORSE.evaluate(each)) for each in evidence]
+    return [bool(answers_worse.evaluate(each)) for each in evidence]
 
 
 @pytest.mark.draws

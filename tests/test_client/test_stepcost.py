@@ -19,7 +19,6 @@ from specbench_api.spec.load import Level
 from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.breakdown.breakdown import BY_LITERATURE, BY_QUARTILE, breakdown_of_cell
 from specbench_client.analysis.stepcost.model import (
-    ObservedCell,
     choose_terms,
     drafter_family,
     fit_step_cost,
@@ -188,15 +187,15 @@ def test_each_drafter_has_its_own_profile_that_includes_the_baseline() -> None:
 
 def test_cell_without_reported_steps_is_not_an_observation() -> None:
     rows = tidy_frames([VirtualEngine(requests_per_stream=8).records(2, 3)], "point")
-    place = ObservedCell(arm(3), "w", Level(concurrency=2))
-    assert observe_cell(place, rows) is not None
+    place = (arm(3), "w", Level(concurrency=2))
+    assert observe_cell(*place, rows) is not None
     lacking = (filled(rows, steps=np.nan), filled(rows, input_tokens=np.nan), rows.at(np.arange(3)))
-    assert [observe_cell(place, each) for each in lacking] == [None] * 3
+    assert [observe_cell(*place, each) for each in lacking] == [None] * 3
 
 
 def test_single_stream_has_batch_size_1_and_no_prefill_in_its_steps() -> None:
     rows = tidy_frames([VirtualEngine(requests_per_stream=20).records(1, 3)], "point")
-    found = present(observe_cell(ObservedCell(arm(3), "w", Level(concurrency=1)), rows))
+    found = present(observe_cell(arm(3), "w", Level(concurrency=1), rows))
     assert (found.batch, found.prefill_tokens, found.draft_tokens) == (1.0, 0.0, 3.0)
 
 
@@ -290,8 +289,8 @@ def test_simulators_costs_are_recovered_within_their_intervals() -> None:
         engine = VirtualEngine(cost=true, input_tokens=prompt, output_tokens=answer, requests_per_stream=8)
         for tokens in (0, 1, 3, 5):
             for streams in (1, 8, 24):
-                place = ObservedCell(arm(tokens), workload, Level(concurrency=streams))
-                found = present(observe_cell(place, tidy_frames([engine.records(streams, tokens)], "point")))
+                place = (arm(tokens), workload, Level(concurrency=streams))
+                found = present(observe_cell(*place, tidy_frames([engine.records(streams, tokens)], "point")))
                 seen.append((arm(tokens), found))
     (cost,) = step_costs(seen)
     truth = {

@@ -14,8 +14,15 @@ from scipy import stats
 
 from specbench_api.plan.plan import EngineGroup
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
-from specbench_client.analysis.statistics.trends import FittedLine, fit_line
-from specbench_client.analysis.summary.trends import FAILURES, LOOKS_FROM, has_decayed, trends_of, windows_after_decay
+from specbench_client.analysis.summary.trends import (
+    FAILURES,
+    LOOKS_FROM,
+    FittedLine,
+    fit_line,
+    has_decayed,
+    trends_of,
+    windows_after_decay,
+)
 from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RequestCounts, RunSummary
@@ -26,8 +33,8 @@ from specbench_client.report.text.run_report import markdown, run_topics
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.run import Run
-from specbench_client.trust.checks.trends import ACCEPTANCE_DECAYS
-from specbench_client.trust.evidence import CellEvidence
+from specbench_client.trust.check import CellEvidence
+from specbench_client.trust.checks.trends import acceptance_decays
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
 
@@ -147,11 +154,11 @@ def evidence(values: list[float], window_s: float = WINDOW_S) -> CellEvidence:
 def test_a_fall_of_the_acceptance_length_over_hours_is_a_warning() -> None:
     noise = 0.02 * autocorrelated(0.5, 48, 3)
     falling = [3.0 * (1 - 0.22 * index / 47) + noise[index] for index in range(48)]
-    (found,) = ACCEPTANCE_DECAYS.evaluate(evidence(falling))
+    (found,) = acceptance_decays.evaluate(evidence(falling))
     assert found.value == pytest.approx(0.22, abs=0.02)
     assert "fell from 2.99 to 2.34" in found.message
     assert found.message.endswith(", 5.6% an hour")
-    (found,) = ACCEPTANCE_DECAYS.evaluate(evidence(falling, window_s=0.5))
+    (found,) = acceptance_decays.evaluate(evidence(falling, window_s=0.5))
     assert "in 23.5 s, by 21.9% [" in found.message
     assert "an hour" not in found.message
 
@@ -231,7 +238,7 @@ def test_a_decay_is_found_across_a_restart_and_a_step_is_none(
     joined = windows(list(3 * shape + noise))
     points = [point.model_copy(update=LAUNCHED if index < 24 else NEW_LAUNCH) for index, point in enumerate(joined)]
     results = [
-        ACCEPTANCE_DECAYS.evaluate(replace(evidence([]), trends=tuple(trends_of(each)))) for each in (joined, points)
+        acceptance_decays.evaluate(replace(evidence([]), trends=tuple(trends_of(each)))) for each in (joined, points)
     ]
     assert [bool(each) for each in results] == [found_joined, found]
     if found:
@@ -252,8 +259,8 @@ def test_a_soak_test_reports_its_trends() -> None:
 def test_a_steady_or_rising_acceptance_length_is_not_reported() -> None:
     for change in (0.0, 0.1):
         values = [3.0 * (1 + change * index / 47) for index in range(48)]
-        assert ACCEPTANCE_DECAYS.evaluate(evidence(list(values + 0.02 * autocorrelated(0.5, 48, 4)))) == []
-    assert ACCEPTANCE_DECAYS.evaluate(evidence([3.0, 2.0, 1.5])) == [], "too few windows"
+        assert acceptance_decays.evaluate(evidence(list(values + 0.02 * autocorrelated(0.5, 48, 4)))) == []
+    assert acceptance_decays.evaluate(evidence([3.0, 2.0, 1.5])) == [], "too few windows"
 
 
 def test_a_soak_test_with_a_stop_rule_ends_when_its_acceptance_has_fallen() -> None:

@@ -17,8 +17,8 @@ from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import Cell, ClientHealth, CounterDeltas
-from specbench_client.trust.checks.acceptance import STEP_TOKEN_MISMATCH
-from specbench_client.trust.evidence import PointEvidence
+from specbench_client.trust.check import PointEvidence
+from specbench_client.trust.checks.acceptance import step_token_mismatch
 from specbench_testing.corrupted_records import (
     WORLD,
     check_names,
@@ -500,7 +500,7 @@ def check_values(answers: list[tuple[list[int], int]], extra: int = 0, **edits: 
     """Return the check's values for these answers, each with `extra` tokens more than its steps emit."""
     rows = [record(**{**_answer(accepted, undrafted, extra), **edits}) for accepted, undrafted in answers]
     evidence = PointEvidence(WORLD.plan, NGRAM, tidy_frames([frame_of(rows)]), ClientHealth(), None)
-    return [each.value for each in STEP_TOKEN_MISMATCH.evaluate(evidence)]
+    return [each.value for each in step_token_mismatch.evaluate(evidence)]
 
 
 @settings(max_examples=25, deadline=None)

@@ -19,10 +19,9 @@ from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.trust import checks
-from specbench_client.trust.check import Check, CheckResult
+from specbench_client.trust.check import Check, CheckResult, RunEvidence
 from specbench_client.trust.checks import engine
-from specbench_client.trust.checks.engine import ENDPOINTS_SHARE_A_HOST
-from specbench_client.trust.evidence import RunEvidence
+from specbench_client.trust.checks.engine import endpoints_share_a_host
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
 from specbench_testing.corrupted_records import (
     OPEN,
@@ -184,7 +183,7 @@ def test_endpoints_at_one_host_are_info(host: str, expected: list[str]) -> None:
     urls = {"none": "http://gpu-1:8000", "ngram": f"http://{host}:8001"}
     arms = [Arm(name=name, endpoint=Endpoint(name=name, url=url)) for name, url in urls.items()]
     plan = small().plan.model_copy(update={"arms": arms})
-    found = ENDPOINTS_SHARE_A_HOST.evaluate(RunEvidence(plan, [], [], {}, simulated=False))
+    found = endpoints_share_a_host.evaluate(RunEvidence(plan, [], [], {}, simulated=False))
     assert [(each.severity, each.message.partition(",")[0]) for each in found] == [(INFO, text) for text in expected]
 
 
@@ -240,7 +239,7 @@ SGLANG = SyntheticRun(prompts=20, categories=ONE, edits={"spec.engine.dialect": 
 
 
 def differ(*launches: LaunchRecord, world: SyntheticRun = RUNS_WORLD) -> Sequence[CheckResult]:
-    return engine.ARM_ENVIRONMENTS_DIFFER.evaluate(
+    return engine.arm_environments_differ.evaluate(
         RunEvidence(world.plan, [], [], {}, simulated=False, launches=launches)
     )
 
@@ -269,7 +268,7 @@ def test_endpoints_with_other_names_of_models_are_a_warning(root: str | None, ex
     ]
     launches = (observed_launch("none", 0, model=root), observed_launch("ngram", 1, model=root))
     plan = RUNS_WORLD.plan.model_copy(update={"arms": arms})
-    found = engine.ARM_ENVIRONMENTS_DIFFER.evaluate(RunEvidence(plan, [], [], {}, simulated=False, launches=launches))
+    found = engine.arm_environments_differ.evaluate(RunEvidence(plan, [], [], {}, simulated=False, launches=launches))
     assert [each.severity for each in found] == expected
 
 

@@ -21,13 +21,19 @@ from specbench_client.analysis.what_if.answers import (
     span_split,
     steps_cover_answer,
 )
-from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
-from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer, NgramGrid, ngram_report
-from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, copied_share, replay_lookup
+from specbench_client.analysis.what_if.ngram import (
+    AnswerLog,
+    LoggedAnswer,
+    NgramGrid,
+    NgramLookup,
+    copied_share,
+    ngram_report,
+    replay_lookup,
+)
 from specbench_client.analysis.what_if.oracle import OracleSubject, oracle_report
 from specbench_client.analysis.what_if.policies import (
+    PUBLISHED_H100,
     PolicyWalk,
-    PricedDrafter,
     Pricing,
     acceptance_lengths,
     baseline_seconds,
@@ -79,9 +85,8 @@ def seconds(answers: DrafterAnswers, policy_walk: PolicyWalk, batch: int = 1) ->
 def test_constant_acceptance_gives_the_arithmetic_length() -> None:
     """4 accepted at every position, 21 tokens: 20 after the prefill, in steps of 5, of 4 (k=3), of 2 (k=1)."""
     one = single_of([[4] * 21])
-    drafter = PricedDrafter(one.acceptance, DEAR)
-    assert [length(one, walk_fixed(one.answers, drafter, k)) for k in (1, 3, 4, 9)] == [2.0, 4.0, 5.0, 5.0]
-    assert length(one, walk_oracle(one.answers, drafter)) == 5.0
+    assert [length(one, walk_fixed(one.answers, one.acceptance, k, DEAR)) for k in (1, 3, 4, 9)] == [2.0, 4.0, 5.0, 5.0]
+    assert length(one, walk_oracle(one.answers, one.acceptance, DEAR)) == 5.0
 
 
 def test_step_cost_matches_a_calculation_by_hand() -> None:
@@ -90,14 +95,14 @@ def test_step_cost_matches_a_calculation_by_hand() -> None:
     prefill = 2.0 + 0.01 * 10 + 0.1
     plain = sum(2.0 + 0.01 + 0.001 * (10 + out) + 0.1 for out in (1, 2, 3, 4))
     assert baseline_seconds(one.answers, COST, 1).sum() == pytest.approx(prefill + plain)
-    drafted = walk_oracle(one.answers, PricedDrafter(one.acceptance, DEAR))
+    drafted = walk_oracle(one.answers, one.acceptance, DEAR)
     step = 2.0 + 0.01 * 4 + 0.001 * 11 + 0.1 + 1.0 + 0.25 * 3
     assert seconds(one, drafted) == pytest.approx(prefill + step)
 
 
 def test_batch_multiplies_token_cost_but_not_fixed_cost() -> None:
     one = single_of([[0, 1, 0, 1, 0]])
-    policy_walk = walk_fixed(one.answers, PricedDrafter(one.acceptance), 1)
+    policy_walk = walk_fixed(one.answers, one.acceptance, 1)
     alone, eight = seconds(one, policy_walk), seconds(one, policy_walk, batch=8)
     passes = 1 + policy_walk.steps.place.size
     assert eight - passes * 2.1 == pytest.approx(8 * (alone - passes * 2.1))
@@ -105,7 +110,7 @@ def test_batch_multiplies_token_cost_but_not_fixed_cost() -> None:
 
 def test_walk_without_drafts_takes_as_long_as_the_baseline() -> None:
     one = single_of([[3] * 30, [0] * 7])
-    policy_walk = walk_fixed(one.answers, PricedDrafter(one.acceptance, DEAR), 0)
+    policy_walk = walk_fixed(one.answers, one.acceptance, 0, DEAR)
     assert walk_seconds(one.answers, policy_walk, COST, 4) == pytest.approx(baseline_seconds(one.answers, COST, 4))
 
 
@@ -134,23 +139,21 @@ def test_oracle_has_the_fewest_steps_and_no_more_time_than_unlimited_drafts(
     accepted: list[list[int]], drafts: int
 ) -> None:
     answers = single_of([limit_to_text_lookup(one) for one in accepted])
-    drafter = PricedDrafter(answers.acceptance, DEAR)
-    best = walk_oracle(answers.answers, drafter)
-    assert best.steps.place.size <= walk_fixed(answers.answers, drafter, drafts).steps.place.size
-    assert seconds(answers, best) <= seconds(answers, walk_fixed(answers.answers, drafter, 6)) + 1e-9
+    best = walk_oracle(answers.answers, answers.acceptance, DEAR)
+    assert best.steps.place.size <= walk_fixed(answers.answers, answers.acceptance, drafts, DEAR).steps.place.size
+    assert seconds(answers, best) <= seconds(answers, walk_fixed(answers.answers, answers.acceptance, 6, DEAR)) + 1e-9
 
 
 def test_oracle_is_not_charged_for_rejected_drafts() -> None:
     answers = single_of([[0] * 6])
-    drafter = PricedDrafter(answers.acceptance, CHEAP)
     plain = baseline_seconds(answers.answers, COST, 1).sum()
-    assert seconds(answers, walk_oracle(answers.answers, drafter)) == pytest.approx(plain)
+    assert seconds(answers, walk_oracle(answers.answers, answers.acceptance, CHEAP)) == pytest.approx(plain)
 
 
 def test_drafter_without_a_proposal_is_not_charged() -> None:
     proposed = np.array([0, 3, 0, 0, 2, 0], dtype=np.int64)
     answers = DrafterAnswers(answers_of([6]), PositionAcceptance(np.zeros(6, dtype=np.int64), proposed))
-    policy_walk = walk_fixed(answers.answers, PricedDrafter(answers.acceptance, CHEAP), 2)
+    policy_walk = walk_fixed(answers.answers, answers.acceptance, 2, CHEAP)
     assert policy_walk.drafts[np.argsort(policy_walk.steps.place)].tolist() == [2, 0, 0, 2, 0]
     assert seconds(answers, policy_walk) == pytest.approx(
         baseline_seconds(answers.answers, COST, 1).sum() + 2 * (0.5 + 0.02)

@@ -270,7 +270,7 @@ def test_split_is_read_by_config_and_name(tmp_path: Path, capfd: pytest.CaptureF
 
 def test_source_without_a_file_is_read_from_its_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = repository(tmp_path / "gsm8k")
-    monkeypatch.setitem(LOADERS, Source.GSM8K, replace(LOADERS[Source.GSM8K], hub=lambda _: hub))
+    monkeypatch.setitem(LOADERS, Source.GSM8K, replace(LOADERS[Source.GSM8K], hub=hub))
 
     found = load_prompts(Dataset(source=Source.GSM8K, count=2), tmp_path)
 

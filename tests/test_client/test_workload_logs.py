@@ -18,9 +18,9 @@ from specbench_client.trust.checks.prompts import MOVED_MIN
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompts import Prompts, load_prompts, select_prompts
 from specbench_client.workload.random_text_detection import NUMBER, PAIRS_MAX, word_order, words_of
+from specbench_client.workload.row_outcomes import TOOLS
+from specbench_client.workload.row_outcomes import TOOLS as WITH_TOOLS
 from specbench_client.workload.row_parsing import Prompt
-from specbench_client.workload.row_validation import TOOLS
-from specbench_client.workload.row_validation import TOOLS as WITH_TOOLS
 from specbench_testing.present import present
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]

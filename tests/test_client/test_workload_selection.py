@@ -41,6 +41,7 @@ from specbench_client.workload.prompts import Prompts, load_prompts, select_prom
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.selection import turns_of
 from specbench_testing.present import present
+from specbench_testing.reference_tokenizers import WordEncoding
 
 SESSIONS = {"turns": 2, "turnTokens": 40, "answerTokens": 8, "sharedPrefixTokens": 16}
 GOLDEN = {
@@ -51,13 +52,6 @@ GOLDEN = {
     "sessions": "1fee528538f3237e2a8482504ef5cfbee8c9847d21aa9a675283a1b2cf2f2473",
 }
 """SHA-256 of selected prompts; every machine, Python version and row order must select the same."""
-
-
-class WordEncoding:
-    """An encoding with one token per word."""
-
-    def encode_ordinary(self, text: str) -> list[int]:
-        return [0 for _ in text.split()]
 
 
 def speed(number: int, **columns: Any) -> PromptRow:

@@ -19,17 +19,18 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.spec.dataset import CONFIGS, GENERATED_SOURCES, Dataset, Source
 from specbench_api.spec.workload import Workload
 from specbench_client.chat import RequestStart
-from specbench_client.dataset.inspection import TokenCounters, inspect_prompts, read_leniently
+from specbench_client.dataset.inspection import TokenCounters, inspect_prompts
 from specbench_client.dataset.prompt_entries import entry_columns, read_entries, read_prompt_rows, write_rows
 from specbench_client.dataset.tokenizers import load_reference_tokenizer
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import Prompts, load_prompts, load_workload
+from specbench_client.workload.row_outcomes import check_rows
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.source_detection import guess_source
 from specbench_client.workload.sources.agent_traces import recorded_starts
+from specbench_client.workload.sources.published import order_of_choices
 from specbench_client.workload.sources.random_words import WORDS, random_text
 from specbench_client.workload.sources.registry import LOADERS
-from specbench_client.workload.sources.tasks import order_of_choices
 from specbench_testing.agent_traces import SESSION, message, otlp, span, user
 from specbench_testing.present import present
 from specbench_testing.reference_tokenizers import o200k_table
@@ -301,7 +302,7 @@ def test_gpqa_choice_order_depends_only_on_seed_and_question(tmp_path: Path) -> 
 def test_every_allowed_config_is_known_to_its_source() -> None:
     for source, configs in CONFIGS.items():
         hub = present(LOADERS[source].hub)
-        assert all(hub(config).name for config in configs)
+        assert all(hub.of_config(config).name for config in configs)
 
 
 @pytest.mark.parametrize("source", [Source.HUMANEVAL, Source.GSM8K, Source.SPEC_BENCH], ids=str)
@@ -505,7 +506,7 @@ def test_inspection_counts_requests_and_what_they_share(tmp_path: Path) -> None:
     opening, long = user("x" * 30), user("y" * 70)
     spans = [span("t1", 0.0, 1.0, [opening]), span("t1", 2.0, 9.0, [opening, long]), span("t1", 3.0, 4.0, [opening])]
     rows, declared = read_prompt_rows(write(tmp_path, SESSION, otlp(*spans)))
-    found = inspect_prompts("traces", read_leniently(rows, declared), TokenCounters()).sessions
+    found = inspect_prompts("traces", check_rows(rows, declared, with_tools=True), TokenCounters()).sessions
     assert found is not None
     assert (found.sessions, found.requests, found.overlapping, found.tool_results) == (2, 6, 1, 2)
     assert found.waited_s == 2.5 + 30 + 1 + 2

@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from specbench_client.analysis.what_if.answers import STEPPED_MIN
-from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
 from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report
 from specbench_client.analysis.what_if.oracle import oracle_report
-from specbench_client.analysis.what_if.policies import Pricing
+from specbench_client.analysis.what_if.policies import PUBLISHED_H100, Pricing
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, read_yaml_file, validated
 from specbench_client.cli.output import ProgressConsole, print_report
 from specbench_client.cli.run_selection import select_run

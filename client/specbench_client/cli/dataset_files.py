@@ -31,11 +31,9 @@ from specbench_client.dataset.inspection import (
     Distribution,
     DuplicateReport,
     InspectionReport,
-    LenientRead,
     SessionReport,
     TokenCounters,
     inspect_prompts,
-    read_leniently,
 )
 from specbench_client.dataset.length_control import (
     TEMPLATE,
@@ -47,6 +45,7 @@ from specbench_client.dataset.length_control import (
 )
 from specbench_client.dataset.prompt_entries import (
     PromptEntry,
+    entries_of,
     entry_columns,
     read_entries,
     read_prompt_rows,
@@ -63,6 +62,7 @@ from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_t
 from specbench_client.errors import BadInput
 from specbench_client.report.text.text_table import DASH, TextTable, number
 from specbench_client.visible_text import visible
+from specbench_client.workload.row_outcomes import check_rows
 from specbench_client.workload.source_detection import shape_hint
 
 SOURCE = click.option(
@@ -159,25 +159,24 @@ def inspect(
     Placeholders do not count, because `specbench dataset prepare` fetches their texts.
     """
     rows, declared = read_prompt_rows(file, source)
-    read = read_leniently(rows, declared)
+    found = check_rows(rows, declared, with_tools=True)
     counters = _counters(table, tokenizer)
     similar = None
-    if embeddings and read.entries:
-        similar = embed_with_progress(embeddings, read.entries, model, api_key_env)
-    report = inspect_prompts(str(file), read, counters, similar, outputs)
-    hint = shape_hint(declared.source, rows[0].columns) if rows and not report.prompts else ""
-    lines = _lines(report)
-    lines += [hint] if hint and hint not in lines else []
+    if embeddings and found.prompts:
+        similar = embed_with_progress(embeddings, entries_of(found), model, api_key_env)
+    report = inspect_prompts(str(file), found, counters, similar, outputs)
+    hint = shape_hint(declared.source, rows[0].columns) if rows and report.unusable.rejected else ""
+    lines = [*_lines(report), *([hint] if hint else [])]
     print_output(output, report, text=lambda console: console.print_tables([_table(report)], lines))
-    reasons = _rejections(report, read)
+    reasons = _rejections(report)
     if reasons:
         echo(f"error: {file}: a run would reject it: {'; '.join(reasons)}: correct these rows", err=True)
     return Exit.BAD_INPUT if reasons else Exit.OK
 
 
-def _rejections(report: InspectionReport, read: LenientRead) -> list[str]:
+def _rejections(report: InspectionReport) -> list[str]:
     """Return why a run would reject the file; empty if it would not."""
-    invalid = len(read.faults) - read.left_out
+    invalid = report.unusable.rejected
     reasons = [f"{invalid:,} of {report.rows:,} rows are not valid prompts"] if invalid else []
     reasons += [f"ids used twice: {', '.join(report.duplicate_ids)}"] if report.duplicate_ids else []
     empty = not report.prompts and not report.placeholders.rows
@@ -238,12 +237,10 @@ def _lines(report: InspectionReport) -> list[str]:
         lines.append(
             f"placeholders: {placeholders.rows:,} ({where}): fetch their texts with `specbench dataset prepare`"
         )
-    shown = [fault.split("\n") for fault in report.unusable.first[:_SHOWN]]
-    lines += [f"not a valid prompt: {problem}" for problem, *_ in shown]
+    lines += [f"not a valid prompt: {report.file}, {problem}" for problem in report.unusable.first[:_SHOWN]]
     if report.unusable.rows > _SHOWN:
         lines.append(f"and {report.unusable.rows - _SHOWN:,} more rows that are not valid prompts")
-    # The remedy, which rows with the same problem share.
-    return lines + list(dict.fromkeys(remedy for _, *remedies in shown for remedy in remedies))
+    return lines
 
 
 def _sessions(found: SessionReport) -> str:

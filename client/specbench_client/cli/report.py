@@ -30,8 +30,8 @@ from specbench_client.report.text.results_table import TERMINAL_STATISTICS, cell
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.trends import trends_table
 from specbench_client.stored_runs.run import Run
-from specbench_client.trust.checks.comparison import MISSING_POINTS
-from specbench_client.trust.checks.engine import SIMULATED
+from specbench_client.trust.checks.comparison import missing_points
+from specbench_client.trust.checks.engine import simulated
 
 FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
 BINARY = ("png", "parquet")
@@ -220,11 +220,11 @@ def print_run_summary(
         echo_json(summary.to_json())
         return
     console = result_console()
-    found = [each for each in summary.findings if unfinished is None or each.check != MISSING_POINTS.name]
+    found = [each for each in summary.findings if unfinished is None or each.check != missing_points.name]
     groups = group_findings(plan, found)
     if not show_all:
         # The headline already reports that a run was simulated.
-        groups = [group for group in groups if group.check != SIMULATED.name]
+        groups = [group for group in groups if group.check != simulated.name]
     texts = list(_finding_texts(groups))
     named = sum(group.severity is not Severity.INFO for group in groups)
     notes = [*texts[named:], *_result_notes(plan, summary)]

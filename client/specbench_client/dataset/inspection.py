@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
@@ -15,17 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from specbench_api.api_model import ApiModel
-from specbench_api.spec.workload import Dataset
-from specbench_client.analysis.what_if.ngram_lookup import copied_share as copied_share_of_tokens
+from specbench_client.analysis.what_if.ngram import copied_share as copied_share_of_tokens
 from specbench_client.chat import ChatMessage
 from specbench_client.dataset.diversity import Vectors, mean_similarity
-from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry
-from specbench_client.errors import BadInput
+from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry, entries_of
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.prompts import select_prompts
-from specbench_client.workload.row_parsing import PLACEHOLDER_TEXT, Prompt
-from specbench_client.workload.row_validation import convert_rows
-from specbench_client.workload.sources.registry import LOADERS
+from specbench_client.workload.row_outcomes import RowOutcomes
+from specbench_client.workload.row_parsing import PLACEHOLDER_REASON, Prompt
 
 
 class Distribution(ApiModel):
@@ -85,9 +81,10 @@ class DuplicateReport(ApiModel):
 
 
 class UnusableRows(ApiModel):
-    """Rows that are not valid prompts: their number, and the problems of the first ones."""
+    """Rows that are not valid prompts, how many of them a run would reject, and the problems of the first ones."""
 
     rows: int
+    rejected: int
     first: list[str]
 
 
@@ -144,72 +141,41 @@ class TokenCounters:
     missing: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LenientRead:
-    """The rows of a file: valid prompts, placeholders, and the problems of the other rows with their locations.
-
-    `left_out`: how many of `faults` are rows that the source leaves out; a run rejects a file with any others.
-    """
-
-    entries: list[PromptEntry]
-    placeholders: list[PromptRow]
-    faults: list[str]
-    left_out: int = 0
-
-
-def read_leniently(rows: Sequence[PromptRow], declared: Dataset) -> LenientRead:
-    """Read each row separately, so that an invalid row does not hide the others."""
-    found, excluded = LenientRead([], [], []), 0
-    for row in rows:
-        if _is_placeholder(row.columns):
-            found.placeholders.append(row)
-            continue
-        left_out = [
-            fault for fault in convert_rows([row], declared, LOADERS[declared.source]).faults if not fault.missing
-        ]
-        if left_out:
-            found.faults.append(f"{declared.where}, {row.place}: left out: {left_out[0].reason}")
-            excluded += 1
-            continue
-        try:
-            prompts = select_prompts([row], declared, with_tools=True).rows
-        except BadInput as error:
-            found.faults.append(str(error))
-            continue
-        found.entries.extend(PromptEntry(prompt, row.columns) for prompt in prompts)
-    return replace(found, left_out=excluded)
-
-
 def inspect_prompts(
     file: str,
-    read: LenientRead,
+    found: RowOutcomes,
     counting: TokenCounters,
     similar: tuple[str, Vectors] | None = None,
     outputs: str | None = None,
 ) -> InspectionReport:
     """Build the report. `similar`: name and unit vectors of the embeddings. `outputs`: the column with the outputs."""
-    entries = read.entries
+    entries = entries_of(found)
     texts = [entry.text for entry in entries]
     ids = [entry.id for entry in entries]
-    figures = _CategoryLengths(entries, counting, similar[1] if similar else None, outputs)
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, entry in enumerate(entries):
-        places[entry.category or NO_CATEGORY].append(place)
+    placeholders = [fault.row for fault in found.missing if fault.reason == PLACEHOLDER_REASON]
+    unusable = [
+        *found.problems,
+        *(f"{each.row.place}: {each.reason}" for each in found.missing if each.reason != PLACEHOLDER_REASON),
+        *(f"{each.row.place}: left out: {each.reason}" for each in found.excluded),
+    ]
+    overall, categories = _category_reports(entries, counting, similar[1] if similar else None, outputs)
     return InspectionReport(
         file=file,
-        rows=len(entries) + len(read.placeholders) + len(read.faults),
+        rows=len(entries) + len(placeholders) + len(unusable),
         prompts=len(entries),
         turns=sum(len(entry.prompt.turns) for entry in entries),
         multi_turn=sum(len(entry.prompt.turns) > 1 for entry in entries),
-        placeholders=_placeholders(read.placeholders),
-        unusable=UnusableRows(rows=len(read.faults), first=read.faults[:SHOWN_IDS]),
+        placeholders=_placeholders(placeholders),
+        unusable=UnusableRows(
+            rows=len(unusable), rejected=len(unusable) - len(found.excluded), first=unusable[:SHOWN_IDS]
+        ),
         duplicate_ids=[name for name, count in Counter(ids).items() if count > 1][:SHOWN_IDS],
         exact_duplicates=_duplicates(exact_groups(texts), ids),
         near_duplicates=_duplicates(near_groups(texts), ids),
         sessions=_sessions([entry.prompt for entry in entries if entry.prompt.starts]),
         embeddings=similar[0] if similar else None,
-        overall=figures.category("all", range(len(entries))),
-        categories=[figures.category(name, places[name]) for name in sorted(places)],
+        overall=overall,
+        categories=categories,
     )
 
 
@@ -239,36 +205,35 @@ def _sessions(prompts: Sequence[Prompt]) -> SessionReport | None:
     )
 
 
-class _CategoryLengths:
-    """Computes the figures of subsets of the entries; each text is measured once."""
+def _category_reports(
+    entries: Sequence[PromptEntry], counting: TokenCounters, vectors: Vectors | None, outputs: str | None
+) -> tuple[CategoryReport, list[CategoryReport]]:
+    """Return the figures of all entries, and of each category; each text is measured once."""
+    characters = [len(entry.text) for entry in entries]
+    o200k = [counting.o200k(entry.text) for entry in entries] if counting.o200k else None
+    target = [counting.target(entry.text) for entry in entries] if counting.target else None
+    pairs = [(entry, output_of(entry.columns, outputs)) for entry in entries]
+    copied = [None if output is None else copied_share(entry.text, output) for entry, output in pairs]
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, entry in enumerate(entries):
+        places[entry.category or NO_CATEGORY].append(place)
 
-    def __init__(
-        self, entries: Sequence[PromptEntry], counting: TokenCounters, vectors: Vectors | None, outputs: str | None
-    ) -> None:
-        self._entries = entries
-        self._vectors = vectors
-        self._characters = [len(entry.text) for entry in entries]
-        self._o200k = [counting.o200k(entry.text) for entry in entries] if counting.o200k else None
-        self._target = [counting.target(entry.text) for entry in entries] if counting.target else None
-        self._missing = counting.missing
-        pairs = [(entry, output_of(entry.columns, outputs)) for entry in entries]
-        self._copied = [None if output is None else copied_share(entry.text, output) for entry, output in pairs]
-
-    def category(self, name: str, places: Sequence[int]) -> CategoryReport:
-        """Return the figures of the entries with these indices."""
+    def report(name: str, places: Sequence[int]) -> CategoryReport:
         return CategoryReport(
             category=name,
             prompts=len(places),
-            turns=sum(len(self._entries[place].prompt.turns) for place in places),
+            turns=sum(len(entries[place].prompt.turns) for place in places),
             lengths=TextLengths(
-                characters=_distribution_at(self._characters, places),
-                o200k_tokens=_distribution_at(self._o200k, places),
-                target_tokens=_distribution_at(self._target, places),
-                reason=self._missing,
+                characters=_distribution_at(characters, places),
+                o200k_tokens=_distribution_at(o200k, places),
+                target_tokens=_distribution_at(target, places),
+                reason=counting.missing,
             ),
-            similarity=None if self._vectors is None else mean_similarity(self._vectors[list(places)]),
-            copied_share=_distribution_at(self._copied, places),
+            similarity=None if vectors is None else mean_similarity(vectors[list(places)]),
+            copied_share=_distribution_at(copied, places),
         )
+
+    return report("all", range(len(entries))), [report(name, places[name]) for name in sorted(places)]
 
 
 def output_of(columns: Mapping[str, Any], column: str | None = None) -> str | None:
@@ -283,24 +248,19 @@ def _distribution_at(values: Sequence[float | None] | None, places: Sequence[int
     return None if values is None else distribution([value for place in places if (value := values[place]) is not None])
 
 
-def _is_placeholder(columns: Mapping[str, Any]) -> bool:
-    texts = [columns.get("prompt"), *(columns["turns"] if isinstance(columns.get("turns"), list) else [])]
-    if isinstance(columns.get("messages"), list):
-        texts += [message.get("content") for message in columns["messages"] if isinstance(message, dict)]
-    return any(isinstance(text, str) and PLACEHOLDER_TEXT in text for text in texts)
-
-
 def _placeholders(rows: Sequence[PromptRow]) -> PlaceholderRows:
+    columns = [row.published or row.columns for row in rows]
+    names = [each.get("question_id", each.get("id", row.place)) for each, row in zip(columns, rows, strict=True)]
     return PlaceholderRows(
         rows=len(rows),
-        by_category=_counted(rows, "category"),
-        by_source=_counted(rows, "source"),
-        first=[str(row.columns.get("question_id", row.columns.get("id", row.place))) for row in rows[:SHOWN_IDS]],
+        by_category=_counted(columns, "category"),
+        by_source=_counted(columns, "source"),
+        first=[str(name) for name in names[:SHOWN_IDS]],
     )
 
 
-def _counted(rows: Sequence[PromptRow], column: str) -> dict[str, int]:
-    return dict(Counter(str(row.columns[column]) for row in rows if row.columns.get(column) is not None).most_common())
+def _counted(rows: Sequence[Mapping[str, Any]], column: str) -> dict[str, int]:
+    return dict(Counter(str(row[column]) for row in rows if row.get(column) is not None).most_common())
 
 
 def _duplicates(groups: Sequence[Sequence[int]], ids: Sequence[str]) -> DuplicateReport:
@@ -394,11 +354,10 @@ def _shingles(text: str) -> frozenset[int]:
     """Return the hashes of all runs of five words, or of the whole text if it has fewer words."""
     words = _WORD.findall(text.casefold())
     runs = range(max(1, len(words) - SHINGLE_WORDS + 1)) if words else range(0)
-    return frozenset(_hash(" ".join(words[start : start + SHINGLE_WORDS])) for start in runs)
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
+    return frozenset(
+        int.from_bytes(hashlib.blake2b(" ".join(words[start : start + SHINGLE_WORDS]).encode(), digest_size=4).digest())
+        for start in runs
+    )
 
 
 def _buckets(shingles: Sequence[frozenset[int]]) -> list[list[int]]:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from specbench_api.api_model import ApiModel
 from specbench_api.errors import SpecbenchError
 from specbench_client.dataset.inspection import Distribution, distribution
-from specbench_client.dataset.tokenizers import ReferenceTokenizer
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.prompt_lengths import ReferenceTokenizer
 
 BETWEEN = "\n\n"
 """Separates the context from each filler text."""

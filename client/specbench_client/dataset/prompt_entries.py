@@ -16,9 +16,8 @@ from specbench_api.spec.workload import Dataset, Source
 from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow, read_rows
-from specbench_client.workload.prompts import select_prompts
+from specbench_client.workload.row_outcomes import RowOutcomes, check_rows, reject_faults
 from specbench_client.workload.row_parsing import CONTENT_COLUMNS, Prompt
-from specbench_client.workload.row_validation import convert_rows, parts_of
 from specbench_client.workload.source_detection import guess_source
 from specbench_client.workload.sources.registry import LOADERS
 
@@ -58,14 +57,18 @@ def read_prompt_rows(file: Path, source: Source | None = None) -> tuple[list[Pro
 
 
 def read_entries(file: Path, source: Source | None = None) -> list[PromptEntry]:
-    """Read every prompt of the file, in order. Raises BadInput if a row is not a valid prompt."""
+    """Read every prompt of the file, in order. Raises BadInput if a row is not a valid prompt, or if there is none."""
     rows, declared = read_prompt_rows(file, source)
-    prompts = select_prompts(rows, declared, with_tools=True).rows
-    loader = LOADERS[declared.source]
-    converted = convert_rows(rows, declared, loader)
-    left_out = {fault.row.place for fault in converted.faults}
-    used = [row for row in rows if row.place not in left_out for _ in parts_of(row, loader)]
-    return [PromptEntry(prompt, row.columns) for prompt, row in zip(prompts, used, strict=True)]
+    found = check_rows(rows, declared, with_tools=True)
+    reject_faults(found, declared)
+    if not found.prompts:
+        raise BadInput(f"{file}: none of the {len(rows)} rows is a prompt: give a file with prompts")
+    return entries_of(found)
+
+
+def entries_of(found: RowOutcomes) -> list[PromptEntry]:
+    """Return the prompts, each with the columns of its row in the file."""
+    return [PromptEntry(prompt, row.published or {}) for prompt, row in zip(found.prompts, found.rows, strict=True)]
 
 
 def entry_columns(entry: PromptEntry) -> dict[str, Any]:

@@ -21,10 +21,9 @@ from specbench_client.analysis.what_if.answers import (
     Tokens,
     join_answers,
 )
-from specbench_client.analysis.what_if.cost_models import draft_cost
-from specbench_client.analysis.what_if.ngram import NGRAM, AnswerLog, LoggedAnswer, replayed_answer
-from specbench_client.analysis.what_if.ngram_lookup import PUBLISHED_LOOKUP
+from specbench_client.analysis.what_if.ngram import NGRAM, PUBLISHED_LOOKUP, AnswerLog, LoggedAnswer, replayed_answer
 from specbench_client.analysis.what_if.oracle import OracleSubject
+from specbench_client.analysis.what_if.policies import draft_cost
 from specbench_client.dataset.inspection import OUTPUT_COLUMNS, output_of
 from specbench_client.dataset.prompt_entries import MESSAGE_SEPARATOR, read_prompt_rows
 from specbench_client.documents.what_if import CostModel

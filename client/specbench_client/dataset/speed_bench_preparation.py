@@ -7,7 +7,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TextIO
+from typing import Literal, Self, TextIO
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.workload import Source
@@ -24,7 +24,9 @@ from specbench_client.dataset.speed_bench_texts import (
     source_name,
 )
 from specbench_client.errors import BadInput
+from specbench_client.workload.locations import load_split
 from specbench_client.workload.prompt_files import read_rows
+from specbench_client.workload.sources.loader import HubDataset
 
 
 class PreparationJournal:
@@ -159,8 +161,9 @@ def prepare_config(
 def read_speed_bench(config: str, where: Path | None, revision: str | None) -> list[SpeedBenchRow]:
     """Read the config's rows from a file or folder, or from the hub if `where` is None. Raises BadInput."""
     if where is None:
-        columns = _from_hub(config, revision)
-        return [parse_row(row, f"{HUB_NAME}, row {number}") for number, row in enumerate(columns, start=1)]
+        hub = HubDataset(HUB_NAME, "test", config)
+        rows = load_split(hub, revision, instead="or download it on another machine, and give --from")
+        return [parse_row(row.columns, f"{HUB_NAME}, {row.place}") for row in rows]
     files = [where] if where.is_file() else sorted(where.glob(f"**/{config}/**/*.parquet"))
     files = files or sorted(where.glob(f"**/{config}*.parquet"))
     if not files:
@@ -168,18 +171,6 @@ def read_speed_bench(config: str, where: Path | None, revision: str | None) -> l
             f"--from {where}: contains no {config}/*.parquet: give the folder into which {HUB_NAME} was downloaded"
         )
     return [parse_row(row.columns, f"{file}, {row.place}") for file in files for row in read_rows(file, Source.PARQUET)]
-
-
-def _from_hub(config: str, revision: str | None) -> list[dict[str, Any]]:
-    import datasets  # noqa: PLC0415  importing it takes two seconds
-
-    try:
-        return list(datasets.load_dataset(HUB_NAME, config, split="test", revision=revision))
-    except Exception as error:  # the hub's client raises errors of several HTTP libraries
-        reason = str(error).strip().split("\n")[0][:300]
-        raise BadInput(
-            f"{HUB_NAME}: cannot be loaded ({reason}): download it on a machine that can reach it, and give --from"
-        ) from error
 
 
 def _turns(row: SpeedBenchRow, config_rows: ConfigRows, journal: PreparationJournal) -> tuple[list[str], str]:

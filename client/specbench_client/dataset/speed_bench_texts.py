@@ -21,9 +21,10 @@ import numpy as np
 from specbench_api.errors import SpecbenchError
 from specbench_api.spec.workload import Source
 from specbench_client.bounded_json import parse_json
-from specbench_client.dataset.tokenizers import ReferenceTokenizer, load_reference_tokenizer
+from specbench_client.dataset.tokenizers import load_reference_tokenizer
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import read_rows
+from specbench_client.workload.prompt_lengths import ReferenceTokenizer
 from specbench_client.workload.row_parsing import PLACEHOLDER_TEXT
 
 PLACEHOLDER = f"{PLACEHOLDER_TEXT} USING SPECDEC_BENCH"

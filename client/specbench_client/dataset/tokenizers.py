@@ -6,39 +6,32 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
 
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
-from specbench_client.workload.prompt_lengths import ENCODING, EncodingMissing, TokenEncoder, cached_encoding
+from specbench_client.workload.chat_template.tokenizer import load_chat_tokenizer
+from specbench_client.workload.prompt_lengths import (
+    ENCODING,
+    EncodingMissing,
+    ReferenceTokenizer,
+    TokenEncoder,
+    cached_encoding,
+)
 
 _CACHE_NAME = "fb374d419588a4632f3f557e76b4b70aebbca790"
 """File name of the table in tiktoken's cache: the SHA-1 of its download address."""
 _VARIABLE = "TIKTOKEN_CACHE_DIR"
 
 
-class ReferenceTokenizer(Protocol):
-    """The part of a tiktoken encoding that is used here. The joined bytes of a text's tokens are the text."""
-
-    def encode_ordinary(self, text: str) -> list[int]:
-        """Return the text's token ids; special tokens are treated as ordinary text."""
-        ...
-
-    def decode_bytes(self, tokens: list[int]) -> bytes:
-        """Return the bytes of the tokens, which may end inside a character."""
-        ...
-
-
 def load_reference_tokenizer(table: Path | None = None) -> ReferenceTokenizer:
     """Load o200k_base from `table`, or from tiktoken's cache, without network access. Raises BadInput."""
     try:
         if table is None:
-            return cast("ReferenceTokenizer", cached_encoding())
+            return cached_encoding()
         with scratch_folder() as folder, _environment_variable(_VARIABLE, str(folder)):
             (folder / _CACHE_NAME).write_bytes(table.read_bytes())
-            return cast("ReferenceTokenizer", cached_encoding())
+            return cached_encoding()
     except OSError as error:
         raise BadInput(f"--table {table}: {error.strerror}: give the file o200k_base.tiktoken") from error
     except EncodingMissing as error:
@@ -72,19 +65,10 @@ def load_encoder(where: str) -> TokenEncoder:
 def _tokenizer(path: Path) -> tuple[Callable[[str], list[int]], str]:
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
-        library = import_module("tokenizers")
-    except ImportError as error:
-        raise BadInput("--tokenizer requires the package tokenizers: pip install tokenizers") from error
-    try:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        tokenizer: Any = library.Tokenizer.from_file(str(file))
+        content = file.read_bytes()
     except OSError as error:
         raise BadInput(f"--tokenizer {file}: {error.strerror}: give a tokenizer.json or the folder with it") from error
-    except Exception as error:  # the library raises a bare Exception for any invalid file
-        raise BadInput(f"--tokenizer {file}: is not a valid tokenizer.json: {error}") from error
-    tokenizer.no_padding()  # padding and truncation are training settings that would change the count
-    tokenizer.no_truncation()
-    return (lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)), digest
+    return load_chat_tokenizer(content, f"--tokenizer {file}").encode, hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

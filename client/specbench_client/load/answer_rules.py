@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from specbench_api.spec.answers import Answers, ExpectedAnswer, schema_validator
 from specbench_client.dialects.engine_answer import EngineAnswer, ToolCall
 from specbench_client.documents.record import AnswerFlaw
-from specbench_client.workload.expected_answers import extract_answer
+from specbench_client.workload.row_parsing import extract_answer
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator

@@ -82,7 +82,7 @@ class Turn:
 
     @property
     def expected(self) -> str | None:
-        """The expected answer, see `expected_answers`; None: it is not compared."""
+        """The expected answer, see `extract_answer`; None: it is not compared."""
         prompt = self.conversation.prompt
         return prompt.expected if self.number == len(prompt.turns) - 1 else None
 

@@ -10,19 +10,21 @@ from specbench_client.peer_results.reading import (
     PER_CHUNK,
     WHOLE_RUN,
     WITH_INPUT,
+    DraftCounts,
     FigureList,
     PeerReading,
     PeerRequest,
     PeerResult,
-    emitted_length,
     finite,
     inside,
     level_of,
+    scaled,
     whole,
 )
 
 AIPERF = "AIPerf"
 _STATISTICS = {"avg": "mean", "p50": "p50", "p95": "p95", "p99": "p99"}
+_CHUNKS = "inter_chunk_latency"
 _TO_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
 CUT_TOKENS = (
     "counts accepted tokens that were cut off at the end of answers; computed again from tokens and steps, which the"
@@ -53,31 +55,24 @@ def read_summary(data: Mapping[str, Any], name: str) -> list[PeerReading]:
     """Read `profile_export_aiperf.json`."""
     figures = FigureList()
     counted = inside(data, "input_config", "endpoint", "use_server_token_count") is True
-    for theirs, ours in (
-        ("time_to_first_token", "ttft_from_send_ms"),
-        ("request_latency", "e2e_from_send_ms"),
-        ("inter_token_latency", "tpot_ms"),
-        ("inter_chunk_latency", "inter_chunk_latency"),
-    ):
-        row = data.get(theirs)
-        factor = _TO_MS.get(str(inside(row, "unit")))
-        for statistic, suffix in _STATISTICS.items() if factor else ():
-            where, printed = f"{theirs}.{statistic}", inside(row, statistic)
-            if ours == "inter_chunk_latency":
-                figures.refuse(theirs, "ms", where, printed, PER_CHUNK, factor=factor or 1.0)
-            elif ours == "tpot_ms" and not counted:
-                figures.refuse(f"{ours}_{suffix}", "ms", where, printed, CLIENT_TOKENS, factor=factor or 1.0)
-            else:
-                figures.same(f"{ours}_{suffix}", "ms", where, printed, factor=factor or 1.0)
-    figures.refuse(
-        "output_tps", "tokens/s", "output_token_throughput", inside(data, "output_token_throughput", "avg"), WHOLE_RUN
+
+    def look_up(theirs: str, statistic: str) -> tuple[str, Any]:
+        factor = _TO_MS.get(str(inside(data, theirs, "unit")))
+        return f"{theirs}.{statistic}", scaled(inside(data, theirs, statistic), factor)
+
+    rows = (
+        ("time_to_first_token", "ttft_from_send_ms", ""),
+        ("request_latency", "e2e_from_send_ms", ""),
+        ("inter_token_latency", "tpot_ms", "" if counted else CLIENT_TOKENS),
     )
-    figures.refuse(
-        "output_tps", "tokens/s", "total_token_throughput", inside(data, "total_token_throughput", "avg"), WITH_INPUT
-    )
+    figures.add_latencies(rows, _STATISTICS, look_up)
+    for statistic in _STATISTICS:
+        figures.add(_CHUNKS, "ms", *look_up(_CHUNKS, statistic), PER_CHUNK)
+    for theirs, reason in (("output_token_throughput", WHOLE_RUN), ("total_token_throughput", WITH_INPUT)):
+        figures.add("output_tps", "tokens/s", theirs, inside(data, theirs, "avg"), reason)
     if counted:
         where = "output_sequence_length"
-        figures.same("output_tokens_mean", "tokens", f"{where}.avg", inside(data, where, "avg"))
+        figures.add("output_tokens_mean", "tokens", f"{where}.avg", inside(data, where, "avg"))
     answered = finite(inside(data, "request_count", "avg")) or 0.0
     _drafting(data, figures, answered)
     result = PeerResult(
@@ -103,19 +98,17 @@ def _drafting(data: Mapping[str, Any], figures: FigureList, answered: float) -> 
             "total_draft_tokens",
         )
     )
-    where = "spec_decode_token_weighted_acceptance_length"
+    length, rate, own = (
+        (where, inside(data, where, "avg"))
+        for where in (
+            "spec_decode_token_weighted_acceptance_length",
+            "spec_decode_overall_draft_acceptance_rate",
+            "spec_decode_acceptance_length",
+        )
+    )
     if tokens is not None and steps and answered:
-        value = emitted_length(tokens, answered, steps, accepted)
-        printed = inside(data, where, "avg")
-        figures.convert("acceptance_length_emitted_pooled", "tokens/step", where, printed, value=value, how=CUT_TOKENS)
-        kept = None if accepted is None else min(accepted, max(tokens - answered - steps, 0.0))
-        where = "spec_decode_overall_draft_acceptance_rate"
-        percent = finite(inside(data, where, "avg"))
-        share = kept / drafted if kept is not None and drafted else None
-        fraction = None if percent is None else percent / 100
-        figures.convert("acceptance_rate", "ratio", where, fraction, value=share, how=CUT_TOKENS)
-    where = "spec_decode_acceptance_length"
-    figures.refuse("acceptance_length_verified_mean", "tokens/step", where, inside(data, where, "avg"), CUT_TOKENS_KEPT)
+        figures.add_acceptance(DraftCounts(tokens, answered, steps, accepted, drafted), length, rate, CUT_TOKENS)
+    figures.add("acceptance_length_verified_mean", "tokens/step", *own, CUT_TOKENS_KEPT)
 
 
 def _model(data: Mapping[str, Any]) -> str | None:

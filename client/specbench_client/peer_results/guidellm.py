@@ -21,6 +21,7 @@ from specbench_client.peer_results.reading import (
     inside,
     level_of,
     ns_of,
+    scaled,
     whole,
 )
 
@@ -30,11 +31,8 @@ WITH_TTFT = (
 )
 OVER_TOKENS = "percentile over tokens, in which a long answer counts more often; ours is over requests"
 BY_CHUNK = "tokens per chunk after the first, weighted by tokens: chunks are steps only if nothing merges them"
-_FIGURES = (
-    # its metric, our figure, our unit, its factor to our unit
-    ("time_to_first_token_ms", "ttft_from_send_ms", "ms", 1.0),
-    ("request_latency", "e2e_from_send_ms", "ms", 1e3),
-)
+_LATENCIES = (("time_to_first_token_ms", "ttft_from_send_ms", ""), ("request_latency", "e2e_from_send_ms", ""))
+_TO_MS = {"time_to_first_token_ms": 1.0, "request_latency": 1e3}
 _QUANTILES = {
     "mean": ("mean",),
     "p50": ("percentiles", "p50"),
@@ -84,26 +82,26 @@ def _level(strategy: Any) -> Level | None:
 def _figures(value: Any) -> list[Any]:
     """Return the figures. `value`: metric, path in its distribution → number or None."""
     figures = FigureList()
-    for metric, ours, unit, factor in _FIGURES:
-        for suffix, path in _QUANTILES.items():
-            figures.same(f"{ours}_{suffix}", unit, f"{metric}.{suffix}", value(metric, path), factor=factor)
+    figures.add_latencies(
+        _LATENCIES,
+        {suffix: suffix for suffix in _QUANTILES},
+        lambda metric, suffix: (f"{metric}.{suffix}", scaled(value(metric, _QUANTILES[suffix]), _TO_MS[metric])),
+    )
     for suffix, path in _QUANTILES.items():
         metric = "inter_token_latency_ms"
         printed = value(metric, path)
         if suffix == "mean":
             note = "its mean over tokens is our pooled figure"
-            figures.same("tpot_ms_pooled", "ms", f"{metric}.mean", printed, note=note)
+            figures.convert("tpot_ms_pooled", "ms", f"{metric}.mean", printed, value=printed, how=note)
         else:
-            figures.refuse(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", printed, OVER_TOKENS)
+            figures.add(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", printed, OVER_TOKENS)
         metric = "time_per_output_token_ms"
-        figures.refuse(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", value(metric, path), WITH_TTFT)
-    figures.same("output_tokens_mean", "tokens", "output_token_count.mean", value("output_token_count", ("mean",)))
+        figures.add(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", value(metric, path), WITH_TTFT)
+    figures.add("output_tokens_mean", "tokens", "output_token_count.mean", value("output_token_count", ("mean",)))
     metric = "iter_tokens_per_iteration"
-    figures.refuse(
-        "acceptance_length_emitted_pooled", "tokens/step", f"{metric}.mean", value(metric, ("mean",)), BY_CHUNK
-    )
+    figures.add("acceptance_length_emitted_pooled", "tokens/step", f"{metric}.mean", value(metric, ("mean",)), BY_CHUNK)
     for metric, reason in (("output_tokens_per_second", WHOLE_RUN), ("tokens_per_second", WITH_INPUT)):
-        figures.refuse("output_tps", "tokens/s", f"{metric}.mean", value(metric, ("mean",)), reason)
+        figures.add("output_tps", "tokens/s", f"{metric}.mean", value(metric, ("mean",)), reason)
     return figures.figures
 
 

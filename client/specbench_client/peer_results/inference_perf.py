@@ -18,6 +18,7 @@ from specbench_client.peer_results.reading import (
     inside,
     level_of,
     ns_of,
+    scaled,
     whole,
 )
 
@@ -28,7 +29,6 @@ OWN_TOKENS = (
     " (token_count_mismatches)"
 )
 _STATISTICS = {"mean": "mean", "median": "p50", "p50": "p50", "p95": "p95", "p99": "p99"}
-_LATENCIES = {"time_to_first_token": "ttft_from_send_ms", "request_latency": "e2e_from_send_ms"}
 
 
 def is_lifecycle(data: Any) -> bool:
@@ -45,22 +45,22 @@ def read_lifecycle(data: Mapping[str, Any], name: str) -> list[PeerReading]:
     """Read the report of all requests or of one stage. Its times are in s."""
     figures = FigureList()
     agree = not finite(inside(data, "successes", "token_count_mismatches"))
-    for theirs in ("time_to_first_token", "request_latency", "time_per_output_token"):
-        for statistic, suffix in _STATISTICS.items():
-            where = f"successes.latency.{theirs}.{statistic}"
-            printed = inside(data, "successes", "latency", theirs, statistic)
-            if theirs in _LATENCIES:
-                figures.same(f"{_LATENCIES[theirs]}_{suffix}", "ms", where, printed, factor=1e3)
-            elif agree:
-                figures.same(f"tpot_ms_{suffix}", "ms", where, printed, factor=1e3)
-            else:
-                figures.refuse(f"tpot_ms_{suffix}", "ms", where, printed, OWN_TOKENS, factor=1e3)
+
+    def look_up(theirs: str, statistic: str) -> tuple[str, Any]:
+        printed = inside(data, "successes", "latency", theirs, statistic)
+        return f"successes.latency.{theirs}.{statistic}", scaled(printed, 1e3)
+
+    rows = (
+        ("time_to_first_token", "ttft_from_send_ms", ""),
+        ("request_latency", "e2e_from_send_ms", ""),
+        ("time_per_output_token", "tpot_ms", "" if agree else OWN_TOKENS),
+    )
+    figures.add_latencies(rows, _STATISTICS, look_up)
     for theirs, reason in (("inter_token_latency", PER_CHUNK), ("normalized_time_per_output_token", WITH_TTFT)):
-        printed = inside(data, "successes", "latency", theirs, "mean")
-        figures.refuse(theirs, "ms", f"successes.latency.{theirs}.mean", printed, reason, factor=1e3)
+        figures.add(theirs, "ms", *look_up(theirs, "mean"), reason)
     for theirs, reason in (("output_tokens_per_sec", WHOLE_RUN), ("total_tokens_per_sec", WITH_INPUT)):
         printed = inside(data, "successes", "throughput", theirs)
-        figures.refuse("output_tps", "tokens/s", f"successes.throughput.{theirs}", printed, reason)
+        figures.add("output_tps", "tokens/s", f"successes.throughput.{theirs}", printed, reason)
     load = data["load_summary"]
     result = PeerResult(
         file=name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -107,19 +107,54 @@ class PeerReading:
     """Whether the server's count of steps shows that each chunk after the first is one step."""
 
 
+@dataclass(frozen=True)
+class DraftCounts:
+    """Totals of a measurement, as engines report them; `accepted` and `drafted` may be missing."""
+
+    tokens: float
+    answered: float
+    steps: float
+    accepted: float | None
+    drafted: float | None
+
+
 @dataclass
 class FigureList:
     """Collects the figures of one measurement. A field that is missing or no number is left out."""
 
     figures: list[PeerFigure] = field(default_factory=list)
 
-    def same(self, name: str, unit: str, where: str, printed: Any, *, factor: float = 1.0, note: str = "") -> None:
-        """Add a figure whose definition is ours. `factor`: from the file's unit to `unit`."""
-        self._add(name, unit, where, printed, factor=factor, reason=note, comparable=True)
+    def add(self, name: str, unit: str, where: str, printed: Any, refused: str = "") -> None:
+        """Add a figure whose definition is ours, or one that is not comparable, with the reason in `refused`."""
+        self.convert(name, unit, where, printed, value=None if refused else printed, how=refused)
 
-    def refuse(self, name: str, unit: str, where: str, printed: Any, reason: str, *, factor: float = 1.0) -> None:
-        """Add a figure that is not comparable, with the reason."""
-        self._add(name, unit, where, printed, factor=factor, reason=reason, comparable=False)
+    def add_latencies(
+        self,
+        rows: Iterable[tuple[str, str, str]],
+        statistics: Mapping[str, str],
+        look_up: Callable[[str, str], tuple[str, Any]],
+    ) -> None:
+        """Add the statistics of latencies in ms. `rows`: the file's name, our figure, why it is not comparable.
+
+        `statistics`: the file's name → our ending of the figure's name. `look_up`: returns where the file has a
+        statistic of a latency, and its value in ms.
+        """
+        for theirs, ours, refused in rows:
+            for statistic, suffix in statistics.items():
+                self.add(f"{ours}_{suffix}", "ms", *look_up(theirs, statistic), refused)
+
+    def add_acceptance(self, counts: DraftCounts, length: tuple[str, Any], percent: tuple[str, Any], how: str) -> None:
+        """Add acceptance length and rate, computed again from the counts.
+
+        `length`, `percent`: where the file has its own, and the value. `how`: how theirs were converted.
+        """
+        value = emitted_length(counts.tokens, counts.answered, counts.steps, counts.accepted)
+        self.convert("acceptance_length_emitted_pooled", "tokens/step", *length, value=value, how=how)
+        later = max(counts.tokens - counts.answered - counts.steps, 0.0)
+        kept = None if counts.accepted is None else min(counts.accepted, later)
+        share = kept / counts.drafted if kept is not None and counts.drafted else None
+        where, printed = percent[0], finite(percent[1])
+        self.convert("acceptance_rate", "ratio", where, printed and printed / 100, value=share, how=how)
 
     def convert(self, name: str, unit: str, where: str, printed: Any, *, value: float | None, how: str) -> None:
         """Add a figure of another definition, with its value by ours."""
@@ -129,25 +164,6 @@ class FigureList:
             if number < 0 or (known is not None and known < 0):
                 known, how = None, BELOW_ZERO
             self.figures.append(PeerFigure(name=name, unit=unit, field=where, printed=number, value=known, reason=how))
-
-    def _add(
-        self, name: str, unit: str, where: str, printed: Any, *, factor: float, reason: str, comparable: bool
-    ) -> None:
-        number = finite(printed)
-        if number is not None:
-            scaled = number * factor
-            if scaled < 0:
-                comparable, reason = False, BELOW_ZERO
-            self.figures.append(
-                PeerFigure(
-                    name=name,
-                    unit=unit,
-                    field=where,
-                    printed=scaled,
-                    value=scaled if comparable else None,
-                    reason=reason,
-                )
-            )
 
 
 BELOW_ZERO = "it is below 0, which no measurement gives: the file is damaged"
@@ -187,6 +203,12 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def scaled(value: Any, factor: float | None) -> float | None:
+    """Return a finite number in another unit; None for anything else, or for an unknown unit."""
+    number = finite(value)
+    return None if number is None or factor is None else number * factor
+
+
 def whole(value: Any) -> int | None:
     """Return a whole number from 0; None for anything else."""
     number = finite(value)
@@ -223,6 +245,11 @@ def level_of(concurrency: Any, rate: Any = None) -> Level | None:
     return Level(concurrency=streams) if streams is not None and 1 <= streams <= 4096 else None
 
 
+def damaged(what: str) -> BadInput:
+    """Return the error for a file that contradicts itself."""
+    return BadInput(f"{what}: the file is damaged; write it again", NOT_PEER_FILE)
+
+
 MOST_TOKENS = 2**24
 """Largest count of tokens or steps in a request."""
 
@@ -233,16 +260,12 @@ def reject_impossible_requests(name: str, requests: Sequence[PeerRequest]) -> No
         times = [time for time in (0, request.first_ns, request.last_ns, SECONDS_MAX * 1e9) if time is not None]
         counts = (request.input_tokens, request.output_tokens, request.draft_steps)
         if max(count or 0 for count in (*counts, request.drafted_tokens, request.accepted_tokens)) > MOST_TOKENS:
-            raise BadInput(
-                f"{name}, request {number}: has a count above 16 million: the file is damaged; write it again",
-                NOT_PEER_FILE,
-            )
+            raise damaged(f"{name}, request {number}: has a count above 16 million")
         chunks, is_late = list(request.chunk_ns or ()), (request.start_ns or 0) > SECONDS_MAX * 1e9
         if is_late or (request.error is None and (times != sorted(times) or chunks != sorted(chunks))):
-            raise BadInput(
+            raise damaged(
                 f"{name}, request {number}: its times contradict one another (from the request to the first token"
-                f" {request.first_ns} ns, to the last {request.last_ns} ns): the file is damaged; write it again",
-                NOT_PEER_FILE,
+                f" {request.first_ns} ns, to the last {request.last_ns} ns)"
             )
 
 
@@ -251,8 +274,5 @@ def equal_columns(name: str, columns: Mapping[str, Any]) -> int:
     sizes = {key: len(column) if isinstance(column, list) else None for key, column in columns.items()}
     if None in sizes.values() or len(set(sizes.values())) != 1:
         shown = ", ".join(f"{key}: {'no list' if size is None else size}" for key, size in sizes.items())
-        raise BadInput(
-            f"{name}: its lists of requests have different lengths ({shown}): the file is damaged; write it again",
-            NOT_PEER_FILE,
-        )
+        raise damaged(f"{name}: its lists of requests have different lengths ({shown})")
     return next(iter(sizes.values())) or 0

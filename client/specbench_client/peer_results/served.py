@@ -8,18 +8,17 @@ from itertools import accumulate
 from typing import Any
 
 from specbench_client.documents.summary import CounterDeltas
-from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import (
     FROM_COUNTERS,
-    NOT_PEER_FILE,
     PER_CHUNK,
     WHOLE_RUN,
     WITH_INPUT,
+    DraftCounts,
     FigureList,
     PeerReading,
     PeerRequest,
     PeerResult,
-    emitted_length,
+    damaged,
     equal_columns,
     finite,
     inside,
@@ -29,7 +28,7 @@ from specbench_client.peer_results.reading import (
 )
 
 VLLM, SGLANG = "vllm bench serve", "SGLang bench_serving"
-_PERCENTILES = ("mean", "median", "p50", "p95", "p99")
+_STATISTICS = {"mean": "mean", "median": "p50", "p50": "p50", "p95": "p95", "p99": "p99"}
 _LATENCIES = {
     "ttft": "ttft_from_send_ms",
     "tpot": "tpot_ms",
@@ -65,18 +64,10 @@ def read_vllm(data: Mapping[str, Any], name: str) -> list[PeerReading]:
     requests = list(_requests(data, name)) if "ttfts" in data and "output_lens" in data else []
     tokens, answered = finite(data.get("total_output_tokens")), finite(data.get("completed"))
     steps, accepted = finite(data.get("spec_decode_num_drafts")), finite(data.get("spec_decode_accepted_tokens"))
-    length = "spec_decode_acceptance_length"
     if tokens is not None and answered is not None and steps:
-        value = emitted_length(tokens, answered, steps, accepted)
-        figures.convert(
-            "acceptance_length_emitted_pooled", "tokens/step", length, data.get(length), value=value, how=FROM_COUNTERS
-        )
-        rate, drafted = "spec_decode_acceptance_rate", finite(data.get("spec_decode_draft_tokens"))
-        kept = None if accepted is None else min(accepted, max(tokens - answered - steps, 0.0))
-        share = kept / drafted if kept is not None and drafted else None
-        printed = finite(data.get(rate))
-        fraction = None if printed is None else printed / 100
-        figures.convert("acceptance_rate", "ratio", rate, fraction, value=share, how=FROM_COUNTERS)
+        counts = DraftCounts(tokens, answered, steps, accepted, finite(data.get("spec_decode_draft_tokens")))
+        length, rate = "spec_decode_acceptance_length", "spec_decode_acceptance_rate"
+        figures.add_acceptance(counts, (length, data.get(length)), (rate, data.get(rate)), FROM_COUNTERS)
     reading = _reading(data, name, VLLM, figures, requests)
     if not steps:
         return [reading]
@@ -100,7 +91,7 @@ def read_sglang(lines: list[Any], name: str) -> list[PeerReading]:
         place = name if len(lines) == 1 else f"{name}, line {number}"
         doubtful = _counts_requested_tokens(data)
         figures = _summary(data, TOO_MANY_TOKENS if doubtful else "")
-        figures.refuse(
+        figures.add(
             "acceptance_length_emitted_pooled", "tokens/step", "accept_length", data.get("accept_length"),
             SERVER_AVERAGE,
         )  # fmt: skip
@@ -123,29 +114,21 @@ def _summary(data: Mapping[str, Any], doubt: str = "") -> FigureList:
     """Return the figures. `doubt`: why the file's token counts are wrong; empty if they are not."""
     figures = FigureList()
 
-    def add(name: str, unit: str, where: str, printed: Any) -> None:
-        if doubt:
-            figures.refuse(name, unit, where, printed, doubt)
-        else:
-            figures.same(name, unit, where, printed)
+    def look_up(theirs: str, statistic: str) -> tuple[str, Any]:
+        where = f"{statistic}_{theirs}_ms"
+        return where, data.get(where)
 
-    for theirs, ours in _LATENCIES.items():
-        for statistic in _PERCENTILES:
-            where = f"{statistic}_{theirs}_ms"
-            name = f"{ours}_{'p50' if statistic == 'median' else statistic}"
-            if theirs == "tpot":
-                add(name, "ms", where, data.get(where))
-            else:
-                figures.same(name, "ms", where, data.get(where))
-    for statistic in _PERCENTILES:
+    rows = [(theirs, ours, doubt if theirs == "tpot" else "") for theirs, ours in _LATENCIES.items()]
+    figures.add_latencies(rows, _STATISTICS, look_up)
+    for statistic in _STATISTICS:
         where = f"{statistic}_itl_ms"
-        figures.refuse(where, "ms", where, data.get(where), PER_CHUNK)
+        figures.add(where, "ms", where, data.get(where), PER_CHUNK)
     tokens, answered = finite(data.get("total_output_tokens")), finite(data.get("completed"))
     mean = tokens / answered if tokens is not None and answered else None
-    add("output_tokens_mean", "tokens", "total_output_tokens / completed", mean)
-    figures.refuse("output_tps", "tokens/s", "output_throughput", data.get("output_throughput"), WHOLE_RUN)
+    figures.add("output_tokens_mean", "tokens", "total_output_tokens / completed", mean, doubt)
+    figures.add("output_tps", "tokens/s", "output_throughput", data.get("output_throughput"), WHOLE_RUN)
     for where in ("total_token_throughput", "total_throughput"):
-        figures.refuse("output_tps", "tokens/s", where, data.get(where), WITH_INPUT)
+        figures.add("output_tps", "tokens/s", where, data.get(where), WITH_INPUT)
     return figures
 
 
@@ -179,20 +162,16 @@ def _reject_contradictions(data: Mapping[str, Any], name: str, requests: Sequenc
     """Raise BadInput if the file's totals are not those of its requests, or its percentiles are out of order."""
     done = [request for request in requests if request.error is None]
     if requests and (len(requests) < answered or len(done) > answered):
-        raise _damaged(f"{name}: {answered} requests were answered (completed), but {len(done)} of {len(requests)} are")
+        raise damaged(f"{name}: {answered} requests were answered (completed), but {len(done)} of {len(requests)} are")
     counted = [request.output_tokens for request in done]
     total, tokens = whole(data.get("total_output_tokens")), sum(each or 0 for each in counted)
     if requests and None not in counted and total is not None and abs(total - tokens) > TOKENS_TOLERANCE * tokens:
-        raise _damaged(f"{name}: has {total} tokens (total_output_tokens), but its requests have {tokens}")
+        raise damaged(f"{name}: has {total} tokens (total_output_tokens), but its requests have {tokens}")
     for latency in (*_LATENCIES, "itl"):
         printed = [finite(data.get(f"{percentile}_{latency}_ms")) for percentile in ("median", "p95", "p99")]
         known = [each for each in printed if each is not None]
         if known != sorted(known):
-            raise _damaged(f"{name}: the percentiles of {latency} are out of order")
-
-
-def _damaged(what: str) -> BadInput:
-    return BadInput(f"{what}: the file is damaged; write it again", NOT_PEER_FILE)
+            raise damaged(f"{name}: the percentiles of {latency} are out of order")
 
 
 def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
@@ -208,14 +187,14 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
         prompt = f"{index:06d}-{row['input_lens']}"
         start_ns = ns_of(row.get("start_times"))
         if tokens and first_ns is None and not row["errors"]:
-            raise _damaged(f"{name}, request {index + 1}: its time to the first token (ttfts) is no time")
+            raise damaged(f"{name}, request {index + 1}: its time to the first token (ttfts) is no time")
         if row["errors"] or not tokens or not first_ns:
             yield PeerRequest(prompt, start_ns=start_ns, error=str(row["errors"] or "the answer has no token"))
             continue
         gaps = [ns_of(gap) for gap in row["itls"]] if isinstance(row["itls"], list) else [None]
         known = [gap for gap in gaps if gap is not None]
         if len(known) < len(gaps):
-            raise _damaged(f"{name}, request {index + 1}: a gap between its chunks (itls) is no time")
+            raise damaged(f"{name}, request {index + 1}: a gap between its chunks (itls) is no time")
         chunk_ns = tuple(accumulate(known, initial=first_ns))
         yield PeerRequest(
             prompt,

@@ -23,9 +23,9 @@ from specbench_client.analysis.what_if.answers import (
     join_answers,
     recorded_answers,
 )
-from specbench_client.analysis.what_if.cost_models import draft_cost
 from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer
 from specbench_client.analysis.what_if.oracle import OracleSubject
+from specbench_client.analysis.what_if.policies import draft_cost
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.record import RecordPhase
 from specbench_client.documents.what_if import CostModel

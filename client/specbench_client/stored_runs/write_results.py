@@ -35,7 +35,7 @@ from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.status_document import status_document
-from specbench_client.trust.checks.engine import ARM_ENVIRONMENTS_DIFFER
+from specbench_client.trust.checks.engine import arm_environments_differ
 
 TABLE = "results.csv"
 MAX_ROUNDS = 3
@@ -163,7 +163,7 @@ def _provenance_json(run: Run, summary: RunSummary) -> str:
         "movingImages": _moving_images(run.launches),
         "arms": [arm.to_dict() for arm in summary.arm_environments],
         "differences": [
-            finding.message for finding in summary.findings if finding.check == ARM_ENVIRONMENTS_DIFFER.name
+            finding.message for finding in summary.findings if finding.check == arm_environments_differ.name
         ],
         "launches": {
             name: {"reason": found} if isinstance(found, str) else found.to_dict()

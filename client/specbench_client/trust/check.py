@@ -1,18 +1,40 @@
-"""A check, its result, and the finding that is made of the result. The data for a check is in `evidence`."""
+"""A check, its result and its findings, and the data that checks are evaluated on: of a point, a cell or a whole run.
+
+A check gets nothing else: no store and no other file. To give checks a new piece of data, add a field to the evidence
+and fill it where the evidence is constructed: `analysis.summary.point`, `.cells` or `.run`. Data that no function there
+gets yet comes from whoever calls `summarise_point` (`drive.point`) or `summarise_run` (`stored_runs.conclude`).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic, TypeVar
 
-from specbench_client.columns import Mask
+import numpy as np
+
+from specbench_api.outcome.provenance import LaunchRecord
+from specbench_api.plan.plan import Arm, Plan, Point
+from specbench_api.spec.load import Arrival, ArrivalProcess, Level
+from specbench_api.spec.workload import Workload
+from specbench_client.columns import Mask, Values
+from specbench_client.documents.breakdown import Reuse
+from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.lossless import JudgedAnswers
+from specbench_client.documents.prompt_coverage import PromptCoverage
+from specbench_client.documents.summary import ArmEnvironment, ClientHealth, CounterDeltas, PointSummary, Trend
+from specbench_client.metrics.divergence import Divergence
+from specbench_client.metrics.pairing import Pairs
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import numbers, sent_rows, steady_rows
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The number that a check found, and its message. The caller adds the check's name and where it applies."""
+    """The number that a check found, and its message; `Check.findings` adds the check's name and the location."""
 
     severity: Severity
     message: str
@@ -55,24 +77,32 @@ class Check(Generic[Evidence]):
         special = self.imported_remedy if imported else self.soak_remedy if soak else ""
         return special or self.remedy
 
+    def findings(self, evidence: Evidence, location: Mapping[str, object]) -> list[Finding]:
+        """Evaluate the check; an arm or a workload in a result overrides that of the location (arm, workload, …)."""
+        results = [vars(result).items() for result in self.evaluate(evidence)]
+        known = [{name: value for name, value in fields if value is not None} for fields in results]
+        return [Finding.model_validate({"check": self.name, **location, **each}) for each in known]
 
-def finding_of(name: str, result: CheckResult, location: Mapping[str, object]) -> Finding:
-    """Build a finding from a check's result and its location (arm, workload, load, point).
 
-    An arm or a workload in the result overrides the location's.
-    """
-    narrowed = {key: value for key, value in (("arm", result.arm), ("workload", result.workload)) if value is not None}
-    return Finding.model_validate(
-        {
-            "check": name,
-            "severity": result.severity,
-            "message": result.message,
-            "value": result.value,
-            "threshold": result.threshold,
-            **location,
-            **narrowed,
-        }
-    )
+def check(
+    *,
+    name: str,
+    severities: tuple[Severity, ...],
+    threshold: str,
+    rationale: str,
+    remedy: str,
+    imported_remedy: str = "",
+    soak_remedy: str = "",
+) -> Callable[[Callable[[Evidence], CheckResults]], Check[Evidence]]:
+    """Make a check of the function that evaluates it, and whose docstring begins with the check's description."""
+
+    def check_of(evaluate: Callable[[Evidence], CheckResults]) -> Check[Evidence]:
+        description = (evaluate.__doc__ or "").partition("\n")[0]
+        return Check(
+            name, severities, description, threshold, rationale, remedy, evaluate, imported_remedy, soak_remedy
+        )
+
+    return check_of
 
 
 def name_some(names: Sequence[str], most: int, separator: str = ", ") -> str:
@@ -91,3 +121,145 @@ def report_impossible(kinds: Iterable[tuple[str, Mask]], what: str, consequence:
     counted = "; ".join(f"{count} of {what} {words}" for words, count in broken)
     most = max(count for _, count in broken)
     return [CheckResult(Severity.INVALID, f"{counted}: {consequence}", value=most, threshold=1)]
+
+
+@dataclass(frozen=True)
+class PointEvidence:
+    """One measured point: its tidy rows (without warm-up), the client's health and the engine's counters."""
+
+    plan: Plan
+    point: Point
+    rows: Table
+    health: ClientHealth
+    counters: CounterDeltas | None
+
+    @property
+    def arm(self) -> Arm:
+        return self.plan.arm(self.point.arm)
+
+    @property
+    def workload(self) -> Workload:
+        return self.plan.workload(self.point.workload)
+
+    @property
+    def monotonic_counters(self) -> CounterDeltas | None:
+        """The engine's counters; None if they are not known, or if the engine restarted and they decreased."""
+        return None if self.counters is None or self.counters.restarted else self.counters
+
+    @property
+    def closed(self) -> bool:
+        """Whether the load is a closed loop."""
+        return self.point.level.concurrency is not None
+
+    @property
+    def arrival(self) -> Arrival:
+        """The arrival process of conversations in an open loop."""
+        return self.plan.load.arrival or Arrival()
+
+    @property
+    def arrival_cv(self) -> float | None:
+        """Coefficient of variation of inter-arrival gaps; None for a trace, which is not a stochastic process."""
+        shapes = {
+            ArrivalProcess.CONSTANT: math.inf,
+            ArrivalProcess.POISSON: 1.0,
+            ArrivalProcess.GAMMA: self.arrival.burstiness,
+        }
+        shape = shapes.get(self.arrival.process)
+        return None if shape is None else 1 / math.sqrt(shape)
+
+    @property
+    def steady_s(self) -> float | None:
+        """Length of the steady state in seconds."""
+        duration_s, share = self.health.duration_s, self.health.steady_share
+        return None if duration_s is None or share is None else duration_s * share
+
+    @property
+    def drafts(self) -> int | None:
+        """Maximum number of draft tokens per step (k); 0 for the baseline.
+
+        For an external endpoint, which somebody else started, it is taken from the answers, and is None if they
+        do not report it.
+        """
+        if self.plan.engine.is_external:
+            drafted, steps = numbers(self.answered, "drafted_tokens"), numbers(self.answered, "draft_steps")
+            a_step = drafted[steps > 0] / steps[steps > 0]
+            known = a_step[np.isfinite(a_step)]
+            return math.ceil(known.max()) if known.size else None
+        drafter = self.arm.drafter
+        return drafter.num_speculative_tokens if drafter else 0
+
+    @cached_property
+    def steady(self) -> Table:
+        """The rows that enter figures."""
+        return steady_rows(self.rows)
+
+    @cached_property
+    def answered(self) -> Table:
+        """The rows without an error, from every phase."""
+        return self.rows.among(self.rows.array("ok"))
+
+    @cached_property
+    def tried(self) -> Table:
+        """The rows of requests that were sent: all except turns skipped after an error."""
+        return sent_rows(self.rows)
+
+
+@dataclass(frozen=True)
+class CellEvidence:
+    """One arm × workload × load over its repeats, with the paired baseline if there is one."""
+
+    plan: Plan
+    arm: Arm
+    workload: Workload
+    level: Level
+    rows: Table
+    baseline: Table | None
+    pairs: Pairs | None
+    speedup: Figure | None
+    baseline_repeats: Values
+    """The baseline's `stream_tps` in each of its repeats, shape (repeats,); empty without a baseline."""
+    divergence: Divergence | None = None
+    """How often answers differ from the baseline's; None without a baseline."""
+    trends: Sequence[Trend] = ()
+    """Figures over the windows of a soak test."""
+    reuse: Reuse | None = None
+    """Reuse of the prompt cache, see `Cell.reuse`."""
+
+    @property
+    def greedy(self) -> bool:
+        return self.workload.sampling.temperature == 0
+
+    @property
+    def is_speedup_claimed(self) -> bool:
+        """Whether the interval of the speed-up excludes 1."""
+        interval = self.speedup.interval if self.speedup else None
+        return interval is not None and not interval.low <= 1 <= interval.high
+
+
+@dataclass(frozen=True)
+class AnswersEvidence:
+    """The flawed answers of one cell, and whether their p-value is significant among those of all cells."""
+
+    judged: JudgedAnswers
+    significant: bool
+
+
+@dataclass(frozen=True)
+class RunEvidence:
+    """The whole run: its plan, its measured points, and the points that are missing."""
+
+    plan: Plan
+    summaries: Sequence[PointSummary]
+    missing: Sequence[str]
+    """Hashes of the planned points that have no result."""
+    prompts: Mapping[str, int]
+    """Number of different prompts by workload: the smallest number in any of its cells."""
+    simulated: bool
+    launches: Sequence[LaunchRecord] = ()
+    """The facts recorded about each launch that served a measured point."""
+    coverage: Mapping[str, PromptCoverage] = field(default_factory=dict)
+    """Prompt coverage by workload, for the workloads whose coverage was stored."""
+    category_prompts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Like `prompts`, by workload and category, for workloads with several categories."""
+    arm_environments: Sequence[ArmEnvironment] = ()
+    """The facts in `launches`, summarised by arm."""

@@ -18,7 +18,7 @@ from specbench_client.errors import BadInput
 from specbench_client.file_roots import readable_path
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.workload.prompt_files import PromptRow, quiet_datasets_library, read_rows
-from specbench_client.workload.sources.loader import HubDataset, SourceLoader
+from specbench_client.workload.sources.loader import CONFIG, HubDataset, SourceLoader
 from specbench_client.workload.sources.registry import LOADERS
 
 REMOTE_SCHEMES = ("s3://", "hf://")
@@ -106,12 +106,13 @@ def _given_path(uri: str) -> Path:
 SCHEME = "hf://"
 _CHAIN = "::"
 _RETRIES = 1
+_INSTEAD = "or set dataset.uri to the file itself (a path, or s3://BUCKET/KEY)"
 
 
 def hub_rows(selection: Selection, loader: SourceLoader) -> list[PromptRow]:
     """Download and return all rows of this source. Blocks. Raises BadInput if the hub cannot be reached."""
     assert loader.hub is not None
-    hub = loader.hub(selection.form)
+    hub = loader.hub.of_config(selection.form)
     revision = selection.revision or hub.revision
     if hub.file is not None:
         suffix = f"@{revision}" if revision else ""
@@ -119,11 +120,16 @@ def hub_rows(selection: Selection, loader: SourceLoader) -> list[PromptRow]:
     return load_split(hub, revision, gated=loader.gated)
 
 
-def load_split(hub: HubDataset, revision: str | None, *, gated: bool = False) -> list[PromptRow]:
-    """Return the rows of a repository's split. `hub.name` may also be a local folder. Raises BadInput."""
+def load_split(
+    hub: HubDataset, revision: str | None, *, gated: bool = False, instead: str = _INSTEAD
+) -> list[PromptRow]:
+    """Return the rows of a repository's split. `hub.name` may also be a local folder. Raises BadInput.
+
+    `instead`: the remedy where the hub cannot be reached.
+    """
     import datasets  # noqa: PLC0415 -- importing it takes two seconds; `--help` and JSON Lines do without
 
-    with quiet_datasets_library(), _hub_errors(f"the hub's dataset {hub.name}", gated=gated):
+    with quiet_datasets_library(), _hub_errors(f"the hub's dataset {hub.name}", instead, gated=gated):
         config = datasets.DownloadConfig(max_retries=_RETRIES)
         found = datasets.load_dataset(hub.name, hub.config, split=hub.split, revision=revision, download_config=config)
         return [PromptRow(f"row {number}", dict(columns)) for number, columns in enumerate(found, start=1)]
@@ -135,21 +141,22 @@ def hub_file(uri: str) -> Path:
         raise BadInput(f"{uri}: contains {_CHAIN}: give hf://datasets/OWNER/NAME/FILE of one file")
     import datasets  # noqa: PLC0415 -- see above
 
-    with quiet_datasets_library(), _hub_errors(uri, gated=False):
+    with quiet_datasets_library(), _hub_errors(uri, _INSTEAD, gated=False):
         manager = datasets.DownloadManager(download_config=datasets.DownloadConfig(max_retries=_RETRIES))
         return Path(str(manager.download(uri)))
 
 
 @contextmanager
-def _hub_errors(what: str, *, gated: bool) -> Iterator[None]:
+def _hub_errors(what: str, instead: str, *, gated: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # datasets, fsspec and httpx have no common base class of errors
-        raise BadInput(f"{what} could not be read: {_first_line(error)}: {_hub_remedy(error, gated=gated)}") from error
+        raise BadInput(
+            f"{what} could not be read: {_first_line(error)}: {_hub_remedy(error, instead, gated=gated)}"
+        ) from error
 
 
-def _hub_remedy(error: BaseException, *, gated: bool) -> str:
-    instead = "or set dataset.uri to the file itself (a path, or s3://BUCKET/KEY)"
+def _hub_remedy(error: BaseException, instead: str, *, gated: bool) -> str:
     if gated or "gated" in str(error).lower():
         return f"it is gated: accept its terms on its hub page and set HF_TOKEN, {instead}"
     offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
@@ -207,8 +214,7 @@ def _in_folder(path: Path, selection: Selection) -> Path:
 
 
 def _file_names(selection: Selection) -> tuple[str, ...]:
-    files = LOADERS[selection.source].files
-    return files(selection.form) if files else ()
+    return tuple(name.replace(CONFIG, selection.form or "") for name in LOADERS[selection.source].files)
 
 
 def _fetched(uri: str, selection: Selection, fetch: Fetch | None) -> list[PromptRow]:

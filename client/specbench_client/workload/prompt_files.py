@@ -93,6 +93,8 @@ class PromptRow:
 
     place: str
     columns: dict[str, Any]
+    published: dict[str, Any] | None = None
+    """The columns as they are in the file, if `columns` were converted to ours."""
 
 
 def csv_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[PromptRow]:

@@ -25,15 +25,19 @@ _TABLE_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.ti
 _TABLE_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 
 
-class ReferenceEncoding(Protocol):
-    """The part of a tiktoken encoding that is used here."""
+class ReferenceTokenizer(Protocol):
+    """The part of a tiktoken encoding that is used. The joined bytes of a text's tokens are the text."""
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Return the text's token ids; special tokens are treated as ordinary text."""
         ...
 
+    def decode_bytes(self, tokens: list[int]) -> bytes:
+        """Return the bytes of the tokens, which may end inside a character."""
+        ...
 
-LoadEncoding = Callable[[], ReferenceEncoding]
+
+LoadEncoding = Callable[[], ReferenceTokenizer]
 """Returns the encoding, or raises EncodingMissing."""
 
 
@@ -62,10 +66,12 @@ def measure_lengths(prompts: Iterable[Prompt], load: LoadEncoding | None = None)
         encoding = (load or cached_encoding)()
     except EncodingMissing as error:
         return PromptLengths(None, str(error))
-    return PromptLengths({prompt.id: _tokens(prompt, encoding) for prompt in prompts})
+    return PromptLengths(
+        {prompt.id: sum(_length(message, encoding) for message in prompt.messages) for prompt in prompts}
+    )
 
 
-def cached_encoding() -> ReferenceEncoding:
+def cached_encoding() -> ReferenceTokenizer:
     """Return o200k_base from tiktoken's cache, without network access. Raises EncodingMissing."""
     table = _cache_folder() / hashlib.sha1(_TABLE_URL.encode(), usedforsecurity=False).hexdigest()
     try:
@@ -89,13 +95,8 @@ def _cache_folder() -> Path:
     return Path(folder) if folder else Path(tempfile.gettempdir()) / "data-gym-cache"
 
 
-def _tokens(prompt: Prompt, encoding: ReferenceEncoding) -> int:
-    """Count the tokens of all messages of a prompt. Prompts of token ids count in the model's own tokens."""
-    return sum(_length(message, encoding) for message in prompt.messages)
-
-
-def _length(message: ChatMessage, encoding: ReferenceEncoding) -> int:
-    """Count a message's tokens. Tools and tool calls are counted as JSON, close to what chat templates write."""
+def _length(message: ChatMessage, encoding: ReferenceTokenizer) -> int:
+    """Count a message's tokens: token ids are the model's own, tools and tool calls count as JSON."""
     if message.token_ids is not None:
         return len(message.token_ids)
     return sum(len(encoding.encode_ordinary(text)) for text in (message.content, message.further, message.tools))

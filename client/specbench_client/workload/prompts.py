@@ -19,25 +19,16 @@ from specbench_api.spec.workload import WAIT_SECONDS_MAX, SystemPrompt, Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.errors import BadInput
-from specbench_client.workload.coverage import CoverageAccount, coverage_of, mix_coverage, recorded_parameters
 from specbench_client.workload.locations import Fetch, rows_of_selection
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompt_lengths import LengthsUnknown, LoadEncoding, cached_encoding, measure_lengths
+from specbench_client.workload.row_outcomes import check_rows, coverage_of, mix_coverage, reject_faults
 from specbench_client.workload.row_parsing import Prompt
-from specbench_client.workload.row_validation import (
-    CheckedPrompts,
-    ConvertedRows,
-    RowFault,
-    check_prompts,
-    convert_rows,
-)
-from specbench_client.workload.selection import declared_filters, filtered_places, mix_prompts, select_subset
+from specbench_client.workload.selection import mix_prompts, select_subset
 from specbench_client.workload.sources.random_words import random_text, session_prompts, sessions_coverage
-from specbench_client.workload.sources.registry import LOADERS
 
 __all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
 
-_OUTSIDE = "length outside inputTokens"
 Turn = tuple[ChatMessage, ...]
 
 
@@ -102,7 +93,9 @@ def load_workload(
     declared = workload.system_prompt
     if declared is None:
         return prompts
-    text = _system_text(declared, workload.sampling.seed)
+    text = declared.text
+    if text is None:
+        text = random_text(f"{workload.sampling.seed}/system", declared.tokens or 0)
     rows = tuple(_with_system_prompt(row, text, workload.name) for row in prompts.rows)
     share = _share_with(declared, workload.dataset.sessions)
     coverage = prompts.coverage and prompts.coverage.model_copy(update={"reusable_share": share})
@@ -131,10 +124,6 @@ def _share_with(declared: SystemPrompt, sessions: Sessions | None) -> float | No
         return None
     shared = sessions.shared_prefix_tokens + declared.tokens
     return sessions.model_copy(update={"shared_prefix_tokens": shared}).reusable_share
-
-
-def _system_text(declared: SystemPrompt, seed: int) -> str:
-    return declared.text if declared.text is not None else random_text(f"{seed}/system", declared.tokens or 0)
 
 
 def _with_waits(workload: Workload, prompts: Prompts) -> Prompts:
@@ -186,22 +175,13 @@ def select_prompts(
     expected: ExpectedAnswer | None = None,
 ) -> Prompts:
     """Convert, filter, validate and select rows as `Selection` declares. Pure. Raises BadInput."""
-    loader = LOADERS[dataset.source]
-    rows = loader.assemble(rows)
-    converted = convert_rows(_with_ids(rows) if not loader.ids else rows, dataset, loader, expected)
-    matching = [converted.rows[index] for index in filtered_places([row.columns for row in converted.rows], dataset)]
-    unfiltered = _filter_faults(converted, dataset)
-    checked = check_prompts(unfiltered, matching, dataset, with_tools=with_tools, expected=expected)
-    eligible, outside = _filter_by_length(checked, dataset, ruler)
+    found = check_rows(rows, dataset, with_tools=with_tools, expected=expected)
+    reject_faults(found, dataset)
+    eligible = _of_suitable_length(found.prompts, dataset, ruler)
     used = select_subset(eligible, dataset)
     if not used:
         raise BadInput(f"{dataset.where}: none of the {len(rows)} rows passes the filters: relax the dataset's filters")
-    excluded = [fault for fault in converted.faults if not fault.missing]
-    account = CoverageAccount(
-        len(converted.rows) + len(converted.faults), [*excluded, *checked.faults, *outside], eligible, used
-    )
-    coverage = coverage_of(dataset, loader, account, recorded_parameters(checked.logged, used))
-    return Prompts(tuple(used), fingerprint(used), coverage)
+    return Prompts(tuple(used), fingerprint(used), coverage_of(dataset, found, eligible, used))
 
 
 def fingerprint(prompts: Sequence[Prompt]) -> str:
@@ -237,30 +217,12 @@ def _tool_fields(message: ChatMessage) -> dict[str, str]:
     return {name: text for name, text in fields.items() if text}
 
 
-def _with_ids(rows: Sequence[PromptRow]) -> list[PromptRow]:
-    """Give rows their line or row number as id if no row has one. If any row has an id, all of them need one."""
-    if any(not {"id", "question_id"}.isdisjoint(row.columns) for row in rows):
-        return list(rows)
-    return [replace(row, columns={**row.columns, "id": row.place.replace(" ", "-")}) for row in rows]
-
-
-def _filter_faults(converted: ConvertedRows, dataset: Selection) -> ConvertedRows:
-    """Keep only those faults whose row passes the filters. The columns of such a row are still the publisher's."""
-    filters = declared_filters(dataset)
-    faults = [fault for fault in converted.faults if all(each.keeps(fault.row.columns) for each in filters)]
-    return replace(converted, faults=faults)
-
-
-def _filter_by_length(
-    checked: CheckedPrompts, dataset: Selection, ruler: LoadEncoding
-) -> tuple[list[Prompt], list[RowFault]]:
-    """Return the prompts whose length is within inputTokens, and a fault for each of the others."""
+def _of_suitable_length(prompts: list[Prompt], dataset: Selection, ruler: LoadEncoding) -> list[Prompt]:
+    """Return the prompts whose length is within inputTokens."""
     bounds = dataset.input_tokens
     if bounds is None:
-        return checked.prompts, []
-    lengths = measure_lengths(checked.prompts, ruler)
+        return prompts
+    lengths = measure_lengths(prompts, ruler)
     if lengths.tokens is None:
         raise LengthsUnknown(f"{dataset.where}: inputTokens cannot be applied: {lengths.reason}")
-    within = [prompt for prompt in checked.prompts if bounds.holds(lengths.tokens[prompt.id])]
-    beyond = len(checked.prompts) - len(within)
-    return within, [RowFault(PromptRow("", {}), None, _OUTSIDE, missing=False) for _ in range(beyond)]
+    return [prompt for prompt in prompts if bounds.holds(lengths.tokens[prompt.id])]

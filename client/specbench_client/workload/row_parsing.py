@@ -1,4 +1,4 @@
-"""Parses one row into one prompt, or reports what is wrong with it and what to write instead.
+"""Parses one row into one prompt with its expected answer, or reports what is wrong with it and what to write instead.
 
 Nothing is repaired, because a prompt that was trimmed, joined or guessed is a different prompt.
 """
@@ -6,22 +6,70 @@ Nothing is repaired, because a prompt that was trimmed, joined or guessed is a d
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import reduce
 from itertools import chain
 from operator import or_
 from typing import Any
 
 from specbench_api.errors import SpecbenchError
-from specbench_api.spec.answers import ExpectedAnswer
+from specbench_api.spec.answers import AnswerMatch, ExpectedAnswer
 from specbench_client.bounded_json import parse_json
 from specbench_client.chat import ChatMessage, RequestStart
-from specbench_client.workload.expected_answers import extract_answer
 from specbench_client.workload.prompt_files import PromptRow
+
+# What is compared of an answer and of the expected one: a number, the letter of a choice, or the text. Models' answers
+# and those of data sets are read in the same way, so a row may have GSM8K's whole solution, which ends with `#### 18`.
+
+
+_NUMBER = (
+    r"(?:(?:(?<![\w.,)])-)?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)"
+    r"(?:e[+-]?[0-9]{1,3}(?!\w))?"
+)
+_ANY_NUMBER = re.compile(_NUMBER, re.IGNORECASE)
+# A heading such as `#### 3. Add the costs` is no mark.
+_MARKED_NUMBER = re.compile(
+    rf"(?<!#)#{{4,}}+[^\w\n.#-]*+({_NUMBER})[^\n\d.:)]{{0,24}}+\.?[^\S\n]*+$", re.IGNORECASE | re.MULTILINE
+)
+# "I think" and "A train" begin with a word, "A is right" and "I because" with a choice.
+_LETTER = r"(?:[B-HJ]|[AI](?!\s+(?!(?:and|as|because|by|due|for|is|or|since)\b)[a-z]))(?![\w'])"
+# Possessive quantifiers keep it linear: an answer may end in thousands of spaces.
+_NAMED_CHOICE = re.compile(
+    r"answer\b(?:\s++is)?+\s*+:?[\s*_$\"'`]*+(?:(?:option|choice|letter)\b[\s:*_$\"'`]*+)?+(?:\\boxed\{|\\text\{)*+"
+    rf"(?-i:[(\[]([a-j])[)\]]|[(\[]?({_LETTER}))",
+    re.IGNORECASE,
+)
+_LONE_CHOICE = re.compile(rf"(?<![\w']){_LETTER}")
+
+
+def extract_answer(text: str, match: AnswerMatch) -> str | None:
+    """Return what is compared, in one spelling: `1,080.50` is `1080.5`; None if the text has no answer."""
+    if match is AnswerMatch.EXACT:
+        return text.strip() or None
+    if match is AnswerMatch.CHOICE:
+        named = _NAMED_CHOICE.findall(text)
+        if named:
+            return "".join(named[-1]).upper()
+        lone = _LONE_CHOICE.findall(text)
+        return lone[-1] if lone else None
+    plain = text.replace("\u2212", "-")  # the minus sign
+    numbers = _MARKED_NUMBER.findall(plain) or _ANY_NUMBER.findall(plain)
+    return _one_spelling(numbers[-1]) if numbers else None
+
+
+def _one_spelling(number: str) -> str:
+    """Return a number without commas, leading zeros and trailing zeros after the point."""
+    text = f"{Decimal(number.replace(',', '')):f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text in ("", "-0", "-") else text
+
 
 PLACEHOLDER_TEXT = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 """Text in those rows of SPEED-Bench whose real text may not be redistributed."""
+PLACEHOLDER_REASON = "placeholder: the licence does not allow redistribution of the text"
 CONTENT_COLUMNS = ("prompt", "turns", "messages", "token_ids")
 """Content columns: a row of a user's own file has exactly one of them."""
 EXPECTED = "expected answer"
@@ -90,12 +138,16 @@ class BadRow(SpecbenchError):
     """An invalid row; its message becomes one line of a BadInput."""
 
 
-class PlaceholderRow(BadRow):
-    """The row contains a placeholder for a text that may not be redistributed."""
+class RowExcluded(SpecbenchError):
+    """The source's own rule excludes this row. The message is a short reason, equal for all rows of its kind."""
+
+
+class RowWithoutText(SpecbenchError):
+    """The row has no text that can be sent. The message is a short reason, equal for all rows of its kind."""
 
 
 def parse_prompt(row: PromptRow, expected: ExpectedAnswer | None = None) -> Prompt:
-    """Parse a row into a prompt, with its expected answer if one is declared. Raises BadRow."""
+    """Parse a row into a prompt, with its expected answer if one is declared. Raises BadRow and RowWithoutText."""
     answer = _expected(row.columns, expected) if expected is not None else None
     recorded = row.columns.get("recorded")
     if isinstance(recorded, RecordedSession):
@@ -119,7 +171,7 @@ def _id(columns: dict[str, Any]) -> str:
 
 
 def _expected(columns: dict[str, Any], declared: ExpectedAnswer) -> str:
-    """Return the expected answer; `convert_rows` has put it into the column EXPECTED."""
+    """Return the expected answer; `check_rows` has put it into the column EXPECTED."""
     value = columns.get(EXPECTED)
     name = declared.field or "the column answer"
     if value is None:
@@ -253,10 +305,7 @@ def _text(value: Any, where: str) -> str:
     if not value.strip():
         raise BadRow(f"{where} is empty: fill it in, or remove the row")
     if PLACEHOLDER_TEXT in value:
-        raise PlaceholderRow(
-            f"{where} is a placeholder, because its licence forbids redistributing the text: download the text"
-            " from its source first, as the dataset's publisher describes"
-        )
+        raise RowWithoutText(PLACEHOLDER_REASON)
     return _encodable(value, where)
 
 

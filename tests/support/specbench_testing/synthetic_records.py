@@ -35,9 +35,8 @@ from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.store.records import RECORD_SCHEMA
-from specbench_client.trust.check import finding_of
-from specbench_client.trust.checks.load import SINGLE_STREAM_ONLY
-from specbench_client.trust.evidence import RunEvidence
+from specbench_client.trust.check import RunEvidence
+from specbench_client.trust.checks.load import single_stream_only
 from specbench_client.trust.registry import RUN_CHECKS
 from specbench_testing.resources import run_of
 
@@ -333,7 +332,7 @@ def run_of_world(
     summary = summarise_cells(
         world.plan, summaries, judged, CREATED, corruptions.launches, coverage=corruptions.coverage, slo=world.slo
     )
-    kept = [finding for finding in summary.findings if one_stream or finding.check != SINGLE_STREAM_ONLY.name]
+    kept = [finding for finding in summary.findings if one_stream or finding.check != single_stream_only.name]
     return summary.model_copy(update={"findings": kept})
 
 
@@ -354,8 +353,8 @@ def run_findings(
         {each.name: {name: count for name, count in counted.items() if name} for each in plan.workloads},
         arm_environments(plan, corruptions.launches),
     )
-    checks = [check for check in RUN_CHECKS if one_stream or check is not SINGLE_STREAM_ONLY]
-    on_run = [finding_of(check.name, result, {}) for check in checks for result in check.evaluate(evidence)]
+    checks = [check for check in RUN_CHECKS if one_stream or check is not single_stream_only]
+    on_run = [finding for check in checks for finding in check.findings(evidence, {})]
     return [*on_run, *(finding for point in points for finding in point.findings)]
 
 

@@ -65,7 +65,12 @@ def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, 
     """Evaluate a gate. `created`: RFC 3339."""
     gate = with_testable_defaults(request.gate, before, after)
     found = compare_results(before, after, [MetricSelection.of(tolerance) for tolerance in gate.effective_tolerances])
-    tests = list(_tests(gate, found.rows))
+    tests = [
+        _test(gate, tolerance, row)
+        for tolerance in gate.effective_tolerances
+        for row in found.rows
+        if _matches(tolerance, row)
+    ]
     shown = gate_outcomes(tests, gate.confidence)
     documents = _documents(gate, tests, shown, found.rows)
     reason, message = next(_reasons(gate, before, after, found, documents))
@@ -121,11 +126,6 @@ def limit_of(tolerance: Tolerance, *, more_is_better: bool) -> float:
     """Return the limit of after / before: 0.95 if more is better and 5 % are tolerated, else 1.05."""
     share = tolerance.max_regression_percent / 100
     return 1 - share if more_is_better else 1 + share
-
-
-def _tests(gate: Gate, rows: Sequence[ComparisonRow]) -> Iterator[GateTrial]:
-    for tolerance in gate.effective_tolerances:
-        yield from (_test(gate, tolerance, row) for row in rows if _matches(tolerance, row))
 
 
 def _test(gate: Gate, tolerance: Tolerance, row: ComparisonRow) -> GateTrial:

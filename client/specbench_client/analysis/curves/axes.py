@@ -93,14 +93,6 @@ def _workload_but(cell: CurveCell, varied: IncEx) -> tuple[object, ...]:
     return cell.arm.name, cell.workload.model_dump_json(exclude=varied), cell.level.label
 
 
-def _draft_tokens(cell: CurveCell) -> float | None:
-    return float(cell.arm.most_drafts) if drafter_family(cell.arm) else None
-
-
-def _concurrency(cell: CurveCell) -> float | None:
-    return None if cell.level.concurrency is None else float(cell.level.concurrency)
-
-
 AXIS_KINDS = {
     "temperature": AxisKind(
         CurveAxis("temperature", "", logarithmic=False),
@@ -112,7 +104,7 @@ AXIS_KINDS = {
         CurveAxis("draft-tokens", "tokens", logarithmic=True),
         lambda cell: (drafter_family(cell.arm), cell.workload.name, cell.level.label),
         "A speed-up rises with the draft length before it falls: it may pass through 1 twice.",
-        place=_draft_tokens,
+        place=lambda cell: float(cell.arm.most_drafts) if drafter_family(cell.arm) else None,
     ),
     "input-tokens": AxisKind(
         CurveAxis("input-tokens", "tokens", logarithmic=True),
@@ -132,7 +124,7 @@ AXIS_KINDS = {
         CONCURRENCY,
         lambda cell: (cell.arm.name, cell.workload.name),
         "The speed-up is assumed to fall with the load wherever the intervals allow it.",
-        place=_concurrency,
+        place=lambda cell: cell.level.concurrency,
     ),
 }
 """Kinds of curves by the name that the user gives with --by."""

@@ -150,7 +150,7 @@ def _figure(axis: CurveAxis, value: float | None, prompts: int, interval: Crosso
 
 
 def _sentence(curve: MeasuredCurve, kind: CrossoverKind, value: float | None) -> str:
-    smallest, largest = _edges(curve)
+    smallest, largest = (curve.axis.words(curve.places[at].place) for at in (0, -1))
     if value is not None:
         return f"{'rises' if curve.rises else 'falls'} to 1 at {curve.axis.words(value)}"
     match kind:
@@ -162,16 +162,13 @@ def _sentence(curve: MeasuredCurve, kind: CrossoverKind, value: float | None) ->
         case CrossoverKind.BELOW_SMALLEST:
             return f"at 1 or below from {smallest} on, the smallest measured place"
         case CrossoverKind.NOT_MONOTONE:
-            return f"no single place: {', '.join(_passages(curve))}"
+            passages = [
+                f"{'falls' if each.falls else 'rises'} through 1 at {curve.axis.words(curve.axis.unscaled(each.at))}"
+                for each in curve.zero_crossings
+            ]
+            return f"no single place: {', '.join(passages)}"
         case _:
             return f"indistinguishable from 1 between {smallest} and {largest}: it may be anywhere, or nowhere"
-
-
-def _passages(curve: MeasuredCurve) -> list[str]:
-    return [
-        f"{'falls' if each.falls else 'rises'} through 1 at {curve.axis.words(curve.axis.unscaled(each.at))}"
-        for each in curve.zero_crossings
-    ]
 
 
 def _ends(curve: MeasuredCurve, interval: CrossoverInterval) -> str:
@@ -184,11 +181,6 @@ def _ends(curve: MeasuredCurve, interval: CrossoverInterval) -> str:
         low = f"{number(interval.low)} or more, perhaps " if interval.low < largest else ""
         return f"{_LEVEL_WORDS}: {low}beyond {number(largest)}"
     return f"{_LEVEL_WORDS}: {number(interval.low)} to {number(interval.high)}"
-
-
-def _edges(curve: MeasuredCurve) -> tuple[str, str]:
-    """Return the smallest and the largest measured place as text."""
-    return curve.axis.words(curve.places[0].place), curve.axis.words(curve.places[-1].place)
 
 
 # Joint replicates of several speed-ups.

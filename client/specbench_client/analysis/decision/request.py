@@ -16,7 +16,7 @@ from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
 from specbench_api.spec.slo import Slo
 from specbench_client.documents.recommendation import Objective, SloTarget
 from specbench_client.documents.summary import Cell, RunSummary
-from specbench_client.trust.checks.answers import ANSWERS_WORSE
+from specbench_client.trust.checks.answers import answers_worse
 
 WORTH_PERCENT = 5.0
 """Smallest gain worth having: a drafter costs memory and upkeep, so gains shown to be below 5 % are rejected."""
@@ -104,7 +104,7 @@ def worse_arms(cells: Iterable[Cell]) -> dict[str, list[str]]:
     cells = list(cells)
     several = len({cell.workload for cell in cells}) > 1
     for cell in cells:
-        if ANSWERS_WORSE.name in cell.findings:
+        if answers_worse.name in cell.findings:
             place = f"{cell.level.words} on {cell.workload}" if several else cell.level.words
             found.setdefault(cell.arm, []).append(place)
     return found

@@ -19,10 +19,10 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import POINT, Table, collect_tables
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, without_point_columns
-from specbench_client.trust.checks.client import CLIENT_CLOCKS_DIFFER, CLIENT_SATURATED
+from specbench_client.trust.check import PointEvidence
+from specbench_client.trust.checks.client import client_clocks_differ, client_saturated
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, refuted_rows
-from specbench_client.trust.checks.load import FOREIGN_TRAFFIC
-from specbench_client.trust.evidence import PointEvidence
+from specbench_client.trust.checks.load import foreign_traffic
 
 REPEATS_OF_ROUND = 2
 LEFT_OUT_SHARE = 1 / 3
@@ -72,7 +72,7 @@ def is_invalid(point: PointSummary) -> bool:
     return any(finding.severity is Severity.INVALID for finding in point.findings)
 
 
-SPOILED_FROM_OUTSIDE = frozenset({CLIENT_SATURATED.name, CLIENT_CLOCKS_DIFFER.name, FOREIGN_TRAFFIC.name})
+SPOILED_FROM_OUTSIDE = frozenset({client_saturated.name, client_clocks_differ.name, foreign_traffic.name})
 """Checks whose cause is not the measured server."""
 
 

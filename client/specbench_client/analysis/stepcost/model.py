@@ -30,7 +30,7 @@ from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, piecewise, steady_rows
 
 # The terms that the observations can identify. A grid with one batch size or one draft length identifies none. Optional
-# terms are included only if their column is not a linear combination of the columns before it. Columns are compared on
+# terms are included only if their column is not a linear combination of the columns before it. Table are compared on
 # the scale of relative errors (each row over its step time), on which the model is fitted.
 
 INDEPENDENT_SHARE_MIN = 0.02
@@ -172,7 +172,7 @@ def fit_step_cost(arms: Sequence[str], observations: Sequence[StepObservation]) 
             notes=list(design.notes),
         )
     fitted = fit_terms(observations, design.terms)
-    held_out = _held_out(observations, design.terms)
+    held_out = np.array([_without(observations, place, design.terms) for place in range(len(observations))])
     error = _root_mean_square(held_out)
     good = error is not None and error <= HELD_OUT_ERROR_MAX
     fit_notes = [] if good else [_poor_fit(error)]
@@ -210,12 +210,8 @@ def _half_widths(scaled: Values, values: Values) -> Values:
     return found
 
 
-def _held_out(observations: Sequence[StepObservation], terms: Sequence[Coefficient]) -> Values:
-    """Return each cell's relative error under the model of the others, shape (observations,); NaN without a model."""
-    return np.array([_without(observations, place, terms) for place in range(len(observations))], dtype=np.float64)
-
-
 def _without(observations: Sequence[StepObservation], place: int, terms: Sequence[Coefficient]) -> float:
+    """Return one cell's relative error under the model of the others; NaN without a model."""
     rest = [*observations[:place], *observations[place + 1 :]]
     if not can_estimate(rest, terms):
         return float("nan")
@@ -366,44 +362,32 @@ def step_costs(observed: Iterable[tuple[Arm, StepObservation]]) -> list[StepCost
 
 
 _ANSWERED = ["first_token_ns", "last_token_ns", "input_tokens", "cached_tokens"]
-"""Columns that are read of the concurrent requests."""
+"""Table that are read of the concurrent requests."""
 REQUESTS_MIN = 5
 """Fewest requests for a median step time."""
 
 
-@dataclass(frozen=True)
-class ObservedCell:
-    """The cell to observe: arm, workload and load."""
-
-    arm: Arm
-    workload: str
-    level: Level
-
-    @property
-    def draft_tokens(self) -> int:
-        """Configured draft tokens per step; 0 for the baseline."""
-        return self.arm.drafter.num_speculative_tokens if self.arm.drafter else 0
-
-
-def observe_cell(cell: ObservedCell, rows: Table) -> StepObservation | None:
+def observe_cell(arm: Arm, workload: str, level: Level, rows: Table) -> StepObservation | None:
     """Return the observation of a cell's tidy rows; None if steps, times or lengths are missing."""
     inside = steady_rows(rows)
-    step_ms, contexts = piecewise(inside, lambda rows: _step_ms(rows, cell.arm)), piecewise(inside, mean_context)
+    step_time = TPOT_MS if arm.is_baseline else STEP_MS  # without drafts a step is one token
+    step_ms, contexts = piecewise(inside, step_time.values), piecewise(inside, mean_context)
     known = ~(np.isnan(step_ms) | np.isnan(contexts))
-    drafts = _draft_tokens(inside, cell)
-    if known.sum() < REQUESTS_MIN or drafts is None:
+    configured = arm.drafter.num_speculative_tokens if arm.drafter else 0
+    drafts = 0.0 if arm.is_baseline else _draft_tokens(inside, configured)
+    if known.sum() < REQUESTS_MIN:
         return None
-    by_point = [_load_of_others(point, cell.arm) for point in rows.by_point()]
+    by_point = [_load_of_others(point, arm) for point in rows.by_point()]
     sums, counts = np.sum(by_point, axis=0)
     others, prompts = (max(float(each), 0.0) for each in sums / counts)
     context = float(contexts[known].mean()) + others * _by_steps(
-        contexts, piecewise(inside, lambda rows: _steps(rows, cell.arm))
+        contexts, piecewise(inside, lambda rows: _steps(rows, arm))
     )
     return StepObservation(
-        arm=cell.arm.name,
-        workload=cell.workload,
-        load=cell.level.label,
-        configured_draft_tokens=cell.draft_tokens,
+        arm=arm.name,
+        workload=workload,
+        load=level.label,
+        configured_draft_tokens=configured,
         draft_tokens=drafts,
         batch=1 + others,
         context_tokens=context,
@@ -413,26 +397,19 @@ def observe_cell(cell: ObservedCell, rows: Table) -> StepObservation | None:
     )
 
 
-def _step_ms(rows: Table, arm: Arm) -> Values:
-    """Return the time per step of each request in ms; without drafts a step is one token."""
-    return (TPOT_MS if arm.is_baseline else STEP_MS).values(rows)
-
-
 def _steps(rows: Table, arm: Arm) -> Values:
     if arm.is_baseline:
         return np.where(np.isnan(flow_ms(rows)), np.nan, numbers(rows, "tokens") - 1)
     return numbers(rows, "steps")
 
 
-def _draft_tokens(rows: Table, cell: ObservedCell) -> float | None:
+def _draft_tokens(rows: Table, configured: int) -> float:
     """Return the draft tokens per step as counted, else as configured."""
-    if cell.arm.is_baseline:
-        return 0.0
     sums = np.zeros(2)
     for piece in rows.pieces():
         counts = np.stack([numbers(piece, "drafted_tokens"), numbers(piece, "steps")])
         sums += counts[:, ~np.isnan(counts).any(axis=0)].sum(axis=1)
-    return float(sums[0] / sums[1]) if sums[1] > 0 else float(cell.draft_tokens)
+    return float(sums[0] / sums[1]) if sums[1] > 0 else float(configured)
 
 
 def _load_of_others(rows: Table, arm: Arm) -> Values:

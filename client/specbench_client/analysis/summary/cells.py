@@ -26,7 +26,7 @@ from specbench_client.analysis.estimates.speedups import (
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.lossless.losslessness import judged_answers
 from specbench_client.analysis.statistics.effects import Effect, holm_rejections, verdicts
-from specbench_client.analysis.stepcost.model import ObservedCell, observe_cell
+from specbench_client.analysis.stepcost.model import observe_cell
 from specbench_client.analysis.summary.trends import trends_of
 from specbench_client.columns import Values
 from specbench_client.documents.breakdown import Reuse, ReuseMissing
@@ -41,10 +41,9 @@ from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import finding_of
+from specbench_client.trust.check import AnswersEvidence, CellEvidence
 from specbench_client.trust.checks.answers import SIGNIFICANCE
 from specbench_client.trust.checks.prompts import INTERVAL_FROM
-from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS
 
 
@@ -120,9 +119,7 @@ def evaluate_cell(
         trends=tuple(trends),
         reuse=reuse,
     )
-    found = [
-        finding_of(check.name, result, measured.place) for check in CELL_CHECKS for result in check.evaluate(evidence)
-    ]
+    found = [finding for check in CELL_CHECKS for finding in check.findings(evidence, measured.place)]
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
     by_category = _by_category(measured, pairs)
@@ -155,7 +152,7 @@ def evaluate_cell(
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
     prompts = len(distinct_texts(steady_rows(measured.rows), "prompt_id"))
-    observed = ObservedCell(measured.arm, measured.workload.name, measured.level)
+    workload = measured.workload.name
     return EvaluatedCell(
         cell=cell,
         findings=tuple(found),
@@ -163,7 +160,7 @@ def evaluate_cell(
         prompts=prompts,
         category_effects={name: each.effect for name, each in by_category.items()} if pairs else {},
         category_prompts={name: each.prompts for name, each in by_category.items()},
-        observation=observe_cell(observed, measured.rows) if valid else None,
+        observation=observe_cell(measured.arm, workload, measured.level, measured.rows) if valid else None,
     )
 
 
@@ -238,8 +235,7 @@ def _with_answers_checked(judged: EvaluatedCell, *, clear: bool) -> EvaluatedCel
         return judged
     evidence = AnswersEvidence(cell.judged, clear)
     place = {"arm": cell.arm, "workload": cell.workload, "load": cell.level.label}
-    results = [(check.name, result) for check in ANSWER_CHECKS for result in check.evaluate(evidence)]
-    return without_comparison(judged, [finding_of(name, result, place) for name, result in results])
+    return without_comparison(judged, [each for check in ANSWER_CHECKS for each in check.findings(evidence, place)])
 
 
 def without_comparison(judged: EvaluatedCell, findings: Sequence[Finding]) -> EvaluatedCell:
@@ -278,12 +274,13 @@ def with_claims(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
         )
         for each, verdict in zip(compared, overall, strict=True)
     )
-    return [each if each.cell.arm == BASELINE_NAME else _claiming(each, next(found)) for each in judged]
+    return [
+        each
+        if each.cell.arm == BASELINE_NAME
+        else replace(each, cell=each.cell.model_copy(update={"claims": next(found)}))
+        for each in judged
+    ]
 
 
 def _count_comparisons(effects: Sequence[Effect | None]) -> int:
     return sum(each is not None and each.supports_claim for each in effects)
-
-
-def _claiming(judged: EvaluatedCell, claims: Claims) -> EvaluatedCell:
-    return replace(judged, cell=judged.cell.model_copy(update={"claims": claims}))

@@ -19,7 +19,7 @@ from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.finding import Finding, doubting_checks, list_faults
 from specbench_client.documents.summary import Cell
-from specbench_client.trust.checks.engine import RUNS_ON_RESEARCH_RUNTIME
+from specbench_client.trust.checks.engine import runs_on_research_runtime
 
 MAX_ARMS = 4
 """Arms that the headline names; the others are in the table."""
@@ -95,7 +95,7 @@ def _prefix(facts: HeadlineFacts) -> str:
     """Return the caveat that precedes every figure; empty for a measurement of a serving engine."""
     if facts.simulated:
         return "Simulated, not a measurement: "
-    found = any(finding.check == RUNS_ON_RESEARCH_RUNTIME.name for finding in facts.findings)
+    found = any(finding.check == runs_on_research_runtime.name for finding in facts.findings)
     return "On a research runtime: " if found or facts.plan.engine.kind is EngineKind.TRANSFORMERS else ""
 
 

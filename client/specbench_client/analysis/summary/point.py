@@ -12,9 +12,8 @@ from specbench_client.metrics.decode_speed import NS_PER_S
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import finding_of
+from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.counter_agreement import acceptance_without, refuted_rows
-from specbench_client.trust.evidence import PointEvidence
 from specbench_client.trust.registry import POINT_CHECKS
 
 
@@ -59,7 +58,7 @@ def summarise_point(
 def _findings(evidence: PointEvidence) -> list[Finding]:
     point = evidence.point
     place = {"arm": point.arm, "workload": point.workload, "load": point.level.label, "point": point.hash}
-    return [finding_of(check.name, result, place) for check in POINT_CHECKS for result in check.evaluate(evidence)]
+    return [finding for check in POINT_CHECKS for finding in check.findings(evidence, place)]
 
 
 def _window(rows: Table) -> SteadyWindow | None:

@@ -47,9 +47,8 @@ from specbench_client.documents.summary import (
 )
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import PointRecords
-from specbench_client.trust.check import finding_of
-from specbench_client.trust.checks.comparison import BASELINE_INVALID, MISSING_POINTS
-from specbench_client.trust.evidence import RunEvidence
+from specbench_client.trust.check import RunEvidence
+from specbench_client.trust.checks.comparison import baseline_invalid, missing_points
 from specbench_client.trust.registry import RUN_CHECKS
 
 # The environment of each arm's launches, and how much of the KV cache its drafter takes.
@@ -231,8 +230,8 @@ def summarise_cells(
         plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments
     )
     # Without any measured point, the other checks would only report properties of the plan.
-    checks = RUN_CHECKS if measured else (MISSING_POINTS,)
-    on_run = [finding_of(check.name, result, {}) for check in checks for result in check.evaluate(evidence)]
+    checks = RUN_CHECKS if measured else (missing_points,)
+    on_run = [finding for check in checks for finding in check.findings(evidence, {})]
     findings = [*on_run, *on_cells, *on_points]
     trustworthy = bool(measured) and not any(finding.severity.is_doubt for finding in findings)
     summary = RunSummary(
@@ -379,7 +378,7 @@ def _losslessness(measured: MeasuredCell, baseline: MeasuredCell, records: Point
 def _without_baseline(judged: EvaluatedCell) -> EvaluatedCell:
     cell = judged.cell
     finding = Finding(
-        check=BASELINE_INVALID.name,
+        check=baseline_invalid.name,
         severity=Severity.INVALID,
         message="the baseline of this comparison is invalid: see its own findings",
         arm=cell.arm,
@@ -418,6 +417,6 @@ def _invalid(judged: Sequence[EvaluatedCell], measured: Sequence[PointSummary]) 
     """Return points that a check of their own or of their cell made invalid; the baseline's affect no other point."""
     own = {point.hash for point in measured if is_invalid(point)}
     for each in judged:
-        severities = {finding.severity for finding in each.findings if finding.check != BASELINE_INVALID.name}
+        severities = {finding.severity for finding in each.findings if finding.check != baseline_invalid.name}
         own |= set(each.cell.points) if Severity.INVALID in severities else set()
     return own

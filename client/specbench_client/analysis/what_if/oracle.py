@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import DrafterAnswers
 from specbench_client.analysis.what_if.policies import (
     SPEEDUP,
     FigureDescription,
-    PolicyLine,
-    PricedDrafter,
     PricedPolicy,
     Pricing,
     ResampledNumber,
@@ -21,7 +20,6 @@ from specbench_client.analysis.what_if.policies import (
     cost_limit,
     difference,
     figure_of,
-    oracle_row,
     price_policies,
     resample,
     walk_fixed,
@@ -84,10 +82,10 @@ def oracle_report(subject: OracleSubject, drafts: Sequence[int], pricing: Pricin
     """Walk every policy and report it. `drafts`: fixed draft lengths to try, besides that of the run itself."""
     answers, own = subject.single.answers, subject.run_drafts
     lengths = sorted({*drafts} if own is None else {own, *(each for each in drafts if each <= own)})
-    drafter = PricedDrafter(subject.single.acceptance, subject.cost)
-    walks = [PolicyLine(DraftPolicy.FIXED, answers, walk_fixed(answers, drafter, each), each) for each in lengths]
-    oracle = PolicyLine(DraftPolicy.ORACLE, answers, walk_oracle(answers, drafter))
-    lines = price_policies([*walks, oracle], pricing)
+    acceptance, cost = subject.single.acceptance, subject.cost
+    fixed = [(DraftPolicy.FIXED, each, walk_fixed(answers, acceptance, each, cost)) for each in lengths]
+    oracle = (DraftPolicy.ORACLE, None, walk_oracle(answers, acceptance, cost))
+    priced = price_policies(answers, [*fixed, oracle], pricing)
     censored = None if own is None else _censored(subject, own)
     return OracleReport(
         source=subject.source,
@@ -98,8 +96,8 @@ def oracle_report(subject: OracleSubject, drafts: Sequence[int], pricing: Pricin
         left_out=dict(subject.left_out),
         censored=censored,
         step_cost=pricing.cost,
-        rows=[oracle_row(line) for line in lines],
-        rooms=[_room(batch, lines) for batch in pricing.priced],
+        rows=[each.row(answers.layout) for each in priced],
+        rooms=[_room(batch, priced, answers.layout) for batch in pricing.priced],
         limits=list(oracle_limits(subject, pricing, censored)),
     )
 
@@ -116,15 +114,14 @@ def oracle_limits(subject: OracleSubject, pricing: Pricing, censored: Figure | N
     ]
 
 
-def _room(batch: int, lines: Sequence[PricedPolicy]) -> BatchHeadroom:
+def _room(batch: int, priced: Sequence[PricedPolicy], layout: RowLayout) -> BatchHeadroom:
     """Return the headroom of the oracle at a batch size over the best fixed draft length, or over no drafting."""
-    *fixes, oracular = lines
-    layout = oracular.line.answers.layout
+    *fixes, oracular = priced
     numbers = [ResampledNumber(1.0, np.ones_like(oracular.length.samples)), *(each.speedups[batch] for each in fixes)]
     place, chosen = best_of(numbers)
     return BatchHeadroom(
         batch=batch,
-        best_drafts=(fixes[place - 1].line.drafts or 0) if place else 0,
+        best_drafts=(fixes[place - 1].drafts or 0) if place else 0,
         best_fixed=figure_of(numbers[place], layout, SPEEDUP if place else _BASELINE),
         headroom=figure_of(difference(oracular.speedups[batch], chosen), layout, HEADROOM),
     )
@@ -133,7 +130,7 @@ def _room(batch: int, lines: Sequence[PricedPolicy]) -> BatchHeadroom:
 def _censored(subject: OracleSubject, drafts: int) -> Figure:
     """Return the share of the run's steps whose drafts were all accepted."""
     answers, acceptance = subject.single.answers, subject.single.acceptance
-    steps = walk_fixed(answers, PricedDrafter(acceptance), drafts).steps
+    steps = walk_fixed(answers, acceptance, drafts).steps
     full = (acceptance.accepted[steps.place] >= drafts).astype(np.float64)
     ratio = SummedRatio(steps.sums(answers, full), steps.sums(answers))
     return figure_of(resample([ratio], answers.layout)[0], answers.layout, CENSORED)

@@ -22,7 +22,8 @@ from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
 from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure, FigureInterval
-from specbench_client.documents.what_if import CostModel, DraftCost, DraftPolicy, OracleRow
+from specbench_client.documents.what_if import CostModel, DraftCost, DraftPolicy, OracleRow, TargetCost
+from specbench_client.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,6 @@ def _joined(parts: list[Tokens]) -> Tokens:
 
 
 @dataclass(frozen=True)
-class PricedDrafter:
-    """The acceptance of a drafter, and the cost of its drafting; the cost is None if unknown."""
-
-    acceptance: PositionAcceptance
-    cost: DraftCost | None = None
-
-
-@dataclass(frozen=True)
 class PolicyWalk:
     """A walk of one policy. `drafts`: verified drafts of each step, besides the target's own token; shape (steps,)."""
 
@@ -87,16 +80,18 @@ class PolicyWalk:
     """What each step with drafts pays for them; None if it is not known."""
 
 
-def walk_fixed(answers: AnswerSet, drafter: PricedDrafter, drafts: int) -> PolicyWalk:
-    """Walk with a fixed number of drafts per step, or as many as the drafter proposes."""
-    steps = walk(answers, np.minimum(drafter.acceptance.accepted, drafts) + 1)
-    return PolicyWalk(steps, drafter.acceptance.drafts(drafts)[steps.place], drafter.cost)
+def walk_fixed(
+    answers: AnswerSet, acceptance: PositionAcceptance, drafts: int, cost: DraftCost | None = None
+) -> PolicyWalk:
+    """Walk with a fixed number of drafts per step, or as many as the drafter proposes. `cost`: None if not known."""
+    steps = walk(answers, np.minimum(acceptance.accepted, drafts) + 1)
+    return PolicyWalk(steps, acceptance.drafts(drafts)[steps.place], cost)
 
 
-def walk_oracle(answers: AnswerSet, drafter: PricedDrafter) -> PolicyWalk:
+def walk_oracle(answers: AnswerSet, acceptance: PositionAcceptance, cost: DraftCost | None = None) -> PolicyWalk:
     """Walk with exactly as many drafts as will be accepted."""
-    steps = walk(answers, drafter.acceptance.accepted + 1)
-    return PolicyWalk(steps, drafter.acceptance.accepted[steps.place], drafter.cost)
+    steps = walk(answers, acceptance.accepted + 1)
+    return PolicyWalk(steps, acceptance.accepted[steps.place], cost)
 
 
 # Numbers keep their resamples, so that differences of them have intervals too. The sampling unit is the prompt.
@@ -244,47 +239,39 @@ class Pricing:
 
 
 @dataclass(frozen=True)
-class PolicyLine:
-    """A walk of one policy over some answers, and its parameters."""
+class PricedPolicy:
+    """A policy with its resampled acceptance lengths and speed-ups.
+
+    `drafts`: of a fixed draft length. `speedups`: by batch size.
+    """
 
     policy: DraftPolicy
-    answers: AnswerSet
-    policy_walk: PolicyWalk
-    drafts: int | None = None
-
-
-@dataclass(frozen=True)
-class PricedPolicy:
-    """A policy with its resampled acceptance lengths and speed-ups. `speedups`: by batch size."""
-
-    line: PolicyLine
+    drafts: int | None
     length: ResampledNumber
     length_mean: ResampledNumber
     speedups: dict[int, ResampledNumber]
 
-
-def price_policies(lines: Sequence[PolicyLine], pricing: Pricing) -> list[PricedPolicy]:
-    """Price policies over the same answers with the same resamples, so that their differences have intervals."""
-    found = []
-    width = 2 + len(pricing.priced)
-    ratios = [ratio for line in lines for ratio in _ratios(line, pricing)]
-    numbers = resample(ratios, lines[0].answers.layout) if lines else []
-    for index, line in enumerate(lines):
-        own = numbers[index * width : (index + 1) * width]
-        found.append(PricedPolicy(line, own[0], own[1], dict(zip(pricing.priced, own[2:], strict=True))))
-    return found
+    def row(self, layout: RowLayout) -> OracleRow:
+        """Return the policy as a row of the report."""
+        return OracleRow(
+            policy=self.policy,
+            drafts=self.drafts,
+            acceptance_length=figure_of(self.length, layout, AL),
+            acceptance_length_mean=figure_of(self.length_mean, layout, AL_MEAN),
+            speedups={str(batch): figure_of(number, layout, SPEEDUP) for batch, number in self.speedups.items()},
+        )
 
 
-def oracle_row(line: PricedPolicy) -> OracleRow:
-    """Return a priced policy as a row of the report."""
-    what, layout = line.line, line.line.answers.layout
-    return OracleRow(
-        policy=what.policy,
-        drafts=what.drafts,
-        acceptance_length=figure_of(line.length, layout, AL),
-        acceptance_length_mean=figure_of(line.length_mean, layout, AL_MEAN),
-        speedups={str(batch): figure_of(number, layout, SPEEDUP) for batch, number in line.speedups.items()},
-    )
+def price_policies(
+    answers: AnswerSet, walks: Sequence[tuple[DraftPolicy, int | None, PolicyWalk]], pricing: Pricing
+) -> list[PricedPolicy]:
+    """Price walks of policies with the same resamples, so that their differences have intervals."""
+    ratios = [ratio for _, _, policy_walk in walks for ratio in _ratios(answers, policy_walk, pricing)]
+    numbers = iter(resample(ratios, answers.layout))
+    return [
+        PricedPolicy(policy, drafts, next(numbers), next(numbers), {batch: next(numbers) for batch in pricing.priced})
+        for policy, drafts, _ in walks
+    ]
 
 
 def acceptance_lengths(answers: AnswerSet, policy_walk: PolicyWalk) -> tuple[SummedRatio, SummedRatio]:
@@ -294,12 +281,54 @@ def acceptance_lengths(answers: AnswerSet, policy_walk: PolicyWalk) -> tuple[Sum
     return SummedRatio(tokens, steps), SummedRatio(tokens / steps, np.ones_like(steps))
 
 
-def _ratios(line: PolicyLine, pricing: Pricing) -> list[SummedRatio]:
+def _ratios(answers: AnswerSet, policy_walk: PolicyWalk, pricing: Pricing) -> list[SummedRatio]:
     cost = pricing.cost
-    speedups = [walk_speedup(line.answers, line.policy_walk, cost, batch) for batch in pricing.priced if cost]
-    return [*acceptance_lengths(line.answers, line.policy_walk), *speedups]
+    speedups = [walk_speedup(answers, policy_walk, cost, batch) for batch in pricing.priced if cost]
+    return [*acceptance_lengths(answers, policy_walk), *speedups]
 
 
 def walk_speedup(answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int) -> SummedRatio:
     """Return the speed-up of a walk over decoding without a drafter at this batch size."""
     return SummedRatio(baseline_seconds(answers, cost, batch), walk_seconds(answers, policy_walk, cost, batch))
+
+
+# A published step-cost model. It holds for one model on one machine only.
+
+
+_TARGET = TargetCost(fixed_s=5.88590713e-03, per_token_s=2.10103129e-05, per_cached_token_s=3.92645679e-08)
+_OVERHEAD_S = 1.20683946e-03
+_SOURCE = (
+    "Llama-3.1-8B on one H100-80G, vLLM, fitted on InstructCoder at batch sizes 1 to 64 by the authors of"
+    " 'Speculative Decoding: Performance or Illusion?' (github.com/SpecDecode-Bench/simulator, predictor.py)"
+)
+_NGRAM = DraftCost(share_of_target=0.005875)
+_PER_TOKEN_S, _FIXED_S, _PER_CACHED_S = 8.41429603e-07, 2.13526175e-03, 2.37768493e-09
+_EAGLE = DraftCost(
+    fixed_s=_FIXED_S + _PER_TOKEN_S,  # the published cost is per draft token and for the token before them
+    per_draft_s=_PER_TOKEN_S,
+    per_cached_token_s=_PER_CACHED_S,
+)
+PUBLISHED_H100 = CostModel(
+    name="published-h100",
+    source=f"{_SOURCE}; the cost of EAGLE's drafting hardly grows with the draft length",
+    target=_TARGET,
+    overhead_s=_OVERHEAD_S,
+    drafters={"ngram": _NGRAM, "eagle": _EAGLE, "eagle3": _EAGLE},
+)
+
+
+def draft_cost(cost: CostModel | None, *names: str) -> DraftCost | None:
+    """Return the drafting cost of the first of these names (arm, method) in the model; None without a model.
+
+    Raises BadInput if the model has none of them.
+    """
+    if cost is None:
+        return None
+    found = next((cost.drafters[name] for name in names if name in cost.drafters), None)
+    if found is None:
+        known = ", ".join(cost.drafters) or "no drafter"
+        raise BadInput(
+            f"the step cost {cost.name} has {known} but not {' or '.join(names)}: add it to drafters"
+            " ({} for a drafter that costs nothing)"
+        )
+    return found

@@ -22,7 +22,7 @@ from specbench_client.report.text.text_table import (
     number,
     with_interval,
 )
-from specbench_client.trust.checks.answers import OUTPUT_LENGTHS_DIFFER
+from specbench_client.trust.checks.answers import output_lengths_differ
 
 DIMENSIONS = {
     "position": "Steps by output position",
@@ -184,7 +184,7 @@ def _net_and_shares(cell: Cell, reuse: Reuse) -> str:
     net = (speedup.factor if speedup else "") or DASH
     few = f"; {cell.too_few_repeats}" if cell.too_few_repeats else ""
     lengths = (
-        "; its answers have other lengths, which Net contains" if OUTPUT_LENGTHS_DIFFER.name in cell.findings else ""
+        "; its answers have other lengths, which Net contains" if output_lengths_differ.name in cell.findings else ""
     )
     if reuse.hit_share.value == reuse.baseline_hit_share.value == 0:
         return f"Net {net}{few}{lengths}. No prompt tokens came from a cache on either side"

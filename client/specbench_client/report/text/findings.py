@@ -11,15 +11,15 @@ from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
-from specbench_client.trust.checks.client import CLIENT_SATURATED
-from specbench_client.trust.checks.comparison import BASELINE_INVALID, MISSING_POINTS, UNPAIRED_REQUESTS
-from specbench_client.trust.checks.engine import SIMULATED
+from specbench_client.trust.checks.client import client_saturated
+from specbench_client.trust.checks.comparison import baseline_invalid, missing_points, unpaired_requests
+from specbench_client.trust.checks.engine import simulated
 from specbench_client.trust.registry import CHECK_BY_NAME
 
-_CAUSES = (CLIENT_SATURATED.name, UNPAIRED_REQUESTS.name)
+_CAUSES = (client_saturated.name, unpaired_requests.name)
 """Checks that explain others of the same severity."""
 SHOWN = 4
-FOLLOWS = (BASELINE_INVALID.name,)
+FOLLOWS = (baseline_invalid.name,)
 """Checks that only pass on what others found: fixing those fixes these."""
 _KEPT = "Stored points are reused. To measure again,"
 AGAIN_HERE = f"{_KEPT} repeat the same `specbench run` command with `--new`."
@@ -162,9 +162,9 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], w
         )
         if worst is None:
             return measure_again(plan)
-        if worst.check == MISSING_POINTS.name:
+        if worst.check == missing_points.name:
             return continue_run(plan)  # How to measure everything again would contradict it.
         return f"Correct what {worst.check} reports. {measure_again(plan)}"
     if summary.simulated:
-        return SIMULATED.remedy
+        return simulated.remedy
     return f"`specbench decide {where}` recommends an arm for latency targets, prices and constraints of your own."

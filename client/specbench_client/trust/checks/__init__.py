@@ -1,1 +1,1 @@
-"""One file a check, independent of one another."""
+"""The checks, one module per topic."""

@@ -17,7 +17,7 @@ from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.tidy_frame import known_sum, numbers
-from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
+from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, report_impossible
 from specbench_client.trust.checks.counter_agreement import (
     TOLERATED_PER_ANSWER,
     TOLERATED_SHARE,
@@ -25,11 +25,25 @@ from specbench_client.trust.checks.counter_agreement import (
     contradictions,
     is_inferred,
 )
-from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 
-def _never_drafted(evidence: PointEvidence) -> CheckResults:
-    """A drafter was configured but never drafted: engines may start without it and report no error."""
+@check(
+    name="NeverDrafted",
+    severities=(Severity.INVALID, Severity.WARNING),
+    threshold=(
+        "a point has no draft token or, if draft tokens are not reported, no step with drafts; Warning if neither is"
+        " reported and no draft is known to have been accepted"
+    ),
+    rationale=(
+        "One draft token proves that the drafter works; an arm whose drafter never drafts is a second baseline."
+    ),
+    remedy=(
+        "Check the engine's log and arguments (a drafter without its model, a model without its method), and enable"
+        " its acceptance metrics."
+    ),
+)
+def never_drafted(evidence: PointEvidence) -> CheckResults:
+    """A drafter was configured, but records and counters report no draft token."""
     rows = evidence.answered
     could = numbers(rows, "tokens") >= 2
     if evidence.arm.drafter is None or not could.any():
@@ -63,27 +77,21 @@ def _reported_drafting(evidence: PointEvidence) -> list[float]:
     return [accepted] if accepted else []
 
 
-NEVER_DRAFTED: Check[PointEvidence] = Check(
-    name="NeverDrafted",
-    severities=(Severity.INVALID, Severity.WARNING),
-    description="A drafter was configured, but records and counters report no draft token.",
+@check(
+    name="BaselineDrafted",
+    severities=(Severity.INVALID, Severity.INFO),
     threshold=(
-        "a point has no draft token or, if draft tokens are not reported, no step with drafts; Warning if neither is"
-        " reported and no draft is known to have been accepted"
+        "any draft token, draft step or accepted token in records or counters; Info for a running endpoint, which may"
+        " be meant to draft"
     ),
-    rationale=(
-        "One draft token proves that the drafter works; an arm whose drafter never drafts is a second baseline."
-    ),
+    rationale="A baseline that drafts is a second drafter: a speed-up over it is not one over decoding without drafts.",
     remedy=(
-        "Check the engine's log and arguments (a drafter without its model, a model without its method), and enable"
-        " its acceptance metrics."
+        "Look for a drafter that the target's checkpoint configures (speculators format), or for an argument or"
+        " variable of the engine or its image that enables one, and remove it."
     ),
-    evaluate=_never_drafted,
 )
-
-
-def _baseline_drafted(evidence: PointEvidence) -> CheckResults:
-    """An arm without a drafter whose engine drafted: a target with its own drafter, or a flag that enables one."""
+def baseline_drafted(evidence: PointEvidence) -> CheckResults:
+    """The engine of an arm without a drafter reports drafts."""
     if evidence.arm.drafter is not None or not evidence.arm.is_baseline:
         return []
     drafted = max(_reported_drafting(evidence), default=0)
@@ -98,23 +106,6 @@ def _baseline_drafted(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.INVALID, message, value=drafted, threshold=0)]
 
 
-BASELINE_DRAFTED: Check[PointEvidence] = Check(
-    name="BaselineDrafted",
-    severities=(Severity.INVALID, Severity.INFO),
-    description="The engine of an arm without a drafter reports drafts.",
-    threshold=(
-        "any draft token, draft step or accepted token in records or counters; Info for a running endpoint, which may"
-        " be meant to draft"
-    ),
-    rationale="A baseline that drafts is a second drafter: a speed-up over it is not one over decoding without drafts.",
-    remedy=(
-        "Look for a drafter that the target's checkpoint configures (speculators format), or for an argument or"
-        " variable of the engine or its image that enables one, and remove it."
-    ),
-    evaluate=_baseline_drafted,
-)
-
-
 UNDRAFTED_SHARE = 0.05
 LAST_STEP = 1
 ALWAYS = (
@@ -123,8 +114,24 @@ ALWAYS = (
 )  # fmt: skip
 
 
-def _steps_without_drafts(evidence: PointEvidence) -> CheckResults:
-    """Steps without drafts although the method drafts at every step.
+@check(
+    name="StepsWithoutDrafts",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"more than {UNDRAFTED_SHARE:.0%} of the steps, beyond {LAST_STEP} per answer, with {', '.join(ALWAYS)}; no"
+        " drafts at all are reported by NeverDrafted"
+    ),
+    rationale=(
+        "The last step of an answer may have no room for drafts. More such steps mean a different configuration or"
+        " a wrong count, and change the acceptance length by as much."
+    ),
+    remedy=(
+        "Look for a batch size or a confidence at which the engine stops drafting, and report it with the result;"
+        " compare one answer's tokens by hand."
+    ),
+)
+def steps_without_drafts(evidence: PointEvidence) -> CheckResults:
+    """An arm whose method drafts at every step has steps without drafts.
 
     An n-gram or suffix lookup may find nothing, but a draft model always has a proposal. Steps without drafts then ran
     with the drafter off (above a batch size, below a confidence), or their tokens were never generated: a token count
@@ -151,31 +158,25 @@ def _steps_without_drafts(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=without / made, threshold=UNDRAFTED_SHARE)]
 
 
-STEPS_WITHOUT_DRAFTS: Check[PointEvidence] = Check(
-    name="StepsWithoutDrafts",
-    severities=(Severity.WARNING,),
-    description="An arm whose method drafts at every step has steps without drafts.",
-    threshold=(
-        f"more than {UNDRAFTED_SHARE:.0%} of the steps, beyond {LAST_STEP} per answer, with {', '.join(ALWAYS)}; no"
-        " drafts at all are reported by NeverDrafted"
-    ),
-    rationale=(
-        "The last step of an answer may have no room for drafts. More such steps mean a different configuration or"
-        " a wrong count, and change the acceptance length by as much."
-    ),
-    remedy=(
-        "Look for a batch size or a confidence at which the engine stops drafting, and report it with the result;"
-        " compare one answer's tokens by hand."
-    ),
-    evaluate=_steps_without_drafts,
-)
-
-
 _COUNTS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens")
 
 
-def _impossible_acceptance(evidence: PointEvidence) -> CheckResults:
-    """Impossible acceptance: more tokens accepted than drafted, too many tokens per step, or steps without a token.
+@check(
+    name="ImpossibleAcceptance",
+    severities=(Severity.INVALID,),
+    threshold=(
+        "any answer with accepted > drafted, with a count below 0, with a step that accepted more than k drafts,"
+        " with tokens − 1 > (k + 1) × (steps + k), or with steps > tokens + k"
+    ),
+    rationale=(
+        "A step emits its accepted drafts, at most k, and one more token. If an answer was cut at its end, up to k"
+        " steps may be missing, and the last step may have lost its tokens; both limits allow for that. One answer is"
+        " enough: the same code counts all of them."
+    ),
+    remedy="Compare one answer by hand with the engine's log, report the engine's bug, and do not use the acceptance.",
+)
+def impossible_acceptance(evidence: PointEvidence) -> CheckResults:
+    """An answer reports more accepted than draft tokens, or more tokens per step than its drafter can give.
 
     The reported steps may be slightly too few where an answer was cut at its stop and the engine does not report in
     which step: at most as many steps as tokens were cut, which are at most k.
@@ -200,28 +201,27 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     yield "have more steps than tokens", numbers(rows, "steps") > later + drafts + 1
 
 
-IMPOSSIBLE_ACCEPTANCE: Check[PointEvidence] = Check(
-    name="ImpossibleAcceptance",
-    severities=(Severity.INVALID,),
-    description=(
-        "An answer reports more accepted than draft tokens, or more tokens per step than its drafter can give."
-    ),
+@check(
+    name="AcceptanceCounterMismatch",
+    severities=(Severity.INVALID, Severity.INFO),
     threshold=(
-        "any answer with accepted > drafted, with a count below 0, with a step that accepted more than k drafts,"
-        " with tokens − 1 > (k + 1) × (steps + k), or with steps > tokens + k"
+        f"a difference of more than {TOLERATED_SHARE:.0%} plus {TOLERATED_PER_ANSWER} step or accepted token per"
+        " answer (k per answer for draft tokens). The counters may exceed the answers by up to k accepted tokens"
+        " per answer, and by the longest answer for each failed request. Info if the contradicted number is only"
+        " inferred from the chunks of an external endpoint: it is dropped"
     ),
     rationale=(
-        "A step emits its accepted drafts, at most k, and one more token. If an answer was cut at its end, up to k"
-        " steps may be missing, and the last step may have lost its tokens; both limits allow for that. One answer is"
-        " enough: the same code counts all of them."
+        "Engines count accepted tokens before they cut an answer at its stop, so up to k tokens per answer are"
+        " never delivered. A larger difference means that one side counts wrongly, and acceptance length and"
+        " acceptance rate with it."
     ),
-    remedy="Compare one answer by hand with the engine's log, report the engine's bug, and do not use the acceptance.",
-    evaluate=_impossible_acceptance,
+    remedy=(
+        "Enable per-request acceptance reporting in the engine, set its stream interval to 1, and let no proxy"
+        " merge chunks. If the engine contradicts itself, report the bug and do not use the acceptance."
+    ),
 )
-
-
-def _acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
-    """Acceptance that contradicts the engine's own counters.
+def acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
+    """Draft steps, draft tokens or accepted tokens in the answers contradict the engine's own counters.
 
     Of the several ways to learn the acceptance of an answer, the weakest is to count its chunks: an engine that streams
     four tokens at a time looks like one whose drafts are accepted, while its counters show that none was. See
@@ -249,35 +249,30 @@ def _counts(found: Sequence[Contradiction], side: str) -> str:
     return ", ".join(f"{getattr(each, side):.0f} {each.name}" for each in found)
 
 
-ACCEPTANCE_COUNTER_MISMATCH: Check[PointEvidence] = Check(
-    name="AcceptanceCounterMismatch",
-    severities=(Severity.INVALID, Severity.INFO),
-    description="Draft steps, draft tokens or accepted tokens in the answers contradict the engine's own counters.",
-    threshold=(
-        f"a difference of more than {TOLERATED_SHARE:.0%} plus {TOLERATED_PER_ANSWER} step or accepted token per"
-        " answer (k per answer for draft tokens). The counters may exceed the answers by up to k accepted tokens"
-        " per answer, and by the longest answer for each failed request. Info if the contradicted number is only"
-        " inferred from the chunks of an external endpoint: it is dropped"
-    ),
-    rationale=(
-        "Engines count accepted tokens before they cut an answer at its stop, so up to k tokens per answer are"
-        " never delivered. A larger difference means that one side counts wrongly, and acceptance length and"
-        " acceptance rate with it."
-    ),
-    remedy=(
-        "Enable per-request acceptance reporting in the engine, set its stream interval to 1, and let no proxy"
-        " merge chunks. If the engine contradicts itself, report the bug and do not use the acceptance."
-    ),
-    evaluate=_acceptance_counter_mismatch,
-)
-
-
 MISMATCH_SHARE = 0.01
 PER_ANSWER = 1
 
 
-def _step_token_mismatch(evidence: PointEvidence) -> CheckResults:
-    """Acceptance per step that does not add up to the answer: the identity AL = 1 + Σ of the joint rates.
+@check(
+    name="StepTokenMismatch",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"more than {MISMATCH_SHARE:.0%} of the tokens after the first, beyond {PER_ANSWER} per answer; only for"
+        " answers whose engine lists their steps"
+    ),
+    rationale=(
+        "Each step emits its accepted drafts and one more token, so AL = 1 + Σ of the joint acceptance rates."
+        " The identity also holds if steps draft different numbers of tokens or none: only a wrong count breaks it. The"
+        " allowance of one token covers an end-of-sequence token that one side counts and the other does not. Above"
+        " 1 %, acceptance by position and acceptance length disagree by more than the intervals of a usual run."
+    ),
+    remedy=(
+        "Compare one answer's list of steps with its usage by hand. Do not use acceptance by position, nor the"
+        " oracle and the what-if analyses based on it. Speed-ups are still valid: they use only tokens and time."
+    ),
+)
+def step_token_mismatch(evidence: PointEvidence) -> CheckResults:
+    """The accepted drafts of an answer's steps do not add up to its tokens.
 
     Over draft steps, the sum of the joint rates of all positions is the mean number of accepted tokens of a step; a
     step without drafts emits one token. So for each answer: tokens − 1 = steps without drafts + Σ (accepted + 1) over
@@ -294,9 +289,11 @@ def _step_token_mismatch(evidence: PointEvidence) -> CheckResults:
     made, unexplained = float(later[known].sum()), float(beyond[known].sum())
     if unexplained <= MISMATCH_SHARE * made:
         return []
+    steps_made, given = drafting[known].sum(), emitted[known].sum()
+    length = f"{given / steps_made:.2f}" if steps_made else "not known"
     message = (
         f"{unexplained / made:.1%} of {made:.0f} tokens after the first contradict the accepted drafts of their steps:"
-        f" 1 + Σ of the joint acceptance rates is {_mean(emitted[known], drafting[known])} tokens per draft step, but"
+        f" 1 + Σ of the joint acceptance rates is {length} tokens per draft step, but"
         f" {int(np.sum(beyond[known] > 0))} of {int(known.sum())} answers contain a different number"
     )
     return [CheckResult(Severity.WARNING, message, value=unexplained / made, threshold=MISMATCH_SHARE)]
@@ -320,38 +317,28 @@ def _gaps(later: Values, emitted: Values, undrafted: Values) -> Values:
     return np.where(np.isnan(undrafted), np.maximum(emitted - later, 0.0), np.abs(emitted + undrafted - later))
 
 
-def _mean(emitted: Values, drafting: Values) -> str:
-    return f"{emitted.sum() / drafting.sum():.2f}" if drafting.sum() else "not known"
-
-
-STEP_TOKEN_MISMATCH: Check[PointEvidence] = Check(
-    name="StepTokenMismatch",
-    severities=(Severity.WARNING,),
-    description="The accepted drafts of an answer's steps do not add up to its tokens.",
-    threshold=(
-        f"more than {MISMATCH_SHARE:.0%} of the tokens after the first, beyond {PER_ANSWER} per answer; only for"
-        " answers whose engine lists their steps"
-    ),
-    rationale=(
-        "Each step emits its accepted drafts and one more token, so AL = 1 + Σ of the joint acceptance rates."
-        " The identity also holds if steps draft different numbers of tokens or none: only a wrong count breaks it. The"
-        " allowance of one token covers an end-of-sequence token that one side counts and the other does not. Above"
-        " 1 %, acceptance by position and acceptance length disagree by more than the intervals of a usual run."
-    ),
-    remedy=(
-        "Compare one answer's list of steps with its usage by hand. Do not use acceptance by position, nor the"
-        " oracle and the what-if analyses based on it. Speed-ups are still valid: they use only tokens and time."
-    ),
-    evaluate=_step_token_mismatch,
-)
-
-
 NOTHING_ACCEPTED = 1.0
 _LENGTH = "acceptance_length_emitted_pooled"
 
 
-def _acceptance_without_baseline(evidence: RunEvidence) -> CheckResults:
-    """Acceptance measured without a baseline: it does not show how much longer a step with drafts takes."""
+@check(
+    name="AcceptanceWithoutBaseline",
+    severities=(Severity.INFO,),
+    threshold="any acceptance length above 1 in a run without a baseline (an external endpoint, or `baseline: Skip`)",
+    rationale=(
+        "The speed-up of decoding is the acceptance length divided by t_sd / t_ar, the ratio of the step times."
+        " Published results for trees of 21 drafts have 2.92 tokens per step against a chain's 2.25, but 0.58 times"
+        " the baseline's throughput at 64 streams against the chain's 1.31; examples/local-llama-cpp-draft-model.yaml"
+        " accepts 96 % of its drafts and is half as fast. The acceptance itself is correct, so the severity is Info."
+    ),
+    remedy=(
+        "Start a second server with drafting off and measure both (`specbench measure --baseline URL`), or let"
+        " specbench launch both arms (`specbench run`)."
+    ),
+    imported_remedy="Run the same benchmark with drafting off, and import its file with --baseline.",
+)
+def acceptance_without_baseline(evidence: RunEvidence) -> CheckResults:
+    """Drafts were accepted, but nothing was measured without drafting."""
     if any(arm.is_baseline for arm in evidence.plan.arms):
         return []
     figures = [each.figures.get(_LENGTH) for each in evidence.summaries]
@@ -366,31 +353,25 @@ def _acceptance_without_baseline(evidence: RunEvidence) -> CheckResults:
     return [CheckResult(Severity.INFO, message, value=longest, threshold=NOTHING_ACCEPTED)]
 
 
-ACCEPTANCE_WITHOUT_BASELINE: Check[RunEvidence] = Check(
-    name="AcceptanceWithoutBaseline",
-    severities=(Severity.INFO,),
-    description="Drafts were accepted, but nothing was measured without drafting.",
-    threshold="any acceptance length above 1 in a run without a baseline (an external endpoint, or `baseline: Skip`)",
-    rationale=(
-        "The speed-up of decoding is the acceptance length divided by t_sd / t_ar, the ratio of the step times."
-        " Published results for trees of 21 drafts have 2.92 tokens per step against a chain's 2.25, but 0.58 times"
-        " the baseline's throughput at 64 streams against the chain's 1.31; examples/local-llama-cpp-draft-model.yaml"
-        " accepts 96 % of its drafts and is half as fast. The acceptance itself is correct, so the severity is Info."
-    ),
-    remedy=(
-        "Start a second server with drafting off and measure both (`specbench measure --baseline URL`), or let"
-        " specbench launch both arms (`specbench run`)."
-    ),
-    imported_remedy="Run the same benchmark with drafting off, and import its file with --baseline.",
-    evaluate=_acceptance_without_baseline,
-)
-
-
 GAIN = 0.15
 
 
-def _drafter_carryover(evidence: RunEvidence) -> CheckResults:
-    """A drafter that remembers: it has seen the same prompts before and drafts their answers from memory.
+@check(
+    name="DrafterCarryover",
+    severities=(Severity.WARNING,),
+    threshold=f"more than {GAIN:.0%} above the first point of the same launch and workload",
+    rationale=(
+        "The same greedy answers have the same accepted drafts, whatever the load: two points of one launch differ"
+        " only by rounding and by which requests are steady, a few hundredths. A memory multiplies the acceptance"
+        " of a prompt that it has seen. Sampled answers differ and are not compared."
+    ),
+    remedy=(
+        "Measure one load per run with `order: Interleaved`, so that each launch receives each prompt once. Or"
+        " disable the memory (vLLM: suffix_decoding_max_cached_requests 0) if your traffic does not repeat itself."
+    ),
+)
+def drafter_carryover(evidence: RunEvidence) -> CheckResults:
+    """At temperature 0, a later point of a launch has a far higher acceptance length on the same prompts.
 
     Drafters with a memory of past text (suffix trees, n-gram pools) improve on text that they have seen. One launch
     serves several loads, and several repeats if they are not interleaved, and all of them send the same prompts. A
@@ -433,26 +414,18 @@ def _length(point: PointSummary) -> float | None:
     return None if figure is None or figure.value is None or figure.value <= 1 else figure.value
 
 
-DRAFTER_CARRYOVER: Check[RunEvidence] = Check(
-    name="DrafterCarryover",
-    severities=(Severity.WARNING,),
-    description="At temperature 0, a later point of a launch has a far higher acceptance length on the same prompts.",
-    threshold=f"more than {GAIN:.0%} above the first point of the same launch and workload",
+@check(
+    name="LossyVerification",
+    severities=(Severity.INFO,),
+    threshold="1 option of FLy (vLLM), acceptance thresholds (SGLang), relaxed or typical acceptance (TensorRT-LLM)",
     rationale=(
-        "The same greedy answers have the same accepted drafts, whatever the load: two points of one launch differ"
-        " only by rounding and by which requests are steady, a few hundredths. A memory multiplies the acceptance"
-        " of a prompt that it has seen. Sampled answers differ and are not compared."
+        "Part of such an arm's gain comes from other text, as with a smaller model. Its figures are correct, so the"
+        " severity is Info, but headline and recommendation do not advise its use."
     ),
-    remedy=(
-        "Measure one load per run with `order: Interleaved`, so that each launch receives each prompt once. Or"
-        " disable the memory (vLLM: suffix_decoding_max_cached_requests 0) if your traffic does not repeat itself."
-    ),
-    evaluate=_drafter_carryover,
+    remedy="Evaluate the quality of its answers on your task before you use it, or remove the option.",
 )
-
-
-def _lossy_verification(evidence: RunEvidence) -> CheckResults:
-    """Options by which draft tokens are accepted that the target would not have generated as often."""
+def lossy_verification(evidence: RunEvidence) -> CheckResults:
+    """An arm's options make the engine accept draft tokens that the target would not have generated."""
     return [
         CheckResult(
             Severity.INFO,
@@ -464,17 +437,3 @@ def _lossy_verification(evidence: RunEvidence) -> CheckResults:
         )
         for arm, options in lossy_arms(evidence.plan).items()
     ]
-
-
-LOSSY_VERIFICATION: Check[RunEvidence] = Check(
-    name="LossyVerification",
-    severities=(Severity.INFO,),
-    description="An arm's options make the engine accept draft tokens that the target would not have generated.",
-    threshold="1 option of FLy (vLLM), acceptance thresholds (SGLang), relaxed or typical acceptance (TensorRT-LLM)",
-    rationale=(
-        "Part of such an arm's gain comes from other text, as with a smaller model. Its figures are correct, so the"
-        " severity is Info, but headline and recommendation do not advise its use."
-    ),
-    remedy="Evaluate the quality of its answers on your task before you use it, or remove the option.",
-    evaluate=_lossy_verification,
-)

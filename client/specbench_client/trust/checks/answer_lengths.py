@@ -11,14 +11,20 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import Check, CheckResult, CheckResults
-from specbench_client.trust.evidence import CellEvidence, RunEvidence
+from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, RunEvidence, check
 
 ANSWERS_MIN = 5
 
 
-def _unexpected_output_lengths(evidence: CellEvidence) -> CheckResults:
-    """Answers of a different length than expected for a mix, which changes the weights of its members."""
+@check(
+    name="UnexpectedOutputLengths",
+    severities=(Severity.INFO,),
+    threshold=f"the median of at least {ANSWERS_MIN} steady answers is outside the range",
+    rationale="A mix weights kinds of request; answers of other lengths change their weight in every throughput.",
+    remedy="Raise output.maxTokens if answers are cut, else correct the range or the weights.",
+)
+def unexpected_output_lengths(evidence: CellEvidence) -> CheckResults:
+    """The median answer of a member of a mix is shorter or longer than its outputTokens."""
     return list(_outside(evidence)) if evidence.workload.dataset.members else []
 
 
@@ -38,23 +44,31 @@ def _outside(evidence: CellEvidence) -> Iterator[CheckResult]:
             yield CheckResult(Severity.INFO, message, value=middle)
 
 
-UNEXPECTED_OUTPUT_LENGTHS: Check[CellEvidence] = Check(
-    name="UnexpectedOutputLengths",
-    severities=(Severity.INFO,),
-    description="The median answer of a member of a mix is shorter or longer than its outputTokens.",
-    threshold=f"the median of at least {ANSWERS_MIN} steady answers is outside the range",
-    rationale="A mix weights kinds of request; answers of other lengths change their weight in every throughput.",
-    remedy="Raise output.maxTokens if answers are cut, else correct the range or the weights.",
-    evaluate=_unexpected_output_lengths,
-)
-
-
 TOKENS = 50
 _LENGTH, _FIRST, _WHOLE = "output_tokens_mean", "ttft_ms_mean", "e2e_ms_mean"
 
 
-def _short_answers(evidence: RunEvidence) -> CheckResults:
-    """Answers of a few tokens: TTFT dominates their time, and they have too few steps to gain from drafting."""
+@check(
+    name="ShortAnswers",
+    severities=(Severity.INFO,),
+    threshold=f"fewer than {TOKENS} output tokens on average in a workload's steady requests",
+    rationale=(
+        "Drafting does not shorten TTFT: if prefill takes as long as ten steps, it is a sixth of the time of an answer"
+        " of 50 tokens, and half of one of 10. Also, an answer ends within a step, so about half a step of drafts is"
+        " lost: at 2.5 tokens per step, a fortieth of an answer of 50 tokens, and an eighth of one of 10. Labels and"
+        " short extractions are real traffic, and their figures are right, so the severity is Info."
+    ),
+    remedy=(
+        "If your service's answers are longer, raise output.maxTokens or use your users' prompts; also read"
+        " tpot_speedup."
+    ),
+    imported_remedy=(
+        "If your service's answers are longer, let the benchmark request longer ones or give it your users' "
+        "prompts; also read tpot_speedup."
+    ),
+)
+def short_answers(evidence: RunEvidence) -> CheckResults:
+    """A workload's answers are so short that their first token and their last step dominate its figures."""
     names = [workload.name for workload in evidence.plan.workloads]
     found = [_of_workload(name, [each for each in evidence.summaries if each.workload == name]) for name in names]
     return [result for result in found if result is not None]
@@ -79,31 +93,15 @@ def _mean(points: Sequence[PointSummary], name: str) -> float | None:
     return sum(value * n for value, n in known) / sum(n for _, n in known) if known else None
 
 
-SHORT_ANSWERS: Check[RunEvidence] = Check(
-    name="ShortAnswers",
+@check(
+    name="IgnoreEos",
     severities=(Severity.INFO,),
-    description="A workload's answers are so short that their first token and their last step dominate its figures.",
-    threshold=f"fewer than {TOKENS} output tokens on average in a workload's steady requests",
-    rationale=(
-        "Drafting does not shorten TTFT: if prefill takes as long as ten steps, it is a sixth of the time of an answer"
-        " of 50 tokens, and half of one of 10. Also, an answer ends within a step, so about half a step of drafts is"
-        " lost: at 2.5 tokens per step, a fortieth of an answer of 50 tokens, and an eighth of one of 10. Labels and"
-        " short extractions are real traffic, and their figures are right, so the severity is Info."
-    ),
-    remedy=(
-        "If your service's answers are longer, raise output.maxTokens or use your users' prompts; also read"
-        " tpot_speedup."
-    ),
-    imported_remedy=(
-        "If your service's answers are longer, let the benchmark request longer ones or give it your users' "
-        "prompts; also read tpot_speedup."
-    ),
-    evaluate=_short_answers,
+    threshold="ignoreEos: true, or source mooncake or sessions",
+    rationale="Past its end a model repeats itself, so acceptance there is not the acceptance on your traffic.",
+    remedy="Use it only to measure the maximum throughput, never to choose a drafter.",
 )
-
-
-def _ignore_eos(evidence: RunEvidence) -> CheckResults:
-    """Workloads that generate past the natural end of the answer, where text is easy to draft."""
+def ignore_eos(evidence: RunEvidence) -> CheckResults:
+    """A workload requests text past the natural end of the answer."""
     return [
         CheckResult(
             Severity.INFO,
@@ -114,14 +112,3 @@ def _ignore_eos(evidence: RunEvidence) -> CheckResults:
         for workload in evidence.plan.workloads
         if workload.output.ignore_eos or workload.dataset.share_of(Source.MOONCAKE, Source.SESSIONS)
     ]
-
-
-IGNORE_EOS: Check[RunEvidence] = Check(
-    name="IgnoreEos",
-    severities=(Severity.INFO,),
-    description="A workload requests text past the natural end of the answer.",
-    threshold="ignoreEos: true, or source mooncake or sessions",
-    rationale="Past its end a model repeats itself, so acceptance there is not the acceptance on your traffic.",
-    remedy="Use it only to measure the maximum throughput, never to choose a drafter.",
-    evaluate=_ignore_eos,
-)

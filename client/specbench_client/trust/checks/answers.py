@@ -21,16 +21,32 @@ from specbench_client.metrics.rows import (
     text_counts,
 )
 from specbench_client.metrics.tidy_frame import numbers, steady_rows, sums_by_text
-from specbench_client.trust.check import Check, CheckResult, CheckResults
-from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence
+from specbench_client.trust.check import AnswersEvidence, CellEvidence, CheckResult, CheckResults, PointEvidence, check
 
 PROMPTS = 10
 SHARE = 0.5
 LABEL_TOKENS = 8
 
 
-def _identical_answers(evidence: PointEvidence) -> CheckResults:
-    """One text for many prompts: the answers do not depend on the question.
+@check(
+    name="IdenticalAnswers",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"more than {SHARE:.0%} of the steady answers, to more than {PROMPTS} prompts; Info if the text has at most"
+        f" {LABEL_TOKENS} tokens"
+    ),
+    rationale=(
+        "Different open questions hardly ever have the same answer. A label of a few words may be the right answer to"
+        " most prompts."
+    ),
+    remedy="Read an answer (--keep-text), and look for a wrong endpoint, a broken chat template or an empty prompt.",
+    imported_remedy=(
+        "Read an answer in the benchmark's file, and look for a wrong endpoint, a broken chat template or an "
+        "empty prompt."
+    ),
+)
+def identical_answers(evidence: PointEvidence) -> CheckResults:
+    """Most answers to different prompts are the same text.
 
     The cause may be a mock behind the wrong endpoint, a broken chat template or a model that was not loaded: such an
     endpoint is fast and its text is easy to draft. Labels are the legitimate exception: a classifier gives the same
@@ -52,33 +68,26 @@ def _identical_answers(evidence: PointEvidence) -> CheckResults:
     ]
 
 
-IDENTICAL_ANSWERS: Check[PointEvidence] = Check(
-    name="IdenticalAnswers",
-    severities=(Severity.WARNING, Severity.INFO),
-    description="Most answers to different prompts are the same text.",
-    threshold=(
-        f"more than {SHARE:.0%} of the steady answers, to more than {PROMPTS} prompts; Info if the text has at most"
-        f" {LABEL_TOKENS} tokens"
-    ),
-    rationale=(
-        "Different open questions hardly ever have the same answer. A label of a few words may be the right answer to"
-        " most prompts."
-    ),
-    remedy="Read an answer (--keep-text), and look for a wrong endpoint, a broken chat template or an empty prompt.",
-    imported_remedy=(
-        "Read an answer in the benchmark's file, and look for a wrong endpoint, a broken chat template or an "
-        "empty prompt."
-    ),
-    evaluate=_identical_answers,
-)
-
-
 INFO_EXCESS = 0.02
 WARNING_EXCESS = 0.2
 
 
-def _greedy_divergence(evidence: CellEvidence) -> CheckResults:
-    """Greedy answers that differ from the baseline's: speculation should change the speed and nothing else.
+@check(
+    name="GreedyDivergence",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"Info if {INFO_EXCESS:.0%} more of the answers differ than in the control (the baseline against its other"
+        f" repeats), Warning from {WARNING_EXCESS:.0%}. Not evaluated at other temperatures, where texts differ by"
+        " design"
+    ),
+    rationale=(
+        "About once in a thousand tokens, two tokens are so nearly tied that rounding decides. That changes a few"
+        " percent of the answers, and up to a fifth of long ones. A larger excess over the control is not rounding."
+    ),
+    remedy="Check the task's accuracy with and without the drafter before using it, and report the engine's version.",
+)
+def greedy_divergence(evidence: CellEvidence) -> CheckResults:
+    """At temperature 0, answers differ from the paired baseline's more often than the baseline differs from itself.
 
     Some of the differences are rounding: verifying k + 1 tokens at once adds numbers in a different order than one
     token at a time, and a near tie may then be resolved differently. The control is how often the baseline differs from
@@ -102,31 +111,28 @@ def _greedy_divergence(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(severity, message, value=rate, threshold=(control or 0.0) + WARNING_EXCESS)]
 
 
-GREEDY_DIVERGENCE: Check[CellEvidence] = Check(
-    name="GreedyDivergence",
-    severities=(Severity.WARNING, Severity.INFO),
-    description=(
-        "At temperature 0, answers differ from the paired baseline's more often than the baseline differs from itself."
-    ),
-    threshold=(
-        f"Info if {INFO_EXCESS:.0%} more of the answers differ than in the control (the baseline against its other"
-        f" repeats), Warning from {WARNING_EXCESS:.0%}. Not evaluated at other temperatures, where texts differ by"
-        " design"
-    ),
-    rationale=(
-        "About once in a thousand tokens, two tokens are so nearly tied that rounding decides. That changes a few"
-        " percent of the answers, and up to a fifth of long ones. A larger excess over the control is not rounding."
-    ),
-    remedy="Check the task's accuracy with and without the drafter before using it, and report the engine's version.",
-    evaluate=_greedy_divergence,
-)
-
-
 REASONING_SHARE = 0.01
 
 
-def _reasoning_not_as_requested(evidence: PointEvidence) -> CheckResults:
-    """Reasoning in spite of the request, or none although it was requested.
+@check(
+    name="ReasoningNotAsRequested",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"switched off, and more than {REASONING_SHARE:.0%} of the answers have reasoning; or switched on, and no"
+        " answer has any. Evaluated where chunks have token counts, and the switch is `enable_thinking` or `thinking`"
+        " in `chat_template_kwargs`, or `reasoning_effort`"
+    ),
+    rationale=(
+        "An engine ignores a variable that the model's chat template does not have, without an error. Reasoning is"
+        " longer than the answer and is drafted with another acceptance, so the run would describe other traffic."
+    ),
+    remedy=(
+        "Use the variable of the model's chat template, and start the engine with the model's reasoning parser: without"
+        " it, reasoning is part of the text, and unmarked."
+    ),
+)
+def reasoning_not_as_requested(evidence: PointEvidence) -> CheckResults:
+    """Answers have reasoning although `extraBody` switches it off, or none although it is switched on.
 
     The engine applies the switch in its chat template, and ignores a variable that the template does not have. Only
     reasoning that the engine separates from the answer is seen.
@@ -147,27 +153,6 @@ def _reasoning_not_as_requested(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=share, threshold=0.0 if requested else REASONING_SHARE)]
 
 
-REASONING_NOT_AS_REQUESTED: Check[PointEvidence] = Check(
-    name="ReasoningNotAsRequested",
-    severities=(Severity.WARNING,),
-    description="Answers have reasoning although `extraBody` switches it off, or none although it is switched on.",
-    threshold=(
-        f"switched off, and more than {REASONING_SHARE:.0%} of the answers have reasoning; or switched on, and no"
-        " answer has any. Evaluated where chunks have token counts, and the switch is `enable_thinking` or `thinking`"
-        " in `chat_template_kwargs`, or `reasoning_effort`"
-    ),
-    rationale=(
-        "An engine ignores a variable that the model's chat template does not have, without an error. Reasoning is"
-        " longer than the answer and is drafted with another acceptance, so the run would describe other traffic."
-    ),
-    remedy=(
-        "Use the variable of the model's chat template, and start the engine with the model's reasoning parser: without"
-        " it, reasoning is part of the text, and unmarked."
-    ),
-    evaluate=_reasoning_not_as_requested,
-)
-
-
 SHORTEST = 32
 LONGEST = 128
 PROMPTS_MIN = 8
@@ -177,8 +162,27 @@ CLEARLY_SAMPLED = 0.5
 _READ = ["repeat", "prompt_id", "turn", "point", "conversation_id", "intended_ns", "tokens", "output_sha256", "steady"]
 
 
-def _temperature_not_applied(evidence: CellEvidence) -> CheckResults:
-    """Answers that were sampled although greedy ones were requested, or the other way round.
+@check(
+    name="TemperatureNotApplied",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"at temperature 0, more than {GREEDY_OTHERS:.0%} of the answers of {SHORTEST} to {LONGEST} tokens differ"
+        f" from the first repeat's; from temperature {CLEARLY_SAMPLED:g} on, more than {SAMPLED_SAME:.0%} of those of"
+        f" {SHORTEST} tokens or more are the same. First turns of at least {PROMPTS_MIN} prompts"
+    ),
+    rationale=(
+        "Rounding resolves a near tie differently about once in a thousand tokens: that changes one in ten greedy"
+        " answers of up to 128 tokens, not one in two. A sampled answer of 32 tokens is repeated only if each token"
+        " is almost certain, as in copied text; four in five are not. Between 0 and 0.5 too many are repeated to"
+        " decide."
+    ),
+    remedy=(
+        "Check how the engine interprets temperature and seed (its generation config, a proxy that drops fields);"
+        " compare one answer by hand at temperature 0."
+    ),
+)
+def temperature_not_applied(evidence: CellEvidence) -> CheckResults:
+    """Greedy answers are not repeated in the next repeat, or sampled ones are.
 
     No field of an answer states its temperature, but its repeats show it: a greedy answer is repeated, a sampled one is
     not, because each repeat has its own seed. Answers of one arm to the same prompt are compared, each repeat with the
@@ -231,37 +235,33 @@ def _fit(rows: Table, longest: float) -> Mask:
     return fit
 
 
-TEMPERATURE_NOT_APPLIED: Check[CellEvidence] = Check(
-    name="TemperatureNotApplied",
-    severities=(Severity.WARNING,),
-    description="Greedy answers are not repeated in the next repeat, or sampled ones are.",
-    threshold=(
-        f"at temperature 0, more than {GREEDY_OTHERS:.0%} of the answers of {SHORTEST} to {LONGEST} tokens differ"
-        f" from the first repeat's; from temperature {CLEARLY_SAMPLED:g} on, more than {SAMPLED_SAME:.0%} of those of"
-        f" {SHORTEST} tokens or more are the same. First turns of at least {PROMPTS_MIN} prompts"
-    ),
-    rationale=(
-        "Rounding resolves a near tie differently about once in a thousand tokens: that changes one in ten greedy"
-        " answers of up to 128 tokens, not one in two. A sampled answer of 32 tokens is repeated only if each token"
-        " is almost certain, as in copied text; four in five are not. Between 0 and 0.5 too many are repeated to"
-        " decide."
-    ),
-    remedy=(
-        "Check how the engine interprets temperature and seed (its generation config, a proxy that drops fields);"
-        " compare one answer by hand at temperature 0."
-    ),
-    evaluate=_temperature_not_applied,
-)
-
-
 LENGTH_SHARE = 0.1
 NET_SHARE = 0.1
 SIGNIFICANCE = 0.01
 UNANIMOUS_MIN = 3
 
 
-def _output_lengths_differ(evidence: CellEvidence) -> CheckResults:
-    """Answers that are shorter than the baseline's: answers that the engine cuts silently look fast.
+@check(
+    name="OutputLengthsDiffer",
+    severities=(Severity.INVALID,),
+    threshold=(
+        f"prompts whose answer is more than {LENGTH_SHARE:.0%} shorter outnumber those whose answer is more than"
+        f" {LENGTH_SHARE:.0%} longer, or the reverse, by at least {NET_SHARE:.0%} of all prompts; and a two-sided sign"
+        f" test rejects chance at {SIGNIFICANCE:g}, or at least {1 - NET_SHARE:.0%} of {UNANIMOUS_MIN} or more prompts"
+        " differ in one direction and none in the other. Not evaluated at other temperatures, where lengths differ by"
+        " design"
+    ),
+    rationale=(
+        "Rounding makes greedy answers longer as often as shorter; a cut only shortens them. The sign test separates"
+        " the two without knowing how much rounding there is."
+    ),
+    remedy=(
+        "Read finish_reason, and look for a smaller context length on this arm or for tokens past the end of the"
+        " answer."
+    ),
+)
+def output_lengths_differ(evidence: CellEvidence) -> CheckResults:
+    """At temperature 0, answers are systematically shorter (or longer) than the paired baseline's.
 
     Greedy answers that diverge from the baseline's through rounding become longer as often as shorter, but a cut only
     shortens. So the check does not count differences in length, but differences in one direction. The prompt is the
@@ -315,31 +315,26 @@ def _finishes(pairs: Pairs) -> str:
     return f" (finish_reason: {named})" if named else ""
 
 
-OUTPUT_LENGTHS_DIFFER: Check[CellEvidence] = Check(
-    name="OutputLengthsDiffer",
-    severities=(Severity.INVALID,),
-    description="At temperature 0, answers are systematically shorter (or longer) than the paired baseline's.",
+@check(
+    name=ANSWERS_WORSE_CHECK,
+    severities=(Severity.FAULT,),
     threshold=(
-        f"prompts whose answer is more than {LENGTH_SHARE:.0%} shorter outnumber those whose answer is more than"
-        f" {LENGTH_SHARE:.0%} longer, or the reverse, by at least {NET_SHARE:.0%} of all prompts; and a two-sided sign"
-        f" test rejects chance at {SIGNIFICANCE:g}, or at least {1 - NET_SHARE:.0%} of {UNANIMOUS_MIN} or more prompts"
-        " differ in one direction and none in the other. Not evaluated at other temperatures, where lengths differ by"
-        " design"
+        "prompts with more flawed answers than the baseline's outnumber those with fewer, and an exact two-sided sign"
+        " test over prompts (McNemar's test, where each prompt was answered once) rejects chance at"
+        f" {SIGNIFICANCE:g} after Holm's correction over all arms, workloads and loads"
     ),
     rationale=(
-        "Rounding makes greedy answers longer as often as shorter; a cut only shortens them. The sign test separates"
-        " the two without knowing how much rounding there is."
+        "Without damage, a flawed answer is as likely on either side, however many there are and however they vary"
+        " between repeats: then the test rejects in less than one of a hundred runs. The control shows how much they"
+        " vary; it does not decide, because repeats differ in their seeds, and paired answers do not."
     ),
     remedy=(
-        "Read finish_reason, and look for a smaller context length on this arm or for tokens past the end of the"
-        " answer."
+        "Do not use this drafter on this version of the engine. Read its answers (--keep-text), try fewer draft tokens"
+        " and lower loads, and report it to the engine."
     ),
-    evaluate=_output_lengths_differ,
 )
-
-
-def _answers_worse(evidence: AnswersEvidence) -> CheckResults:
-    """Answers that are flawed more often than the baseline's to the same requests: fast, and wrong.
+def answers_worse(evidence: AnswersEvidence) -> CheckResults:
+    """Answers have [flaws](records.md#flaws) more often than the paired baseline's: the speed-up does not count.
 
     The prompt is the unit, as in OutputLengthsDiffer: a greedy answer is repeated with its flaw in every repeat.
     """
@@ -361,35 +356,26 @@ def _kinds(flaws: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {flaw}" for flaw, count in sorted(flaws.items(), key=lambda each: -each[1]))
 
 
-ANSWERS_WORSE: Check[AnswersEvidence] = Check(
-    name=ANSWERS_WORSE_CHECK,
-    severities=(Severity.FAULT,),
-    description=(
-        "Answers have [flaws](records.md#flaws) more often than the paired baseline's: the speed-up does not count."
-    ),
-    threshold=(
-        "prompts with more flawed answers than the baseline's outnumber those with fewer, and an exact two-sided sign"
-        " test over prompts (McNemar's test, where each prompt was answered once) rejects chance at"
-        f" {SIGNIFICANCE:g} after Holm's correction over all arms, workloads and loads"
-    ),
-    rationale=(
-        "Without damage, a flawed answer is as likely on either side, however many there are and however they vary"
-        " between repeats: then the test rejects in less than one of a hundred runs. The control shows how much they"
-        " vary; it does not decide, because repeats differ in their seeds, and paired answers do not."
-    ),
-    remedy=(
-        "Do not use this drafter on this version of the engine. Read its answers (--keep-text), try fewer draft tokens"
-        " and lower loads, and report it to the engine."
-    ),
-    evaluate=_answers_worse,
-)
-
-
 NOT_JUDGED_SHARE = 0.05
 
 
-def _answers_not_judged(evidence: CellEvidence) -> CheckResults:
-    """Answers whose validation against the schema takes too long: AnswersWorse does not compare their pairs."""
+@check(
+    name="AnswersNotJudged",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"more than {NOT_JUDGED_SHARE:.0%} of the steady answers that were examined for flaws or NotJudged; Info if any"
+    ),
+    rationale=(
+        "Pairs with such an answer are not compared by AnswersWorse. After ten answers that take too long, all others"
+        " of the load are NotJudged, so an arm with long or broken answers could escape it."
+    ),
+    remedy=(
+        "Simplify the schema: patterns with nested quantifiers, as (a+)*, and nested anyOf or oneOf take exponential"
+        " time. Or request shorter answers."
+    ),
+)
+def answers_not_judged(evidence: CellEvidence) -> CheckResults:
+    """Answers, an arm's or the baseline's, are [NotJudged](records.md#flaws): validation took too long."""
     rows = steady_rows(evidence.rows)
     not_judged = int(has_text(rows, "flaw", AnswerFlaw.NOT_JUDGED).sum())
     if not not_judged:
@@ -408,31 +394,25 @@ def _judged(rows: Table) -> int:
     return int((~np.isnan(numbers(rows, "flawed"))).sum())
 
 
-ANSWERS_NOT_JUDGED: Check[CellEvidence] = Check(
-    name="AnswersNotJudged",
-    severities=(Severity.WARNING, Severity.INFO),
-    description="Answers, an arm's or the baseline's, are [NotJudged](records.md#flaws): validation took too long.",
-    threshold=(
-        f"more than {NOT_JUDGED_SHARE:.0%} of the steady answers that were examined for flaws or NotJudged; Info if any"
-    ),
-    rationale=(
-        "Pairs with such an answer are not compared by AnswersWorse. After ten answers that take too long, all others"
-        " of the load are NotJudged, so an arm with long or broken answers could escape it."
-    ),
-    remedy=(
-        "Simplify the schema: patterns with nested quantifiers, as (a+)*, and nested anyOf or oneOf take exponential"
-        " time. Or request shorter answers."
-    ),
-    evaluate=_answers_not_judged,
-)
-
-
 FLAWED_SHARE = 0.1
 MOSTLY_FLAWED_SHARE = 0.5
 
 
-def _baseline_answers_flawed(evidence: CellEvidence) -> CheckResults:
-    """Many answers that are flawed without a drafter. Wrong ones are left out: they show what the model can do."""
+@check(
+    name="BaselineAnswersFlawed",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"more than {FLAWED_SHARE:.0%} of the baseline's steady answers, without wrong ones; Warning above"
+        f" {MOSTLY_FLAWED_SHARE:.0%}"
+    ),
+    rationale="What a drafter does to answers that are flawed anyway cannot be seen, and AnswersWorse finds less.",
+    remedy=(
+        "Unfinished: raise output.maxTokens. NoToolCall: start the engine with its tool parser. InvalidJson or"
+        " SchemaMismatch: check the schema, and that the engine supports structured output."
+    ),
+)
+def baseline_answers_flawed(evidence: CellEvidence) -> CheckResults:
+    """Many answers of the baseline have [flaws](records.md#flaws)."""
     if evidence.arm.name != BASELINE_NAME:
         return []
     rows = steady_rows(evidence.rows)
@@ -449,20 +429,3 @@ def _baseline_answers_flawed(evidence: CellEvidence) -> CheckResults:
         message += ": AnswersWorse cannot see whether a drafter damages answers"
     severity, limit = (Severity.WARNING, MOSTLY_FLAWED_SHARE) if most else (Severity.INFO, FLAWED_SHARE)
     return [CheckResult(severity, message, value=share, threshold=limit)]
-
-
-BASELINE_ANSWERS_FLAWED: Check[CellEvidence] = Check(
-    name="BaselineAnswersFlawed",
-    severities=(Severity.WARNING, Severity.INFO),
-    description="Many answers of the baseline have [flaws](records.md#flaws).",
-    threshold=(
-        f"more than {FLAWED_SHARE:.0%} of the baseline's steady answers, without wrong ones; Warning above"
-        f" {MOSTLY_FLAWED_SHARE:.0%}"
-    ),
-    rationale="What a drafter does to answers that are flawed anyway cannot be seen, and AnswersWorse finds less.",
-    remedy=(
-        "Unfinished: raise output.maxTokens. NoToolCall: start the engine with its tool parser. InvalidJson or"
-        " SchemaMismatch: check the schema, and that the engine supports structured output."
-    ),
-    evaluate=_baseline_answers_flawed,
-)

@@ -15,8 +15,7 @@ from specbench_client.metrics.metric_types import PercentileMetric, RequestMetri
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check, CheckResult, CheckResults
-from specbench_client.trust.evidence import PointEvidence, RunEvidence
+from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check
 
 CPU_SHARE = 0.8
 TARGET_SHARE = 0.5
@@ -30,8 +29,36 @@ TAIL_MIN = 2
 """Requests beyond a percentile that is judged: with fewer it is the time of a single request."""
 
 
-def _client_saturated(evidence: PointEvidence) -> CheckResults:
-    """A client that cannot keep up measures itself instead of the engine."""
+@check(
+    name="ClientSaturated",
+    severities=(Severity.INVALID, Severity.WARNING),
+    threshold=(
+        f"Event loop: 99th percentile over time of its lateness above {LATE_SHARE:.0%} of the median request time (and"
+        f" {LATE_MIN_MS:g} ms). Late sends: the delay before sending (connect_ns − intended_ns) adds more than"
+        f" {LATE_SHARE:.0%} to the mean E2E latency, or {FIGURE_SHARE:.0%} to the mean TTFT (and {LATE_MIN_MS:g} ms);"
+        f" a warning if it adds {FIGURE_SHARE:.0%} (and {TAIL_MIN_MS:g} ms) only to a percentile, with at least"
+        f" {TAIL_MIN} requests beyond it. Arrivals of an open loop: 99th percentile of the delay of first turns above"
+        f" {LATE_SHARE:.0%} of the median request time or of the median gap between arrivals (and {LATE_MIN_MS:g} ms)."
+        f" CPU: more than {CPU_SHARE:.0%} of one core in any worker"
+    ),
+    rationale=(
+        "Latency is measured from the intended time, so a client that is late measures itself. One pause of the client"
+        " delays few requests, but these are the tail: a pause of 1 % of the load decides the 99th percentile. So"
+        " lateness of the event loop is weighted by time, and each latency figure is computed again as if all requests"
+        " had been sent in time. Tail percentiles of a few hundred requests are uncertain by 10 % and more, and on a"
+        " busy machine a process waits up to 10 ms for a core. 5 % of the gap between arrivals leaves the arrival"
+        " process as requested. Below 5 ms is the jitter of timers, and hardly any engine's step is shorter. If the"
+        " server accepts late, the delay is after connect_ns and part of the latency. Python runs on one core: at 80 %"
+        " utilisation, work waits four times its own length."
+    ),
+    remedy=(
+        "Stop other work on the client's machine, or lower the load; on a cluster, give the client its own cores"
+        " (placement.client.resources). If a worker used up its core, use more clients (load.clients). If"
+        " the client was late only once (loopLagMaxMs), find out what stopped it, and measure again."
+    ),
+)
+def client_saturated(evidence: PointEvidence) -> CheckResults:
+    """The client's event loop was late, it sent requests late, or it used up its core."""
     return [*_cpu_exhausted(evidence), *_late_loop(evidence), *_late_sends(evidence)]
 
 
@@ -162,57 +189,12 @@ def _gap_ms(evidence: PointEvidence) -> float | None:
     return float(np.median(gaps)) if gaps.size else None
 
 
-CLIENT_SATURATED: Check[PointEvidence] = Check(
-    name="ClientSaturated",
-    severities=(Severity.INVALID, Severity.WARNING),
-    description="The client's event loop was late, it sent requests late, or it used up its core.",
-    threshold=(
-        f"Event loop: 99th percentile over time of its lateness above {LATE_SHARE:.0%} of the median request time (and"
-        f" {LATE_MIN_MS:g} ms). Late sends: the delay before sending (connect_ns − intended_ns) adds more than"
-        f" {LATE_SHARE:.0%} to the mean E2E latency, or {FIGURE_SHARE:.0%} to the mean TTFT (and {LATE_MIN_MS:g} ms);"
-        f" a warning if it adds {FIGURE_SHARE:.0%} (and {TAIL_MIN_MS:g} ms) only to a percentile, with at least"
-        f" {TAIL_MIN} requests beyond it. Arrivals of an open loop: 99th percentile of the delay of first turns above"
-        f" {LATE_SHARE:.0%} of the median request time or of the median gap between arrivals (and {LATE_MIN_MS:g} ms)."
-        f" CPU: more than {CPU_SHARE:.0%} of one core in any worker"
-    ),
-    rationale=(
-        "Latency is measured from the intended time, so a client that is late measures itself. One pause of the client"
-        " delays few requests, but these are the tail: a pause of 1 % of the load decides the 99th percentile. So"
-        " lateness of the event loop is weighted by time, and each latency figure is computed again as if all requests"
-        " had been sent in time. Tail percentiles of a few hundred requests are uncertain by 10 % and more, and on a"
-        " busy machine a process waits up to 10 ms for a core. 5 % of the gap between arrivals leaves the arrival"
-        " process as requested. Below 5 ms is the jitter of timers, and hardly any engine's step is shorter. If the"
-        " server accepts late, the delay is after connect_ns and part of the latency. Python runs on one core: at 80 %"
-        " utilisation, work waits four times its own length."
-    ),
-    remedy=(
-        "Stop other work on the client's machine, or lower the load; on a cluster, give the client its own cores"
-        " (placement.client.resources). If a worker used up its core, use more clients (load.clients). If"
-        " the client was late only once (loopLagMaxMs), find out what stopped it, and measure again."
-    ),
-    evaluate=_client_saturated,
-)
-
-
 ERROR_MS = 20.0
 
 
-def _client_clocks_differ(evidence: PointEvidence) -> CheckResults:
-    """Clients that send one load together, but do not agree on the time."""
-    error = evidence.health.clock_error_ms
-    if error is None or error <= ERROR_MS:
-        return []
-    message = (
-        f"the clocks of the {evidence.health.clients} clients may differ by {error:.1f} ms over the point; at most"
-        f" {ERROR_MS:g} ms is tolerable: arrivals and the steady state of the clients do not match"
-    )
-    return [CheckResult(Severity.INVALID, message, value=error, threshold=ERROR_MS)]
-
-
-CLIENT_CLOCKS_DIFFER: Check[PointEvidence] = Check(
+@check(
     name="ClientClocksDiffer",
     severities=(Severity.INVALID,),
-    description="Clients that sent a load together (load.clients) did not have one clock.",
     threshold=(
         f"half the shortest round trip between two clients, plus the change of their clocks' offset over the point and"
         f" the difference of their starts, above {ERROR_MS:g} ms"
@@ -226,8 +208,17 @@ CLIENT_CLOCKS_DIFFER: Check[PointEvidence] = Check(
         "Schedule the clients on nodes with a faster network between them and free CPU, or use fewer (load.clients);"
         " then measure again."
     ),
-    evaluate=_client_clocks_differ,
 )
+def client_clocks_differ(evidence: PointEvidence) -> CheckResults:
+    """Clients that sent a load together (load.clients) did not have one clock."""
+    error = evidence.health.clock_error_ms
+    if error is None or error <= ERROR_MS:
+        return []
+    message = (
+        f"the clocks of the {evidence.health.clients} clients may differ by {error:.1f} ms over the point; at most"
+        f" {ERROR_MS:g} ms is tolerable: arrivals and the steady state of the clients do not match"
+    )
+    return [CheckResult(Severity.INVALID, message, value=error, threshold=ERROR_MS)]
 
 
 WARNING_SHARE = 0.05
@@ -238,8 +229,34 @@ CHUNKS_MIN = 8
 TOGETHER_MS = BURST_NS / NS_PER_MS
 
 
-def _chunks_coalesced(evidence: PointEvidence) -> CheckResults:
-    """Chunks of several steps that share one arrival time, so that all but the last have a time that is too late.
+@check(
+    name="ChunksCoalesced",
+    severities=(Severity.INVALID, Severity.WARNING),
+    threshold=(
+        f"Warning above {WARNING_SHARE:.0%} of the chunks of steady answers, Invalid above {INVALID_SHARE:.0%}."
+        f" Also Invalid if, in more than {ANSWERS_SHARE:.0%} of the answers with at least {CHUNKS_MIN} chunks, half"
+        f" of the chunks arrived within {TOGETHER_MS:g} ms of one another. Chunks with no more than k + 1 tokens"
+        " together may come from one step and do not count. Only Warning if k is unknown: an external endpoint that"
+        " does not report its drafts"
+    ),
+    rationale=(
+        "First tokens are coalesced as often as others: above 5 % the 95th percentile of TTFT may rest on late"
+        " timestamps. If one chunk in five is coalesced, two gaps in five are missing or doubled, and single steps"
+        " cannot be timed. Time per token is still correct, unless half an answer arrives at once. No engine decodes"
+        f" a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
+    ),
+    remedy=(
+        "If the client was late, give it more CPU (on a cluster placement.client.resources), or lower the load. If it"
+        " was not, let no proxy buffer between client and engine (proxy_buffering off), and check that the engine"
+        " flushes each chunk."
+    ),
+    imported_remedy=(
+        "If the benchmark was late, give it more CPU, or lower the load. If it was not, let no proxy buffer "
+        "between it and the engine (proxy_buffering off), and check that the engine flushes each chunk."
+    ),
+)
+def chunks_coalesced(evidence: PointEvidence) -> CheckResults:
+    """Chunks of several steps share one arrival time: the client read late, or chunks were held back on the way.
 
     There are two causes, and the records do not distinguish them. The client may have read late, so that one read
     returned everything that had arrived in the meantime. Or the engine's own server, or a proxy, holds chunks back and
@@ -334,56 +351,9 @@ def _median(evidence: PointEvidence, measure: RequestMetric) -> float | None:
     return float(np.median(known)) if known.size else None
 
 
-CHUNKS_COALESCED: Check[PointEvidence] = Check(
-    name="ChunksCoalesced",
-    severities=(Severity.INVALID, Severity.WARNING),
-    description=(
-        "Chunks of several steps share one arrival time: the client read late, or chunks were held back on the way."
-    ),
-    threshold=(
-        f"Warning above {WARNING_SHARE:.0%} of the chunks of steady answers, Invalid above {INVALID_SHARE:.0%}."
-        f" Also Invalid if, in more than {ANSWERS_SHARE:.0%} of the answers with at least {CHUNKS_MIN} chunks, half"
-        f" of the chunks arrived within {TOGETHER_MS:g} ms of one another. Chunks with no more than k + 1 tokens"
-        " together may come from one step and do not count. Only Warning if k is unknown: an external endpoint that"
-        " does not report its drafts"
-    ),
-    rationale=(
-        "First tokens are coalesced as often as others: above 5 % the 95th percentile of TTFT may rest on late"
-        " timestamps. If one chunk in five is coalesced, two gaps in five are missing or doubled, and single steps"
-        " cannot be timed. Time per token is still correct, unless half an answer arrives at once. No engine decodes"
-        f" a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
-    ),
-    remedy=(
-        "If the client was late, give it more CPU (on a cluster placement.client.resources), or lower the load. If it"
-        " was not, let no proxy buffer between client and engine (proxy_buffering off), and check that the engine"
-        " flushes each chunk."
-    ),
-    imported_remedy=(
-        "If the benchmark was late, give it more CPU, or lower the load. If it was not, let no proxy buffer "
-        "between it and the engine (proxy_buffering off), and check that the engine flushes each chunk."
-    ),
-    evaluate=_chunks_coalesced,
-)
-
-
-def _user_space_timestamps(evidence: RunEvidence) -> CheckResults:
-    """Arrival times taken by the client's process instead of the kernel."""
-    known = [(summary, summary.client_health.kernel_clock_share) for summary in evidence.summaries]
-    lower = [share for _, share in known if share is not None and share < 1]
-    if not lower:
-        return []
-    share = sum(lower) / len(lower)
-    message = (
-        f"in {len(lower)} of {len(evidence.summaries)} points arrival times come from the client and not from the"
-        f" kernel ({1 - share:.0%} of the answers there): each is late by as long as the client was busy"
-    )
-    return [CheckResult(Severity.INFO, message, value=share, threshold=1)]
-
-
-USER_SPACE_TIMESTAMPS: Check[RunEvidence] = Check(
+@check(
     name="UserSpaceTimestamps",
     severities=(Severity.INFO,),
-    description="Arrival times were taken in the client's process and not by the kernel.",
     threshold="any answer whose record has `timestamp_source: user`",
     rationale=(
         "The kernel timestamps bytes when they arrive, whatever the client is doing. A timestamp taken by our"
@@ -394,5 +364,16 @@ USER_SPACE_TIMESTAMPS: Check[RunEvidence] = Check(
         "Run the client on a Linux kernel of the node (sandboxes such as gVisor do not timestamp), and let the node's"
         " clock be slewed, not stepped."
     ),
-    evaluate=_user_space_timestamps,
 )
+def user_space_timestamps(evidence: RunEvidence) -> CheckResults:
+    """Arrival times were taken in the client's process and not by the kernel."""
+    known = [(summary, summary.client_health.kernel_clock_share) for summary in evidence.summaries]
+    lower = [share for _, share in known if share is not None and share < 1]
+    if not lower:
+        return []
+    share = sum(lower) / len(lower)
+    message = (
+        f"in {len(lower)} of {len(evidence.summaries)} points arrival times come from the client and not from the"
+        f" kernel ({1 - share:.0%} of the answers there): each is late by as long as the client was busy"
+    )
+    return [CheckResult(Severity.INFO, message, value=share, threshold=1)]

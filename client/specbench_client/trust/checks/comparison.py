@@ -15,14 +15,23 @@ from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
-from specbench_client.trust.evidence import CellEvidence, RunEvidence
+from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, RunEvidence, check, name_some
 
 NAMED = 6
 
 
-def _missing_points(evidence: RunEvidence) -> CheckResults:
-    """Points of the plan without a result: the comparison may lack what would have changed it."""
+@check(
+    name="MissingPoints",
+    severities=(Severity.WARNING,),
+    threshold="1 point",
+    rationale="Points are seldom lost by chance: the arm that needs the most memory fails at the highest load.",
+    remedy=(
+        "If an engine failed, first correct the cause that the headline states. Then run again: measured points are"
+        " reused, and only the missing ones are measured."
+    ),
+)
+def missing_points(evidence: RunEvidence) -> CheckResults:
+    """Points of the plan have no manifest, so they were not measured."""
     if not evidence.missing:
         return []
     lost = [point for point in evidence.plan.points if point.hash in set(evidence.missing)]
@@ -32,25 +41,30 @@ def _missing_points(evidence: RunEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=len(lost), threshold=1)]
 
 
-MISSING_POINTS: Check[RunEvidence] = Check(
-    name="MissingPoints",
-    severities=(Severity.WARNING,),
-    description="Points of the plan have no manifest, so they were not measured.",
-    threshold="1 point",
-    rationale="Points are seldom lost by chance: the arm that needs the most memory fails at the highest load.",
-    remedy=(
-        "If an engine failed, first correct the cause that the headline states. Then run again: measured points are"
-        " reused, and only the missing ones are measured."
-    ),
-    evaluate=_missing_points,
-)
-
-
 SHARE = 0.1
 
 
-def _unpaired_requests(evidence: CellEvidence) -> CheckResults:
-    """Requests without a partner: the comparison covers less than what was measured."""
+@check(
+    name="UnpairedRequests",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=f"Info above {SHARE:.0%}; Warning if no request has a partner",
+    rationale=(
+        "Requests in the drain of one side and not of the other are a few per stream. More unpaired requests mean"
+        " failures, a time limit in which the faster arm answers more, or conversations whose replies diverged; the"
+        " speed-up then covers only the rest."
+    ),
+    remedy=(
+        "Request more per point, by load.requests instead of load.durationSeconds, in which the faster arm answers"
+        " more; for conversations, read the speed-up as one of their first turns."
+    ),
+    imported_remedy="Give the benchmark the same prompts and the same seed for both arms.",
+    soak_remedy=(
+        "Read each arm's change over time from this run, and the speed-up from a second run with load.order: "
+        "Interleaved and load.requests: in a window, a faster arm answers more and other prompts."
+    ),
+)
+def unpaired_requests(evidence: CellEvidence) -> CheckResults:
+    """Steady requests of the arm have no partner in the baseline."""
     pairs = evidence.pairs
     if pairs is None or pairs.candidates == 0:
         return []
@@ -67,31 +81,23 @@ def _unpaired_requests(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.INFO, message, value=share, threshold=SHARE)]
 
 
-UNPAIRED_REQUESTS: Check[CellEvidence] = Check(
-    name="UnpairedRequests",
-    severities=(Severity.WARNING, Severity.INFO),
-    description="Steady requests of the arm have no partner in the baseline.",
-    threshold=f"Info above {SHARE:.0%}; Warning if no request has a partner",
+@check(
+    name="NotInterleaved",
+    severities=(Severity.INFO,),
+    threshold="`order: Sequential` or `Soak` with at least two repeats and at least two arms",
     rationale=(
-        "Requests in the drain of one side and not of the other are a few per stream. More unpaired requests mean"
-        " failures, a time limit in which the faster arm answers more, or conversations whose replies diverged; the"
-        " speed-up then covers only the rest."
+        "With interleaved repeats (arms forwards, then backwards: ABBA) a slow drift affects every arm equally; a"
+        " single repeat cannot be interleaved."
     ),
-    remedy=(
-        "Request more per point, by load.requests instead of load.durationSeconds, in which the faster arm answers"
-        " more; for conversations, read the speed-up as one of their first turns."
-    ),
-    imported_remedy="Give the benchmark the same prompts and the same seed for both arms.",
+    remedy="Set load.order to Interleaved; it costs more launches.",
+    imported_remedy="Alternate the benchmark's runs: the baseline, the arm, the arm, the baseline.",
     soak_remedy=(
         "Read each arm's change over time from this run, and the speed-up from a second run with load.order: "
-        "Interleaved and load.requests: in a window, a faster arm answers more and other prompts."
+        "Interleaved: a soak test launches each engine once."
     ),
-    evaluate=_unpaired_requests,
 )
-
-
-def _not_interleaved(evidence: RunEvidence) -> CheckResults:
-    """Arms measured one after the other, so that a drift of the machine affects only some of them."""
+def not_interleaved(evidence: RunEvidence) -> CheckResults:
+    """The arms' repeats were not interleaved."""
     load = evidence.plan.load
     if load.order is ArmOrder.INTERLEAVED or load.repeats < 2 or len(evidence.plan.arms) < 2:
         return []
@@ -104,30 +110,23 @@ def _not_interleaved(evidence: RunEvidence) -> CheckResults:
     return [CheckResult(Severity.INFO, message)]
 
 
-NOT_INTERLEAVED: Check[RunEvidence] = Check(
-    name="NotInterleaved",
-    severities=(Severity.INFO,),
-    description="The arms' repeats were not interleaved.",
-    threshold="`order: Sequential` or `Soak` with at least two repeats and at least two arms",
-    rationale=(
-        "With interleaved repeats (arms forwards, then backwards: ABBA) a slow drift affects every arm equally; a"
-        " single repeat cannot be interleaved."
-    ),
-    remedy="Set load.order to Interleaved; it costs more launches.",
-    imported_remedy="Alternate the benchmark's runs: the baseline, the arm, the arm, the baseline.",
-    soak_remedy=(
-        "Read each arm's change over time from this run, and the speed-up from a second run with load.order: "
-        "Interleaved: a soak test launches each engine once."
-    ),
-    evaluate=_not_interleaved,
-)
-
-
 _TIMES = {1: "once", 2: "twice"}
 
 
-def _too_few_repeats(evidence: RunEvidence) -> CheckResults:
-    """Without repeats, no interval contains the variation between runs."""
+@check(
+    name="TooFewRepeats",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=f"fewer than {MIN_REPEATS_TO_COMPARE} repeats: Warning if arms are compared with a baseline, else Info",
+    rationale=(
+        "The variation between runs needs at least three of them for a t interval of a useful width. With a"
+        " run-to-run noise of 3 % and no real difference, an interval from one repeat excludes 1 in 64 % of the"
+        " runs, from two in 30 %, from three or more in 5 % to 7 %."
+    ),
+    remedy="Set load.repeats to 3 or more; use 5 for a claim.",
+    imported_remedy="Run the benchmark three times or more for each arm, five times for a claim.",
+)
+def too_few_repeats(evidence: RunEvidence) -> CheckResults:
+    """Points were measured fewer than three times."""
     repeats, arms = evidence.plan.load.repeats, {arm.name for arm in evidence.plan.arms}
     if repeats >= MIN_REPEATS_TO_COMPARE:
         return []
@@ -148,27 +147,26 @@ def _too_few_repeats(evidence: RunEvidence) -> CheckResults:
     ]
 
 
-TOO_FEW_REPEATS: Check[RunEvidence] = Check(
-    name="TooFewRepeats",
-    severities=(Severity.WARNING, Severity.INFO),
-    description="Points were measured fewer than three times.",
-    threshold=f"fewer than {MIN_REPEATS_TO_COMPARE} repeats: Warning if arms are compared with a baseline, else Info",
-    rationale=(
-        "The variation between runs needs at least three of them for a t interval of a useful width. With a"
-        " run-to-run noise of 3 % and no real difference, an interval from one repeat excludes 1 in 64 % of the"
-        " runs, from two in 30 %, from three or more in 5 % to 7 %."
-    ),
-    remedy="Set load.repeats to 3 or more; use 5 for a claim.",
-    imported_remedy="Run the benchmark three times or more for each arm, five times for a claim.",
-    evaluate=_too_few_repeats,
-)
-
-
 SPREADS = 2.0
 
 
-def _noisy_baseline(evidence: CellEvidence) -> CheckResults:
-    """A claimed effect that is smaller than the baseline's own variation from run to run."""
+@check(
+    name="NoisyBaseline",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"{SPREADS:g} standard deviations of the log of the baseline's speed over repeats are more than the log of"
+        " the speed-up. Only from three repeats on, and if the interval of the speed-up excludes 1. Info if repeats"
+        " differ by design: sampled texts, arrivals of an open loop"
+    ),
+    rationale=(
+        "Two standard deviations contain nearly all runs of an unchanged machine, so the machine alone may cause a"
+        " smaller effect, even if the interval is narrow. Texts and arrivals that change with each repeat are the same"
+        " for both arms: pairing removes their effect."
+    ),
+    remedy="Measure on a quiet machine with fixed clocks, with more repeats, interleaved.",
+)
+def noisy_baseline(evidence: CellEvidence) -> CheckResults:
+    """The baseline varies more between repeats than the arm differs from it."""
     speedup, repeats = evidence.speedup, evidence.baseline_repeats
     if speedup is None or speedup.value is None or repeats.size < MIN_REPEATS_TO_COMPARE:
         return []
@@ -187,31 +185,34 @@ def _noisy_baseline(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(severity, message, value=spread, threshold=effect)]
 
 
-NOISY_BASELINE: Check[CellEvidence] = Check(
-    name="NoisyBaseline",
-    severities=(Severity.WARNING, Severity.INFO),
-    description="The baseline varies more between repeats than the arm differs from it.",
-    threshold=(
-        f"{SPREADS:g} standard deviations of the log of the baseline's speed over repeats are more than the log of"
-        " the speed-up. Only from three repeats on, and if the interval of the speed-up excludes 1. Info if repeats"
-        " differ by design: sampled texts, arrivals of an open loop"
-    ),
-    rationale=(
-        "Two standard deviations contain nearly all runs of an unchanged machine, so the machine alone may cause a"
-        " smaller effect, even if the interval is narrow. Texts and arrivals that change with each repeat are the same"
-        " for both arms: pairing removes their effect."
-    ),
-    remedy="Measure on a quiet machine with fixed clocks, with more repeats, interleaved.",
-    evaluate=_noisy_baseline,
-)
-
-
 SHORTER = 0.1
 STEPS_MIN = 100
 
 
-def _steps_faster_than_baseline(evidence: CellEvidence) -> CheckResults:
-    """Steps with drafts that take less time than steps without: the same engine cannot do more work in less time.
+@check(
+    name="StepsFasterThanBaseline",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"more than {SHORTER:.0%} shorter in every repeat, over at least {STEPS_MIN} steps per side; only if the"
+        " engine reports its steps"
+    ),
+    rationale=(
+        "With the same number of streams, a step that verifies drafts takes as long as a plain one, or longer. Runs"
+        " of one engine differ by a few hundredths in both directions: three that are a tenth shorter are not"
+        " chance. It is equivalent to a speed-up per token above the acceptance length, which no drafter can have."
+        " In an open loop a faster arm has fewer requests in a step, so its steps may legitimately be shorter."
+    ),
+    remedy=(
+        "Compare the launches' nodes, clocks, power limits, graphs and kernels (`provenance.json`), and interleave"
+        " the arms."
+    ),
+    imported_remedy=(
+        "Compare the nodes, clocks, power limits, graphs and kernels of both servers, and alternate the "
+        "benchmark's runs."
+    ),
+)
+def steps_faster_than_baseline(evidence: CellEvidence) -> CheckResults:
+    """In a closed loop, the arm's decode steps are shorter than the paired baseline's.
 
     A step that verifies drafts reads the same weights and the same context as one that generates a single token, and
     computes more; the drafter's own time is added. If it is shorter than the baseline's nevertheless, the two engines
@@ -247,39 +248,30 @@ def _mean_step_ns(rows: Table) -> float | None:
     return float(times[known].sum()) / count if count >= STEPS_MIN and times[known].sum() > 0 else None
 
 
-STEPS_FASTER_THAN_BASELINE: Check[CellEvidence] = Check(
-    name="StepsFasterThanBaseline",
-    severities=(Severity.WARNING,),
-    description="In a closed loop, the arm's decode steps are shorter than the paired baseline's.",
-    threshold=(
-        f"more than {SHORTER:.0%} shorter in every repeat, over at least {STEPS_MIN} steps per side; only if the"
-        " engine reports its steps"
-    ),
-    rationale=(
-        "With the same number of streams, a step that verifies drafts takes as long as a plain one, or longer. Runs"
-        " of one engine differ by a few hundredths in both directions: three that are a tenth shorter are not"
-        " chance. It is equivalent to a speed-up per token above the acceptance length, which no drafter can have."
-        " In an open loop a faster arm has fewer requests in a step, so its steps may legitimately be shorter."
-    ),
-    remedy=(
-        "Compare the launches' nodes, clocks, power limits, graphs and kernels (`provenance.json`), and interleave"
-        " the arms."
-    ),
-    imported_remedy=(
-        "Compare the nodes, clocks, power limits, graphs and kernels of both servers, and alternate the "
-        "benchmark's runs."
-    ),
-    evaluate=_steps_faster_than_baseline,
-)
-
-
 EARLIER = 0.1
 AT_LEAST_MS = 2.0
 PAIRS_MIN = 5
 
 
-def _ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
-    """First tokens that arrive earlier than the baseline's without a queue: part of the prefill was not done.
+@check(
+    name="TtftBelowBaseline",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"in every repeat with at least {PAIRS_MIN} pairs of first turns, a median TTFT more than {EARLIER:.0%} and"
+        f" {AT_LEAST_MS:g} ms below the baseline's; only at concurrency 1"
+    ),
+    rationale=(
+        "The same prompt needs the same prefill. Launches of one engine differ by a few hundredths, and all repeats"
+        " in one direction are not chance. Under load a faster engine has shorter queues, so it is not evaluated"
+        " there."
+    ),
+    remedy=(
+        "Unless the run measures prompt caches, disable them on every arm. Look for a cache in front of the engine, and"
+        " compare the nodes."
+    ),
+)
+def ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
+    """At one stream, the arm's first tokens arrive earlier than the paired baseline's.
 
     Drafting begins after the first token. A single stream has no queue that a faster engine could shorten, so the same
     prompt takes as long as without a drafter, or longer if the drafter reads it too. An earlier first token came from a
@@ -312,35 +304,29 @@ def _is_early(mine: float, theirs: float) -> bool:
     return mine < (1 - EARLIER) * theirs and theirs - mine > AT_LEAST_MS
 
 
-TTFT_BELOW_BASELINE: Check[CellEvidence] = Check(
-    name="TtftBelowBaseline",
-    severities=(Severity.WARNING,),
-    description="At one stream, the arm's first tokens arrive earlier than the paired baseline's.",
-    threshold=(
-        f"in every repeat with at least {PAIRS_MIN} pairs of first turns, a median TTFT more than {EARLIER:.0%} and"
-        f" {AT_LEAST_MS:g} ms below the baseline's; only at concurrency 1"
-    ),
-    rationale=(
-        "The same prompt needs the same prefill. Launches of one engine differ by a few hundredths, and all repeats"
-        " in one direction are not chance. Under load a faster engine has shorter queues, so it is not evaluated"
-        " there."
-    ),
-    remedy=(
-        "Unless the run measures prompt caches, disable them on every arm. Look for a cache in front of the engine, and"
-        " compare the nodes."
-    ),
-    evaluate=_ttft_below_baseline,
-)
-
-
 APART = 0.1
 FEW_APART = 0.2
 TURNS = 3
 """Steady requests per stream and repeat from which on `APART` applies; below it, `FEW_APART` does."""
 
 
-def _throughput_contradicts_speedup(evidence: CellEvidence) -> CheckResults:
-    """A speed-up that the engine's throughput contradicts.
+@check(
+    name="ThroughputContradictsSpeedup",
+    severities=(Severity.WARNING,),
+    threshold=(
+        "a speed-up whose interval excludes 1, and a ratio of output_tps on the other side of 1, more than"
+        f" {APART:.0%} apart ({FEW_APART:.0%} if a stream had fewer than {TURNS} steady requests per repeat)"
+    ),
+    rationale=(
+        "The two differ slightly by design: the window contains requests without a partner, about one per stream."
+        " In 148 cells of valid runs the standard deviation of the difference was 4 % below three requests per"
+        " stream, 2.4 % from three to five, and 0.3 % from ten on; in one cell, with 36 prompts on 16 streams, they"
+        " were 11 % apart: 1.11 times as fast by one and 0.99 by the other."
+    ),
+    remedy="See LateStreamEnd and ConcurrencyNotReached, and find out what the streams do between two answers.",
+)
+def throughput_contradicts_speedup(evidence: CellEvidence) -> CheckResults:
+    """In a closed loop, speed-up and engine throughput point in opposite directions.
 
     In a closed loop with the same number of streams, faster answers mean more tokens per second. If the streams' time
     shows a speed-up and the throughput a slow-down, the missing time is where no latency is measured: between requests,
@@ -377,33 +363,17 @@ def _output_tps(rows: Table) -> float | None:
     return float(tokens.sum() / seconds.sum()) if seconds.size else None
 
 
-THROUGHPUT_CONTRADICTS_SPEEDUP: Check[CellEvidence] = Check(
-    name="ThroughputContradictsSpeedup",
-    severities=(Severity.WARNING,),
-    description="In a closed loop, speed-up and engine throughput point in opposite directions.",
-    threshold=(
-        "a speed-up whose interval excludes 1, and a ratio of output_tps on the other side of 1, more than"
-        f" {APART:.0%} apart ({FEW_APART:.0%} if a stream had fewer than {TURNS} steady requests per repeat)"
-    ),
-    rationale=(
-        "The two differ slightly by design: the window contains requests without a partner, about one per stream."
-        " In 148 cells of valid runs the standard deviation of the difference was 4 % below three requests per"
-        " stream, 2.4 % from three to five, and 0.3 % from ten on; in one cell, with 36 prompts on 16 streams, they"
-        " were 11 % apart: 1.11 times as fast by one and 0.99 by the other."
-    ),
-    remedy="See LateStreamEnd and ConcurrencyNotReached, and find out what the streams do between two answers.",
-    evaluate=_throughput_contradicts_speedup,
-)
-
-
-BASELINE_INVALID: Check[CellEvidence] = Check(
+@check(
     name="BaselineInvalid",
     severities=(Severity.INVALID,),
-    description="The paired baseline is invalid, so the arm cannot be compared.",
     threshold="an invalid baseline",
     rationale="The arm's own points are valid, but a comparison needs both sides.",
     remedy="Fix what the baseline's own findings report, then measure the arm and the baseline together.",
     imported_remedy="Fix what the baseline's own findings report, then run the benchmark of both arms again.",
-    evaluate=lambda _: [],
 )
+def baseline_invalid(_: CellEvidence) -> CheckResults:
+    """The paired baseline is invalid, so the arm cannot be compared."""
+    return []
+
+
 """Follows from the baseline's findings: `analysis.summary.run` reports it."""

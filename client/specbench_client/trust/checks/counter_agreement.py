@@ -24,7 +24,7 @@ from specbench_client.documents.record import AcceptanceSource
 from specbench_client.documents.summary import CounterDeltas
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.evidence import PointEvidence
+from specbench_client.trust.check import PointEvidence
 
 TOLERATED_SHARE = 0.01
 TOLERATED_PER_ANSWER = 1
@@ -40,7 +40,7 @@ DRAFTING_COLUMNS = [
     "ok",
     "error_class",
 ]
-"""Columns with information about drafting; `refuted_rows` needs no others."""
+"""Table with information about drafting; `refuted_rows` needs no others."""
 _NAMES = {"draft_steps": "draft steps", "drafted_tokens": "drafted tokens", ACCEPTED: "accepted tokens"}
 
 

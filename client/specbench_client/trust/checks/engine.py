@@ -16,12 +16,18 @@ from specbench_client.dialects.recognition import server_address
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ArmEnvironment, PointSummary
-from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
-from specbench_client.trust.evidence import PointEvidence, RunEvidence
+from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, name_some
 
 
-def _engine_restarted(evidence: PointEvidence) -> CheckResults:
-    """Counters that decreased: the engine restarted during the measurement."""
+@check(
+    name="EngineRestarted",
+    severities=(Severity.INVALID,),
+    threshold="any",
+    rationale="Counters only increase while an engine process lives.",
+    remedy="Find out why the engine restarted (memory limit, probes), and measure again.",
+)
+def engine_restarted(evidence: PointEvidence) -> CheckResults:
+    """A counter of the engine decreased within the point."""
     if evidence.counters is None or not evidence.counters.restarted:
         return []
     message = (
@@ -30,23 +36,28 @@ def _engine_restarted(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.INVALID, message)]
 
 
-ENGINE_RESTARTED: Check[PointEvidence] = Check(
-    name="EngineRestarted",
-    severities=(Severity.INVALID,),
-    description="A counter of the engine decreased within the point.",
-    threshold="any",
-    rationale="Counters only increase while an engine process lives.",
-    remedy="Find out why the engine restarted (memory limit, probes), and measure again.",
-    evaluate=_engine_restarted,
-)
-
-
 LOST_FROM = 0.10
 _LENGTHS = ("input_tokens_mean", "output_tokens_mean")
 
 
-def _kv_cache_reduced(evidence: RunEvidence) -> CheckResults:
-    """A drafter that reduces the KV cache: fewer requests fit at a time, which a run at low load does not show."""
+@check(
+    name="KvCacheReduced",
+    severities=(Severity.INFO,),
+    threshold=f"{LOST_FROM:.0%} of the baseline's KV cache in tokens; both are medians over an arm's launches",
+    rationale=(
+        "Where the cache is full, an engine runs correspondingly fewer requests at a time, and the throughput of a"
+        " memory-bound engine falls by up to as much: a tenth is all that EAGLE-3 is published to gain in some"
+        " settings at 128 streams (1.10). The threshold also separates drafters: an EAGLE head takes less than a tenth;"
+        " a 0.6B draft model next to an 8B target makes the cache per token 1.77 times as large, which loses 44 %. A"
+        " cache that is not full costs nothing, so the severity is Info."
+    ),
+    remedy=(
+        "Measure your service's load too (of load.concurrency or load.rate, whichever this run has), with long"
+        " prompts: the speed-up there includes the loss."
+    ),
+)
+def kv_cache_reduced(evidence: RunEvidence) -> CheckResults:
+    """A drafter's weights and its own cache leave the engine less KV cache for requests than the baseline has."""
     found = [
         _of_arm(each, [point for point in evidence.summaries if point.arm == each.arm])
         for each in evidence.arm_environments
@@ -81,30 +92,15 @@ def _needed(point: PointSummary) -> float | None:
     return in_flight * sum(lengths) if in_flight and len(lengths) == len(_LENGTHS) else None
 
 
-KV_CACHE_REDUCED: Check[RunEvidence] = Check(
-    name="KvCacheReduced",
+@check(
+    name="ArmSpecificArguments",
     severities=(Severity.INFO,),
-    description=(
-        "A drafter's weights and its own cache leave the engine less KV cache for requests than the baseline has."
-    ),
-    threshold=f"{LOST_FROM:.0%} of the baseline's KV cache in tokens; both are medians over an arm's launches",
-    rationale=(
-        "Where the cache is full, an engine runs correspondingly fewer requests at a time, and the throughput of a"
-        " memory-bound engine falls by up to as much: a tenth is all that EAGLE-3 is published to gain in some"
-        " settings at 128 streams (1.10). The threshold also separates drafters: an EAGLE head takes less than a tenth;"
-        " a 0.6B draft model next to an 8B target makes the cache per token 1.77 times as large, which loses 44 %. A"
-        " cache that is not full costs nothing, so the severity is Info."
-    ),
-    remedy=(
-        "Measure your service's load too (of load.concurrency or load.rate, whichever this run has), with long"
-        " prompts: the speed-up there includes the loss."
-    ),
-    evaluate=_kv_cache_reduced,
+    threshold="1 argument",
+    rationale="The effect of an argument that only one arm has cannot be separated from the effect of its drafter.",
+    remedy="Move arguments that do not configure the drafter to engine.args, so that all arms have them.",
 )
-
-
-def _arm_specific_arguments(evidence: RunEvidence) -> CheckResults:
-    """Arguments that one arm has and the baseline does not, so that more than the drafter differs."""
+def arm_specific_arguments(evidence: RunEvidence) -> CheckResults:
+    """An arm has arguments that the baseline does not have."""
     return [
         CheckResult(
             Severity.INFO,
@@ -119,17 +115,6 @@ def _arm_specific_arguments(evidence: RunEvidence) -> CheckResults:
     ]
 
 
-ARM_SPECIFIC_ARGUMENTS: Check[RunEvidence] = Check(
-    name="ArmSpecificArguments",
-    severities=(Severity.INFO,),
-    description="An arm has arguments that the baseline does not have.",
-    threshold="1 argument",
-    rationale="The effect of an argument that only one arm has cannot be separated from the effect of its drafter.",
-    remedy="Move arguments that do not configure the drafter to engine.args, so that all arms have them.",
-    evaluate=_arm_specific_arguments,
-)
-
-
 NAMED = 8
 """Maximum number of arguments listed in one finding."""
 LONGEST = 60
@@ -139,8 +124,23 @@ _OWN = re.compile(r"^spec(ulative)?_|(^|_)(host|port|addr|seed|pid)$")
 _SEVERITIES = {FactComparability.MUST: Severity.WARNING, FactComparability.NOTED: Severity.INFO}
 
 
-def _arm_environments_differ(evidence: RunEvidence) -> CheckResults:
-    """Launches that differ in more than the drafter, according to what the engines and their nodes reported."""
+@check(
+    name="ArmEnvironmentsDiffer",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        "two values of a fact that must be equal, or two names of the model at endpoints that do not report what they"
+        " loaded (Warning), or two values of the node, the kernel, the sampling of drafts or an"
+        " argument (Info)"
+    ),
+    rationale=(
+        "An engine may change its limits, kernels or graphs because a drafter is configured, and a cluster may"
+        " choose another node or image: the speed-up then measures both. What only the drafter changes, such as the"
+        " size of the KV cache, is shown but not compared."
+    ),
+    remedy="Set the value for all arms in engine.args, or pin the image and the nodes in the spec, and measure again.",
+)
+def arm_environments_differ(evidence: RunEvidence) -> CheckResults:
+    """The recorded environment of the launches differs in more than the drafter."""
     facts = [result for name in FACTS if (result := _fact(name, evidence.launches))]
     plan = evidence.plan
     if any(launch.value(FactName.MODEL) is None for launch in evidence.launches):
@@ -223,46 +223,33 @@ def _short(value: str) -> str:
     return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
 
 
-ARM_ENVIRONMENTS_DIFFER: Check[RunEvidence] = Check(
-    name="ArmEnvironmentsDiffer",
-    severities=(Severity.WARNING, Severity.INFO),
-    description="The recorded environment of the launches differs in more than the drafter.",
-    threshold=(
-        "two values of a fact that must be equal, or two names of the model at endpoints that do not report what they"
-        " loaded (Warning), or two values of the node, the kernel, the sampling of drafts or an"
-        " argument (Info)"
-    ),
-    rationale=(
-        "An engine may change its limits, kernels or graphs because a drafter is configured, and a cluster may"
-        " choose another node or image: the speed-up then measures both. What only the drafter changes, such as the"
-        " size of the KV cache, is shown but not compared."
-    ),
-    remedy="Set the value for all arms in engine.args, or pin the image and the nodes in the spec, and measure again.",
-    evaluate=_arm_environments_differ,
+@check(
+    name="Simulated",
+    severities=(Severity.INFO,),
+    threshold="any simulated point",
+    rationale="Simulated times and acceptances are configured, not measured.",
+    remedy="Measure a real engine in the same way.",
 )
-
-
-def _simulated(evidence: RunEvidence) -> CheckResults:
-    """A simulation is never a measurement."""
+def simulated(evidence: RunEvidence) -> CheckResults:
+    """The engine was the simulator."""
     if not evidence.simulated:
         return []
     message = "the engine is the simulator: these numbers show that the pipeline works, and nothing about a real engine"
     return [CheckResult(Severity.INFO, message)]
 
 
-SIMULATED: Check[RunEvidence] = Check(
-    name="Simulated",
+@check(
+    name="ResearchRuntime",
     severities=(Severity.INFO,),
-    description="The engine was the simulator.",
-    threshold="any simulated point",
-    rationale="Simulated times and acceptances are configured, not measured.",
-    remedy="Measure a real engine in the same way.",
-    evaluate=_simulated,
+    threshold="engine kind transformers, or an endpoint whose reported version is that of our research runtime",
+    rationale=(
+        "It answers one request at a time and spends most of a step in Python, which a drafter saves too: its"
+        " acceptance is the model's, but its speed-up is valid for no other engine."
+    ),
+    remedy="Use its acceptance, and measure the speed-up on the engine that you will deploy.",
 )
-
-
-def _research_runtime(evidence: RunEvidence) -> CheckResults:
-    """A research runtime is not a production engine, so its speed-ups do not transfer."""
+def runs_on_research_runtime(evidence: RunEvidence) -> CheckResults:
+    """The engine was a research runtime."""
     if evidence.plan.engine.kind is not EngineKind.TRANSFORMERS and not _reports_research_runtime(evidence.launches):
         return []
     message = (
@@ -278,22 +265,19 @@ def _reports_research_runtime(launches: Sequence[LaunchRecord]) -> bool:
     return any(RESEARCH_RUNTIME in version for version in versions if isinstance(version, str))
 
 
-RUNS_ON_RESEARCH_RUNTIME: Check[RunEvidence] = Check(
-    name="ResearchRuntime",
+@check(
+    name="EndpointsShareHost",
     severities=(Severity.INFO,),
-    description="The engine was a research runtime.",
-    threshold="engine kind transformers, or an endpoint whose reported version is that of our research runtime",
+    threshold="2 endpoints",
     rationale=(
-        "It answers one request at a time and spends most of a step in Python, which a drafter saves too: its"
-        " acceptance is the model's, but its speed-up is valid for no other engine."
+        "Only the server whose turn it is gets requests from this run, so two servers on one GPU do not compete for it"
+        " here; but they divide its memory, and a server that is in use elsewhere takes its time. Whether they share"
+        " one cannot be seen from outside."
     ),
-    remedy="Use its acceptance, and measure the speed-up on the engine that you will deploy.",
-    evaluate=_research_runtime,
+    remedy="Give each server a GPU of its own (CUDA_VISIBLE_DEVICES), and send no other traffic to either of them.",
 )
-
-
-def _endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
-    """Servers at one address: they may share a GPU, so that each has less memory and disturbs the others."""
+def endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
+    """Running servers that are compared have the same host in their URLs."""
     if evidence.plan.engine.is_imported:
         return []
     together: dict[str, list[str]] = {}
@@ -311,18 +295,3 @@ def _endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
         for host, arms in together.items()
         if len(arms) > 1
     ]
-
-
-ENDPOINTS_SHARE_A_HOST: Check[RunEvidence] = Check(
-    name="EndpointsShareHost",
-    severities=(Severity.INFO,),
-    description="Running servers that are compared have the same host in their URLs.",
-    threshold="2 endpoints",
-    rationale=(
-        "Only the server whose turn it is gets requests from this run, so two servers on one GPU do not compete for it"
-        " here; but they divide its memory, and a server that is in use elsewhere takes its time. Whether they share"
-        " one cannot be seen from outside."
-    ),
-    remedy="Give each server a GPU of its own (CUDA_VISIBLE_DEVICES), and send no other traffic to either of them.",
-    evaluate=_endpoints_share_a_host,
-)

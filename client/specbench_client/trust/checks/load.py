@@ -10,27 +10,14 @@ from specbench_api.spec.load import ArrivalProcess
 from specbench_client.documents.finding import Severity
 from specbench_client.metrics.rows import text_counts
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check, CheckResult, CheckResults
-from specbench_client.trust.evidence import PointEvidence, RunEvidence
+from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check
 
 CONCURRENCY_SHARE = 0.9
 
 
-def _concurrency_not_reached(evidence: PointEvidence) -> CheckResults:
-    """Fewer requests in flight than requested, so that the numbers belong to a different load."""
-    reached, requested = evidence.health.reached_concurrency, evidence.point.level.concurrency
-    if evidence.workload.waits:  # a stream without a request may be waiting with its user
-        return []
-    if reached is None or requested is None or reached >= CONCURRENCY_SHARE * requested:
-        return []
-    message = f"{reached:.1f} requests were in flight on average in the steady state, but the load requests {requested}"
-    return [CheckResult(Severity.INVALID, message, value=reached, threshold=CONCURRENCY_SHARE * requested)]
-
-
-CONCURRENCY_NOT_REACHED: Check[PointEvidence] = Check(
+@check(
     name="ConcurrencyNotReached",
     severities=(Severity.INVALID,),
-    description="In a closed loop, fewer requests than requested were in flight on average in the steady state.",
     threshold=(
         f"less than {CONCURRENCY_SHARE:.0%} of the requested concurrency. Not evaluated with thinkTime or agent traces"
     ),
@@ -40,16 +27,42 @@ CONCURRENCY_NOT_REACHED: Check[PointEvidence] = Check(
         " look better."
     ),
     remedy="Give the client more CPU, request longer answers, or lower the concurrency.",
-    evaluate=_concurrency_not_reached,
 )
+def concurrency_not_reached(evidence: PointEvidence) -> CheckResults:
+    """In a closed loop, fewer requests than requested were in flight on average in the steady state."""
+    reached, requested = evidence.health.reached_concurrency, evidence.point.level.concurrency
+    if evidence.workload.waits:  # a stream without a request may be waiting with its user
+        return []
+    if reached is None or requested is None or reached >= CONCURRENCY_SHARE * requested:
+        return []
+    message = f"{reached:.1f} requests were in flight on average in the steady state, but the load requests {requested}"
+    return [CheckResult(Severity.INVALID, message, value=reached, threshold=CONCURRENCY_SHARE * requested)]
 
 
 LACKING = 0.05
 RATE_ERRORS = 3.0
 
 
-def _rate_not_reached(evidence: PointEvidence) -> CheckResults:
-    """Fewer conversations per second than requested, so that the numbers belong to a different load."""
+@check(
+    name="RateNotReached",
+    severities=(Severity.INVALID,),
+    threshold=(
+        f"{LACKING:.0%} below the requested rate, and by more than {RATE_ERRORS:g} standard errors of the arrival"
+        " process (CV / √conversations). Not evaluated for traces, whose rate varies by design"
+    ),
+    rationale=(
+        "An open loop does not wait for answers, so only a client that cannot keep up, that ran out of sockets, or that"
+        " is limited by load.arrival.maxInFlight starts fewer. Near the engine's limit, 5 % of the rate changes the"
+        " waiting time by a multiple of that."
+    ),
+    remedy=(
+        "Give the client more CPU (on a cluster placement.client.resources), or lower the rate; request more"
+        " conversations per point (load.requests)."
+    ),
+    imported_remedy="Give the benchmark more CPU and more requests, or lower the rate.",
+)
+def rate_not_reached(evidence: PointEvidence) -> CheckResults:
+    """In an open loop, fewer conversations per second than requested started in the steady state."""
     reached, requested, cv = evidence.health.reached_rate, evidence.point.level.rate, evidence.arrival_cv
     if reached is None or requested is None or cv is None:
         return []
@@ -67,36 +80,31 @@ def _rate_not_reached(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.INVALID, message, value=reached, threshold=least)]
 
 
-RATE_NOT_REACHED: Check[PointEvidence] = Check(
-    name="RateNotReached",
-    severities=(Severity.INVALID,),
-    description="In an open loop, fewer conversations per second than requested started in the steady state.",
-    threshold=(
-        f"{LACKING:.0%} below the requested rate, and by more than {RATE_ERRORS:g} standard errors of the arrival"
-        " process (CV / √conversations). Not evaluated for traces, whose rate varies by design"
-    ),
-    rationale=(
-        "An open loop does not wait for answers, so only a client that cannot keep up, that ran out of sockets, or that"
-        " is limited by load.arrival.maxInFlight starts fewer. Near the engine's limit, 5 % of the rate changes the"
-        " waiting time by a multiple of that."
-    ),
-    remedy=(
-        "Give the client more CPU (on a cluster placement.client.resources), or lower the rate; request more"
-        " conversations per point (load.requests)."
-    ),
-    imported_remedy="Give the benchmark more CPU and more requests, or lower the rate.",
-    evaluate=_rate_not_reached,
-)
-
-
 GROWTH = 1.5
 IN_FLIGHT_MIN = 8
 OVERLOADED_ERRORS = 3.0
 UNKNOWN_CV = 1.0
 
 
-def _overloaded(evidence: PointEvidence) -> CheckResults:
-    """An open loop with more arrivals than the engine can serve: the queue grows as long as the point lasts.
+@check(
+    name="Overloaded",
+    severities=(Severity.INVALID, Severity.WARNING),
+    threshold=(
+        f"{GROWTH:g} times as many in its last third as in its first, more than {IN_FLIGHT_MIN} on average, and more"
+        f" than chance in the arrivals explains ({OVERLOADED_ERRORS:g} standard errors). Warning if a trace is"
+        " replayed, whose own increase looks the same"
+    ),
+    rationale=(
+        "Below capacity the number in flight returns to its mean; above it, it grows with time, and so does every"
+        f" latency. Up to {IN_FLIGHT_MIN} requests, a factor of {GROWTH:g} is two or three requests."
+    ),
+    remedy=(
+        "Lower the rate until the number in flight is stable: the highest such rate is the engine's capacity,"
+        " itself a result."
+    ),
+)
+def overloaded(evidence: PointEvidence) -> CheckResults:
+    """In an open loop, the number of requests in flight grew throughout the steady state.
 
     Latency then has no stationary distribution: every percentile depends on how long the point was. The probability of
     a queue that grew by chance is bounded by the statistics of the arrivals: the mean number in flight over a period
@@ -128,32 +136,21 @@ def _by_chance(evidence: PointEvidence) -> float:
     return math.exp(min(50.0, OVERLOADED_ERRORS * math.sqrt(2 * (cv**2 + 1) / in_a_third)))
 
 
-OVERLOADED: Check[PointEvidence] = Check(
-    name="Overloaded",
-    severities=(Severity.INVALID, Severity.WARNING),
-    description="In an open loop, the number of requests in flight grew throughout the steady state.",
-    threshold=(
-        f"{GROWTH:g} times as many in its last third as in its first, more than {IN_FLIGHT_MIN} on average, and more"
-        f" than chance in the arrivals explains ({OVERLOADED_ERRORS:g} standard errors). Warning if a trace is"
-        " replayed, whose own increase looks the same"
-    ),
-    rationale=(
-        "Below capacity the number in flight returns to its mean; above it, it grows with time, and so does every"
-        f" latency. Up to {IN_FLIGHT_MIN} requests, a factor of {GROWTH:g} is two or three requests."
-    ),
-    remedy=(
-        "Lower the rate until the number in flight is stable: the highest such rate is the engine's capacity,"
-        " itself a result."
-    ),
-    evaluate=_overloaded,
-)
-
-
 FAILED_SHARE = 0.01
 
 
-def _requests_failed(evidence: PointEvidence) -> CheckResults:
-    """Requests that failed are not part of the figures, and the remaining ones may be the easy ones."""
+@check(
+    name="RequestsFailed",
+    severities=(Severity.INVALID, Severity.INFO),
+    threshold=f"Invalid above {FAILED_SHARE:.0%} of the requests that were sent, Info below",
+    rationale=(
+        "Failed requests are removed from both sides of a comparison, but they are seldom typical; from 1 % on the"
+        " 99th percentile may consist of the missing requests."
+    ),
+    remedy="Read the errors in the records and the engine's log, then lower the load or fix the engine.",
+)
+def requests_failed(evidence: PointEvidence) -> CheckResults:
+    """Requests failed."""
     tried = evidence.tried
     failed = tried.among(~tried.array("ok"))
     if not len(failed):
@@ -167,25 +164,32 @@ def _requests_failed(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(severity, message, value=share, threshold=FAILED_SHARE)]
 
 
-REQUESTS_FAILED: Check[PointEvidence] = Check(
-    name="RequestsFailed",
-    severities=(Severity.INVALID, Severity.INFO),
-    description="Requests failed.",
-    threshold=f"Invalid above {FAILED_SHARE:.0%} of the requests that were sent, Info below",
-    rationale=(
-        "Failed requests are removed from both sides of a comparison, but they are seldom typical; from 1 % on the"
-        " 99th percentile may consist of the missing requests."
-    ),
-    remedy="Read the errors in the records and the engine's log, then lower the load or fix the engine.",
-    evaluate=_requests_failed,
-)
-
-
 IN_FLIGHT = 1.5
 
 
-def _single_stream_only(evidence: RunEvidence) -> CheckResults:
-    """Only one request at a time, a load that hardly any production server has."""
+@check(
+    name="SingleStreamOnly",
+    severities=(Severity.INFO,),
+    threshold=(
+        f"fewer than {IN_FLIGHT:g} requests in flight at the highest load: as requested for a closed loop, as"
+        " measured for an open loop"
+    ),
+    rationale=(
+        "With a batch of one the GPU waits for memory, and verifying drafts is free; a full batch has no spare"
+        " time: n-gram drafts for Llama-3.3-70B are published with a speed-up of 0.88 at 32 streams. A service with"
+        " one user at a time may be intended, so the severity is Info."
+    ),
+    remedy=(
+        "Measure higher loads too, up to your service's: of load.concurrency or load.rate, whichever this run has."
+        " `specbench report` then shows the load at which the gain ends."
+    ),
+    imported_remedy=(
+        "Run the benchmark at higher loads too, up to your service's, and import all files; `specbench report` then"
+        " shows the load at which the gain ends."
+    ),
+)
+def single_stream_only(evidence: RunEvidence) -> CheckResults:
+    """Every load of the run keeps about one request in flight."""
     in_flight = [_in_flight(evidence, level.label) for level in evidence.plan.load.levels]
     known = [value for value in in_flight if value is not None]
     if not known or max(known) >= IN_FLIGHT:
@@ -206,36 +210,23 @@ def _in_flight(evidence: RunEvidence, load: str) -> float | None:
     return max((each.reached_concurrency for each in watches if each.reached_concurrency is not None), default=None)
 
 
-SINGLE_STREAM_ONLY: Check[RunEvidence] = Check(
-    name="SingleStreamOnly",
-    severities=(Severity.INFO,),
-    description="Every load of the run keeps about one request in flight.",
-    threshold=(
-        f"fewer than {IN_FLIGHT:g} requests in flight at the highest load: as requested for a closed loop, as"
-        " measured for an open loop"
-    ),
-    rationale=(
-        "With a batch of one the GPU waits for memory, and verifying drafts is free; a full batch has no spare"
-        " time: n-gram drafts for Llama-3.3-70B are published with a speed-up of 0.88 at 32 streams. A service with"
-        " one user at a time may be intended, so the severity is Info."
-    ),
-    remedy=(
-        "Measure higher loads too, up to your service's: of load.concurrency or load.rate, whichever this run has."
-        " `specbench report` then shows the load at which the gain ends."
-    ),
-    imported_remedy=(
-        "Run the benchmark at higher loads too, up to your service's, and import all files; `specbench report` then"
-        " shows the load at which the gain ends."
-    ),
-    evaluate=_single_stream_only,
-)
-
-
 FOREIGN_SHARE = 0.01
 
 
-def _foreign_traffic(evidence: PointEvidence) -> CheckResults:
-    """The engine generated more tokens than our requests received: other clients used it at the same time."""
+@check(
+    name="ForeignTraffic",
+    severities=(Severity.INVALID,),
+    threshold=f"more than {FOREIGN_SHARE:.0%} plus one token per request; failed requests count as full answers",
+    rationale=(
+        "One token per request is the end-of-sequence token, which some counters include; 1 % of foreign tokens"
+        " reduces the speed by about 1 % at most."
+    ),
+    remedy=(
+        "Make sure that nothing else uses the engine during the measurement; check the Service and the network policy."
+    ),
+)
+def foreign_traffic(evidence: PointEvidence) -> CheckResults:
+    """The engine's counter of generated tokens is larger than what our requests received."""
     counters, tried = evidence.monotonic_counters, evidence.tried
     counted = numbers(tried, "output_tokens")
     uncounted = tried.array("ok") & np.isnan(counted)
@@ -253,24 +244,29 @@ def _foreign_traffic(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.INVALID, message, value=foreign / counters.output_tokens, threshold=FOREIGN_SHARE)]
 
 
-FOREIGN_TRAFFIC: Check[PointEvidence] = Check(
-    name="ForeignTraffic",
+@check(
+    name="NoSteadyState",
     severities=(Severity.INVALID,),
-    description="The engine's counter of generated tokens is larger than what our requests received.",
-    threshold=f"more than {FOREIGN_SHARE:.0%} plus one token per request; failed requests count as full answers",
+    threshold=(
+        "fewer error-free steady requests than streams; in an open loop, fewer than requests in flight on average;"
+        " if fillers kept the load up, none"
+    ),
     rationale=(
-        "One token per request is the end-of-sequence token, which some counters include; 1 % of foreign tokens"
-        " reduces the speed by about 1 % at most."
+        "With fewer than one request per stream, the window contains only parts of requests, and its throughput"
+        " depends on where it begins. Fillers keep the full load on each measured request from beginning to end, so"
+        " that one request is enough."
     ),
     remedy=(
-        "Make sure that nothing else uses the engine during the measurement; check the Service and the network policy."
+        "Request more (load.requests: at least three times the highest concurrency; load.durationSeconds: many"
+        " times the longest answer), or lower a rate that the engine cannot serve."
     ),
-    evaluate=_foreign_traffic,
+    imported_remedy=(
+        "Give the benchmark more requests (at least three times the highest concurrency), or lower a rate "
+        "that the engine cannot serve."
+    ),
 )
-
-
-def _no_steady_state(evidence: PointEvidence) -> CheckResults:
-    """Too few requests between ramp and drain for a steady state."""
+def no_steady_state(evidence: PointEvidence) -> CheckResults:
+    """The steady state has too few requests."""
     found, required = len(evidence.steady), _required(evidence)
     if found >= required:
         return []
@@ -293,47 +289,9 @@ def _required(evidence: PointEvidence) -> int:
     return evidence.point.level.concurrency or max(1, math.ceil(evidence.health.reached_concurrency or 0))
 
 
-NO_STEADY_STATE: Check[PointEvidence] = Check(
-    name="NoSteadyState",
-    severities=(Severity.INVALID,),
-    description=("The steady state has too few requests."),
-    threshold=(
-        "fewer error-free steady requests than streams; in an open loop, fewer than requests in flight on average;"
-        " if fillers kept the load up, none"
-    ),
-    rationale=(
-        "With fewer than one request per stream, the window contains only parts of requests, and its throughput"
-        " depends on where it begins. Fillers keep the full load on each measured request from beginning to end, so"
-        " that one request is enough."
-    ),
-    remedy=(
-        "Request more (load.requests: at least three times the highest concurrency; load.durationSeconds: many"
-        " times the longest answer), or lower a rate that the engine cannot serve."
-    ),
-    imported_remedy=(
-        "Give the benchmark more requests (at least three times the highest concurrency), or lower a rate "
-        "that the engine cannot serve."
-    ),
-    evaluate=_no_steady_state,
-)
-
-
-def _warmup_not_steady(evidence: PointEvidence) -> CheckResults:
-    """A warm-up that ended before step times were steady, so that part of it is in the figures."""
-    health = evidence.health
-    if health.warmup_steady is not False:
-        return []
-    message = (
-        f"step times were not steady after {health.warmup_requests or 0} warm-up requests, the maximum set by"
-        " load.warmupRequests: this point, the first of its launch, may contain the rest of the warm-up"
-    )
-    return [CheckResult(Severity.WARNING, message, value=health.warmup_requests)]
-
-
-WARMUP_NOT_STEADY: Check[PointEvidence] = Check(
+@check(
     name="WarmupNotSteady",
     severities=(Severity.WARNING,),
-    description="The warm-up before the launch's first point ended without steady step times.",
     threshold="the warm-up's own test, see load.warmupRequests",
     rationale=(
         "Compilation, graph capture for new batch sizes, clocks and caches slow the first requests down; if the"
@@ -343,5 +301,14 @@ WARMUP_NOT_STEADY: Check[PointEvidence] = Check(
     imported_remedy=(
         "Let the benchmark warm the engine up before it measures; on a noisy machine, find out what else runs on it."
     ),
-    evaluate=_warmup_not_steady,
 )
+def warmup_not_steady(evidence: PointEvidence) -> CheckResults:
+    """The warm-up before the launch's first point ended without steady step times."""
+    health = evidence.health
+    if health.warmup_steady is not False:
+        return []
+    message = (
+        f"step times were not steady after {health.warmup_requests or 0} warm-up requests, the maximum set by"
+        " load.warmupRequests: this point, the first of its launch, may contain the rest of the warm-up"
+    )
+    return [CheckResult(Severity.WARNING, message, value=health.warmup_requests)]

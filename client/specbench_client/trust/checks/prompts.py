@@ -14,15 +14,39 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_client.metrics.rows import Table, repeated_rows
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check, CheckResult, CheckResults, name_some
-from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
+from specbench_client.trust.check import (
+    CellEvidence,
+    CheckResult,
+    CheckResults,
+    PointEvidence,
+    RunEvidence,
+    check,
+    name_some,
+)
 
 DUPLICATE_SHARE = 0.2
 TOKENS_MIN = 16
 
 
-def _duplicate_prompts(evidence: PointEvidence) -> CheckResults:
-    """Prompts with different ids and the same text: the sample is smaller than it seems.
+@check(
+    name="DuplicatePrompts",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"more than {DUPLICATE_SHARE:.0%} of the prompts with an answer of at least {TOKENS_MIN} tokens repeat another"
+        " one"
+    ),
+    rationale=(
+        "Two different questions do not get the same sixteen tokens. Intervals treat each prompt as an independent"
+        " sample: if a fifth of them repeat others, intervals are a tenth too narrow, and a drafter with a memory,"
+        " or a prompt cache, has seen them before. `specbench dataset inspect` shows how similar different prompts"
+        " are."
+    ),
+    remedy=(
+        "Remove duplicates (`specbench dataset select` picks the most diverse prompts), or sample more of your traffic."
+    ),
+)
+def duplicate_prompts(evidence: PointEvidence) -> CheckResults:
+    """At temperature 0, prompts of the same length got the same long answer.
 
     Records do not contain prompts, but their lengths and answers: at temperature 0, two prompts of the same length with
     the same long answer have the same, or practically the same, text.
@@ -45,27 +69,6 @@ def _duplicate_prompts(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=share, threshold=DUPLICATE_SHARE)]
 
 
-DUPLICATE_PROMPTS: Check[PointEvidence] = Check(
-    name="DuplicatePrompts",
-    severities=(Severity.WARNING,),
-    description="At temperature 0, prompts of the same length got the same long answer.",
-    threshold=(
-        f"more than {DUPLICATE_SHARE:.0%} of the prompts with an answer of at least {TOKENS_MIN} tokens repeat another"
-        " one"
-    ),
-    rationale=(
-        "Two different questions do not get the same sixteen tokens. Intervals treat each prompt as an independent"
-        " sample: if a fifth of them repeat others, intervals are a tenth too narrow, and a drafter with a memory,"
-        " or a prompt cache, has seen them before. `specbench dataset inspect` shows how similar different prompts"
-        " are."
-    ),
-    remedy=(
-        "Remove duplicates (`specbench dataset select` picks the most diverse prompts), or sample more of your traffic."
-    ),
-    evaluate=_duplicate_prompts,
-)
-
-
 WARNING_BELOW = 5
 INFO_BELOW = 20
 INTERVAL_FROM = WARNING_BELOW
@@ -74,8 +77,22 @@ NAMED = 8
 """Maximum number of categories listed in one finding."""
 
 
-def _too_few_prompts(evidence: RunEvidence) -> CheckResults:
-    """Too few prompts to support a claim about a workload, or about a category of it."""
+@check(
+    name="TooFewPrompts",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"Info below {INFO_BELOW} different prompts of a workload, Warning below {WARNING_BELOW}; Info below"
+        f" {INTERVAL_FROM} of a category, whose figures then have no intervals"
+    ),
+    rationale=(
+        "At 20 prompts the 95 % interval of an acceptance length is about ± 0.1 on homogeneous data and much wider on"
+        " heterogeneous data; below 5, resampling has at most 35 different samples, and no interval is valid. A small"
+        " category affects only its own row: figures of the workload use all prompts."
+    ),
+    remedy="Use more prompts from your own traffic; 80 per category is a good number.",
+)
+def too_few_prompts(evidence: RunEvidence) -> CheckResults:
+    """The steady state of a cell has few different prompts of a workload, or of one of its categories."""
     return [*_of_workloads(evidence.prompts), *_of_categories(evidence)]
 
 
@@ -106,29 +123,33 @@ def _of_categories(evidence: RunEvidence) -> Iterator[CheckResult]:
         yield CheckResult(Severity.INFO, message, value=fewest, threshold=INTERVAL_FROM, workload=workload)
 
 
-TOO_FEW_PROMPTS: Check[RunEvidence] = Check(
-    name="TooFewPrompts",
-    severities=(Severity.WARNING, Severity.INFO),
-    description="The steady state of a cell has few different prompts of a workload, or of one of its categories.",
-    threshold=(
-        f"Info below {INFO_BELOW} different prompts of a workload, Warning below {WARNING_BELOW}; Info below"
-        f" {INTERVAL_FROM} of a category, whose figures then have no intervals"
-    ),
-    rationale=(
-        "At 20 prompts the 95 % interval of an acceptance length is about ± 0.1 on homogeneous data and much wider on"
-        " heterogeneous data; below 5, resampling has at most 35 different samples, and no interval is valid. A small"
-        " category affects only its own row: figures of the workload use all prompts."
-    ),
-    remedy="Use more prompts from your own traffic; 80 per category is a good number.",
-    evaluate=_too_few_prompts,
-)
-
-
 MOVED_MIN = 0.008
 
 
-def _random_prompts(evidence: RunEvidence) -> CheckResults:
-    """Prompts of random words, whether configured or found in a file, are not representative of any traffic."""
+@check(
+    name="RandomPrompts",
+    severities=(Severity.WARNING,),
+    threshold=(
+        "any workload or member of a mix with source mooncake or sessions. Also a file, or one of its"
+        " categories: of the distinct pairs of neighbouring words, a share occurs more than once, and shuffling the"
+        f" words changes this share by less than {100 * MOVED_MIN:.1f} percentage points. Needs 4,000 pairs (of words,"
+        " token ids or Chinese characters), without text that prompts share word by word"
+    ),
+    rationale=(
+        "A model answers random text with something trivial, or repeats one of its words: SPEED-Bench's authors"
+        " found throughput with a drafter overstated by 23 % on average, and rankings of drafters reversed. In every"
+        " language some pairs of words recur, and shuffling separates them. It changes the share by 9 to 12 points in"
+        " Spec-Bench, GSM8K and HumanEval, by 5 points and more in handbooks in Chinese, Japanese, Korean, Turkish,"
+        " Finnish and Russian, and by at least 1.4 in each of 131 datasets in more than 20 languages; in random words,"
+        " token ids and letters by at most 0.4 (benchmarks/trust.md)."
+    ),
+    remedy=(
+        "Measure prompts from your own traffic or a published dataset; if you need given lengths, prepare those"
+        " prompts to length."
+    ),
+)
+def random_prompts(evidence: RunEvidence) -> CheckResults:
+    """The prompts of a workload are random words or tokens."""
     found = [_of_workload(workload, evidence.coverage.get(workload.name)) for workload in evidence.plan.workloads]
     return [result for result in found if result is not None]
 
@@ -168,38 +189,24 @@ def _random_prompts_result(workload: str, whose: str, order: WordOrderTest | Non
     return CheckResult(Severity.WARNING, message, value=order.moved, threshold=MOVED_MIN, workload=workload)
 
 
-RANDOM_PROMPTS: Check[RunEvidence] = Check(
-    name="RandomPrompts",
-    severities=(Severity.WARNING,),
-    description="The prompts of a workload are random words or tokens.",
-    threshold=(
-        "any workload or member of a mix with source mooncake or sessions. Also a file, or one of its"
-        " categories: of the distinct pairs of neighbouring words, a share occurs more than once, and shuffling the"
-        f" words changes this share by less than {100 * MOVED_MIN:.1f} percentage points. Needs 4,000 pairs (of words,"
-        " token ids or Chinese characters), without text that prompts share word by word"
-    ),
-    rationale=(
-        "A model answers random text with something trivial, or repeats one of its words: SPEED-Bench's authors"
-        " found throughput with a drafter overstated by 23 % on average, and rankings of drafters reversed. In every"
-        " language some pairs of words recur, and shuffling separates them. It changes the share by 9 to 12 points in"
-        " Spec-Bench, GSM8K and HumanEval, by 5 points and more in handbooks in Chinese, Japanese, Korean, Turkish,"
-        " Finnish and Russian, and by at least 1.4 in each of 131 datasets in more than 20 languages; in random words,"
-        " token ids and letters by at most 0.4 (benchmarks/trust.md)."
-    ),
-    remedy=(
-        "Measure prompts from your own traffic or a published dataset; if you need given lengths, prepare those"
-        " prompts to length."
-    ),
-    evaluate=_random_prompts,
-)
-
-
 WARNING_FROM = 0.05
 _SHOWN = 5
 
 
-def _dataset_rows_missing(evidence: RunEvidence) -> CheckResults:
-    """Dataset rows that were requested but could not be sent, so that the figures cover only the others."""
+@check(
+    name="DatasetRowsMissing",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"Info if any row is missing, Warning from {WARNING_FROM:.0%} of the rows, or if a category has none left"
+    ),
+    rationale=(
+        "The missing rows are not a random sample: licenses and tools remove whole categories, between which"
+        " drafters differ by a factor of two. Published figures are those of the whole dataset."
+    ),
+    remedy="Fetch the missing texts (`specbench dataset prepare`), or select only the categories that are complete.",
+)
+def dataset_rows_missing(evidence: RunEvidence) -> CheckResults:
+    """Rows that a workload requests were left out because their text is missing."""
     return [
         _dataset_rows_missing_result(workload, coverage)
         for workload, coverage in evidence.coverage.items()
@@ -223,30 +230,24 @@ def _dataset_rows_missing_result(workload: str, coverage: PromptCoverage) -> Che
     return CheckResult(severity, message, value=share, threshold=WARNING_FROM, workload=workload)
 
 
-DATASET_ROWS_MISSING: Check[RunEvidence] = Check(
-    name="DatasetRowsMissing",
-    severities=(Severity.WARNING, Severity.INFO),
-    description="Rows that a workload requests were left out because their text is missing.",
-    threshold=(
-        f"Info if any row is missing, Warning from {WARNING_FROM:.0%} of the rows, or if a category has none left"
-    ),
-    rationale=(
-        "The missing rows are not a random sample: licenses and tools remove whole categories, between which"
-        " drafters differ by a factor of two. Published figures are those of the whole dataset."
-    ),
-    remedy="Fetch the missing texts (`specbench dataset prepare`), or select only the categories that are complete.",
-    evaluate=_dataset_rows_missing,
-)
-
-
 CACHED_SHARE = 0.01
 WHOLE_SHARE = 0.9
 WHOLE_REST = 16
 """A prompt was sent before if so much of it is in the cache: all but the tokens of a block of vLLM's cache."""
 
 
-def _prompt_cache_hit(evidence: PointEvidence) -> CheckResults:
-    """Prompt tokens served from a cache that should be off, which hides their prefill from TTFT."""
+@check(
+    name="PromptCacheHit",
+    severities=(Severity.INVALID,),
+    threshold=f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns; not with promptCache: AsServed",
+    rationale=(
+        "The launch disables the cache, so any hit means that the setting had no effect; 1 % allows for a start"
+        " token that some engines cache. Later turns of a conversation share their own history and are not checked."
+    ),
+    remedy=("Disable prefix caching on every arm, or set promptCache: AsServed to measure what users get with it."),
+)
+def prompt_cache_hit(evidence: PointEvidence) -> CheckResults:
+    """Prompt tokens of first turns came from a prompt cache."""
     if evidence.plan.prompt_cache is PromptCache.AS_SERVED:
         return []
     share = _share(evidence)
@@ -277,22 +278,27 @@ def _quotient(over: Values, under: Values) -> float | None:
     return float(over.sum() / under.sum()) if under.sum() > 0 else None
 
 
-PROMPT_CACHE_HIT: Check[PointEvidence] = Check(
-    name="PromptCacheHit",
-    severities=(Severity.INVALID,),
-    description="Prompt tokens of first turns came from a prompt cache.",
-    threshold=f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns; not with promptCache: AsServed",
-    rationale=(
-        "The launch disables the cache, so any hit means that the setting had no effect; 1 % allows for a start"
-        " token that some engines cache. Later turns of a conversation share their own history and are not checked."
+@check(
+    name="PromptsSentAgain",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns, in prompts that the cell repeats, or of"
+        f" which at least {WHOLE_SHARE:.0%} after the system prompt and all but {WHOLE_REST} tokens are in the cache"
     ),
-    remedy=("Disable prefix caching on every arm, or set promptCache: AsServed to measure what users get with it."),
-    evaluate=_prompt_cache_hit,
+    rationale=(
+        "Users seldom send the same whole prompt twice. A prompt that is sent again skips its whole prefill, so TTFT is"
+        " shorter than in production, on every arm. Beginnings that users share are not counted: the system prompt, and"
+        f" any other that leaves more than {WHOLE_REST} tokens to compute. Of prompts that differ only in fewer tokens,"
+        " hits look the same: if your traffic is like that, TTFT is right."
+    ),
+    remedy=(
+        "Give more prompts, so that none is sent twice; give the beginning that they share as systemPrompt; restart"
+        " running servers, or empty their caches, before you send"
+        " the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
+    ),
 )
-
-
-def _prompts_sent_again(evidence: CellEvidence) -> CheckResults:
-    """Hits of prompts that had been sent before, or of which another prompt has nearly all tokens.
+def prompts_sent_again(evidence: CellEvidence) -> CheckResults:
+    """With promptCache: AsServed, whole prompts, or all but a few tokens of each, were in the cache.
 
     The cell's rows show which ones it repeats. Of another load, an earlier or interrupted run, or a cache that was not
     emptied, only the hits show it: what follows the system prompt is in the cache too. A prompt that shares a long
@@ -339,35 +345,28 @@ def _seen_before(period: Values, repeat: Values, sent_ns: Values, rows: Table) -
     return seen
 
 
-PROMPTS_SENT_AGAIN: Check[CellEvidence] = Check(
-    name="PromptsSentAgain",
-    severities=(Severity.WARNING,),
-    description="With promptCache: AsServed, whole prompts, or all but a few tokens of each, were in the cache.",
-    threshold=(
-        f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns, in prompts that the cell repeats, or of"
-        f" which at least {WHOLE_SHARE:.0%} after the system prompt and all but {WHOLE_REST} tokens are in the cache"
-    ),
-    rationale=(
-        "Users seldom send the same whole prompt twice. A prompt that is sent again skips its whole prefill, so TTFT is"
-        " shorter than in production, on every arm. Beginnings that users share are not counted: the system prompt, and"
-        f" any other that leaves more than {WHOLE_REST} tokens to compute. Of prompts that differ only in fewer tokens,"
-        " hits look the same: if your traffic is like that, TTFT is right."
-    ),
-    remedy=(
-        "Give more prompts, so that none is sent twice; give the beginning that they share as systemPrompt; restart"
-        " running servers, or empty their caches, before you send"
-        " the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
-    ),
-    evaluate=_prompts_sent_again,
-)
-
-
 MORE_COMPUTED = 1.05
 KEPT_MIN = 0.95
 
 
-def _reuse_lost(evidence: CellEvidence) -> CheckResults:
-    """An arm that computes prompt tokens again which the baseline reads from its prompt cache.
+@check(
+    name="ReuseLost",
+    severities=(Severity.FAULT,),
+    threshold=(
+        f"more than {MORE_COMPUTED:g} times the baseline's computed prompt tokens, and the interval of this ratio lies"
+        f" above it, or that of cached tokens, arm over baseline, below {KEPT_MIN:g}"
+    ),
+    rationale=(
+        "Engines have lost the last block of each hit, or all hits, once a drafter was on. Both sides get the same"
+        " requests in the same order, so honest arms differ only where answers end in another order."
+    ),
+    remedy=(
+        "Look for a known issue of the engine's prefix cache with this drafter, and compare the KV cache that is left"
+        " beside it. report.html shows the loss by turn and by depth."
+    ),
+)
+def reuse_lost(evidence: CellEvidence) -> CheckResults:
+    """With promptCache: AsServed, the arm reuses fewer prompt tokens than the paired baseline.
 
     The ratio of computed tokens shows the loss of a block. It is too noisy for a large loss, because the few tokens
     that the baseline computes differ between repeats; the share of the baseline's hits that the arm has is not.
@@ -387,31 +386,24 @@ def _reuse_lost(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.FAULT, message, value=computed.value, threshold=MORE_COMPUTED)]
 
 
-REUSE_LOST: Check[CellEvidence] = Check(
-    name="ReuseLost",
-    severities=(Severity.FAULT,),
-    description="With promptCache: AsServed, the arm reuses fewer prompt tokens than the paired baseline.",
-    threshold=(
-        f"more than {MORE_COMPUTED:g} times the baseline's computed prompt tokens, and the interval of this ratio lies"
-        f" above it, or that of cached tokens, arm over baseline, below {KEPT_MIN:g}"
-    ),
-    rationale=(
-        "Engines have lost the last block of each hit, or all hits, once a drafter was on. Both sides get the same"
-        " requests in the same order, so honest arms differ only where answers end in another order."
-    ),
-    remedy=(
-        "Look for a known issue of the engine's prefix cache with this drafter, and compare the KV cache that is left"
-        " beside it. report.html shows the loss by turn and by depth."
-    ),
-    evaluate=_reuse_lost,
-)
-
-
 SAMPLING_SHARE = 0.5
 
 
-def _sampling_differs_from_log(evidence: RunEvidence) -> CheckResults:
-    """Logged requests sent with a different temperature or token limit than in the log, which changes their answers."""
+@check(
+    name="SamplingDiffersFromLog",
+    severities=(Severity.INFO,),
+    threshold=(
+        f"more than {SAMPLING_SHARE:.0%} of the logged temperatures differ, or the median logged answer is longer than"
+        " output.maxTokens"
+    ),
+    rationale=(
+        "Acceptance falls with temperature, and differs between the beginning and the end of an answer: requests"
+        " that are sampled or cut differently are different traffic."
+    ),
+    remedy="Set sampling.temperature and output.maxTokens as in the log, or split the log by temperature.",
+)
+def sampling_differs_from_log(evidence: RunEvidence) -> CheckResults:
+    """Logged requests are sent at a different temperature than in the log, or cut before their answers' usual end."""
     return [
         CheckResult(
             Severity.INFO,
@@ -440,22 +432,3 @@ def _differences(workload: Workload, recorded: RequestLogStats) -> Iterator[tupl
     length, most = recorded.output_tokens_median, workload.output.max_tokens
     if length is not None and length > most:
         yield f"the log's median answer has {length:.0f} tokens, but output.maxTokens is {most}", length / most
-
-
-SAMPLING_DIFFERS_FROM_LOG: Check[RunEvidence] = Check(
-    name="SamplingDiffersFromLog",
-    severities=(Severity.INFO,),
-    description=(
-        "Logged requests are sent at a different temperature than in the log, or cut before their answers' usual end."
-    ),
-    threshold=(
-        f"more than {SAMPLING_SHARE:.0%} of the logged temperatures differ, or the median logged answer is longer than"
-        " output.maxTokens"
-    ),
-    rationale=(
-        "Acceptance falls with temperature, and differs between the beginning and the end of an answer: requests"
-        " that are sampled or cut differently are different traffic."
-    ),
-    remedy="Set sampling.temperature and output.maxTokens as in the log, or split the log by temperature.",
-    evaluate=_sampling_differs_from_log,
-)

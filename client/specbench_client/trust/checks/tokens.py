@@ -13,8 +13,14 @@ from specbench_client.metrics.latency import stream_end_delay_share
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table, has_text, repeated_rows
 from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows, sums_by_text
-from specbench_client.trust.check import Check, CheckResult, CheckResults, report_impossible
-from specbench_client.trust.evidence import CellEvidence, PointEvidence
+from specbench_client.trust.check import (
+    CellEvidence,
+    CheckResult,
+    CheckResults,
+    PointEvidence,
+    check,
+    report_impossible,
+)
 
 END_TOKENS = 1
 """Tokens by which two counts of an answer that was not cut may differ."""
@@ -23,8 +29,28 @@ MISCOUNTED_SHARE = 0.01
 LENGTH = "length"
 
 
-def _token_count_mismatch(evidence: PointEvidence) -> CheckResults:
-    """Client, usage and counters must count the same tokens, because every figure divides by them.
+@check(
+    name="TokenCountMismatch",
+    severities=(Severity.INVALID, Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"Invalid if chunks and usage disagree in more than {ANSWERS_SHARE:.0%} of the answers, or if the counter has"
+        f" more than {MISCOUNTED_SHARE:.0%} fewer tokens than the usage. {END_TOKENS} token per answer is allowed, the"
+        " end-of-sequence token, except for answers cut at their length. Differences within this allowance are a"
+        f" Warning above {MISCOUNTED_SHARE:.0%} of the point's tokens; below that, Info for chunks against usage"
+    ),
+    rationale=(
+        "Engines differ in whether they count the end-of-sequence token, which an answer cut at its length does not"
+        " have. A count that is wrong by 1 % changes every time per token and every speed-up by as much; for short"
+        " answers the error is larger."
+    ),
+    remedy=(
+        "Check that the dialect (engine.dialect) is the engine's, and that no proxy or reasoning parser"
+        " changes the stream. Then compare one answer by hand with the engine's tokenizer: if the engine counts"
+        " wrongly, report its bug, and do not use the numbers."
+    ),
+)
+def token_count_mismatch(evidence: PointEvidence) -> CheckResults:
+    """The output tokens according to the client, the usage and the counters differ.
 
     One token per answer may differ by convention, but only if the answer was not cut: the token that ends it (or the
     stop that is trimmed off) is counted by one side and not by the other. An answer that was cut at its length has no
@@ -94,30 +120,6 @@ def _not_cut(rows: Table) -> Mask:
     return ~has_text(rows, "finish_reason", LENGTH)
 
 
-TOKEN_COUNT_MISMATCH: Check[PointEvidence] = Check(
-    name="TokenCountMismatch",
-    severities=(Severity.INVALID, Severity.WARNING, Severity.INFO),
-    description="The output tokens according to the client, the usage and the counters differ.",
-    threshold=(
-        f"Invalid if chunks and usage disagree in more than {ANSWERS_SHARE:.0%} of the answers, or if the counter has"
-        f" more than {MISCOUNTED_SHARE:.0%} fewer tokens than the usage. {END_TOKENS} token per answer is allowed, the"
-        " end-of-sequence token, except for answers cut at their length. Differences within this allowance are a"
-        f" Warning above {MISCOUNTED_SHARE:.0%} of the point's tokens; below that, Info for chunks against usage"
-    ),
-    rationale=(
-        "Engines differ in whether they count the end-of-sequence token, which an answer cut at its length does not"
-        " have. A count that is wrong by 1 % changes every time per token and every speed-up by as much; for short"
-        " answers the error is larger."
-    ),
-    remedy=(
-        "Check that the dialect (engine.dialect) is the engine's, and that no proxy or reasoning parser"
-        " changes the stream. Then compare one answer by hand with the engine's tokenizer: if the engine counts"
-        " wrongly, report its bug, and do not use the numbers."
-    ),
-    evaluate=_token_count_mismatch,
-)
-
-
 BACKWARDS_NS = 1e6
 """Tolerance in ns: sending is timestamped in our process and arrival in the kernel, so the two may differ slightly."""
 LATEST_NS, MOST_TOKENS = 2.0**53, 2.0**24
@@ -126,8 +128,30 @@ _IN_ORDER = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_
 _COUNTS = ("input_tokens", "output_tokens", "output_tokens_client", "cached_tokens")
 
 
-def _impossible_records(evidence: PointEvidence) -> CheckResults:
-    """Records that no request can produce: duplicates, times out of order or out of range, or impossible counts.
+@check(
+    name="ImpossibleRecords",
+    severities=(Severity.INVALID,),
+    threshold=(
+        "any record with the same conversation and turn as another one; with another repeat than its point's; with a"
+        f" time more than {BACKWARDS_NS / 1e6:g} ms before one that must precede it (intended, sent, first byte,"
+        " first token, last token), before the start of its point or more than 104 days after it; answered without"
+        " having been sent, or without any duration; with a token count below 0 or above 16 million; or with more"
+        " cached than prompt tokens"
+    ),
+    rationale=(
+        "Our client writes no such records: each one is a modified file, a clock that was set, or a bug. A"
+        " duplicate counts twice in every sum, and times in the wrong order make an arm look faster."
+    ),
+    remedy=(
+        "Use the records as the client wrote them (compare the SHA-256 in the manifest). If they are unmodified,"
+        " report the bug and measure again."
+    ),
+    imported_remedy=(
+        "The file contradicts itself: run the benchmark again, and report its bug if its next file does too."
+    ),
+)
+def impossible_records(evidence: PointEvidence) -> CheckResults:
+    """Records are duplicated, have times out of order or out of range, or have impossible counts.
 
     Our own client writes none of them. They come from files that were assembled by hand or by another program, from a
     clock that was set during the measurement, or from a bug of ours. Sums over such records look like any others.
@@ -157,38 +181,28 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     yield "have more cached than prompt tokens", numbers(rows, "cached_tokens") > numbers(rows, "input_tokens")
 
 
-IMPOSSIBLE_RECORDS: Check[PointEvidence] = Check(
-    name="ImpossibleRecords",
-    severities=(Severity.INVALID,),
-    description="Records are duplicated, have times out of order or out of range, or have impossible counts.",
-    threshold=(
-        "any record with the same conversation and turn as another one; with another repeat than its point's; with a"
-        f" time more than {BACKWARDS_NS / 1e6:g} ms before one that must precede it (intended, sent, first byte,"
-        " first token, last token), before the start of its point or more than 104 days after it; answered without"
-        " having been sent, or without any duration; with a token count below 0 or above 16 million; or with more"
-        " cached than prompt tokens"
-    ),
-    rationale=(
-        "Our client writes no such records: each one is a modified file, a clock that was set, or a bug. A"
-        " duplicate counts twice in every sum, and times in the wrong order make an arm look faster."
-    ),
-    remedy=(
-        "Use the records as the client wrote them (compare the SHA-256 in the manifest). If they are unmodified,"
-        " report the bug and measure again."
-    ),
-    imported_remedy=(
-        "The file contradicts itself: run the benchmark again, and report its bug if its next file does too."
-    ),
-    evaluate=_impossible_records,
-)
-
-
 OFF_BY = 1
 PREMATURE_SHARE = 0.01
 
 
-def _premature_length_stop(evidence: PointEvidence) -> CheckResults:
-    """Answers that were stopped at a length that nobody requested: the engine has its own limit.
+@check(
+    name="PrematureLengthStop",
+    severities=(Severity.INVALID, Severity.INFO),
+    threshold=(
+        f"Invalid above {PREMATURE_SHARE:.0%} of the answers, Info below; {OFF_BY} token less than allowed is a"
+        " convention (the end-of-sequence token)"
+    ),
+    rationale=(
+        "Only maxTokens should end an answer for its length. Another limit on every arm compares different, shorter"
+        " answers; one answer in a hundred is a long prompt that hardly changes a figure."
+    ),
+    remedy=(
+        "Raise the engine's context length (--max-model-len, or --ctx-size, which is divided by its slots), or"
+        " lower output.maxTokens."
+    ),
+)
+def premature_length_stop(evidence: PointEvidence) -> CheckResults:
+    """Answers ended with finish_reason length before they reached output.maxTokens.
 
     The engine reports finish_reason `length` although maxTokens was not reached: its context was full, or it was
     started with a smaller one. If both arms are cut equally, no comparison shows it, but the measured workload is a
@@ -216,31 +230,21 @@ def _premature_length_stop(evidence: PointEvidence) -> CheckResults:
     ]
 
 
-PREMATURE_LENGTH_STOP: Check[PointEvidence] = Check(
-    name="PrematureLengthStop",
-    severities=(Severity.INVALID, Severity.INFO),
-    description="Answers ended with finish_reason length before they reached output.maxTokens.",
-    threshold=(
-        f"Invalid above {PREMATURE_SHARE:.0%} of the answers, Info below; {OFF_BY} token less than allowed is a"
-        " convention (the end-of-sequence token)"
-    ),
-    rationale=(
-        "Only maxTokens should end an answer for its length. Another limit on every arm compares different, shorter"
-        " answers; one answer in a hundred is a long prompt that hardly changes a figure."
-    ),
-    remedy=(
-        "Raise the engine's context length (--max-model-len, or --ctx-size, which is divided by its slots), or"
-        " lower output.maxTokens."
-    ),
-    evaluate=_premature_length_stop,
-)
-
-
 MULTI_STEP_SHARE = 0.01
 
 
-def _multi_step_chunks(evidence: PointEvidence) -> CheckResults:
-    """Chunks with more tokens than one step can emit: something between the engine and the client merges them."""
+@check(
+    name="MultiStepChunks",
+    severities=(Severity.WARNING,),
+    threshold=f"more than {MULTI_STEP_SHARE:.0%} of the chunks",
+    rationale=(
+        "A step emits at most its k accepted drafts and one more token. A detokenizer that waits for the rest of a"
+        " character merges chunks now and then; 1 % allows for that."
+    ),
+    remedy="Set the engine's stream interval to 1, and let no proxy buffer between client and engine.",
+)
+def multi_step_chunks(evidence: PointEvidence) -> CheckResults:
+    """Streamed chunks contain more than k + 1 tokens (more than one for the baseline)."""
     if evidence.drafts is None:
         return []
     most = evidence.drafts + 1
@@ -267,25 +271,29 @@ def _share_of_answers(evidence: PointEvidence, most: int) -> float:
     return float((known > most).mean()) if known.size else 0.0
 
 
-MULTI_STEP_CHUNKS: Check[PointEvidence] = Check(
-    name="MultiStepChunks",
-    severities=(Severity.WARNING,),
-    description="Streamed chunks contain more than k + 1 tokens (more than one for the baseline).",
-    threshold=f"more than {MULTI_STEP_SHARE:.0%} of the chunks",
-    rationale=(
-        "A step emits at most its k accepted drafts and one more token. A detokenizer that waits for the rest of a"
-        " character merges chunks now and then; 1 % allows for that."
-    ),
-    remedy="Set the engine's stream interval to 1, and let no proxy buffer between client and engine.",
-    evaluate=_multi_step_chunks,
-)
-
-
 LATE_SHARE = 0.05
 
 
-def _late_stream_end(evidence: CellEvidence) -> CheckResults:
-    """Answers whose stream ends long after the last token: occupied time that is in no latency figure.
+@check(
+    name="LateStreamEnd",
+    severities=(Severity.INVALID, Severity.WARNING),
+    threshold=(
+        f"Warning above {LATE_SHARE:.0%} of the streams' time; Invalid if the arm or the baseline is above it and the"
+        f" two differ by more than {100 * LATE_SHARE:.0f} percentage points. The wait ends when the stream sends its"
+        " next request, so in an open loop only waits before later turns count; with thinkTime or agent traces, in a"
+        " closed loop, only those between two conversations"
+    ),
+    rationale=(
+        "The usage and the end of the stream normally follow the last token within a millisecond. If both sides wait"
+        " equally long, the speed-up is right and the throughput too low; if not, the speed-up is wrong by the"
+        " difference."
+    ),
+    remedy=(
+        "Look for a proxy that delays the end of a stream, or for an engine that is busy before it ends an answer."
+    ),
+)
+def late_stream_end(evidence: CellEvidence) -> CheckResults:
+    """Streams wait for the end of their answers long after the last token.
 
     A speed-up divides tokens by the time to the last token. Whatever an engine or a proxy holds back afterwards (the
     usage and the end of the stream) delays the users' next request and lowers the engine's throughput, but changes no
@@ -307,33 +315,32 @@ def _late_stream_end(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.INVALID if differs else Severity.WARNING, message, value=mine, threshold=LATE_SHARE)]
 
 
-LATE_STREAM_END: Check[CellEvidence] = Check(
-    name="LateStreamEnd",
-    severities=(Severity.INVALID, Severity.WARNING),
-    description="Streams wait for the end of their answers long after the last token.",
-    threshold=(
-        f"Warning above {LATE_SHARE:.0%} of the streams' time; Invalid if the arm or the baseline is above it and the"
-        f" two differ by more than {100 * LATE_SHARE:.0f} percentage points. The wait ends when the stream sends its"
-        " next request, so in an open loop only waits before later turns count; with thinkTime or agent traces, in a"
-        " closed loop, only those between two conversations"
-    ),
-    rationale=(
-        "The usage and the end of the stream normally follow the last token within a millisecond. If both sides wait"
-        " equally long, the speed-up is right and the throughput too low; if not, the speed-up is wrong by the"
-        " difference."
-    ),
-    remedy=(
-        "Look for a proxy that delays the end of a stream, or for an engine that is busy before it ends an answer."
-    ),
-    evaluate=_late_stream_end,
-)
-
-
 PROMPT_SHARE = 0.01
 
 
-def _prompt_tokens_differ(evidence: CellEvidence) -> CheckResults:
-    """The same prompt with another number of prompt tokens than on the baseline: the arms read different inputs.
+@check(
+    name="PromptTokensDiffer",
+    severities=(Severity.INVALID,),
+    threshold=(
+        f"more than {PROMPT_SHARE:.0%} of the pairs whose prompt tokens both engines report; of later turns, only those"
+        " whose earlier replies were the same"
+    ),
+    rationale=(
+        "One model with one template turns the same text into the same tokens, so the expected share is 0. A"
+        " template that prints the date may add a token at midnight, in a few requests. A different prompt is a"
+        " different task, so no comparison is valid."
+    ),
+    remedy=(
+        "Compare the arms' chat templates (`provenance.json`), start tokens and context lengths; or let the client"
+        " apply the template (chatTemplate.appliedBy: Client), so that both arms read the same token ids."
+    ),
+    imported_remedy=(
+        "Compare the arms' chat templates, start tokens and context lengths, and give the benchmark the same "
+        "prompts and the same seed for both."
+    ),
+)
+def prompt_tokens_differ(evidence: CellEvidence) -> CheckResults:
+    """For the same prompts, the arm's engine read a different number of prompt tokens than the baseline's.
 
     Causes are a different chat template, a duplicated start token, a system prompt that a gateway adds, or a prompt
     that was cut. Each changes what the model reads, and with it the answer, its length and its acceptance.
@@ -357,38 +364,23 @@ def _prompt_tokens_differ(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(Severity.INVALID, message, value=share, threshold=PROMPT_SHARE)]
 
 
-PROMPT_TOKENS_DIFFER: Check[CellEvidence] = Check(
-    name="PromptTokensDiffer",
-    severities=(Severity.INVALID,),
-    description=(
-        "For the same prompts, the arm's engine read a different number of prompt tokens than the baseline's."
-    ),
-    threshold=(
-        f"more than {PROMPT_SHARE:.0%} of the pairs whose prompt tokens both engines report; of later turns, only those"
-        " whose earlier replies were the same"
-    ),
-    rationale=(
-        "One model with one template turns the same text into the same tokens, so the expected share is 0. A"
-        " template that prints the date may add a token at midnight, in a few requests. A different prompt is a"
-        " different task, so no comparison is valid."
-    ),
-    remedy=(
-        "Compare the arms' chat templates (`provenance.json`), start tokens and context lengths; or let the client"
-        " apply the template (chatTemplate.appliedBy: Client), so that both arms read the same token ids."
-    ),
-    imported_remedy=(
-        "Compare the arms' chat templates, start tokens and context lengths, and give the benchmark the same "
-        "prompts and the same seed for both."
-    ),
-    evaluate=_prompt_tokens_differ,
-)
-
-
 SAME_TEXT_SHARE = 0.01
 
 
-def _same_text_different_token_count(evidence: CellEvidence) -> CheckResults:
-    """The same text as the baseline's with a different number of tokens: one of the arms counts wrongly.
+@check(
+    name="SameTextDifferentTokenCount",
+    severities=(Severity.INVALID,),
+    threshold=f"token counts that differ by more than {SAME_TEXT_SHARE:.0%} over the pairs with the same text",
+    rationale=(
+        "The same text from the same model has the same tokens; any token that an arm counts beyond them increases"
+        " its speed-up and its acceptance length."
+    ),
+    remedy=(
+        "Compare one answer by hand with the engine's tokenizer, report the engine's bug, and do not use the numbers."
+    ),
+)
+def same_text_different_token_count(evidence: CellEvidence) -> CheckResults:
+    """Answers with exactly the paired baseline's text are counted with more or fewer tokens.
 
     A difference of one token per answer between chunks and usage may be a convention: engines differ in whether the
     end-of-sequence token counts. Between two arms of one engine it is not: the same answer has the same tokens, and
@@ -418,29 +410,28 @@ def _counts(pairs: Pairs) -> tuple[float, float, float]:
     return float(known.sum()), float(tokens[0][known].sum()), float(tokens[1][known].sum())
 
 
-SAME_TEXT_DIFFERENT_TOKEN_COUNT: Check[CellEvidence] = Check(
-    name="SameTextDifferentTokenCount",
-    severities=(Severity.INVALID,),
-    description="Answers with exactly the paired baseline's text are counted with more or fewer tokens.",
-    threshold=f"token counts that differ by more than {SAME_TEXT_SHARE:.0%} over the pairs with the same text",
-    rationale=(
-        "The same text from the same model has the same tokens; any token that an arm counts beyond them increases"
-        " its speed-up and its acceptance length."
-    ),
-    remedy=(
-        "Compare one answer by hand with the engine's tokenizer, report the engine's bug, and do not use the numbers."
-    ),
-    evaluate=_same_text_different_token_count,
-)
-
-
 BYTES_SHARE = 0.1
 ERRORS = 3.0
 PROMPTS_MIN = 5
 
 
-def _bytes_per_token_differ(evidence: CellEvidence) -> CheckResults:
-    """The arm's tokens contain a different amount of text than the baseline's, so one of the token counts is wrong.
+@check(
+    name="BytesPerTokenDiffer",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"bytes per token over the same prompts that differ by more than {BYTES_SHARE:.0%} and by more than {ERRORS:g}"
+        f" standard errors, over at least {PROMPTS_MIN} prompts; only where texts were stored"
+    ),
+    rationale=(
+        "Sampled answers to the same prompts have the same language and style, so bytes per token agree within a"
+        " few hundredths. A count that is a tenth too high makes the arm look a tenth faster."
+    ),
+    remedy=(
+        "Compare one answer by hand with the engine's tokenizer, and measure at temperature 0, where texts are equal."
+    ),
+)
+def bytes_per_token_differ(evidence: CellEvidence) -> CheckResults:
+    """At temperatures above 0, the arm's tokens contain a different amount of text than the baseline's.
 
     At temperature 0 the token counts of equal texts are compared (SameTextDifferentTokenCount). At other temperatures
     the texts differ, but not the amount of text per token of one model over the same prompts. Needs the answers' texts
@@ -474,22 +465,3 @@ def _by_prompt(rows: Table) -> dict[str, Values]:
 def _size_and_tokens(rows: Table) -> tuple[TextCodes, list[Values]]:
     tokens = numbers(rows, "tokens")
     return rows.codes("prompt_id"), [numbers(rows, "text_bytes"), np.where(tokens > 0, tokens, np.nan)]
-
-
-BYTES_PER_TOKEN_DIFFER: Check[CellEvidence] = Check(
-    name="BytesPerTokenDiffer",
-    severities=(Severity.WARNING,),
-    description="At temperatures above 0, the arm's tokens contain a different amount of text than the baseline's.",
-    threshold=(
-        f"bytes per token over the same prompts that differ by more than {BYTES_SHARE:.0%} and by more than {ERRORS:g}"
-        f" standard errors, over at least {PROMPTS_MIN} prompts; only where texts were stored"
-    ),
-    rationale=(
-        "Sampled answers to the same prompts have the same language and style, so bytes per token agree within a"
-        " few hundredths. A count that is a tenth too high makes the arm look a tenth faster."
-    ),
-    remedy=(
-        "Compare one answer by hand with the engine's tokenizer, and measure at temperature 0, where texts are equal."
-    ),
-    evaluate=_bytes_per_token_differ,
-)

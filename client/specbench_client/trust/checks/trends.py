@@ -17,14 +17,13 @@ from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, lat
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.rows import Table, group_numbers
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check, CheckResult, CheckResults
-from specbench_client.trust.evidence import CellEvidence, PointEvidence
+from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, PointEvidence, check
 
 CHANGE = 0.1
 CONFIDENCE = 0.9999
 REQUESTS_MIN = 8
 FIXED, LOADS = 4, 2
-"""Columns of the regression besides the last third: the middle third and the places; the loads."""
+"""Table of the regression besides the last third: the middle third and the places; the loads."""
 LOAD_ERROR = 0.25
 """Error of the time that the load of steps explains: contexts and prompts are means over the time of a request."""
 IDENTICAL = 1e-9
@@ -32,8 +31,37 @@ MOST = 1.9
 LEVEL_IN_FLIGHT = 1.1
 
 
-def _step_time_drift(evidence: PointEvidence) -> CheckResults:
-    """An engine that changes its speed within the steady state of a point: throttled, disturbed, or still warming up.
+@check(
+    name="StepTimeDrift",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"more than {CHANGE:.0%} between the first third of the steady requests and the last, at equal load of the"
+        " steps: tokens in the contexts of the requests in flight, and prompt tokens computed. As the cost of load is"
+        f" not exact, {LOAD_ERROR:.0%} of what it explains is added to the {CHANGE:.0%}. The change must also be more"
+        f" than chance explains at {CONFIDENCE:.2%}; requests in flight together count as fewer, because they share the"
+        f" engine's pauses. At least {REQUESTS_MIN} requests of each third have a counterpart of the same turn in the"
+        " other one, and with a drafter of the same category; else the point is not checked. In an open loop only if"
+        f" the requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}), because step times follow them"
+    ),
+    rationale=(
+        "Heat and clocks change the speed by a tenth or more. A run may have a hundred points: at a chance of one in"
+        " ten thousand for each, one run in a hundred has a false alarm. Steps take longer the more tokens they read:"
+        " in valid runs with a prompt cache and conversations of three turns on 16 streams, the time per step rose by"
+        " up to 46 %, because contexts grow with every turn, and the prompts of fillers are not cached. If prompts"
+        " grow with time, as in a file sorted by length, the check cannot distinguish them from a slower engine:"
+        " shuffle the file."
+    ),
+    remedy=(
+        "Fix the clocks, cool the machine, look for other processes on it, raise load.warmupRequests, and measure"
+        " again."
+    ),
+    imported_remedy=(
+        "Fix the clocks, cool the machine, look for other processes on it, let the benchmark warm the engine "
+        "up, and run it again."
+    ),
+)
+def step_time_drift(evidence: PointEvidence) -> CheckResults:
+    """Time per decode step (per output token if steps are not reported) changed within the steady state of a point.
 
     The first third of the steady requests, in the order in which they were sent, is compared with the last third: by
     time per decode step if the engine reports its steps, else by time per output token, which also depends on each
@@ -163,41 +191,6 @@ def _loads(rows: Table, steady: Table, units: Values, unit_ms: Values) -> Values
     return np.asarray(loads / np.maximum(loads.max(axis=0), 1.0), dtype=np.float64)
 
 
-STEP_TIME_DRIFT: Check[PointEvidence] = Check(
-    name="StepTimeDrift",
-    severities=(Severity.WARNING,),
-    description=(
-        "Time per decode step (per output token if steps are not reported) changed within the steady state of a point."
-    ),
-    threshold=(
-        f"more than {CHANGE:.0%} between the first third of the steady requests and the last, at equal load of the"
-        " steps: tokens in the contexts of the requests in flight, and prompt tokens computed. As the cost of load is"
-        f" not exact, {LOAD_ERROR:.0%} of what it explains is added to the {CHANGE:.0%}. The change must also be more"
-        f" than chance explains at {CONFIDENCE:.2%}; requests in flight together count as fewer, because they share the"
-        f" engine's pauses. At least {REQUESTS_MIN} requests of each third have a counterpart of the same turn in the"
-        " other one, and with a drafter of the same category; else the point is not checked. In an open loop only if"
-        f" the requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}), because step times follow them"
-    ),
-    rationale=(
-        "Heat and clocks change the speed by a tenth or more. A run may have a hundred points: at a chance of one in"
-        " ten thousand for each, one run in a hundred has a false alarm. Steps take longer the more tokens they read:"
-        " in valid runs with a prompt cache and conversations of three turns on 16 streams, the time per step rose by"
-        " up to 46 %, because contexts grow with every turn, and the prompts of fillers are not cached. If prompts"
-        " grow with time, as in a file sorted by length, the check cannot distinguish them from a slower engine:"
-        " shuffle the file."
-    ),
-    remedy=(
-        "Fix the clocks, cool the machine, look for other processes on it, raise load.warmupRequests, and measure"
-        " again."
-    ),
-    imported_remedy=(
-        "Fix the clocks, cool the machine, look for other processes on it, let the benchmark warm the engine "
-        "up, and run it again."
-    ),
-    evaluate=_step_time_drift,
-)
-
-
 DECAY = 0.02
 
 
@@ -207,25 +200,9 @@ def is_decay(trend: Trend) -> bool:
     return lost is not None and bounds is not None and bounds.high < 0 and lost < -DECAY
 
 
-def _acceptance_decays(evidence: CellEvidence) -> CheckResults:
-    """An acceptance length that falls over the hours of a soak test: what is deployed becomes slower than measured."""
-    trend = next((each for each in evidence.trends if each.name == EMITTED_POOLED.name), None)
-    if trend is None or trend.change.interval is None or trend.change.value is None or not is_decay(trend):
-        return []
-    lost, bounds, hourly = -trend.change.value, trend.change.interval, trend.change_per_hour
-    message = (
-        f"the acceptance length fell from {trend.start:.2f} to {trend.end:.2f} in {trend.time_words},"
-        f" by {lost:.1%} [{-bounds.high:.1%}, {-bounds.low:.1%}]"
-    )
-    message += "" if hourly is None else f", {-hourly:.1%} an hour"
-    message += f"; {trend.restart_words}" if trend.restarts else ""
-    return [CheckResult(Severity.FAULT, message, value=lost, threshold=DECAY)]
-
-
-ACCEPTANCE_DECAYS: Check[CellEvidence] = Check(
+@check(
     name="AcceptanceDecays",
     severities=(Severity.FAULT,),
-    description="The acceptance length falls over the windows of a soak test.",
     threshold=f"a fall of more than {DECAY:.0%} over the test, and an interval of the change below 0",
     rationale=(
         "Reported for several engines after hours of service: a drafter whose state or cache goes wrong accepts ever"
@@ -237,5 +214,17 @@ ACCEPTANCE_DECAYS: Check[CellEvidence] = Check(
         " then stable, restored prefixes damage the drafter's state. Report it to the engine's authors with both"
         " results, and restart engines more often than it takes."
     ),
-    evaluate=_acceptance_decays,
 )
+def acceptance_decays(evidence: CellEvidence) -> CheckResults:
+    """The acceptance length falls over the windows of a soak test."""
+    trend = next((each for each in evidence.trends if each.name == EMITTED_POOLED.name), None)
+    if trend is None or trend.change.interval is None or trend.change.value is None or not is_decay(trend):
+        return []
+    lost, bounds, hourly = -trend.change.value, trend.change.interval, trend.change_per_hour
+    message = (
+        f"the acceptance length fell from {trend.start:.2f} to {trend.end:.2f} in {trend.time_words},"
+        f" by {lost:.1%} [{-bounds.high:.1%}, {-bounds.low:.1%}]"
+    )
+    message += "" if hourly is None else f", {-hourly:.1%} an hour"
+    message += f"; {trend.restart_words}" if trend.restarts else ""
+    return [CheckResult(Severity.FAULT, message, value=lost, threshold=DECAY)]

@@ -145,14 +145,6 @@ _OTHERWISE = "set chatTemplate.appliedBy: Engine, or save the tokenizer again wi
 _OWN = "set chatTemplate.template to a template of your own, or set chatTemplate.appliedBy: Engine"
 
 
-@dataclass(frozen=True)
-class _TokenizerConfig:
-    """The content of tokenizer_config.json, and whether prompts offer tools (True, False, or both)."""
-
-    config: Mapping[str, Any]
-    offered: Collection[bool]
-
-
 def load_template(
     template: ChatTemplate,
     target: Target,
@@ -173,7 +165,7 @@ def load_template(
     _object(tokenizer, f"{place.address}/tokenizer.json")
     settings = read_settings(lambda name: _object(read_file(place, name, fetch), f"{place.address}/{name}"))
     tokenizer = _complete(place, tokenizer, settings)
-    source = _source(template, place, _TokenizerConfig(settings.config, offered), base_dir, fetch)
+    source = _source(template, place, settings.config, offered, base_dir=base_dir, fetch=fetch)
     _raise_if_unknown(template, place, source, settings)
     applied = AppliedTemplate(
         tokenizer_json=tokenizer,
@@ -190,10 +182,13 @@ def load_template(
 def _source(
     template: ChatTemplate,
     place: TokenizerLocation,
-    tokenizer_config: _TokenizerConfig,
+    config: Mapping[str, Any],
+    offered: Collection[bool],
+    *,
     base_dir: Path,
     fetch: Fetch | None,
 ) -> str:
+    """Return the template's text. `config`: the content of tokenizer_config.json. `offered`: see `load_template`."""
     if template.template is not None:
         return _read_template(template.template, base_dir, fetch)
 
@@ -201,13 +196,12 @@ def _source(
         data = read_file(place, name, fetch)
         return None if data is None else _text(data, f"{place.address}/{name}")
 
-    config = tokenizer_config.config
     for_tools = (
         (_template_file(read, TOOLS) or _config_template(config, TOOLS))
-        if template.name is None and True in tokenizer_config.offered
+        if template.name is None and True in offered
         else None
     )
-    if for_tools and False in tokenizer_config.offered:
+    if for_tools and False in offered:
         problem = f"has separate templates for prompts with tools ({TOOLS}) and without, and the workload has both"
         remedy = "set chatTemplate.name to one of them, or split the workload"
         raise BadInput(f"{place.field}: {place.address} {problem}: {remedy}")

@@ -24,8 +24,8 @@ from specbench_api.errors import SpecbenchError
 from specbench_api.spec.dataset import Selection
 from specbench_client.chat import ChatMessage, RequestStart
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.row_parsing import BadRow, RecordedSession, parse_message, parse_tools
-from specbench_client.workload.sources.loader import Columns, RowWithoutText, SourceLoader, key_at, label_at
+from specbench_client.workload.row_parsing import BadRow, RecordedSession, RowWithoutText, parse_message, parse_tools
+from specbench_client.workload.sources.loader import Columns, SourceLoader, key_at, label_at
 from specbench_client.workload.sources.openai_logs import TIMES, logged_message, seconds_at
 from specbench_client.workload.sources.otel_spans import sessions_of_spans
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from specbench_api.errors import SpecbenchError
 from specbench_api.spec.dataset import Selection
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import BadRow
 
 Columns = dict[str, Any]
+CONFIG = "{config}"
 Convert = Callable[[PromptRow, Selection], Columns]
 
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A dataset on the Hugging Face hub."""
+    """A dataset on the Hugging Face hub. Name and config may contain CONFIG, in place of which a source's config is."""
 
     name: str
     """OWNER/NAME."""
@@ -27,6 +27,11 @@ class HubDataset:
     """A commit, or None for the newest revision."""
     file: str | None = None
     """A file of the repository to read directly, where the hub's dataset builder does not read it correctly."""
+
+    def of_config(self, config: str | None) -> HubDataset:
+        """Return the dataset of a source's config."""
+        chosen = config if self.config == CONFIG else self.config
+        return replace(self, name=self.name.replace(CONFIG, config or ""), config=chosen)
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,13 @@ class SourceLoader:
     """A description of how a prompt is built from the columns."""
     licence: str
     convert: Convert
-    hub: Callable[[str | None], HubDataset] | None = None
-    """The dataset on the hub for a config; None if it is not on the hub."""
+    hub: HubDataset | None = None
+    """None if it is not on the hub."""
     gated: bool = False
     """Whether the hub requires a login and accepted terms."""
     note: str = ""
-    files: Callable[[str | None], tuple[str, ...]] | None = None
-    """File names, for a config, to look for if `uri` is a folder; the first that exists is read."""
+    files: tuple[str, ...] = ()
+    """File names to look for if `uri` is a folder; the first that exists is read. They may contain CONFIG."""
     split: Callable[[PromptRow], list[PromptRow]] | None = None
     """Splits a row with several prompts into one row per prompt; raises BadRow. None: each row is one prompt."""
     ids: bool = True
@@ -56,22 +61,9 @@ class SourceLoader:
     """Returns the rows of a source whose prompts are spread over several rows of its file, one row per prompt."""
 
 
-def single_hub(hub: HubDataset) -> Callable[[str | None], HubDataset]:
-    """Return the `hub` function of a source that has one location on the hub for all configs."""
-    return lambda _: hub
-
-
 def quoted(template: str) -> str:
     """Format a template for one line of a table."""
     return f"`{template}`".replace("\n", "⏎")
-
-
-class RowExcluded(SpecbenchError):
-    """The source's own rule excludes this row. The message is a short reason, equal for all rows of its kind."""
-
-
-class RowWithoutText(SpecbenchError):
-    """The row has no text that can be sent. The message is a short reason, equal for all rows of its kind."""
 
 
 def text_at(row: PromptRow, name: str) -> str:

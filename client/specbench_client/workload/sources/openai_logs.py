@@ -23,8 +23,8 @@ from typing import Any
 from specbench_api.spec.dataset import Selection
 from specbench_client.bounded_json import parse_json
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.row_parsing import BadRow, parse_tool_calls
-from specbench_client.workload.sources.loader import Columns, RowWithoutText, SourceLoader, key_at, label_at
+from specbench_client.workload.row_parsing import BadRow, RowWithoutText, parse_tool_calls
+from specbench_client.workload.sources.loader import Columns, SourceLoader, key_at, label_at
 
 _REQUEST = ("request", "body", "request_body")
 _RESPONSE = ("response", "response_body", "output")

@@ -17,8 +17,7 @@ from typing import Any
 from specbench_api.errors import SpecbenchError
 from specbench_client.bounded_json import parse_json
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.row_parsing import BadRow
-from specbench_client.workload.sources.loader import RowWithoutText
+from specbench_client.workload.row_parsing import BadRow, RowWithoutText
 
 _REQUESTS = ("chat", "generate_content")
 _BOUNDARIES = ("execute_tool", "invoke_agent")
