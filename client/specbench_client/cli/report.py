@@ -180,8 +180,7 @@ def _analyze(run: Run, given: Slo | None, *, keep_slo: bool, store: bool) -> Run
     """Return the summary computed from the records. `keep_slo`: whether stored limits hold that are not given."""
     from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
-    earlier = run.intact_summary() if keep_slo else None
-    slo = override_slo(None if earlier is None else earlier.slo, given)
+    slo = override_slo(run.summary_inputs().slo if keep_slo else None, given)
     return conclude(run.plan, run.store, slo=slo) if store else summarize_stored(run, slo)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.provenance import Fact, FactName
@@ -399,7 +399,7 @@ class ArmEnvironment(ApiModel):
 class RunSummary(ApiModel):
     """Results of a run: summary.json."""
 
-    schema_version: Literal["specbench.io/run-summary/v2"] = "specbench.io/run-summary/v2"
+    schema_version: Literal["specbench.io/run-summary/v3"] = "specbench.io/run-summary/v3"
     """Version of this document."""
     namespace: str
     """Namespace of the run."""
@@ -444,6 +444,17 @@ class RunSummary(ApiModel):
     recommendation: Recommendation | None = None
     """Which arm to use at which load, for maximum throughput and without prices. It is computed from the rest of the
     summary."""
+
+
+class SummaryInputs(ApiModel):
+    """What a summary contains that no other stored file does. Any version of a summary can be read as this."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    slo: Slo | None = None
+    """See `RunSummary.slo`."""
+    failures: dict[str, str] = {}
+    """See `RunSummary.failures`."""
 
 
 # The best speed-up as text, for columns and tables. Only speed-ups that are claimed after the correction for multiple
