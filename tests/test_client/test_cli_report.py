@@ -242,7 +242,7 @@ def test_suffix_of_the_file_selects_the_format(finished: Path, tmp_path: Path, f
 
 def test_percentiles_select_the_latencies_of_the_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = str(finished)
-    exit_code(["report", where, "--output", "markdown", "--percentiles", "mean,90"])
+    exit_code(["report", where, "--output", "Markdown", "--percentiles", "MEAN,P90"])
     assert "| TTFT ms mean / p90 |" in capsys.readouterr().out
     assert exit_code(["report", where, "--output", "csv", "--percentiles", "90"]) == Exit.BAD_INPUT
     assert "csv has all of them: leave it out" in capsys.readouterr().err
