@@ -30,7 +30,7 @@ from specbench_client.documents.recommendation import (
     SloTarget,
 )
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
-from specbench_testing.decision_summaries import TOKENS, Given, plan_of, summary_of
+from specbench_testing.decision_summaries import DRAFTERS, TOKENS, Given, plan_of, summary_of
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
@@ -143,6 +143,46 @@ def test_findings_of_an_arm_are_its_doubts_or_exclude_it() -> None:
     assert candidate.doubts == ["ChunksCoalesced", "AnswersWorse"]
     (_, candidate) = decide(BASE, Given("ngram", gain=2.0, valid=False, findings=findings)).candidates
     assert candidate.excluded == "invalid (AnswersWorse)"
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("load", [1, 8], ids=["at the load of the fault", "at another load"])
+@pytest.mark.parametrize(
+    "beside", [[], [Given("eagle3", gain=1.5), Given("eagle3", 8, gain=1.5)]], ids=["alone", "tied"]
+)
+def test_an_arm_at_fault_is_recommended_at_no_load(beside: list[Given], load: int) -> None:
+    fault = {"ReuseLost": Severity.FAULT}
+    mine = [Given("ngram", each, gain=1.5, findings=fault if each == load else {}) for each in (1, 8)]
+    found = decide(BASE, Given("none", 8), *mine, *beside)
+    (choice,) = found.choices
+    expected = (RecommendationAnswer.DRAFTER, "eagle3") if beside else (RecommendationAnswer.NO_DRAFTER, "none")
+    assert [(each.answer, each.arm, each.tied) for each in (choice, *choice.at_each_load)] == [(*expected, [])] * 3
+    assert found.ruled_out == {"ngram": "at fault: ReuseLost"}
+    assert "without ngram (at fault: ReuseLost)" in found.sentence
+    assert {each.excluded for each in found.candidates if each.arm == "ngram"} == {"at fault: ReuseLost"}
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [(1.5, (RecommendationAnswer.DRAFTER, "ngram")), (1.0, (RecommendationAnswer.CANNOT_TELL, None))],
+)
+def test_a_baseline_at_fault_is_not_recommended(gain: float, expected: tuple[RecommendationAnswer, str | None]) -> None:
+    baseline = Given("none", findings={"AcceptanceDecayed": Severity.FAULT})
+    (choice,) = decide(baseline, Given("ngram", gain=gain)).choices
+    assert (choice.answer, choice.arm) == expected
+    assert ("cannot be chosen: at fault: AcceptanceDecayed" in choice.reason) == (gain == 1.0)
+
+
+@pytest.mark.runs
+def test_of_equally_simple_arms_none_is_called_simpler() -> None:
+    twin = {**DRAFTERS[2], "name": "ngram-b", "promptLookupMax": 4}
+    plan = plan_of([*DRAFTERS, twin])
+    summary = summary_of(BASE, Given("ngram", gain=1.5), Given("ngram-b", gain=1.51))
+    (choice,) = recommend(plan, summary, RecommendationRequest()).choices
+    assert (choice.arm, choice.tied, "simpler" in choice.reason) == ("ngram", ["ngram-b"], False)
+    (choice,) = decide(BASE, Given("ngram", gain=1.5), Given("eagle3", gain=1.51)).choices
+    assert (choice.arm, choice.tied, "simpler" in choice.reason) == ("ngram", ["eagle3"], True)
 
 
 @pytest.mark.runs

@@ -16,7 +16,7 @@ from specbench_client.documents.breakdown import Breakdown, Reuse, ReuseMissing
 from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.explanation import Prediction, StepCost
 from specbench_client.documents.figure import Figure, Verdict
-from specbench_client.documents.finding import ANSWERS_WORSE_CHECK, Finding
+from specbench_client.documents.finding import Finding, faults_by_arm
 from specbench_client.documents.lossless import JudgedAnswers, Losslessness
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.recommendation import Recommendation
@@ -466,10 +466,10 @@ BEST_MAX = 128
 def best_speedup_text(summary: RunSummary) -> str:
     """Return the largest claimed speed-up with its arm and load, or else that there is none.
 
-    An arm with worse answers does not count.
-    If there is none, the largest claimed slow-down follows. Empty if nothing could be compared.
+    An arm at fault does not count. If there is none, the largest claimed slow-down follows. Empty if nothing could be
+    compared.
     """
-    ruled_out = {cell.arm for cell in summary.cells if ANSWERS_WORSE_CHECK in cell.findings}
+    ruled_out = faults_by_arm(summary.findings)
     usable = [cell for cell in summary.cells if cell.valid and cell.arm not in ruled_out]
     compared = [(bounds, cell) for cell in usable if (bounds := _speedup(cell))]
     several = len({cell.workload for cell in summary.cells}) > 1

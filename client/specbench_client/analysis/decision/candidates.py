@@ -15,11 +15,11 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.decision.request import Prices, RecommendationRequest
+from specbench_client.analysis.decision.request import Prices, RecommendationRequest, faulty_arms
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure, verdicts
 from specbench_client.analysis.statistics.percentiles import prompts_needed
 from specbench_client.documents.figure import Figure, StatusFigure, Verdict
-from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
 from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
 from specbench_client.metrics.decode_speed import STREAM_TPS
@@ -113,7 +113,7 @@ def candidate_cells(
     found = [
         CandidateCell(
             cell,
-            _candidate(cell, baselines.get(_slot(cell)), request, bills, summary.findings),
+            _candidate(cell, baselines.get(_slot(cell)), request, bills, summary),
             why_by_value(cell, request.targets),
         )
         for cell in summary.cells
@@ -137,7 +137,7 @@ def _candidate(
     baseline: Cell | None,
     request: RecommendationRequest,
     bills: Mapping[str, EngineCost],
-    findings: Sequence[Finding],
+    summary: RunSummary,
 ) -> Candidate:
     bill = bills.get(cell.arm)
     figures = dict[str, Figure]()
@@ -165,9 +165,11 @@ def _candidate(
         value=value,
         gain=gain,
         attainment=attainment(cell, request.targets),
-        excluded=_excluded(cell, value, request, findings),
+        excluded=_excluded(cell, value, request, summary),
         doubts=list(
-            dict.fromkeys(each.check for each in cell.own_findings(findings) if each.severity is not Severity.INFO)
+            dict.fromkeys(
+                each.check for each in cell.own_findings(summary.findings) if each.severity is not Severity.INFO
+            )
         ),
         figures=figures,
     )
@@ -182,9 +184,11 @@ def _objective_value(cell: Cell, objective: Objective) -> Figure | None:
     return value
 
 
-def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest, findings: Sequence[Finding]) -> str:
+def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest, summary: RunSummary) -> str:
     if not cell.valid:
-        return cell.why_invalid(findings)
+        return cell.why_invalid(summary.findings)
+    if cell.arm in (faulty := faulty_arms(summary)):
+        return faulty[cell.arm]
     if not request.takes(cell):
         return f"not at the requested load {request.load}"
     if value is None or value.value is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench_api.plan.plan import Arm, Plan
@@ -12,6 +12,8 @@ from specbench_client.analysis.statistics.effects import is_larger
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.recommendation import Attainment, RecommendationAnswer
 
+Complexity = Mapping[str, tuple[int, int]]
+"""Arm → how complex it is to run, to be compared with that of others."""
 LACKS_FIGURE = "lacks a figure that a target needs"
 
 
@@ -45,18 +47,18 @@ class ArmChoice:
     gain: Figure | None = None
 
 
-def choose(entrants: Sequence[ArmEntrant], simplest: Sequence[str], worth: float) -> ArmChoice:
-    """Choose one arm. `entrants`: every arm, eligible or not; `simplest`: all arms, the simplest to run first."""
+def choose(entrants: Sequence[ArmEntrant], complexity: Complexity, worth: float) -> ArmChoice:
+    """Choose one arm. `entrants`: every arm, eligible or not, in the plan's order; `complexity`: of all arms."""
     baseline = next((each for each in entrants if each.arm == BASELINE_NAME), None)
     drafters = [each for each in entrants if each.arm != BASELINE_NAME]
     if not any(each.eligible for each in entrants):
         return _nothing(entrants)
     winners = [each for each in drafters if each.eligible and each.conclusion is Verdict.BETTER]
     if winners:
-        return _winner(winners, simplest, baseline)
+        return _winner(winners, complexity, baseline)
     if baseline is not None and baseline.eligible:
         return _baseline(drafters, worth)
-    return _without_baseline(drafters, baseline, simplest)
+    return _without_baseline(drafters, baseline, complexity)
 
 
 def _nothing(entrants: Sequence[ArmEntrant]) -> ArmChoice:
@@ -74,14 +76,15 @@ def _named(each: ArmEntrant) -> str:
     return "the baseline" if each.arm == BASELINE_NAME else each.arm
 
 
-def _winner(winners: Sequence[ArmEntrant], simplest: Sequence[str], baseline: ArmEntrant | None) -> ArmChoice:
+def _winner(winners: Sequence[ArmEntrant], complexity: Complexity, baseline: ArmEntrant | None) -> ArmChoice:
     best = max(winners, key=lambda each: _value(each.gain))
     equals = [each for each in winners if each is best or not _apart(best, each)]
-    chosen = min(equals, key=lambda each: simplest.index(each.arm))
+    chosen = min(equals, key=lambda each: complexity[each.arm])
     tied = tuple(each.arm for each in equals if each is not chosen)
     reason = f"{_words(chosen.gain)} the baseline's"
     if tied:
-        reason += f"; indistinguishable from {', '.join(tied)}, and simpler to run"
+        simpler = ", and simpler to run" if is_simpler(chosen.arm, tied, complexity) else ""
+        reason += f"; indistinguishable from {', '.join(tied)}{simpler}"
     if baseline is not None and _missed(baseline):
         reason += "; the baseline misses the targets"
     return ArmChoice(RecommendationAnswer.DRAFTER, chosen.arm, f"{reason}{_unshown(chosen)}", tied, chosen.gain)
@@ -99,9 +102,7 @@ def _baseline(drafters: Sequence[ArmEntrant], worth: float) -> ArmChoice:
     return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"{states}; keep the baseline until more is measured")
 
 
-def _without_baseline(
-    drafters: Sequence[ArmEntrant], baseline: ArmEntrant | None, simplest: Sequence[str]
-) -> ArmChoice:
+def _without_baseline(drafters: Sequence[ArmEntrant], baseline: ArmEntrant | None, complexity: Complexity) -> ArmChoice:
     """Choose where the baseline is not eligible: if it misses the targets, a drafter that meets them is the answer."""
     if baseline is None or baseline.entry.candidate.excluded:
         why = "was not measured" if baseline is None else _why_not(baseline)
@@ -111,7 +112,7 @@ def _without_baseline(
     meeting = [each for each in drafters if each.entry.candidate.attainment is Attainment.MET and each.eligible]
     usable = [each for each in meeting if not _below(each.gain)]
     if usable and baseline.entry.candidate.attainment is Attainment.MISSED and not baseline.unjudged:
-        chosen = min(usable, key=lambda each: simplest.index(each.arm))
+        chosen = min(usable, key=lambda each: complexity[each.arm])
         reason = f"it meets the targets, which the baseline is shown to miss; {_state(chosen)}"
         tied = tuple(each.arm for each in usable if each is not chosen)
         return ArmChoice(RecommendationAnswer.DRAFTER, chosen.arm, reason, tied, chosen.gain)
@@ -194,9 +195,14 @@ def _unshown(chosen: ArmEntrant) -> str:
 # that are part of the target; then separate models. Ties are settled by the shorter draft, then by the plan's order.
 
 
-def simplest_first(plan: Plan) -> list[str]:
-    """Names of the plan's arms."""
-    return [arm.name for arm in sorted(plan.arms, key=_complexity)]
+def complexity_of(plan: Plan) -> Complexity:
+    """Return how complex each of the plan's arms is to run."""
+    return {arm.name: _complexity(arm) for arm in plan.arms}
+
+
+def is_simpler(arm: str, others: Iterable[str], complexity: Complexity) -> bool:
+    """Return whether an arm is simpler to run than each of the others."""
+    return all(complexity[arm] < complexity[other] for other in others)
 
 
 def _complexity(arm: Arm) -> tuple[int, int]:

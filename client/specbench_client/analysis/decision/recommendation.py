@@ -19,9 +19,17 @@ from specbench_client.analysis.decision.candidates import (
     gain_verdicts,
     sustained_load,
 )
-from specbench_client.analysis.decision.choice import LACKS_FIGURE, ArmChoice, ArmEntrant, choose, simplest_first
+from specbench_client.analysis.decision.choice import (
+    LACKS_FIGURE,
+    ArmChoice,
+    ArmEntrant,
+    Complexity,
+    choose,
+    complexity_of,
+)
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
+    faulty_arms,
     not_known,
     ruled_out,
     words_of,
@@ -82,6 +90,7 @@ def sentence_of(
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
     unusable = ((lossy, "lossy verification"), (list(worse_arms(summary.cells)), "worse answers"))
     omitted = [f"without {' and '.join(arms)} ({why})" for arms, why in unusable if arms]
+    omitted += [f"without {arm} ({why})" for arm, why in faulty_arms(summary).items() if arm != BASELINE_NAME]
     held = "".join(f", {each}" for each in (*words_of(request.constraints), *omitted))
     return f"{head} {in_words(request.objective)}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
 
@@ -162,7 +171,7 @@ class _Inputs:
     """The request and the candidates of one run."""
 
     request: RecommendationRequest
-    simplest: Sequence[str]
+    complexity: Complexity
     entries: Sequence[CandidateCell]
     barred: Mapping[str, str] = field(default_factory=dict)
     """Arms that are ruled out, with the reasons."""
@@ -173,7 +182,7 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
     _reject(summary, request)
     costs = engine_costs(plan, summary, request.prices) if request.prices else {}
     barred = ruled_out(plan, summary, request)
-    question = _Inputs(request, simplest_first(plan), candidate_cells(summary, request, costs), barred)
+    question = _Inputs(request, complexity_of(plan), candidate_cells(summary, request, costs), barred)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
     return Recommendation(
@@ -254,7 +263,7 @@ def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -
 
 def _chosen(entrants: Sequence[ArmEntrant], question: _Inputs) -> ArmChoice:
     """Choose among the arms that are not ruled out; if no drafter is left, the answer is no drafter."""
-    choice = choose(entrants, question.simplest, question.request.worth)
+    choice = choose(entrants, question.complexity, question.request.worth)
     if not question.barred:
         return choice
     reasons = f"ruled out: {'; '.join(f'{arm} ({why})' for arm, why in question.barred.items())}"

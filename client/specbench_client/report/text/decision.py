@@ -111,7 +111,7 @@ def decision_markdown(recommendation: Recommendation) -> str:
 def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
     unjudged = "baseline" if each.arm == BASELINE_NAME else DASH
     conclusion = each.excluded or (in_words(each.conclusion) if each.conclusion else unjudged)
-    doubts = f"; warnings: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
+    doubts = f"; findings: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
     attained = in_words(each.attainment) if targets or each.attainment is not Attainment.MET else DASH
     saved = each.figures.get("cost_saved")
     paired = latency or not each.load.endswith("/s")  # throughputs of open loops are compared by repeat, not paired
@@ -207,7 +207,7 @@ def _gain(each: Candidate) -> str:
     if each.excluded:
         return f"not usable: {each.excluded}"
     conclusion = f", {in_words(each.conclusion)}" if each.conclusion else ""
-    doubts = f"; warnings: {', '.join(each.doubts)}" if each.doubts else ""
+    doubts = f"; findings: {', '.join(each.doubts)}" if each.doubts else ""
     return f"{with_interval(each.gain)} times the baseline{conclusion}{doubts}"
 
 
