@@ -32,10 +32,6 @@ ASSUME = click.option(
     metavar="NAME=SECONDS,…",
     help="Durations of what was not measured: launchSeconds=300,pointSeconds=120.",
 )
-UNKNOWN = (
-    "hours: not known without durations: give --results with a run of this model and engine, or"
-    " --assume launchSeconds=…,pointSeconds=…"
-)
 _ON_GPUS = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM)
 
 
@@ -63,6 +59,8 @@ class PlannedHours:
 
     estimate: HoursEstimate
     deadline_s: int
+    has_results: bool
+    """Whether durations were looked for in stored results."""
 
     @property
     def limit_gpu_hours(self) -> float:
@@ -75,14 +73,15 @@ class HoursEstimator:
 
     def __init__(self, assumed: AssumedDurations, results: Store | None) -> None:
         self._assumed = assumed
-        self._stored = read_manifests_below(results) if results is not None else []
+        self._stored = None if results is None else read_manifests_below(results)
 
     def of(
         self, plan: Plan, deadline_s: int, turns: Mapping[str, Sequence[int]], done: Collection[str]
     ) -> PlannedHours:
         """Return the estimate of one run."""
-        measured = durations_for(plan, self._stored)
-        return PlannedHours(estimate_hours(with_gpus(plan), self._assumed, measured, turns, done), deadline_s)
+        measured = durations_for(plan, self._stored or [])
+        found = estimate_hours(with_gpus(plan), self._assumed, measured, turns, done)
+        return PlannedHours(found, deadline_s, self._stored is not None)
 
 
 def hours_document(runs: Sequence[PlannedHours]) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def number_text(value: float) -> str:
 def hours_text(runs: Sequence[PlannedHours]) -> list[str]:
     """Return the sums over runs in lines."""
     total = hours_document(runs)
-    lines = [UNKNOWN]
+    lines = [_unknown_text(runs)]
     if total["engineHours"] is not None:
         engine, gpu = number_text(total["engineHours"]), number_text(total["gpuHours"])
         lines = [
@@ -126,6 +125,23 @@ def hours_text(runs: Sequence[PlannedHours]) -> list[str]:
         limit = number_text(total["limitGpuHours"])
         lines.append(f"limit on a cluster: {limit} GPU-hours, if each launch runs once to its activeDeadlineSeconds")
     return lines
+
+
+def _unknown_text(runs: Sequence[PlannedHours]) -> str:
+    """Return which durations are not known, and how to give them."""
+    found = [each.estimate for each in runs]
+    unknown, total = _bases(runs)[DurationBasis.UNKNOWN], sum(each.points for each in found)
+    has_launch = all(each.launch_seconds is not None for each in found if each.points)
+    needed = {
+        "launchSeconds=…": "of a launch" * (not has_launch),
+        "pointSeconds=…": f"of {unknown} of {total} points" * bool(unknown),
+    }
+    missing = {name: what for name, what in needed.items() if what}
+    where = " in --results, which has no such run" if runs[0].has_results else ""
+    return (
+        f"hours: not known: there is no duration {' and '.join(missing.values())}{where}: give --assume"
+        f" {','.join(missing)}, or --results with runs of the same model, engine, GPUs, arms, workloads and loads"
+    )
 
 
 def hours_warnings(hours: PlannedHours, what: str = "a launch") -> list[str]:
