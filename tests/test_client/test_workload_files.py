@@ -676,3 +676,28 @@ def test_a_system_prompt_before_token_ids_is_rejected(tmp_path: Path) -> None:
 def test_a_system_prompt_has_either_tokens_or_text(system: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec, match="systemPrompt needs exactly one of tokens"):
         run_of({"spec.workloads[0].systemPrompt": system})
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "places"),
+    [
+        (
+            "p.jsonl",
+            LINE + b"text\n[1]\n" + LINE + b"\xff\n" + b"[" * 100_000 + b"\n",
+            ["line 2", "line 3", "line 5", "line 6"],
+        ),
+        ("p.csv", b"id,prompt\na,b\nb,c,d\nc,nan\nd,e\n", ["line 3", "line 4"]),
+        ("p.json", b"[" + LINE + b', 3, "x", ' + LINE + b"]", ["row 2", "row 3"]),
+        ("p.jsonl", b"x\n\ny", ["line 1", "line 3"]),
+    ],
+    ids=["lines", "csv", "array", "no row"],
+)
+def test_rows_that_cannot_be_read_are_collected(tmp_path: Path, name: str, data: bytes, places: list[str]) -> None:
+    file, faults = tmp_path / name, list[str]()
+    file.write_bytes(data)
+    source = Source.CSV if name.endswith("csv") else Source.JSONL
+    rows = read_rows(file, source, faults=faults)
+    assert len(rows) == (0 if places[0] == "line 1" else 2)
+    assert [fault.removeprefix(f"{file}, ").partition(":")[0] for fault in faults] == places
+    with pytest.raises(BadInput, match=places[0]):
+        read_rows(file, source)

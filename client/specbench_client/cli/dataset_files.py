@@ -171,8 +171,9 @@ def inspect(
     The exit code is 2 if a run would reject FILE: for such rows, for an id that is used twice, or without any prompt.
     Placeholders do not count, because `specbench dataset prepare` fetches their texts.
     """
-    rows, declared = read_prompt_rows(file, source)
-    read = read_leniently(rows, declared)
+    unreadable: list[str] = []
+    rows, declared = read_prompt_rows(file, source, unreadable)
+    read = read_leniently(rows, declared, unreadable)
     counters = _counters(table, tokenizer)
     similar = None
     if embeddings and read.entries:

@@ -157,9 +157,9 @@ class LenientRead:
     left_out: int = 0
 
 
-def read_leniently(rows: Sequence[PromptRow], declared: Dataset) -> LenientRead:
-    """Read each row separately, so that an invalid row does not hide the others."""
-    found, excluded = LenientRead([], [], []), 0
+def read_leniently(rows: Sequence[PromptRow], declared: Dataset, unreadable: Sequence[str] = ()) -> LenientRead:
+    """Read each row separately, so that an invalid row does not hide the others. `unreadable`: faults of further rows."""
+    found, excluded = LenientRead([], [], [*unreadable]), 0
     for row in rows:
         if _is_placeholder(row.columns):
             found.placeholders.append(row)

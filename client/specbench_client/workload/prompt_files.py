@@ -19,7 +19,7 @@ import gzip
 import json
 import logging
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +95,15 @@ class PromptRow:
     columns: dict[str, Any]
 
 
-def csv_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[PromptRow]:
+Refuse = Callable[[BadInput], None]
+"""What to do about a row that cannot be read: raise the error, or keep it and read on."""
+
+
+def _raise(error: BadInput) -> None:
+    raise error
+
+
+def csv_rows(path: Path, most: int = LINE_BYTES_MAX, refuse: Refuse = _raise) -> Iterator[PromptRow]:
     """Yield the rows of a CSV file with a header; an empty cell is a missing value. Raises BadInput."""
     csv.field_size_limit(most)
     lines = (decode_line(line, f"{path}, line {number}") for number, line in numbered_lines(path, most))
@@ -107,11 +115,12 @@ def csv_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[PromptRow]:
             place, begins = f"line {begins}", reader.line_num + 1
             if not cells:
                 continue
-            if len(cells) != len(header):
-                remedy = 'quote cells that contain commas, such as 1,"Hello, world"'
-                raise BadInput(f"{path}, {place}: has {len(cells)} cells for {len(header)} columns: {remedy}")
-            named = zip(header, cells, strict=True)
-            yield PromptRow(place, {name: _cell(name, cell, f"{path}, {place}") for name, cell in named})
+            try:
+                row = PromptRow(place, _csv_columns(header, cells, f"{path}, {place}"))
+            except BadInput as error:
+                refuse(error)
+            else:
+                yield row
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: not CSV: {error}: fix the quotes in this line") from error
 
@@ -130,6 +139,13 @@ def _header(cells: list[str], path: Path) -> list[str]:
             f"{path}, line 1: the column {duplicates[0]!r} appears twice in the header: rename or remove one"
         )
     return header
+
+
+def _csv_columns(header: list[str], cells: list[str], where: str) -> dict[str, Any]:
+    if len(cells) != len(header):
+        remedy = 'quote cells that contain commas, such as 1,"Hello, world"'
+        raise BadInput(f"{where}: has {len(cells)} cells for {len(header)} columns: {remedy}")
+    return {name: _cell(name, cell, where) for name, cell in zip(header, cells, strict=True)}
 
 
 def _cell(name: str, cell: str, where: str) -> Any:
@@ -182,7 +198,7 @@ class _TextWindow:
             self.grow()
 
 
-def json_array_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[PromptRow]:
+def json_array_rows(path: Path, most: int = LINE_BYTES_MAX, refuse: Refuse = _raise) -> Iterator[PromptRow]:
     """Yield the objects of a file that is one JSON array. `most`: maximum characters in a row. Raises BadInput.
 
     Text after the array is an error: two files that were concatenated would otherwise lose the second one silently.
@@ -195,20 +211,24 @@ def json_array_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[PromptRo
         window.at += 1
         number = 0
         if window.next_character() != "]":
-            for number, row in enumerate(_array_objects(window, path, most), start=1):
-                yield PromptRow(f"row {number}", row)
+            for number, row in enumerate(_array_elements(window, path, most), start=1):
+                if isinstance(row, dict):
+                    yield PromptRow(f"row {number}", row)
+                else:
+                    kind = f"{_json_kind(row)}: each row is one JSON object, such as {_ROW_EXAMPLE}"
+                    refuse(BadInput(f"{path}, row {number}: is {kind}"))
         window.at += 1
         if window.next_character():
             remedy = "if two files were concatenated, split them again"
             raise BadInput(f"{path}: there is more text after the end of the array ({number} rows): {remedy}")
 
 
-def _array_objects(window: _TextWindow, path: Path, most: int) -> Iterator[dict[str, Any]]:
-    """Yield the array's objects; stop in front of the closing bracket."""
+def _array_elements(window: _TextWindow, path: Path, most: int) -> Iterator[Any]:
+    """Yield the array's elements; stop in front of the closing bracket."""
     number = 0
     while True:
         number += 1
-        yield _array_object(window, f"{path}, row {number}", most)
+        yield _array_element(window, f"{path}, row {number}", most)
         after = window.next_character()
         if after == "]":
             return
@@ -221,12 +241,11 @@ def _array_objects(window: _TextWindow, path: Path, most: int) -> Iterator[dict[
         window.at += 1
 
 
-def _array_object(window: _TextWindow, where: str, most: int) -> dict[str, Any]:
+def _array_element(window: _TextWindow, where: str, most: int) -> Any:
     window.next_character()
     while True:
         try:
             found, window.at = json.JSONDecoder().raw_decode(window.text, window.at)
-            break
         except (ValueError, RecursionError) as error:
             if len(window.text) - window.at > most:
                 remedy = "each element of the array is one object with one prompt"
@@ -236,13 +255,18 @@ def _array_object(window: _TextWindow, where: str, most: int) -> dict[str, Any]:
             if window.ended or isinstance(error, RecursionError):
                 raise BadInput(f"{where}: not JSON: {error}") from error
             window.grow()
-    if not isinstance(found, dict):
-        raise BadInput(f"{where}: is {_json_kind(found)}: each row is one JSON object, such as {_ROW_EXAMPLE}")
-    return found
+        else:
+            return found
 
 
-def read_rows(path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX) -> list[PromptRow]:
-    """Read all rows in file order. The format follows from the source, or else from the file name. Raises BadInput."""
+def read_rows(
+    path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX, faults: list[str] | None = None
+) -> list[PromptRow]:
+    """Read all rows in file order. The format follows from the source, or else from the file name. Raises BadInput.
+
+    `faults`: gets the errors of rows that cannot be read; None: the first one is raised.
+    """
+    refuse: Refuse = _raise if faults is None else (lambda error: faults.append(str(error)))
     if path.is_dir():
         raise BadInput(f"{path}: is a folder: give the path of a file in it")
     if not path.is_file():
@@ -255,14 +279,14 @@ def read_rows(path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX) 
     if file_format == "parquet":
         rows = _parquet(path)
     elif file_format == "csv":
-        rows = list(csv_rows(path, line_bytes_max))
+        rows = list(csv_rows(path, line_bytes_max, refuse))
     elif file_format in ("json", "jsonl") and is_json_array(path):
-        rows = list(json_array_rows(path, line_bytes_max))
+        rows = list(json_array_rows(path, line_bytes_max, refuse))
     elif source is Source.AGENT_TRACES and _begins_document(path):
         rows = [PromptRow("line 1", _object(b"".join(line for _, line in numbered_lines(path)), str(path)))]
     else:
-        rows = list(_lines(path, line_bytes_max))
-    if not rows:
+        rows = list(_lines(path, line_bytes_max, refuse))
+    if not rows and not faults:
         raise BadInput(f"{path}: contains no rows: add one prompt per row, such as {_ROW_EXAMPLE}")
     return rows
 
@@ -280,10 +304,16 @@ def _format(path: Path, source: Source) -> str:
     return path.name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
-def _lines(path: Path, most: int) -> Iterator[PromptRow]:
+def _lines(path: Path, most: int, refuse: Refuse) -> Iterator[PromptRow]:
     for number, line in numbered_lines(path, most):
-        if line.strip():
-            yield PromptRow(f"line {number}", _object(line, f"{path}, line {number}"))
+        if not line.strip():
+            continue
+        try:
+            columns = _object(line, f"{path}, line {number}")
+        except BadInput as error:
+            refuse(error)
+        else:
+            yield PromptRow(f"line {number}", columns)
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
