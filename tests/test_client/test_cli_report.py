@@ -221,6 +221,20 @@ def test_report_of_a_run_in_progress_names_its_process(
     assert "In progress" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("values", "threshold", "worst"),
+    [((0.2, 0.9, 0.5), 0.1, 1), ((0.05, 0.04, 0.01), 0.1, 2), ((2.0, None, 1.0), 0.0, 0), ((None, None), 1.0, 0)],
+    ids=["above", "below", "zero", "without numbers"],
+)
+def test_a_group_of_findings_names_its_worst_place(
+    values: tuple[float | None, ...], threshold: float, worst: int
+) -> None:
+    measured = Finding(check="Chunky", severity=Severity.WARNING, message="m", threshold=threshold)
+    found = [measured.model_copy(update={"value": value, "load": f"{at}"}) for at, value in enumerate(values)]
+    (group,) = group_findings(WORLD.plan, found)
+    assert (group.location, group.messages[0]) == (f"at {worst}", f"at {worst}: m")
+
+
 def test_consequential_findings_come_last() -> None:
     checks = [("BaselineInvalid", "Invalid"), ("ClientSaturated", "Invalid"), ("Chunky", "Warning")]
     found = [Finding(check=check, severity=Severity(severity), message="m") for check, severity in checks]

@@ -94,7 +94,7 @@ def test_missing_token_table_is_rejected_or_noted(
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     assert inspect(tmp_path) == Exit.BAD_INPUT
     out = " ".join(capsys.readouterr().out.split())
-    words = ("6 rows, 3 prompts, 4 turns", "placeholders: 1 (news 1)", "no o200k tokens: tiktoken's table")
+    words = ("7 rows, 3 prompts, 4 turns", "placeholders: 1 (news 1)", "no o200k tokens: tiktoken's table")
     assert [each for each in words if each not in out] == []
     assert inspect(tmp_path, "--table", str(tmp_path / "none"), "--outputs", "source", "-o", "json") == 2
     assert "give the file o200k_base.tiktoken" in capsys.readouterr().err

@@ -156,7 +156,8 @@ def test_an_arm_at_fault_is_recommended_at_no_load(beside: list[Given], load: in
     found = decide(BASE, Given("none", 8), *mine, *beside)
     (choice,) = found.choices
     expected = (RecommendationAnswer.DRAFTER, "eagle3") if beside else (RecommendationAnswer.NO_DRAFTER, "none")
-    assert [(each.answer, each.arm, each.tied) for each in (choice, *choice.at_each_load)] == [(*expected, [])] * 3
+    assert (choice.answer, choice.arm, choice.tied) == (*expected, [])
+    assert [(each.answer, each.arm, each.tied) for each in choice.at_each_load] == [(*expected, [])] * 2
     assert found.ruled_out == {"ngram": "at fault: ReuseLost"}
     assert "without ngram (at fault: ReuseLost)" in found.sentence
     assert {each.excluded for each in found.candidates if each.arm == "ngram"} == {"at fault: ReuseLost"}
@@ -658,7 +659,7 @@ def test_cost_is_the_price_of_an_hour_over_its_requests() -> None:
     assert value(base, "cost_per_million_output_tokens") == pytest.approx(10 / 0.36)
     assert value(candidate_of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
     assert (found.choices[0].answer, found.choices[0].arm) == (RecommendationAnswer.DRAFTER, "eagle3")
-    assert found.prices == "2.5 USD a GPU-hour x 4 GPUs"
+    assert found.prices == "2.5 USD per GPU-hour x 4 GPUs"
     assert base.figures["cost_per_request"].unit == "USD"
 
 
@@ -723,16 +724,17 @@ def prices_of(prices: Prices, plan: Plan = ON_GPUS, summary: RunSummary | None =
 @pytest.mark.parametrize(
     ("prices", "plan", "summary", "expected"),
     [
-        (PRICE, ON_GPUS, None, "2.5 USD a GPU-hour x 4 GPUs"),
-        (PRICE.model_copy(update={"gpus": 8}), WITHOUT_GPUS, None, "2.5 USD a GPU-hour x 8 GPUs"),
+        (PRICE, ON_GPUS, None, "2.5 USD per GPU-hour x 4 GPUs"),
+        (PRICE.model_copy(update={"gpus": 1}), WITHOUT_GPUS, None, "2.5 USD per GPU-hour x 1 GPU"),
+        (PRICE.model_copy(update={"gpus": 8}), WITHOUT_GPUS, None, "2.5 USD per GPU-hour x 8 GPUs"),
         (
             Prices(gpu_hour={"NVIDIA H100": 3.0, "*": 1.0}),
             WITHOUT_GPUS,
             with_gpus(2),
-            "3 USD a GPU-hour x 2 GPU NVIDIA H100",
+            "3 USD per GPU-hour x 2 NVIDIA H100",
         ),
     ],
-    ids=["plan", "given", "observed"],
+    ids=["plan", "given one", "given", "observed"],
 )
 def test_price_of_an_hour(prices: Prices, plan: Plan, summary: RunSummary | None, expected: str) -> None:
     assert prices_of(prices, plan, summary) == expected

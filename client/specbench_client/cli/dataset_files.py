@@ -11,7 +11,7 @@ from typing import Literal
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from specbench_api.api_model import ApiModel
+from specbench_api.api_model import ApiModel, count_in_words
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.workload import Source
 from specbench_client.cli.measure import request_headers
@@ -211,7 +211,8 @@ def _counters(table: Path | None, tokenizer: Path | None) -> TokenCounters:
 
 
 def _table(report: InspectionReport) -> TextTable:
-    title = f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns"
+    counts = {"row": report.rows, "prompt": report.prompts, "turn": report.turns}
+    title = f"{report.file}: {', '.join(count_in_words(count, what) for what, count in counts.items())}"
     rows = [_cells(category) for category in [*report.categories, report.overall]]
     shown = [
         at for at, head in enumerate(INSPECT_COLUMNS) if head not in _OPTIONAL or any(row[at] != DASH for row in rows)

@@ -158,7 +158,10 @@ class LenientRead:
 
 
 def read_leniently(rows: Sequence[PromptRow], declared: Dataset, unreadable: Sequence[str] = ()) -> LenientRead:
-    """Read each row separately, so that an invalid row does not hide the others. `unreadable`: faults of further rows."""
+    """Read each row separately, so that an invalid row does not hide the others.
+
+    `unreadable`: faults of further rows, which could not be read.
+    """
     found, excluded = LenientRead([], [], [*unreadable]), 0
     for row in rows:
         if _is_placeholder(row.columns):

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from specbench_api.api_model import count_in_words
 from specbench_api.spec.workload import Source
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
@@ -220,7 +221,9 @@ def json_array_rows(path: Path, most: int = LINE_BYTES_MAX, refuse: Refuse = _ra
         window.at += 1
         if window.next_character():
             remedy = "if two files were concatenated, split them again"
-            raise BadInput(f"{path}: there is more text after the end of the array ({number} rows): {remedy}")
+            raise BadInput(
+                f"{path}: there is more text after the end of the array ({count_in_words(number, 'row')}): {remedy}"
+            )
 
 
 def _array_elements(window: _TextWindow, path: Path, most: int) -> Iterator[Any]:
@@ -234,7 +237,8 @@ def _array_elements(window: _TextWindow, path: Path, most: int) -> Iterator[Any]
             return
         if not after:
             raise BadInput(
-                f"{path}: the file ends inside the array, after {number} rows: it is truncated; download it again"
+                f"{path}: the file ends inside the array, after {count_in_words(number, 'row')}: it is truncated;"
+                " download it again"
             )
         if after != ",":
             raise BadInput(f"{path}, after row {number}: not JSON: found {after!r}, expected a comma or ]")

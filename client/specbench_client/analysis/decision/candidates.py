@@ -23,6 +23,7 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
 from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
 from specbench_client.metrics.decode_speed import STREAM_TPS
+from specbench_client.trust.check import list_names
 
 # Each latency target is judged by its own percentile over requests, and by the interval of that figure.
 
@@ -73,7 +74,7 @@ def why_by_value(cell: Cell, targets: Sequence[SloTarget]) -> str:
                 found.append(f"{name} has no interval, which needs at least {needed} prompts")
             else:
                 found.append(f"the interval of {name} includes {limit}")
-    return " and ".join(found)
+    return list_names(found)
 
 
 OBJECTIVE_FIGURES = {Objective.THROUGHPUT: str(StatusFigure.OUTPUT_TPS), Objective.LATENCY: "tpot_ms_pooled"}
@@ -302,7 +303,7 @@ def engine_costs(plan: Plan, summary: RunSummary, prices: Prices) -> dict[str, E
 
 def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> EngineCost:
     if prices.machine_hour is not None:
-        words = f"{prices.machine_hour:g} {prices.currency} an hour for all that one engine runs on"
+        words = f"{prices.machine_hour:g} {prices.currency} per hour for all that one engine runs on"
         return EngineCost(prices.machine_hour, prices.currency, words)
     product, count = _gpus(arm, plan, summary, prices)
     if count is None:
@@ -315,8 +316,8 @@ def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> E
         hardware = product or "a GPU of unknown product"
         remedy = f"add {product or ANY_ARM!r} to gpuHour, or give --gpu-price"
         raise InvalidSpec([Problem("prices.gpuHour", f"has no price for {hardware}", remedy)])
-    of_what = f" {product}" if product else "s"
-    words = f"{price:g} {prices.currency} a GPU-hour x {count} GPU{of_what}"
+    of_what = product or ("GPU" if count == 1 else "GPUs")
+    words = f"{price:g} {prices.currency} per GPU-hour x {count} {of_what}"
     return EngineCost(price * count, prices.currency, words)
 
 

@@ -46,6 +46,7 @@ from specbench_client.documents.recommendation import (
     WorkloadChoice,
 )
 from specbench_client.documents.summary import RunSummary
+from specbench_client.trust.check import list_names
 
 # Limits that every reader of a recommendation must know.
 
@@ -80,7 +81,7 @@ def sentence_of(
     `lossy`: arms that are ruled out because their verification is lossy.
     """
     head = "Simulated, not a measurement: for" if summary.simulated else "For"
-    where = f" with {' and '.join(target.words for target in request.targets)}" if request.targets else ""
+    where = f" with {list_names([target.words for target in request.targets])}" if request.targets else ""
     several = len(choices) > 1
     words = {cell.level.label: cell.level.words for cell in summary.cells}
     answers = [
@@ -89,7 +90,7 @@ def sentence_of(
     ]
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
     unusable = ((lossy, "lossy verification"), (list(worse_arms(summary.cells)), "worse answers"))
-    omitted = [f"without {' and '.join(arms)} ({why})" for arms, why in unusable if arms]
+    omitted = [f"without {list_names(arms)} ({why})" for arms, why in unusable if arms]
     omitted += [f"without {arm} ({why})" for arm, why in faulty_arms(summary).items() if arm != BASELINE_NAME]
     held = "".join(f", {each}" for each in (*words_of(request.constraints), *omitted))
     return f"{head} {in_words(request.objective)}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"

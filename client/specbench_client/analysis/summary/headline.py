@@ -20,6 +20,7 @@ from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.finding import Finding, doubting_checks, faults_by_arm, list_faults
 from specbench_client.documents.summary import Cell
+from specbench_client.trust.check import list_names
 from specbench_client.trust.checks.engine import RUNS_ON_RESEARCH_RUNTIME
 
 MAX_ARMS = 4
@@ -107,7 +108,7 @@ def _failures(facts: HeadlineFacts) -> list[str]:
         by_cause.setdefault(" ".join(cause.split()).rstrip("."), []).append(arm)
     if not facts.judged:
         return [f"Failed: {_cut(cause)}." for cause in by_cause]
-    return [f"{_joined(arms)} failed: {_cut(cause)}." for cause, arms in by_cause.items()]
+    return [f"{list_names(arms)} failed: {_cut(cause)}." for cause, arms in by_cause.items()]
 
 
 def _cut(cause: str) -> str:
@@ -196,7 +197,7 @@ def _lossy_note(arm: str, lossy: Mapping[str, Sequence[str]]) -> str:
 
 def _worse_note(arm: str, worse: Mapping[str, Sequence[str]]) -> str:
     loads = worse.get(arm)
-    at = f" at {_joined(list(dict.fromkeys(loads)))}" if loads else ""
+    at = f" at {list_names(list(dict.fromkeys(loads)))}" if loads else ""
     return f" Its answers are worse than the baseline's{at}, so {arm} is not recommended." if loads else ""
 
 
@@ -251,9 +252,9 @@ def _why_not_faster(
     if not arms:
         return ""
     loads = [each.cell.level.label for each in here if faster_ties.get(each.place)]
-    where = f" at {_joined(loads)}" if len(loads) < len(here) else ""
+    where = f" at {list_names(loads)}" if len(loads) < len(here) else ""
     simpler = " and simpler to run" if is_simpler(here[0].cell.arm, arms, complexity_of(plan)) else ""
-    return f", indistinguishable from {_joined(list(arms))}{where}{simpler}"
+    return f", indistinguishable from {list_names(list(arms))}{where}{simpler}"
 
 
 def _use(here: Sequence[_Comparison], measured: Sequence[_Comparison]) -> str:
@@ -300,11 +301,7 @@ def _at_each(here: Sequence[_Comparison], write: Callable[[Cell], str]) -> str:
 def _loads(here: Sequence[_Comparison]) -> str:
     """`concurrency 1, 2 and 8`."""
     first, *rest = (each.cell.level for each in here)
-    return _joined([first.words, *(level.label for level in rest)])
-
-
-def _joined(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return list_names([first.words, *(level.label for level in rest)])
 
 
 def _value(cell: Cell) -> str:
@@ -320,7 +317,7 @@ def _ratio(cell: Cell) -> str:
 def _faults(facts: HeadlineFacts) -> list[str]:
     """The arms at fault with the checks that say so."""
     found = list_faults(facts.findings)
-    return [f"At fault: {_joined(found)}; see findings."] if found else []
+    return [f"At fault: {list_names(found)}; see findings."] if found else []
 
 
 def _doubts(facts: HeadlineFacts) -> list[str]:

@@ -68,7 +68,7 @@ def evidence_table(recommendation: Recommendation) -> TextTable:
     bare = {name for name in _ASKED_FOR if all(row[CANDIDATES.index(name)] == DASH for row in rows)}
     kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
     unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
-    unit += " a million output tokens" if recommendation.objective is Objective.COST else ""
+    unit += " per million output tokens" if recommendation.objective is Objective.COST else ""
     table = TextTable(
         f"Evidence ({in_words(recommendation.objective)}{f', {unit}' if unit else ''})",
         [CANDIDATES[index] for index in kept],
