@@ -338,7 +338,7 @@ def test_recomputing_keeps_limits_and_failures_of_another_version(
     conclude(plan, store, slo=slo, failures=failures)
     store.replace(SUMMARY, summary_of_another_version(json.loads(present(store.get(SUMMARY)))).encode())
     assert exit_code(["report", str(results)]) == Exit.RESULTS_NOT_STORED
-    assert "run-summary/v0, of another version of specbench: compute it again" in capsys.readouterr().err
+    assert "run-summary/v0, written by another version of specbench: compute it again" in capsys.readouterr().err
     assert exit_code(["report", str(results), "--recompute"]) == Exit.OK
     summary = RunSummary.from_json(present(store.get(SUMMARY)))
     assert (summary.slo, summary.failures) == (slo, failures)

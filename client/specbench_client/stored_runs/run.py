@@ -324,7 +324,7 @@ class Run(StoredResult):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             is_other = first["loc"] == ("schemaVersion",)
-            what = f"it is a {first['input']}, of another version of specbench" if is_other else "it is damaged"
+            what = f"it is a {first['input']}, written by another version of specbench" if is_other else "it is damaged"
             raise NotDurable(
                 f"{self.store.uri(key)}: cannot be read: {what}: {remedy}", StoreErrorReason.DAMAGED
             ) from error
