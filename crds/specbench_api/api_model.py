@@ -36,11 +36,6 @@ class Names(StrEnum):
     """
 
 
-def count_in_words(count: int, noun: str) -> str:
-    """Return `1 row`, `2,000 rows`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def in_words(value: StrEnum) -> str:
     """Return a CamelCase value as text for people: `TooFewRepeats` is `too few repeats`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", value).lower()

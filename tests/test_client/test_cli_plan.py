@@ -382,7 +382,7 @@ def test_a_bad_fence_is_reported_with_file_and_path(
 @pytest.mark.parametrize(
     ("arguments", "missing", "remedy"),
     [
-        ([], "of a launch and of 2 of 2 points", "launchSeconds=…,pointSeconds=…,"),
+        ([], "of 2 of 2 points and of a launch", "pointSeconds=…,launchSeconds=…,"),
         (LAUNCH, "of 2 of 2 points", "pointSeconds=…,"),
         (["--assume", "pointSeconds=1"], "of a launch", "launchSeconds=…,"),
     ],

@@ -98,13 +98,13 @@ def test_damaged_or_non_utf_8_file_is_rejected_with_its_location(data: bytes, me
     ("data", "message"),
     [
         (b'[{"id": "a"}, {"id": ', "s.json, row 2: not JSON"),
-        (b'[{"id": "a"}', "s.json: the file ends inside the array, after 1 row:"),
+        (b'[{"id": "a"}', "s.json: the file ends inside the array, after row 1:"),
         (b"[1]", "s.json, row 1: is a JSON number: each row is one JSON object"),
         (b"[]", "s.json: contains no rows"),
         (b"\xff[", "s.json, line 1: not UTF-8"),
         (
             b'[{"id": "a"}] [{"id": "b"}]',
-            "s.json: there is more text after the end of the array (1 row): if two files were concatenated",
+            "s.json: there is more text after the end of the array, row 1: if two files were concatenated",
         ),
         (b'[{"id": "a"} {"id": "b"}]', "s.json, after row 1: not JSON: found '{', expected a comma or ]"),
         (b'[{"id": "a"},]', "s.json, row 2: not JSON"),

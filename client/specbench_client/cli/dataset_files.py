@@ -11,7 +11,7 @@ from typing import Literal
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from specbench_api.api_model import ApiModel, count_in_words
+from specbench_api.api_model import ApiModel
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.workload import Source
 from specbench_client.cli.measure import request_headers
@@ -211,14 +211,16 @@ def _counters(table: Path | None, tokenizer: Path | None) -> TokenCounters:
 
 
 def _table(report: InspectionReport) -> TextTable:
-    counts = {"row": report.rows, "prompt": report.prompts, "turn": report.turns}
-    title = f"{report.file}: {', '.join(count_in_words(count, what) for what, count in counts.items())}"
+    counts = ", ".join(
+        f"{count:,} {what}{'' if count == 1 else 's'}"
+        for count, what in ((report.rows, "row"), (report.prompts, "prompt"), (report.turns, "turn"))
+    )
     rows = [_cells(category) for category in [*report.categories, report.overall]]
     shown = [
         at for at, head in enumerate(INSPECT_COLUMNS) if head not in _OPTIONAL or any(row[at] != DASH for row in rows)
     ]
     columns, cells = [INSPECT_COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows]
-    return TextTable(title, columns, cells, words=INSPECT_COLUMNS[:1])
+    return TextTable(f"{report.file}: {counts}", columns, cells, words=INSPECT_COLUMNS[:1])
 
 
 def _cells(category: CategoryReport) -> list[str]:

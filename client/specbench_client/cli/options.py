@@ -96,12 +96,8 @@ class Choice(click.Choice[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the value as it is declared, whatever its case, with or without hyphens."""
-        same = [each for each in self.choices if _without_hyphens(each) == _without_hyphens(value)]
+        same = [each for each in self.choices if each.replace("-", "").lower() == value.replace("-", "").lower()]
         return same[0] if same else super().convert(value, param, ctx)
-
-
-def _without_hyphens(value: str) -> str:
-    return re.sub("[-_]", "", value).lower()
 
 
 class JsonObject(click.ParamType[dict[str, Any]]):

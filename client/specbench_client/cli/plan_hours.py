@@ -131,15 +131,12 @@ def _unknown_text(runs: Sequence[PlannedHours]) -> str:
     """Return which durations are not known, and how to give them."""
     found = [each.estimate for each in runs]
     unknown, total = _bases(runs)[DurationBasis.UNKNOWN], sum(each.points for each in found)
-    has_launch = all(each.launch_seconds is not None for each in found if each.points)
-    needed = {
-        "launchSeconds=…": "of a launch" * (not has_launch),
-        "pointSeconds=…": f"of {unknown} of {total} points" * bool(unknown),
-    }
-    missing = {name: what for name, what in needed.items() if what}
-    where = " in --results, which has no such run" if runs[0].has_results else ""
+    missing = {"pointSeconds=…": f"of {unknown} of {total} points"} if unknown else {}
+    if any(each.points and each.launch_seconds is None for each in found):
+        missing["launchSeconds=…"] = "of a launch"
     return (
-        f"hours: not known: there is no duration {' and '.join(missing.values())}{where}: give --assume"
+        f"hours: not known: there is no duration {' and '.join(missing.values())}"
+        f"{' in --results, which has no such run' if runs[0].has_results else ''}: give --assume"
         f" {','.join(missing)}, or --results with runs of the same model, engine, GPUs, arms, workloads and loads"
     )
 

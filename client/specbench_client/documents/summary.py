@@ -447,14 +447,12 @@ class RunSummary(ApiModel):
 
 
 class SummaryInputs(ApiModel):
-    """What a summary contains that no other stored file does. Any version of a summary can be read as this."""
+    """The fields of a summary that no other stored file has. A summary of any version can be read as this."""
 
     model_config = ConfigDict(extra="ignore")
 
     slo: Slo | None = None
-    """See `RunSummary.slo`."""
     failures: dict[str, str] = {}
-    """See `RunSummary.failures`."""
 
 
 # The best speed-up as text, for columns and tables. Only speed-ups that are claimed after the correction for multiple

@@ -30,7 +30,6 @@ MEASURES: dict[str, RequestMetric] = {
 }
 """The metric that a target limits, by its name in the SLO."""
 
-MS_PER_S = 1e3
 SLO_GOODPUT = "slo_goodput"
 RATE_UNIT = "requests/s"
 RATE_DEFINITION = (
@@ -97,10 +96,11 @@ def _good(point: Table, slo: Slo) -> tuple[float, float] | None:
     answered = point.among(flags(point, "ok"))
     sent = numbers(answered, "sent_ns")
     begun = answered.among((sent >= window.start_ns) & (sent < window.end_ns))
-    good, total_s = meets_slo(begun, slo), float(np.nansum(latency.E2E_SENT_MS.values(begun))) / MS_PER_S
-    if np.isnan(good).all() or total_s <= 0:
+    good, total_ms = meets_slo(begun, slo), float(np.nansum(latency.E2E_SENT_MS.values(begun)))
+    if np.isnan(good).all() or total_ms <= 0:
         return None
-    return float(np.nansum(good)) / total_s * mean_in_flight(answered, window) * window.length_s, window.length_s
+    busy_ms = mean_in_flight(answered, window) * (window.end_ns - window.start_ns) / latency.NS_PER_MS
+    return float(np.nansum(good)) * busy_ms / total_ms, window.length_s
 
 
 def _share(name: str, definition: str, values: Callable[[Columns], Values]) -> RatioMetric:

@@ -230,18 +230,13 @@ class Run(StoredResult):
         except ValidationError:
             return None
 
-    def summary_inputs(self) -> SummaryInputs:
-        """Return what a new summary takes from the stored one, whichever version of specbench wrote it.
-
-        Raises NotDurable(Damaged) if it cannot be read.
-        """
+    def summary_inputs(self) -> SummaryInputs | None:
+        """Return what a new summary takes from the stored one, of any version; None if it cannot be read."""
         data = self.store.get(SUMMARY)
         try:
             return SummaryInputs() if data is None else SummaryInputs.from_json(data)
-        except ValidationError as error:
-            what = "the latency limits and the reasons why engines failed cannot be read"
-            remedy = "repeat with --no-slo to drop them, and with the limits that should hold (--slo-…)"
-            raise NotDurable(f"{self.store.uri(SUMMARY)}: {what}: {remedy}", StoreErrorReason.DAMAGED) from error
+        except ValidationError:
+            return None
 
     def has_current_summary(self) -> bool:
         """Return whether there is a summary with all measured points, or a damaged one, which its reader reports.
@@ -323,8 +318,8 @@ class Run(StoredResult):
             return kind.from_json(self.store.get(key) or b"")
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            is_other = first["loc"] == ("schemaVersion",)
-            what = f"it is a {first['input']}, written by another version of specbench" if is_other else "it is damaged"
+            other = f"it is a {first['input']}, written by another version of specbench"
+            what = other if first["loc"] == ("schemaVersion",) else "it is damaged"
             raise NotDurable(
                 f"{self.store.uri(key)}: cannot be read: {what}: {remedy}", StoreErrorReason.DAMAGED
             ) from error

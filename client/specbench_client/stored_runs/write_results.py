@@ -29,11 +29,10 @@ from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
-from specbench_client.errors import NotDurable
 from specbench_client.report.html import render_html
 from specbench_client.report.text.results_table import csv
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
-from specbench_client.store.store import Store, StoreErrorReason
+from specbench_client.store.store import Store
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.status_document import status_document
 from specbench_client.trust.checks.engine import ARM_ENVIRONMENTS_DIFFER
@@ -89,12 +88,8 @@ def is_decided(run: Run) -> bool:
 
 def _stored_failures(run: Run) -> Mapping[str, str]:
     """Return why engines failed, according to the stored summary; empty if there is none or it is damaged."""
-    try:
-        return run.summary_inputs().failures
-    except NotDurable as error:
-        if error.reason != StoreErrorReason.DAMAGED:
-            raise
-        return {}
+    kept = run.summary_inputs()
+    return {} if kept is None else kept.failures
 
 
 @dataclass(frozen=True)

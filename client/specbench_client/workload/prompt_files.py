@@ -19,13 +19,12 @@ import gzip
 import json
 import logging
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from specbench_api.api_model import count_in_words
 from specbench_api.spec.workload import Source
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
@@ -96,15 +95,18 @@ class PromptRow:
     columns: dict[str, Any]
 
 
-Refuse = Callable[[BadInput], None]
-"""What to do about a row that cannot be read: raise the error, or keep it and read on."""
+@contextmanager
+def _collected(faults: list[str] | None) -> Iterator[None]:
+    """Keep the error of a row that cannot be read, instead of raising it, if there is a list for it."""
+    try:
+        yield
+    except BadInput as error:
+        if faults is None:
+            raise
+        faults.append(str(error))
 
 
-def _raise(error: BadInput) -> None:
-    raise error
-
-
-def csv_rows(path: Path, most: int = LINE_BYTES_MAX, refuse: Refuse = _raise) -> Iterator[PromptRow]:
+def csv_rows(path: Path, most: int, faults: list[str] | None = None) -> Iterator[PromptRow]:
     """Yield the rows of a CSV file with a header; an empty cell is a missing value. Raises BadInput."""
     csv.field_size_limit(most)
     lines = (decode_line(line, f"{path}, line {number}") for number, line in numbered_lines(path, most))
@@ -116,12 +118,12 @@ def csv_rows(path: Path, most: int = LINE_BYTES_MAX, refuse: Refuse = _raise) ->
             place, begins = f"line {begins}", reader.line_num + 1
             if not cells:
                 continue
-            try:
-                row = PromptRow(place, _csv_columns(header, cells, f"{path}, {place}"))
-            except BadInput as error:
-                refuse(error)
-            else:
-                yield row
+            with _collected(faults):
+                if len(cells) != len(header):
+                    remedy = 'quote cells that contain commas, such as 1,"Hello, world"'
+                    raise BadInput(f"{path}, {place}: has {len(cells)} cells for {len(header)} columns: {remedy}")
+                named = zip(header, cells, strict=True)
+                yield PromptRow(place, {name: _cell(name, cell, f"{path}, {place}") for name, cell in named})
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: not CSV: {error}: fix the quotes in this line") from error
 
@@ -140,13 +142,6 @@ def _header(cells: list[str], path: Path) -> list[str]:
             f"{path}, line 1: the column {duplicates[0]!r} appears twice in the header: rename or remove one"
         )
     return header
-
-
-def _csv_columns(header: list[str], cells: list[str], where: str) -> dict[str, Any]:
-    if len(cells) != len(header):
-        remedy = 'quote cells that contain commas, such as 1,"Hello, world"'
-        raise BadInput(f"{where}: has {len(cells)} cells for {len(header)} columns: {remedy}")
-    return {name: _cell(name, cell, where) for name, cell in zip(header, cells, strict=True)}
 
 
 def _cell(name: str, cell: str, where: str) -> Any:
@@ -199,7 +194,7 @@ class _TextWindow:
             self.grow()
 
 
-def json_array_rows(path: Path, most: int = LINE_BYTES_MAX, refuse: Refuse = _raise) -> Iterator[PromptRow]:
+def json_array_rows(path: Path, most: int = LINE_BYTES_MAX, faults: list[str] | None = None) -> Iterator[PromptRow]:
     """Yield the objects of a file that is one JSON array. `most`: maximum characters in a row. Raises BadInput.
 
     Text after the array is an error: two files that were concatenated would otherwise lose the second one silently.
@@ -213,17 +208,15 @@ def json_array_rows(path: Path, most: int = LINE_BYTES_MAX, refuse: Refuse = _ra
         number = 0
         if window.next_character() != "]":
             for number, row in enumerate(_array_elements(window, path, most), start=1):
-                if isinstance(row, dict):
+                with _collected(faults):
+                    if not isinstance(row, dict):
+                        kind = f"{_json_kind(row)}: each row is one JSON object, such as {_ROW_EXAMPLE}"
+                        raise BadInput(f"{path}, row {number}: is {kind}")
                     yield PromptRow(f"row {number}", row)
-                else:
-                    kind = f"{_json_kind(row)}: each row is one JSON object, such as {_ROW_EXAMPLE}"
-                    refuse(BadInput(f"{path}, row {number}: is {kind}"))
         window.at += 1
         if window.next_character():
             remedy = "if two files were concatenated, split them again"
-            raise BadInput(
-                f"{path}: there is more text after the end of the array ({count_in_words(number, 'row')}): {remedy}"
-            )
+            raise BadInput(f"{path}: there is more text after the end of the array, row {number}: {remedy}")
 
 
 def _array_elements(window: _TextWindow, path: Path, most: int) -> Iterator[Any]:
@@ -237,8 +230,7 @@ def _array_elements(window: _TextWindow, path: Path, most: int) -> Iterator[Any]
             return
         if not after:
             raise BadInput(
-                f"{path}: the file ends inside the array, after {count_in_words(number, 'row')}: it is truncated;"
-                " download it again"
+                f"{path}: the file ends inside the array, after row {number}: it is truncated; download it again"
             )
         if after != ",":
             raise BadInput(f"{path}, after row {number}: not JSON: found {after!r}, expected a comma or ]")
@@ -270,7 +262,6 @@ def read_rows(
 
     `faults`: gets the errors of rows that cannot be read; None: the first one is raised.
     """
-    refuse: Refuse = _raise if faults is None else (lambda error: faults.append(str(error)))
     if path.is_dir():
         raise BadInput(f"{path}: is a folder: give the path of a file in it")
     if not path.is_file():
@@ -283,13 +274,13 @@ def read_rows(
     if file_format == "parquet":
         rows = _parquet(path)
     elif file_format == "csv":
-        rows = list(csv_rows(path, line_bytes_max, refuse))
+        rows = list(csv_rows(path, line_bytes_max, faults))
     elif file_format in ("json", "jsonl") and is_json_array(path):
-        rows = list(json_array_rows(path, line_bytes_max, refuse))
+        rows = list(json_array_rows(path, line_bytes_max, faults))
     elif source is Source.AGENT_TRACES and _begins_document(path):
         rows = [PromptRow("line 1", _object(b"".join(line for _, line in numbered_lines(path)), str(path)))]
     else:
-        rows = list(_lines(path, line_bytes_max, refuse))
+        rows = list(_lines(path, line_bytes_max, faults))
     if not rows and not faults:
         raise BadInput(f"{path}: contains no rows: add one prompt per row, such as {_ROW_EXAMPLE}")
     return rows
@@ -308,16 +299,11 @@ def _format(path: Path, source: Source) -> str:
     return path.name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
-def _lines(path: Path, most: int, refuse: Refuse) -> Iterator[PromptRow]:
+def _lines(path: Path, most: int, faults: list[str] | None) -> Iterator[PromptRow]:
     for number, line in numbered_lines(path, most):
-        if not line.strip():
-            continue
-        try:
-            columns = _object(line, f"{path}, line {number}")
-        except BadInput as error:
-            refuse(error)
-        else:
-            yield PromptRow(f"line {number}", columns)
+        if line.strip():
+            with _collected(faults):
+                yield PromptRow(f"line {number}", _object(line, f"{path}, line {number}"))
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
