@@ -163,6 +163,13 @@ _WINDOW = """## The steady window
 `output_tps` divides by the length of the steady window: from the first steady request sent to the last steady token. In
 a closed loop all streams are busy during the window; in an open loop conversations start on schedule.
 
+A window may be as short as one request per stream, so rates must not depend on the requests that its edges cut. All
+streams of a closed loop begin together: the requests that ended inside the window are nearly one per stream too many,
+50 % at two requests per stream and 6 % at 16. `slo_goodput` therefore uses Little's law: requests in flight / seconds
+per request. Requests of equal length give the exact rate at any number of requests per stream. In simulations of 8
+streams with known rates, and durations with a standard deviation of half their mean, the error was at most 0.5 % in a
+closed loop; in an open loop it was 3 % at one request for each in flight, 2 % at two, 1 % at four and 0.5 % at 16.
+
 | file | field |
 |---|---|
 | a point's `summary.json` | `window`: `startNs`, `endNs` and `share` |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,9 @@ import pytest
 
 from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.plan import Point
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.estimates.figures import SampleRows, figures_of, limited_interval
+from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import SHOWN_FACTS, arm_environments, summarise_run
 from specbench_client.documents.figure import FigureInterval
@@ -422,3 +425,16 @@ def test_intervals_are_limited_to_possible_values(
     interval = FigureInterval(low=bounds[0], high=bounds[1], method="t")
     found = limited_interval(interval, value, ratio)
     assert (found.low, found.high, found.method.removeprefix("t")) == expected
+
+
+@pytest.mark.parametrize("measured", list(product([True, False], repeat=2)))
+def test_points_without_measured_rows_do_not_matter(measured: tuple[bool, ...]) -> None:
+    world = SyntheticRun(prompts=4, concurrency=(1,), repeats=2)
+    points = [point for point in world.plan.points if point.arm == BASELINE_NAME]
+    frames = {point.hash: world.records(point) for point in points}
+    records = {
+        name: [frame if has_rows else frame[frame["phase"] == "warmup"]]
+        for (name, frame), has_rows in zip(frames.items(), measured, strict=True)
+    }
+    rows = load_rows(world.plan, [world.honest(point) for point in points], records)
+    assert len(rows) == sum(len(part) - (part["phase"] == "warmup").sum() for (part,) in records.values())

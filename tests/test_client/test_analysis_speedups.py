@@ -55,6 +55,7 @@ from specbench_client.documents.summary import (
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_testing.decision_summaries import DRAFTERS, plan_of
 from specbench_testing.present import present
 from specbench_testing.speedup_experiment import TOKENS, pairs_of
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -237,6 +238,12 @@ DOUBTS = tuple(
     for name, severity in (("A", Severity.INFO), ("B", Severity.WARNING), ("C", Severity.INVALID))
 )
 TRANSFORMERS = PLAN.model_copy(update={"engine": PLAN.engine.model_copy(update={"kind": EngineKind.TRANSFORMERS})})
+
+
+def fault(check: str, arm: str) -> Finding:
+    return Finding(check=check, severity=Severity.FAULT, message="", arm=arm, workload="chat", load="8")
+
+
 EQUAL = with_claims((evaluated_cell("eagle3", 1, 1.5), evaluated_cell("ngram", 1, 1.45)))
 LARGER = with_claims((evaluated_cell("eagle3", 1, 1.45), FASTER))
 TWO_LOADS = with_claims([
@@ -275,8 +282,21 @@ FACTS: dict[str, tuple[HeadlineFacts, str]] = {
         "draft failed: out of memory. Use ngram at concurrency 1: 1.50x [1.40, 1.60].",
     ),
     "recommended among faster arms": (
-        HeadlineFacts(PLAN, EQUAL, (), True, False, recommended=NGRAM, tied=TIED),
+        HeadlineFacts(plan_of(), EQUAL, (), True, False, recommended=NGRAM, tied=TIED),
         ("Use ngram at concurrency 1: 1.45x [1.35, 1.55], indistinguishable from eagle3 and simpler to run."
+        " eagle3 is faster than the baseline: 1.50x [1.40, 1.60] at concurrency 1."),
+    ),
+    "an arm at fault is not used": (
+        HeadlineFacts(PLAN, EQUAL, [fault("ReuseLost", "eagle3")], True, False),
+        ("Use ngram at concurrency 1: 1.45x [1.35, 1.55]. eagle3 is faster than the baseline: 1.50x [1.40, 1.60] at"
+        " concurrency 1. At fault: eagle3 (ReuseLost); see findings."),
+    ),
+    "tied with an arm that is as simple": (
+        HeadlineFacts(
+            plan_of([DRAFTERS[2], {**DRAFTERS[2], "name": "eagle3", "promptLookupMax": 4}]), EQUAL, (), True, False,
+            recommended=NGRAM, tied=TIED,
+        ),
+        ("Use ngram at concurrency 1: 1.45x [1.35, 1.55], indistinguishable from eagle3."
         " eagle3 is faster than the baseline: 1.50x [1.40, 1.60] at concurrency 1."),
     ),
     "the largest speed-up needs no reason": (
@@ -286,7 +306,7 @@ FACTS: dict[str, tuple[HeadlineFacts, str]] = {
     ),
     "the reason names its load": (
         HeadlineFacts(
-            PLAN, TWO_LOADS, (), True, False,
+            plan_of(), TWO_LOADS, (), True, False,
             recommended=dict.fromkeys((("chat", "1"), ("chat", "8")), "ngram"), tied={("chat", "8"): ["eagle3"]},
         ),
         ("Use ngram up to concurrency 8: 1.80x [1.70, 1.90] at 1, 1.45x [1.35, 1.55] at 8,"
@@ -419,11 +439,11 @@ def test_best_speedup_text_is_corrected_for_multiple_comparisons() -> None:
 
 
 @pytest.mark.runs
-def test_an_arm_with_worse_answers_at_one_load_is_the_best_at_none() -> None:
-    fast, worse = (cell_with_categories(load, {}, speedup=1.2, p=0.001) for load in (1, 8))
-    flawed = replace(worse, cell=worse.cell.model_copy(update={"valid": False, "findings": ["AnswersWorse"]}))
-    assert best_speedup_text(run_with(fast, worse)) != ""
-    assert best_speedup_text(run_with(fast, flawed)) == ""
+@pytest.mark.parametrize("check", ["AnswersWorse", "ReuseLost"])
+def test_an_arm_at_fault_at_one_load_is_the_best_at_none(check: str) -> None:
+    summary = run_with(*(cell_with_categories(load, {}, speedup=1.2, p=0.001) for load in (1, 8)))
+    assert best_speedup_text(summary) != ""
+    assert best_speedup_text(summary.model_copy(update={"findings": [fault(check, "ngram")]})) == ""
 
 
 @pytest.mark.runs

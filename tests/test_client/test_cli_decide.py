@@ -81,9 +81,9 @@ def test_markdown_shows_costs_with_flags_overriding_the_price_file(
     code, out, _ = run(capsys, "decide", str(results), "--objective", "cost", *flags, "-o", "markdown")
     assert code == Exit.OK
     assert out.startswith("# For cost: ")
-    assert "## Evidence (cost, EUR a million output tokens)" in out
+    assert "## Evidence (cost, EUR per million output tokens)" in out
     assert "| Cost/1M | Saved |" in out
-    assert "- prices: 0.5 EUR an hour for all that one engine runs on" in out
+    assert "- prices: 0.5 EUR per hour for all that one engine runs on" in out
 
 
 @pytest.mark.runs

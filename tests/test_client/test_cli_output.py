@@ -378,3 +378,11 @@ def test_dataset_list_contains_every_source() -> None:
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_no_help_text_shows_a_missing_bound(words: list[str]) -> None:
     assert "None" not in CliRunner().invoke(cli, [*words, "--help"]).output
+
+
+@pytest.mark.parametrize("spelling", [["-o", "JSON"], ["-oJson"], ["--output=JSON"], ["--output", "Json"]])
+def test_errors_are_json_however_the_format_is_spelled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spelling: list[str]
+) -> None:
+    assert exit_code(["report", str(tmp_path), *spelling]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["reason"] == "BadInput"

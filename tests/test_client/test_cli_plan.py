@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +377,28 @@ def test_a_bad_fence_is_reported_with_file_and_path(
 ) -> None:
     assert validate_fenced(tmp_path, fence) == Exit.BAD_INPUT
     assert f"{tmp_path / 'fence'} is not a valid fence: {path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing", "remedy"),
+    [
+        ([], "of 2 of 2 points and of a launch", "pointSeconds=…,launchSeconds=…,"),
+        (LAUNCH, "of 2 of 2 points", "pointSeconds=…,"),
+        (["--assume", "pointSeconds=1"], "of a launch", "launchSeconds=…,"),
+    ],
+    ids=["both", "points", "launches"],
+)
+@pytest.mark.parametrize("has_results", [False, True], ids=["no results", "results of other runs"])
+def test_hours_that_are_not_known_name_the_missing_durations(  # noqa: PLR0917 -- two tables
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: Sequence[str],
+    missing: str,
+    remedy: str,
+    has_results: bool,
+) -> None:
+    results = ["--results", str(tmp_path)] if has_results else []
+    assert plan_exit_code(tmp_path, {"concurrency": [1], "repeats": 1}, *arguments, *results) == Exit.OK
+    where = " in --results, which has no such run" if has_results else ""
+    expected = f"hours: not known: there is no duration {missing}{where}: give --assume {remedy} or --results with runs"
+    assert expected in capsys.readouterr().out

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.layout import run_root
+from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
 from specbench_client.documents.finding import Finding, Severity
@@ -21,6 +24,7 @@ from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.trust.checks.comparison import missing_points
 from specbench_testing.local_results import store_results
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
@@ -217,6 +221,20 @@ def test_report_of_a_run_in_progress_names_its_process(
     assert "In progress" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("values", "threshold", "worst"),
+    [((0.2, 0.9, 0.5), 0.1, 1), ((0.05, 0.04, 0.01), 0.1, 2), ((2.0, None, 1.0), 0.0, 0), ((None, None), 1.0, 0)],
+    ids=["above", "below", "zero", "without numbers"],
+)
+def test_a_group_of_findings_names_its_worst_place(
+    values: tuple[float | None, ...], threshold: float, worst: int
+) -> None:
+    measured = Finding(check="Chunky", severity=Severity.WARNING, message="m", threshold=threshold)
+    found = [measured.model_copy(update={"value": value, "load": f"{at}"}) for at, value in enumerate(values)]
+    (group,) = group_findings(WORLD.plan, found)
+    assert (group.location, group.messages[0]) == (f"at {worst}", f"at {worst}: m")
+
+
 def test_consequential_findings_come_last() -> None:
     checks = [("BaselineInvalid", "Invalid"), ("ClientSaturated", "Invalid"), ("Chunky", "Warning")]
     found = [Finding(check=check, severity=Severity(severity), message="m") for check, severity in checks]
@@ -238,7 +256,7 @@ def test_suffix_of_the_file_selects_the_format(finished: Path, tmp_path: Path, f
 
 def test_percentiles_select_the_latencies_of_the_table(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = str(finished)
-    exit_code(["report", where, "--output", "markdown", "--percentiles", "mean,90"])
+    exit_code(["report", where, "--output", "Markdown", "--percentiles", "MEAN,P90"])
     assert "| TTFT ms mean / p90 |" in capsys.readouterr().out
     assert exit_code(["report", where, "--output", "csv", "--percentiles", "90"]) == Exit.BAD_INPUT
     assert "csv has all of them: leave it out" in capsys.readouterr().err
@@ -303,3 +321,41 @@ def test_commands_and_paths_are_relative_and_select_the_run(
         printed = capsys.readouterr().out
         assert f": specbench report {command} --all" in printed
         assert f"\nReport: my results/runs/local/demo/{uid}/report.html" in printed
+
+
+def summary_of_another_version(document: dict[str, Any]) -> str:
+    cells = [{**cell, "goneField": 1} for cell in document["cells"]]
+    return json.dumps({**document, "schemaVersion": "specbench.io/run-summary/v0", "cells": cells, "gone": [1]})
+
+
+def test_recomputing_keeps_limits_and_failures_of_another_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "out"
+    plan = store_results(WORLD, results, EARLIER, points=5)
+    store = FolderStore(results / run_root(plan.namespace, plan.name, EARLIER))
+    slo, failures = Slo(tpot_ms=9), {plan.arms[-1].name: "out of memory"}
+    conclude(plan, store, slo=slo, failures=failures)
+    store.replace(SUMMARY, summary_of_another_version(json.loads(present(store.get(SUMMARY)))).encode())
+    assert exit_code(["report", str(results)]) == Exit.RESULTS_NOT_STORED
+    assert "run-summary/v0, written by another version of specbench: compute it again" in capsys.readouterr().err
+    assert exit_code(["report", str(results), "--recompute"]) == Exit.OK
+    summary = RunSummary.from_json(present(store.get(SUMMARY)))
+    assert (summary.slo, summary.failures) == (slo, failures)
+
+
+@pytest.mark.parametrize(
+    "stored", ["{", "[]", '{"slo": {"goneLimit": 1}}', '{"failures": [1]}', '{"slo": {"tpotMs": NaN}}']
+)
+def test_recomputing_refuses_to_drop_limits_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stored: str
+) -> None:
+    results = tmp_path / "out"
+    plan = store_results(WORLD, results, EARLIER)
+    store = FolderStore(results / run_root(plan.namespace, plan.name, EARLIER))
+    store.replace(SUMMARY, stored.encode())
+    assert exit_code(["report", str(results), "--recompute"]) == Exit.RESULTS_NOT_STORED
+    assert "repeat with --no-slo" in capsys.readouterr().err
+    assert store.get(SUMMARY) == stored.encode()
+    assert exit_code(["report", str(results), "--recompute", "--no-slo", "--slo-tpot-ms", "9"]) == Exit.OK
+    assert RunSummary.from_json(present(store.get(SUMMARY))).slo == Slo(tpot_ms=9)

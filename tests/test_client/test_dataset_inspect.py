@@ -94,7 +94,7 @@ def test_missing_token_table_is_rejected_or_noted(
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     assert inspect(tmp_path) == Exit.BAD_INPUT
     out = " ".join(capsys.readouterr().out.split())
-    words = ("6 rows, 3 prompts, 4 turns", "placeholders: 1 (news 1)", "no o200k tokens: tiktoken's table")
+    words = ("7 rows, 3 prompts, 4 turns", "placeholders: 1 (news 1)", "no o200k tokens: tiktoken's table")
     assert [each for each in words if each not in out] == []
     assert inspect(tmp_path, "--table", str(tmp_path / "none"), "--outputs", "source", "-o", "json") == 2
     assert "give the file o200k_base.tiktoken" in capsys.readouterr().err
@@ -131,7 +131,7 @@ ROWS: list[dict[str, object]] = [
 
 def inspect(tmp_path: Path, *further: str) -> int:
     file = tmp_path / "in.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS) + "not JSON\n")
     return exit_code(["dataset", "inspect", str(file), *further])
 
 
@@ -139,12 +139,13 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.Captur
     np.save(tmp_path / "v.npy", np.ones((3, 2)))
     assert inspect(tmp_path, "-o", "json", "--embeddings", str(tmp_path / "v.npy")) == Exit.BAD_INPUT
     printed = capsys.readouterr()
-    assert "a run would reject it: 2 of 6 rows are not valid prompts; ids used twice: a: correct" in printed.err
+    assert "a run would reject it: 3 of 7 rows are not valid prompts; ids used twice: a: correct" in printed.err
     report = json.loads(printed.out)
-    assert (report["rows"], report["prompts"], report["turns"], report["multiTurn"]) == (6, 3, 4, 1)
+    assert (report["rows"], report["prompts"], report["turns"], report["multiTurn"]) == (7, 3, 4, 1)
     assert report["placeholders"] == {"rows": 1, "byCategory": {"chat": 1}, "bySource": {"news": 1}, "first": ["c"]}
-    assert report["unusable"]["rows"] == 2
-    assert "line 5: prompt is empty" in report["unusable"]["first"][0]
+    assert report["unusable"]["rows"] == 3
+    assert "line 7: not JSON" in report["unusable"]["first"][0]
+    assert "line 5: prompt is empty" in report["unusable"]["first"][1]
     assert report["duplicateIds"] == ["a"]
     assert report["exactDuplicates"] == {"groupsInAll": 1, "extra": 1, "groups": [["a", "a"]]}
     assert report["embeddings"] == str(tmp_path / "v.npy")

@@ -30,7 +30,7 @@ from specbench_client.documents.recommendation import (
     SloTarget,
 )
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
-from specbench_testing.decision_summaries import TOKENS, Given, plan_of, summary_of
+from specbench_testing.decision_summaries import DRAFTERS, TOKENS, Given, plan_of, summary_of
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
@@ -143,6 +143,47 @@ def test_findings_of_an_arm_are_its_doubts_or_exclude_it() -> None:
     assert candidate.doubts == ["ChunksCoalesced", "AnswersWorse"]
     (_, candidate) = decide(BASE, Given("ngram", gain=2.0, valid=False, findings=findings)).candidates
     assert candidate.excluded == "invalid (AnswersWorse)"
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("load", [1, 8], ids=["at the load of the fault", "at another load"])
+@pytest.mark.parametrize(
+    "beside", [[], [Given("eagle3", gain=1.5), Given("eagle3", 8, gain=1.5)]], ids=["alone", "tied"]
+)
+def test_an_arm_at_fault_is_recommended_at_no_load(beside: list[Given], load: int) -> None:
+    fault = {"ReuseLost": Severity.FAULT}
+    mine = [Given("ngram", each, gain=1.5, findings=fault if each == load else {}) for each in (1, 8)]
+    found = decide(BASE, Given("none", 8), *mine, *beside)
+    (choice,) = found.choices
+    expected = (RecommendationAnswer.DRAFTER, "eagle3") if beside else (RecommendationAnswer.NO_DRAFTER, "none")
+    assert (choice.answer, choice.arm, choice.tied) == (*expected, [])
+    assert [(each.answer, each.arm, each.tied) for each in choice.at_each_load] == [(*expected, [])] * 2
+    assert found.ruled_out == {"ngram": "at fault: ReuseLost"}
+    assert "without ngram (at fault: ReuseLost)" in found.sentence
+    assert {each.excluded for each in found.candidates if each.arm == "ngram"} == {"at fault: ReuseLost"}
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [(1.5, (RecommendationAnswer.DRAFTER, "ngram")), (1.0, (RecommendationAnswer.CANNOT_TELL, None))],
+)
+def test_a_baseline_at_fault_is_not_recommended(gain: float, expected: tuple[RecommendationAnswer, str | None]) -> None:
+    baseline = Given("none", findings={"AcceptanceDecayed": Severity.FAULT})
+    (choice,) = decide(baseline, Given("ngram", gain=gain)).choices
+    assert (choice.answer, choice.arm) == expected
+    assert ("cannot be chosen: at fault: AcceptanceDecayed" in choice.reason) == (gain == 1.0)
+
+
+@pytest.mark.runs
+def test_of_equally_simple_arms_none_is_called_simpler() -> None:
+    twin = {**DRAFTERS[2], "name": "ngram-b", "promptLookupMax": 4}
+    plan = plan_of([*DRAFTERS, twin])
+    summary = summary_of(BASE, Given("ngram", gain=1.5), Given("ngram-b", gain=1.51))
+    (choice,) = recommend(plan, summary, RecommendationRequest()).choices
+    assert (choice.arm, choice.tied, "simpler" in choice.reason) == ("ngram", ["ngram-b"], False)
+    (choice,) = decide(BASE, Given("ngram", gain=1.5), Given("eagle3", gain=1.51)).choices
+    assert (choice.arm, choice.tied, "simpler" in choice.reason) == ("ngram", ["eagle3"], True)
 
 
 @pytest.mark.runs
@@ -617,7 +658,7 @@ def test_cost_is_the_price_of_an_hour_over_its_requests() -> None:
     assert value(base, "cost_per_million_output_tokens") == pytest.approx(10 / 0.36)
     assert value(candidate_of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
     assert (found.choices[0].answer, found.choices[0].arm) == (RecommendationAnswer.DRAFTER, "eagle3")
-    assert found.prices == "2.5 USD a GPU-hour x 4 GPUs"
+    assert found.prices == "2.5 USD per GPU-hour x 4 GPUs"
     assert base.figures["cost_per_request"].unit == "USD"
 
 
@@ -682,16 +723,17 @@ def prices_of(prices: Prices, plan: Plan = ON_GPUS, summary: RunSummary | None =
 @pytest.mark.parametrize(
     ("prices", "plan", "summary", "expected"),
     [
-        (PRICE, ON_GPUS, None, "2.5 USD a GPU-hour x 4 GPUs"),
-        (PRICE.model_copy(update={"gpus": 8}), WITHOUT_GPUS, None, "2.5 USD a GPU-hour x 8 GPUs"),
+        (PRICE, ON_GPUS, None, "2.5 USD per GPU-hour x 4 GPUs"),
+        (PRICE.model_copy(update={"gpus": 1}), WITHOUT_GPUS, None, "2.5 USD per GPU-hour x 1 GPU"),
+        (PRICE.model_copy(update={"gpus": 8}), WITHOUT_GPUS, None, "2.5 USD per GPU-hour x 8 GPUs"),
         (
             Prices(gpu_hour={"NVIDIA H100": 3.0, "*": 1.0}),
             WITHOUT_GPUS,
             with_gpus(2),
-            "3 USD a GPU-hour x 2 GPU NVIDIA H100",
+            "3 USD per GPU-hour x 2 NVIDIA H100",
         ),
     ],
-    ids=["plan", "given", "observed"],
+    ids=["plan", "given one", "given", "observed"],
 )
 def test_price_of_an_hour(prices: Prices, plan: Plan, summary: RunSummary | None, expected: str) -> None:
     assert prices_of(prices, plan, summary) == expected

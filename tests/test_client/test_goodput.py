@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterable, Iterator
 from csv import DictReader
+from heapq import heapify, heappop, heappush
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -19,8 +22,8 @@ from specbench_client.analysis.estimates.figures import goodput_of
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
 from specbench_client.documents.summary import RunSummary
-from specbench_client.metrics.goodput import good_requests, judged_rows, meets_slo, meets_target
-from specbench_client.metrics.rows import Table
+from specbench_client.metrics.goodput import judged_rows, meets_slo, meets_target
+from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.report.text.results_table import csv, terminal_columns
 from specbench_client.report.text.run_report import markdown
 from specbench_testing.local_results import store_results
@@ -85,26 +88,84 @@ def test_failed_requests_miss_and_unsent_ones_do_not_count() -> None:
     assert len(judged_rows(rows)) == 2
 
 
-def streams(*phases: tuple[str, int, int]) -> Table:
+def requests_of_point(requests: Iterable[tuple[str, float, float]], point: str = "point") -> Table:
     """Requests of one point: phase, start and end in ms; the first token is 10 ms after the start."""
     rows = []
-    for phase, begin, end in phases:
-        first, last = (begin + 10) * NS_PER_MS, end * NS_PER_MS
-        times = {"intended_ns": begin * NS_PER_MS, "sent_ns": begin * NS_PER_MS, "first_token_ns": first}
+    for phase, begin, end in requests:
+        first, last = round((begin + 10) * NS_PER_MS), round(end * NS_PER_MS)
+        sent = round(begin * NS_PER_MS)
+        times = {"intended_ns": sent, "sent_ns": sent, "first_token_ns": first}
         rows.append(record(phase=phase, last_token_ns=last, chunk_ns=[first, last], chunk_tokens=[1, 10], **times))
-    return tidy_frames([frame_of(rows)], "point")
+    return tidy_frames([frame_of(rows)], point)
 
 
-def test_rate_counts_requests_that_ended_in_the_window() -> None:
-    rows = streams(("ramp", 0, 90), ("steady", 40, 140), ("steady", 50, 240), ("drain", 120, 260))
-    good, seconds = good_requests(rows, Slo(e2e_ms=100))
-    assert (good.tolist(), seconds.tolist()) == ([2], [pytest.approx(0.2)])
-    assert goodput_of(rows, Slo(e2e_ms=100), 1).rate.value == pytest.approx(10)
-    assert goodput_of(rows, Slo(e2e_ms=1), 1).rate.value == 0
+def test_rate_is_requests_in_flight_over_the_time_of_a_request_without_failed_ones() -> None:
+    rows = requests_of_point(
+        [("ramp", 0, 90), ("steady", 40, 140), ("steady", 50, 240), ("drain", 120, 260)],
+    )
+    failed = tidy_frames([frame_of([record(phase="steady", sent_ns=60 * NS_PER_MS, error_class="reset")])], "point")
+    in_flight, total_s = (0.05 + 0.1 + 0.19 + 0.12) / 0.2, 0.1 + 0.19 + 0.14
+    for each in (rows, join_tables([rows, failed])):
+        assert goodput_of(each, Slo(e2e_ms=100), 1).rate.value == pytest.approx(in_flight * 1 / total_s)
+        assert goodput_of(each, Slo(e2e_ms=150), 1).rate.value == pytest.approx(in_flight * 2 / total_s)
+        assert goodput_of(each, Slo(e2e_ms=1), 1).rate.value == 0
+
+
+STREAMS, MEAN_MS = 8, 1_000.0
+
+
+def closed_loop(each: int, draw: Callable[[], float]) -> Iterator[tuple[str, float, float]]:
+    """`each` measured requests per stream between fillers, all of which begin at 0; an engine that nothing slows."""
+    free = [(draw(), "ramp") for _ in range(STREAMS)]
+    yield from (("ramp", 0, end) for end, _ in free)
+    heapify(free)
+    unsent = in_flight = STREAMS * each
+    while in_flight:
+        now, phase = heappop(free)
+        in_flight -= phase == "steady"
+        kind, unsent = ("steady" if unsent else "drain"), max(unsent - 1, 0)
+        if in_flight:
+            end = now + draw()
+            yield kind, now, end
+            heappush(free, (end, kind))
+
+
+def open_loop(each: int, draw: Callable[[], float]) -> Iterator[tuple[str, float, float]]:
+    """STREAMS requests per second, so as many in flight, with fillers before and until the last measured answer."""
+    now, ends = -5 * MEAN_MS, list[float]()
+    while len(ends) < STREAMS * each or now < max(ends):
+        phase = "ramp" if now < 0 else "steady" if len(ends) < STREAMS * each else "drain"
+        end = now + draw()
+        yield phase, now, end
+        if phase == "steady":
+            ends.append(end)
+        now += MEAN_MS / STREAMS
+
+
+@pytest.mark.parametrize("each", [1, 2, 4, 16])
+def test_rate_of_equal_requests_is_exact_however_short_the_window(each: int) -> None:
+    rows = requests_of_point(closed_loop(each, lambda: MEAN_MS))
+    assert goodput_of(rows, Slo(e2e_ms=MEAN_MS), 1).rate.value == pytest.approx(STREAMS)
+
+
+@pytest.mark.parametrize("each", [1, 2, 4, 16])
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed loop", "open loop"])
+def test_rate_is_that_of_the_engine_however_short_the_window(is_open: bool, each: int) -> None:
+    draws = np.random.default_rng(each)
+
+    def draw() -> float:
+        return float(draws.gamma(4.0, MEAN_MS / 4))
+
+    points = [
+        requests_of_point(open_loop(each, draw) if is_open else closed_loop(each, draw), f"point-{number}")
+        for number in range(300 // (each + 2))
+    ]
+    rate = goodput_of(join_tables(points), Slo(e2e_ms=100 * MEAN_MS), 1).rate.value
+    assert rate == pytest.approx(STREAMS, rel=0.05 if is_open else 0.03)
 
 
 def test_rate_is_missing_without_a_steady_state_or_times() -> None:
-    assert goodput_of(streams(("ramp", 0, 90)), PLAIN, 1).rate.value is None
+    assert goodput_of(requests_of_point([("ramp", 0, 90)]), PLAIN, 1).rate.value is None
     without_times = tidy_frames([frame_of([record(first_token_ns=None)])], "point")
     found = goodput_of(without_times, Slo(ttft_ms=1), 1)
     assert (found.rate.value, found.slo_attainment.value, found.rate.n) == (None, None, 0)

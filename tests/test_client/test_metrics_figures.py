@@ -236,13 +236,15 @@ def test_throughput_counts_all_tokens_in_the_steady_window() -> None:
     [
         ({"chunk_tokens": None, "output_tokens": 20}, 2 * (7 + 10 + 2)),
         ({"chunk_tokens": [5, *[1] * 9], "output_tokens": 14}, 7 + 14 + 6),
-        # The ramp's answer ends inside, at 100 ms; the drain's ends after it, at 220 ms.
-        ({"chunk_ns": None, "chunk_tokens": None, "first_token_ns": None}, 10 + 10),
+        # The window has 60 of the ramp's 100 ms and 20 of the drain's.
+        ({"chunk_ns": None, "chunk_tokens": None, "first_token_ns": None}, 6 + 10 + 2),
+        ({"chunk_ns": [ms(100)] * 10}, 6 + 10 + 2),
     ],
     ids=[
         "tokens without chunks are spread evenly",
         "merged tokens count where they arrived",
-        "an answer without chunks counts at its end",
+        "an answer that was not streamed is spread over its time",
+        "an answer that arrived at one moment is spread over its time",
     ],
 )
 def test_tokens_of_an_answer_that_the_window_cuts(edits: dict[str, object], expected: float) -> None:
@@ -252,7 +254,9 @@ def test_tokens_of_an_answer_that_the_window_cuts(edits: dict[str, object], expe
 
 def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
     whole, uncounted = streams(), streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None)
-    later = streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None, last_token_ns=ms(500))
+    later = streams(
+        chunk_tokens=None, output_tokens=None, output_tokens_client=None, sent_ns=ms(300), last_token_ns=ms(500)
+    )
     both = join_tables([whole, filled(uncounted, point="other")])
     assert [each.tolist() for each in window_throughput(whole)] == [[19], [pytest.approx(0.1)]]
     assert [each.tolist() for each in window_throughput(uncounted)] == [[], []], "missing, not 0"

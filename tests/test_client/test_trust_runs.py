@@ -19,7 +19,7 @@ from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.trust import checks
-from specbench_client.trust.check import Check, CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, RunEvidence, list_names
 from specbench_client.trust.checks import engine
 from specbench_client.trust.checks.engine import endpoints_share_a_host
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
@@ -178,13 +178,23 @@ def test_arguments_of_one_arm_are_info() -> None:
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize(("host", "expected"), [("gpu-1", ["none and ngram answer at the same host"]), ("gpu-2", [])])
+@pytest.mark.parametrize(
+    ("host", "expected"), [("gpu-1", ["the baseline and ngram answer at the same host"]), ("gpu-2", [])]
+)
 def test_endpoints_at_one_host_are_info(host: str, expected: list[str]) -> None:
     urls = {"none": "http://gpu-1:8000", "ngram": f"http://{host}:8001"}
     arms = [Arm(name=name, endpoint=Endpoint(name=name, url=url)) for name, url in urls.items()]
     plan = small().plan.model_copy(update={"arms": arms})
     found = endpoints_share_a_host.evaluate(RunEvidence(plan, [], [], {}, simulated=False))
     assert [(each.severity, each.message.partition(",")[0]) for each in found] == [(INFO, text) for text in expected]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [([], ""), (["s"], "s"), (["s", "t"], "s and t"), (["s", "t", "u"], "s, t and u")],
+)
+def test_names_are_listed_as_in_a_sentence(names: list[str], expected: str) -> None:
+    assert list_names(names) == expected
 
 
 @pytest.mark.runs

@@ -28,7 +28,7 @@ from specbench_client.store.locations import read_object
 from specbench_client.store.s3 import S3Store
 from specbench_client.workload import locations as hub_module
 from specbench_client.workload.locations import load_split
-from specbench_client.workload.prompt_files import read_rows
+from specbench_client.workload.prompt_files import LINE_BYTES_MAX, read_rows
 from specbench_client.workload.prompts import Prompts, fingerprint, load_prompts, load_workload
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.sources.loader import HubDataset
@@ -51,10 +51,10 @@ def write_hole(file: Path, beginning: bytes) -> Path:
     return file
 
 
-def rejection_message(tmp_path: Path, name: str, data: bytes, source: Source, most: int | None = None) -> str:
+def rejection_message(tmp_path: Path, name: str, data: bytes, source: Source, most: int = LINE_BYTES_MAX) -> str:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(BadInput) as caught:
-        read_rows(tmp_path / name, source, **({} if most is None else {"line_bytes_max": most}))
+        read_rows(tmp_path / name, source, most)
     return str(caught.value).removeprefix(f"{tmp_path}/")
 
 
@@ -98,13 +98,13 @@ def test_damaged_or_non_utf_8_file_is_rejected_with_its_location(data: bytes, me
     ("data", "message"),
     [
         (b'[{"id": "a"}, {"id": ', "s.json, row 2: not JSON"),
-        (b'[{"id": "a"}', "s.json: the file ends inside the array, after 1 rows"),
+        (b'[{"id": "a"}', "s.json: the file ends inside the array, after row 1:"),
         (b"[1]", "s.json, row 1: is a JSON number: each row is one JSON object"),
         (b"[]", "s.json: contains no rows"),
         (b"\xff[", "s.json, line 1: not UTF-8"),
         (
             b'[{"id": "a"}] [{"id": "b"}]',
-            "s.json: there is more text after the end of the array (1 rows): if two files were concatenated",
+            "s.json: there is more text after the end of the array, row 1: if two files were concatenated",
         ),
         (b'[{"id": "a"} {"id": "b"}]', "s.json, after row 1: not JSON: found '{', expected a comma or ]"),
         (b'[{"id": "a"},]', "s.json, row 2: not JSON"),
@@ -676,3 +676,28 @@ def test_a_system_prompt_before_token_ids_is_rejected(tmp_path: Path) -> None:
 def test_a_system_prompt_has_either_tokens_or_text(system: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec, match="systemPrompt needs exactly one of tokens"):
         run_of({"spec.workloads[0].systemPrompt": system})
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "places"),
+    [
+        (
+            "p.jsonl",
+            LINE + b"text\n[1]\n" + LINE + b"\xff\n" + b"[" * 100_000 + b"\n",
+            ["line 2", "line 3", "line 5", "line 6"],
+        ),
+        ("p.csv", b"id,prompt\na,b\nb,c,d\nc,nan\nd,e\n", ["line 3", "line 4"]),
+        ("p.json", b"[" + LINE + b', 3, "x", ' + LINE + b"]", ["row 2", "row 3"]),
+        ("p.jsonl", b"x\n\ny", ["line 1", "line 3"]),
+    ],
+    ids=["lines", "csv", "array", "no row"],
+)
+def test_rows_that_cannot_be_read_are_collected(tmp_path: Path, name: str, data: bytes, places: list[str]) -> None:
+    file, faults = tmp_path / name, list[str]()
+    file.write_bytes(data)
+    source = Source.CSV if name.endswith("csv") else Source.JSONL
+    rows = read_rows(file, source, faults=faults)
+    assert len(rows) == (0 if places[0] == "line 1" else 2)
+    assert [fault.removeprefix(f"{file}, ").partition(":")[0] for fault in faults] == places
+    with pytest.raises(BadInput, match=places[0]):
+        read_rows(file, source)

@@ -335,7 +335,7 @@ def test_category_with_too_few_prompts_is_rejected_unless_fewer_are_allowed(
 ) -> None:
     to = tmp_path / "out.jsonl"
     assert selected(SELECT_ROWS, to, count=3) == 2
-    assert "too few prompts in sums 2" in capsys.readouterr().err
+    assert "too few prompts in sums (2)" in capsys.readouterr().err
     assert not to.exists()
     assert selected(SELECT_ROWS, to, "--allow-fewer", count=3) == 0
     assert len(read_rows(to)) == 5

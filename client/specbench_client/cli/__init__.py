@@ -184,5 +184,6 @@ def _error_line(error: InvalidSpec | ClientError, line: str) -> str:
 
 
 def _wants_json(arguments: list[str]) -> bool:
-    joined = {"--output=json", "-o=json", "-ojson"} & set(arguments)
-    return bool(joined) or any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(arguments))
+    words = [word.lower() for word in arguments]  # as `Choice` accepts values in any case
+    joined = {"--output=json", "-o=json", "-ojson"} & set(words)
+    return bool(joined) or any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(words))

@@ -158,8 +158,10 @@ def inspect(
     The exit code is 2 if a run would reject FILE: for such rows, for an id that is used twice, or without any prompt.
     Placeholders do not count, because `specbench dataset prepare` fetches their texts.
     """
-    rows, declared = read_prompt_rows(file, source)
+    unreadable: list[str] = []
+    rows, declared = read_prompt_rows(file, source, unreadable)
     found = check_rows(rows, declared, with_tools=True)
+    found.problems[:0] = [fault.removeprefix(f"{file}, ") for fault in unreadable]
     counters = _counters(table, tokenizer)
     similar = None
     if embeddings and found.prompts:
@@ -196,13 +198,16 @@ def _counters(table: Path | None, tokenizer: Path | None) -> TokenCounters:
 
 
 def _table(report: InspectionReport) -> TextTable:
-    title = f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns"
+    counts = ", ".join(
+        f"{count:,} {what}{'' if count == 1 else 's'}"
+        for count, what in ((report.rows, "row"), (report.prompts, "prompt"), (report.turns, "turn"))
+    )
     rows = [_cells(category) for category in [*report.categories, report.overall]]
     shown = [
         at for at, head in enumerate(INSPECT_COLUMNS) if head not in _OPTIONAL or any(row[at] != DASH for row in rows)
     ]
     columns, cells = [INSPECT_COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows]
-    return TextTable(title, columns, cells, words=INSPECT_COLUMNS[:1])
+    return TextTable(f"{report.file}: {counts}", columns, cells, words=INSPECT_COLUMNS[:1])
 
 
 def _cells(category: CategoryReport) -> list[str]:

@@ -98,6 +98,11 @@ class Choice(click.Choice[str]):
         """Return the spelling in which values are compared and shown."""
         return re.sub("(?<=[a-z])(?=[A-Z])", "-", str(choice)).lower()
 
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the value as it is declared, whatever its case, with or without hyphens."""
+        same = [each for each in self.choices if each.replace("-", "").lower() == value.replace("-", "").lower()]
+        return same[0] if same else super().convert(value, param, ctx)
+
 
 class JsonObject(click.ParamType[dict[str, Any]]):
     """A JSON object as text."""
@@ -129,7 +134,7 @@ class LatencyStatistics(click.ParamType[tuple[str, ...]]):
         """Convert the names; the error states the accepted values."""
         if isinstance(value, tuple):
             return value
-        words = [word.strip().removeprefix("p") for word in str(value).split(",")]
+        words = [word.strip().lower().removeprefix("p") for word in str(value).split(",")]
         if not set(words) <= set(self.known):
             self.fail(f"{value!r}: give some of {', '.join(self.known)}, such as mean,50,90", param, ctx)
         return tuple(self.known[word] for word in dict.fromkeys(words))

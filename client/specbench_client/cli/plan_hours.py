@@ -249,6 +249,8 @@ class EstimatedRun:
     size: PlanEstimate
     measured: frozenset[str]
     hours: HoursEstimate
+    has_results: bool
+    """Whether durations were looked for in stored results."""
 
     @property
     def limit_gpu_hours(self) -> float:
@@ -271,7 +273,7 @@ class RunEstimator:
         """Return the estimate of one run."""
         done = frozenset(find_local_run(self.results, plan).manifests if self.results is not None else ())
         hours = estimate_hours(_with_gpus(plan), self.assumed, durations_for(plan, self._stored), turns, done)
-        return EstimatedRun(plan, deadline_s, estimate(plan, turns), done, hours)
+        return EstimatedRun(plan, deadline_s, estimate(plan, turns), done, hours, self.results is not None)
 
 
 def _with_gpus(plan: Plan) -> Plan:
@@ -309,16 +311,10 @@ def number_text(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
 
 
-UNKNOWN = (
-    "hours: not known without durations: give --results with a run of this model and engine, or"
-    " --assume launchSeconds=…,pointSeconds=…"
-)
-
-
 def hours_text(runs: Sequence[EstimatedRun]) -> list[str]:
     """Return the sums over runs in lines."""
     total = hours_document(runs)
-    lines = [UNKNOWN]
+    lines = [_unknown_text(runs)]
     if total["engineHours"] is not None:
         engine, gpu = number_text(total["engineHours"]), number_text(total["gpuHours"])
         lines = [
@@ -329,6 +325,20 @@ def hours_text(runs: Sequence[EstimatedRun]) -> list[str]:
         limit = number_text(total["limitGpuHours"])
         lines.append(f"limit on a cluster: {limit} GPU-hours, if each launch runs once to its activeDeadlineSeconds")
     return lines
+
+
+def _unknown_text(runs: Sequence[EstimatedRun]) -> str:
+    """Return which durations are not known, and how to give them."""
+    found = [each.hours for each in runs]
+    unknown, total = _bases(runs)[DurationBasis.UNKNOWN], sum(each.points for each in found)
+    missing = {"pointSeconds=…": f"of {unknown} of {total} points"} if unknown else {}
+    if any(each.points and each.launch_seconds is None for each in found):
+        missing["launchSeconds=…"] = "of a launch"
+    return (
+        f"hours: not known: there is no duration {' and '.join(missing.values())}"
+        f"{' in --results, which has no such run' if runs[0].has_results else ''}: give --assume"
+        f" {','.join(missing)}, or --results with runs of the same model, engine, GPUs, arms, workloads and loads"
+    )
 
 
 def hours_warnings(run: EstimatedRun, what: str = "a launch") -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from specbench_api.outcome.layout import REPORT
+from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.slo import PERCENTILES as PERCENTILE_NAMES
@@ -19,8 +19,8 @@ from specbench_client.cli.run_selection import run_arguments, select_run, shown_
 from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.finding import Severity
-from specbench_client.documents.summary import RunSummary
-from specbench_client.errors import BadInput
+from specbench_client.documents.summary import RunSummary, SummaryInputs
+from specbench_client.errors import BadInput, NotDurable
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.breakdown import reuse_lines
@@ -29,6 +29,7 @@ from specbench_client.report.text.findings import FindingGroup, group_findings, 
 from specbench_client.report.text.results_table import TERMINAL_STATISTICS, cells_table, csv
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.trends import trends_table
+from specbench_client.store.store import StoreErrorReason
 from specbench_client.stored_runs.run import Run
 from specbench_client.trust.checks.comparison import missing_points
 from specbench_client.trust.checks.engine import simulated
@@ -179,8 +180,12 @@ def _analyze(run: Run, given: Slo | None, *, keep_slo: bool, store: bool) -> Run
     """Return the summary computed from the records. `keep_slo`: whether stored limits hold that are not given."""
     from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
-    earlier = run.intact_summary() if keep_slo else None
-    slo = override_slo(None if earlier is None else earlier.slo, given)
+    kept = run.summary_inputs() if keep_slo else SummaryInputs()
+    if kept is None:
+        what = "the latency limits and the reasons why engines failed cannot be read"
+        remedy = "repeat with --no-slo to drop them, and with the limits that should hold (--slo-…)"
+        raise NotDurable(f"{run.store.uri(SUMMARY)}: {what}: {remedy}", StoreErrorReason.DAMAGED)
+    slo = override_slo(kept.slo, given)
     return conclude(run.plan, run.store, slo=slo) if store else summarize_stored(run, slo)
 
 

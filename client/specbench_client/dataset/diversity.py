@@ -261,7 +261,7 @@ def _groups(entries: Sequence[PromptEntry], request: SelectionRequest) -> dict[s
     for row, entry in enumerate(entries):
         category = NO_CATEGORY if entry.category is None else entry.category
         found[ALL if request.by == "all" else category].append(row)
-    short = [f"{name} {len(rows)}" for name, rows in sorted(found.items()) if len(rows) < request.count]
+    short = [f"{name} ({len(rows)})" for name, rows in sorted(found.items()) if len(rows) < request.count]
     if short and not request.fewer:
         raise BadInput(
             f"--count {request.count}: too few prompts in {', '.join(short)}: "

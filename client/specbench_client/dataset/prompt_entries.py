@@ -50,10 +50,15 @@ class PromptEntry:
         return MESSAGE_SEPARATOR.join(message.content for message in self.prompt.messages if message.content)
 
 
-def read_prompt_rows(file: Path, source: Source | None = None) -> tuple[list[PromptRow], Dataset]:
-    """Read a file's rows, and return them with its declaration; guess the source if none is given. Raises BadInput."""
+def read_prompt_rows(
+    file: Path, source: Source | None = None, faults: list[str] | None = None
+) -> tuple[list[PromptRow], Dataset]:
+    """Read a file's rows, and return them with its declaration; guess the source if none is given. Raises BadInput.
+
+    `faults`: as of `read_rows`.
+    """
     declared = Dataset(source=source or guess_source(str(file)), uri=str(file))
-    return list(LOADERS[declared.source].assemble(read_rows(file, declared.source))), declared
+    return list(LOADERS[declared.source].assemble(read_rows(file, declared.source, faults=faults))), declared
 
 
 def read_entries(file: Path, source: Source | None = None) -> list[PromptEntry]:

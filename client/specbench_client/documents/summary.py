@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.provenance import Fact, FactName
@@ -16,7 +16,7 @@ from specbench_client.documents.breakdown import Breakdown, Reuse, ReuseMissing
 from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.explanation import Prediction, StepCost
 from specbench_client.documents.figure import Figure, Verdict
-from specbench_client.documents.finding import ANSWERS_WORSE_CHECK, Finding
+from specbench_client.documents.finding import Finding, faults_by_arm
 from specbench_client.documents.lossless import JudgedAnswers, Losslessness
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.recommendation import Recommendation
@@ -420,7 +420,7 @@ class RunConclusion(ApiModel):
 class RunSummary(RunConclusion):
     """Results of a run: summary.json."""
 
-    schema_version: Literal["specbench.io/run-summary/v2"] = "specbench.io/run-summary/v2"
+    schema_version: Literal["specbench.io/run-summary/v3"] = "specbench.io/run-summary/v3"
     """Version of this document."""
     points_total: int
     """Number of points in the plan."""
@@ -453,6 +453,15 @@ class RunSummary(RunConclusion):
     summary."""
 
 
+class SummaryInputs(ApiModel):
+    """The fields of a summary that no other stored file has. A summary of any version can be read as this."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    slo: Slo | None = None
+    failures: dict[str, str] = {}
+
+
 # The best speed-up as text, for columns and tables. Only speed-ups that are claimed after the correction for multiple
 # comparisons count.
 
@@ -462,10 +471,10 @@ BEST_MAX = 128
 def best_speedup_text(summary: RunSummary) -> str:
     """Return the largest claimed speed-up with its arm and load, or else that there is none.
 
-    An arm with worse answers does not count.
-    If there is none, the largest claimed slow-down follows. Empty if nothing could be compared.
+    An arm at fault does not count. If there is none, the largest claimed slow-down follows. Empty if nothing could be
+    compared.
     """
-    ruled_out = {cell.arm for cell in summary.cells if ANSWERS_WORSE_CHECK in cell.findings}
+    ruled_out = faults_by_arm(summary.findings)
     usable = [cell for cell in summary.cells if cell.valid and cell.arm not in ruled_out]
     compared = [(bounds, cell) for cell in usable if (bounds := _speedup(cell))]
     several = len({cell.workload for cell in summary.cells}) > 1

@@ -1,8 +1,9 @@
 """SLO goodput: requests that met every given target, as a rate and as a share.
 
-The share is over the requests of the steady state; failed requests met no target. The rate counts the requests that
-ended inside the steady window, whichever phase they began in: in a closed loop as many enter it from the ramp as leave
-it into the drain, so the rate of completions inside it is the engine's rate.
+The share is over the requests of the steady state; failed requests met no target. The rate follows from Little's law:
+requests in flight / seconds per request = requests per second, over the requests without error. Counting the requests
+that ended inside the steady window, or began inside it, would count those at its edges as a whole: all streams of a
+closed loop begin together, so nearly one request per stream too many.
 
 Whether a request met its targets may be unknown: an answer that was not streamed has no first token. A request missed
 the SLO if it missed any target, and is left out if it missed none and one of them is unknown. An answer of one token
@@ -21,7 +22,7 @@ from specbench_client.documents.record import RecordPhase
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Table, has_text
-from specbench_client.metrics.steady_window import steady_window
+from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, numbers
 
 MEASURES: dict[str, RequestMetric] = {
@@ -32,9 +33,10 @@ MEASURES: dict[str, RequestMetric] = {
 SLO_GOODPUT = "slo_goodput"
 RATE_UNIT = "requests/s"
 RATE_DEFINITION = (
-    "Requests per second that met every given target: requests that ended inside the steady window without error and"
-    " within the targets / the window's length; a request does not count if a target cannot be judged, so the true"
-    " value may be higher"
+    "Requests per second that met every given target: mean number of requests in flight during the steady window ×"
+    " requests within the targets / total duration from sent to the last token, the last two over the requests sent"
+    " inside the window; all without those that failed. A request does not count as within the targets if one of them"
+    " cannot be judged, so the true value may be higher"
 )
 RATE_MISSING = "no target is given, no request is in the steady state, or no request has the data for the targets"
 _UNKNOWN = "no target is given, or no request has the data for it"
@@ -78,7 +80,7 @@ def target_attainment_ratio(name: str, target: float) -> RatioMetric:
 
 
 def good_requests(rows: Table, slo: Slo) -> tuple[Values, Values]:
-    """Return each point's good requests in its steady window, and the window's length in s; shape (points,) each.
+    """Return the good requests that each steady window has room for, and its length in s; shape (points,) each.
 
     Points without a steady window, or without any request whose result is known, are left out.
     """
@@ -91,10 +93,14 @@ def _good(point: Table, slo: Slo) -> tuple[float, float] | None:
     window = steady_window(point)
     if window is None:
         return None
-    ends = numbers(point, "last_token_ns")
-    inside = point.array("ok") & (ends >= window.start_ns) & (ends <= window.end_ns)
-    good = meets_slo(point.among(inside), slo)
-    return None if np.isnan(good).all() else (float(np.nansum(good)), window.length_s)
+    answered = point.among(point.array("ok"))
+    sent = numbers(answered, "sent_ns")
+    begun = answered.among((sent >= window.start_ns) & (sent < window.end_ns))
+    good, total_ms = meets_slo(begun, slo), float(np.nansum(latency.E2E_SENT_MS.values(begun)))
+    if np.isnan(good).all() or total_ms <= 0:
+        return None
+    busy_ms = mean_in_flight(answered, window) * (window.end_ns - window.start_ns) / latency.NS_PER_MS
+    return float(np.nansum(good)) * busy_ms / total_ms, window.length_s
 
 
 def _share(name: str, definition: str, values: Callable[[Table], Values]) -> RatioMetric:

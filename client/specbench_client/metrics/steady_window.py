@@ -22,7 +22,8 @@ OUTPUT_TPS_UNIT = "tokens/s"
 OUTPUT_TPS_DEFINITION = (
     "Output tokens per second of the whole engine: tokens that arrived inside the steady window / the window's length;"
     " the window is from the first steady request sent to the last steady token; a chunk has chunk_tokens, else an"
-    " equal part of the answer's tokens; an answer that was not streamed counts when it arrived"
+    " equal part of the answer's tokens; an answer that arrived at one moment counts with the share of its time, from"
+    " sent to arrival, that is inside"
 )
 OUTPUT_TPS_MISSING = (
     "no request is in the steady state, or the tokens of an answer that arrived during it were not counted"
@@ -62,11 +63,13 @@ def window_tokens(rows: Table, window: WindowBounds) -> float:
     """Return the tokens of error-free answers that arrived inside the window; NaN if one of them was not counted.
 
     Steady answers are stored without their chunks, because they are inside the window from their first to their
-    last token.
+    last token. An answer that arrived at one moment was computed since it was sent: counting all of it where it
+    arrived would count those at the beginning of a short window as a whole.
     """
     answered = rows.among(rows.array("ok"))
-    tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
-    shares = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
+    tokens, starts, ends = (numbers(answered, name) for name in ("tokens", "sent_ns", "last_token_ns"))
+    inside_ns = np.minimum(ends, window.end_ns) - np.maximum(starts, window.start_ns)
+    shares = np.nan_to_num(np.clip(inside_ns / np.maximum(ends - starts, 1.0), 0.0, 1.0))
     edges = np.flatnonzero(answered.known("edge_ns")).astype(np.int32)
     times, weights = (answered.at(edges).lists(name).arrays() for name in ("edge_ns", "edge_tokens"))
     for row, at, each in zip(edges, times, weights, strict=True):
@@ -101,10 +104,10 @@ def mean_in_flight(rows: Table, window: WindowBounds) -> float:
     return float(np.nansum(ends - starts) / (window.end_ns - window.start_ns))
 
 
-def _share_inside(at: Values, weights: Values | None, window: WindowBounds, whole: float) -> float:
-    """Share of an answer's tokens that arrived inside the window; `whole` for an answer without chunks."""
-    if at.size == 0:
-        return whole
+def _share_inside(at: Values, weights: Values | None, window: WindowBounds, by_time: float) -> float:
+    """Share of an answer's tokens that arrived inside the window; `by_time` if they arrived at one moment."""
+    if at.size == 0 or at[0] == at[-1]:
+        return by_time
     weight = np.ones_like(at)
     if weights is not None and weights.size == at.size and not np.isnan(weights).any() and weights.sum() > 0:
         weight = weights

@@ -47,7 +47,7 @@ The additional page /facts describes models, drafter and device.
     "--dtype",
     default="auto",
     show_default=True,
-    type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
+    type=click.Choice(["auto", "float32", "bfloat16", "float16"], case_sensitive=False),
     help="Type of the weights; auto: as stored. Only float32 gives every drafter the baseline's text.",
 )
 @click.option("--device", default="auto", show_default=True, help="Device name of torch; auto: cuda if available.")
@@ -56,7 +56,7 @@ The additional page /facts describes models, drafter and device.
     "--drafter",
     default=Method.NONE.value,
     show_default=True,
-    type=click.Choice([str(method) for method in DRAFTING_METHODS]),
+    type=click.Choice([str(method) for method in DRAFTING_METHODS], case_sensitive=False),
     help="Method of drafting.",
 )
 @click.option("--drafter-model", help="draft_model: folder or hub name. medusa: the heads' file, folder or hub name.")

@@ -47,9 +47,9 @@ _log = logging.getLogger(__name__)
 
 def choose_dialect(name: str, config: SimulatorConfig) -> ServerDialect:
     """Return the dialect with this name. Raises ConfigError with the known names."""
-    if name not in DIALECTS:
+    if name.lower() not in DIALECTS:
         raise ConfigError(f"--dialect {name}: unknown dialect: give one of {', '.join(DIALECTS)}")
-    return DIALECTS[name](config)
+    return DIALECTS[name.lower()](config)
 
 
 class ConnectionDropped(Exception):

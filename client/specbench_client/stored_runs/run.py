@@ -19,7 +19,7 @@ from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.documents.manifest import Manifest
-from specbench_client.documents.summary import PointSummary, RunSummary
+from specbench_client.documents.summary import PointSummary, RunSummary, SummaryInputs
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.metrics.tidy_frame import COLUMNS
 from specbench_client.report.text.findings import points_are, unfinished_run
@@ -229,6 +229,14 @@ class Run(StoredResult):
         except ValidationError:
             return None
 
+    def summary_inputs(self) -> SummaryInputs | None:
+        """Return what a new summary takes from the stored one, of any version; None if it cannot be read."""
+        data = self.store.get(SUMMARY)
+        try:
+            return SummaryInputs() if data is None else SummaryInputs.from_json(data)
+        except ValidationError:
+            return None
+
     def has_current_summary(self) -> bool:
         """Return whether there is a summary with all measured points, or a damaged one, which its reader reports.
 
@@ -308,8 +316,12 @@ class Run(StoredResult):
         try:
             return kind.from_json(self.store.get(key) or b"")
         except ValidationError as error:
-            what = "cannot be read: it was written by another version of specbench, or damaged"
-            raise NotDurable(f"{self.store.uri(key)}: {what}: {remedy}", StoreErrorReason.DAMAGED) from error
+            first = error.errors(include_url=False)[0]
+            other = f"it is a {first['input']}, written by another version of specbench"
+            what = other if first["loc"] == ("schemaVersion",) else "it is damaged"
+            raise NotDurable(
+                f"{self.store.uri(key)}: cannot be read: {what}: {remedy}", StoreErrorReason.DAMAGED
+            ) from error
 
 
 def _contradiction(plan: Plan, summary: RunSummary) -> str | None:

@@ -88,8 +88,8 @@ def is_decided(run: Run) -> bool:
 
 def _stored_failures(run: Run) -> Mapping[str, str]:
     """Return why engines failed, according to the stored summary; empty if there is none or it is damaged."""
-    summary = run.intact_summary()
-    return {} if summary is None else summary.failures
+    kept = run.summary_inputs()
+    return {} if kept is None else kept.failures
 
 
 @dataclass(frozen=True)

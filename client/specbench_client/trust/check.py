@@ -105,6 +105,11 @@ def check(
     return check_of
 
 
+def list_names(names: Sequence[str]) -> str:
+    """Return `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def name_some(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """Return at most `most` of the names, and how many more there are."""
     return separator.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

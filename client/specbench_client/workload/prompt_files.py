@@ -97,7 +97,18 @@ class PromptRow:
     """The columns as they are in the file, if `columns` were converted to ours."""
 
 
-def csv_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[PromptRow]:
+@contextmanager
+def _collected(faults: list[str] | None) -> Iterator[None]:
+    """Keep the error of a row that cannot be read, instead of raising it, if there is a list for it."""
+    try:
+        yield
+    except BadInput as error:
+        if faults is None:
+            raise
+        faults.append(str(error))
+
+
+def csv_rows(path: Path, most: int, faults: list[str] | None = None) -> Iterator[PromptRow]:
     """Yield the rows of a CSV file with a header; an empty cell is a missing value. Raises BadInput."""
     csv.field_size_limit(most)
     lines = (decode_line(line, f"{path}, line {number}") for number, line in numbered_lines(path, most))
@@ -109,11 +120,12 @@ def csv_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[PromptRow]:
             place, begins = f"line {begins}", reader.line_num + 1
             if not cells:
                 continue
-            if len(cells) != len(header):
-                remedy = 'quote cells that contain commas, such as 1,"Hello, world"'
-                raise BadInput(f"{path}, {place}: has {len(cells)} cells for {len(header)} columns: {remedy}")
-            named = zip(header, cells, strict=True)
-            yield PromptRow(place, {name: _cell(name, cell, f"{path}, {place}") for name, cell in named})
+            with _collected(faults):
+                if len(cells) != len(header):
+                    remedy = 'quote cells that contain commas, such as 1,"Hello, world"'
+                    raise BadInput(f"{path}, {place}: has {len(cells)} cells for {len(header)} columns: {remedy}")
+                named = zip(header, cells, strict=True)
+                yield PromptRow(place, {name: _cell(name, cell, f"{path}, {place}") for name, cell in named})
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: not CSV: {error}: fix the quotes in this line") from error
 
@@ -184,7 +196,7 @@ class _TextWindow:
             self.grow()
 
 
-def json_array_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[PromptRow]:
+def json_array_rows(path: Path, most: int = LINE_BYTES_MAX, faults: list[str] | None = None) -> Iterator[PromptRow]:
     """Yield the objects of a file that is one JSON array. `most`: maximum characters in a row. Raises BadInput.
 
     Text after the array is an error: two files that were concatenated would otherwise lose the second one silently.
@@ -197,38 +209,41 @@ def json_array_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[PromptRo
         window.at += 1
         number = 0
         if window.next_character() != "]":
-            for number, row in enumerate(_array_objects(window, path, most), start=1):
-                yield PromptRow(f"row {number}", row)
+            for number, row in enumerate(_array_elements(window, path, most), start=1):
+                with _collected(faults):
+                    if not isinstance(row, dict):
+                        kind = f"{_json_kind(row)}: each row is one JSON object, such as {_ROW_EXAMPLE}"
+                        raise BadInput(f"{path}, row {number}: is {kind}")
+                    yield PromptRow(f"row {number}", row)
         window.at += 1
         if window.next_character():
             remedy = "if two files were concatenated, split them again"
-            raise BadInput(f"{path}: there is more text after the end of the array ({number} rows): {remedy}")
+            raise BadInput(f"{path}: there is more text after the end of the array, row {number}: {remedy}")
 
 
-def _array_objects(window: _TextWindow, path: Path, most: int) -> Iterator[dict[str, Any]]:
-    """Yield the array's objects; stop in front of the closing bracket."""
+def _array_elements(window: _TextWindow, path: Path, most: int) -> Iterator[Any]:
+    """Yield the array's elements; stop in front of the closing bracket."""
     number = 0
     while True:
         number += 1
-        yield _array_object(window, f"{path}, row {number}", most)
+        yield _array_element(window, f"{path}, row {number}", most)
         after = window.next_character()
         if after == "]":
             return
         if not after:
             raise BadInput(
-                f"{path}: the file ends inside the array, after {number} rows: it is truncated; download it again"
+                f"{path}: the file ends inside the array, after row {number}: it is truncated; download it again"
             )
         if after != ",":
             raise BadInput(f"{path}, after row {number}: not JSON: found {after!r}, expected a comma or ]")
         window.at += 1
 
 
-def _array_object(window: _TextWindow, where: str, most: int) -> dict[str, Any]:
+def _array_element(window: _TextWindow, where: str, most: int) -> Any:
     window.next_character()
     while True:
         try:
             found, window.at = json.JSONDecoder().raw_decode(window.text, window.at)
-            break
         except (ValueError, RecursionError) as error:
             if len(window.text) - window.at > most:
                 remedy = "each element of the array is one object with one prompt"
@@ -238,13 +253,17 @@ def _array_object(window: _TextWindow, where: str, most: int) -> dict[str, Any]:
             if window.ended or isinstance(error, RecursionError):
                 raise BadInput(f"{where}: not JSON: {error}") from error
             window.grow()
-    if not isinstance(found, dict):
-        raise BadInput(f"{where}: is {_json_kind(found)}: each row is one JSON object, such as {_ROW_EXAMPLE}")
-    return found
+        else:
+            return found
 
 
-def read_rows(path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX) -> list[PromptRow]:
-    """Read all rows in file order. The format follows from the source, or else from the file name. Raises BadInput."""
+def read_rows(
+    path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX, faults: list[str] | None = None
+) -> list[PromptRow]:
+    """Read all rows in file order. The format follows from the source, or else from the file name. Raises BadInput.
+
+    `faults`: gets the errors of rows that cannot be read; None: the first one is raised.
+    """
     if path.is_dir():
         raise BadInput(f"{path}: is a folder: give the path of a file in it")
     if not path.is_file():
@@ -257,14 +276,14 @@ def read_rows(path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX) 
     if file_format == "parquet":
         rows = _parquet(path)
     elif file_format == "csv":
-        rows = list(csv_rows(path, line_bytes_max))
+        rows = list(csv_rows(path, line_bytes_max, faults))
     elif file_format in ("json", "jsonl") and is_json_array(path):
-        rows = list(json_array_rows(path, line_bytes_max))
+        rows = list(json_array_rows(path, line_bytes_max, faults))
     elif source is Source.AGENT_TRACES and _begins_document(path):
         rows = [PromptRow("line 1", _object(b"".join(line for _, line in numbered_lines(path)), str(path)))]
     else:
-        rows = list(_lines(path, line_bytes_max))
-    if not rows:
+        rows = list(_lines(path, line_bytes_max, faults))
+    if not rows and not faults:
         raise BadInput(f"{path}: contains no rows: add one prompt per row, such as {_ROW_EXAMPLE}")
     return rows
 
@@ -282,10 +301,11 @@ def _format(path: Path, source: Source) -> str:
     return path.name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
-def _lines(path: Path, most: int) -> Iterator[PromptRow]:
+def _lines(path: Path, most: int, faults: list[str] | None) -> Iterator[PromptRow]:
     for number, line in numbered_lines(path, most):
         if line.strip():
-            yield PromptRow(f"line {number}", _object(line, f"{path}, line {number}"))
+            with _collected(faults):
+                yield PromptRow(f"line {number}", _object(line, f"{path}, line {number}"))
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:

@@ -15,14 +15,15 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.decision.request import Prices, RecommendationRequest
+from specbench_client.analysis.decision.request import Prices, RecommendationRequest, faulty_arms
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure, verdicts
 from specbench_client.analysis.statistics.percentiles import prompts_needed
 from specbench_client.documents.figure import Figure, StatusFigure, Verdict
-from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
 from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
 from specbench_client.metrics.decode_speed import STREAM_TPS
+from specbench_client.trust.check import list_names
 
 # Each latency target is judged by its own percentile over requests, and by the interval of that figure.
 
@@ -72,7 +73,7 @@ def why_by_value(cell: Cell, targets: Sequence[SloTarget]) -> str:
                 found.append(f"{name} has no interval, which needs at least {needed} prompts")
             else:
                 found.append(f"the interval of {name} includes {limit}")
-    return " and ".join(found)
+    return list_names(found)
 
 
 OBJECTIVE_FIGURES = {Objective.THROUGHPUT: str(StatusFigure.OUTPUT_TPS), Objective.LATENCY: "tpot_ms_pooled"}
@@ -122,7 +123,7 @@ def candidate_cells(
     found = [
         CandidateCell(
             cell,
-            _candidate(cell, baselines.get(_slot(cell)), request, bills, summary.findings),
+            _candidate(cell, baselines.get(_slot(cell)), request, bills, summary),
             why_by_value(cell, request.targets),
         )
         for cell in summary.cells
@@ -143,7 +144,7 @@ def _candidate(
     baseline: Cell | None,
     request: RecommendationRequest,
     bills: Mapping[str, EngineCost],
-    findings: Sequence[Finding],
+    summary: RunSummary,
 ) -> Candidate:
     bill = bills.get(cell.arm)
     figures = dict[str, Figure]()
@@ -175,9 +176,11 @@ def _candidate(
         value=value,
         gain=gain,
         attainment=attainment(cell, request.targets),
-        excluded=_excluded(cell, value, request, findings),
+        excluded=_excluded(cell, value, request, summary),
         doubts=list(
-            dict.fromkeys(each.check for each in cell.own_findings(findings) if each.severity is not Severity.INFO)
+            dict.fromkeys(
+                each.check for each in cell.own_findings(summary.findings) if each.severity is not Severity.INFO
+            )
         ),
         figures=figures,
     )
@@ -192,9 +195,11 @@ def _objective_value(cell: Cell, objective: Objective) -> Figure | None:
     return value
 
 
-def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest, findings: Sequence[Finding]) -> str:
+def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest, summary: RunSummary) -> str:
     if not cell.valid:
-        return cell.why_invalid(findings)
+        return cell.why_invalid(summary.findings)
+    if cell.arm in (faulty := faulty_arms(summary)):
+        return faulty[cell.arm]
     if not request.takes(cell):
         return f"not at the requested load {request.load}"
     if value is None or value.value is None:
@@ -310,7 +315,7 @@ def engine_costs(plan: Plan, summary: RunSummary, prices: Prices) -> dict[str, E
 
 def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> EngineCost:
     if prices.machine_hour is not None:
-        words = f"{prices.machine_hour:g} {prices.currency} an hour for all that one engine runs on"
+        words = f"{prices.machine_hour:g} {prices.currency} per hour for all that one engine runs on"
         return EngineCost(prices.machine_hour, prices.currency, words)
     product, count = _gpus(arm, plan, summary, prices)
     if count is None:
@@ -323,8 +328,8 @@ def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> E
         hardware = product or "a GPU of unknown product"
         remedy = f"add {product or ANY_ARM!r} to gpuHour, or give --gpu-price"
         raise InvalidSpec([Problem("prices.gpuHour", f"has no price for {hardware}", remedy)])
-    of_what = f" {product}" if product else "s"
-    words = f"{price:g} {prices.currency} a GPU-hour x {count} GPU{of_what}"
+    of_what = product or ("GPU" if count == 1 else "GPUs")
+    words = f"{price:g} {prices.currency} per GPU-hour x {count} {of_what}"
     return EngineCost(price * count, prices.currency, words)
 
 

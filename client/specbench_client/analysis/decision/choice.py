@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
@@ -11,21 +11,23 @@ from specbench_client.analysis.statistics.effects import is_larger
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.recommendation import ArmChoice, Attainment, RecommendationAnswer
 
+Complexity = Mapping[str, tuple[int, int]]
+"""Arm → how complex it is to run, to be compared with that of others."""
 LACKS_FIGURE = "lacks a figure that a target needs"
 
 
-def choose(entrants: Sequence[CandidateCell], simplest: Sequence[str], worth: float) -> ArmChoice:
-    """Choose one arm. `entrants`: every arm, eligible or not; `simplest`: all arms, the simplest to run first."""
+def choose(entrants: Sequence[CandidateCell], complexity: Complexity, worth: float) -> ArmChoice:
+    """Choose one arm. `entrants`: every arm, eligible or not, in the plan's order; `complexity`: of all arms."""
     baseline = next((each for each in entrants if each.arm == BASELINE_NAME), None)
     drafters = [each for each in entrants if each.arm != BASELINE_NAME]
     if not any(each.eligible for each in entrants):
         return _nothing(entrants)
     winners = [each for each in drafters if each.eligible and each.candidate.conclusion is Verdict.BETTER]
     if winners:
-        return _winner(winners, simplest, baseline)
+        return _winner(winners, complexity, baseline)
     if baseline is not None and baseline.eligible:
         return _baseline(drafters, worth)
-    return _without_baseline(drafters, baseline, simplest)
+    return _without_baseline(drafters, baseline, complexity)
 
 
 def _nothing(entrants: Sequence[CandidateCell]) -> ArmChoice:
@@ -43,14 +45,15 @@ def _named(each: CandidateCell) -> str:
     return "the baseline" if each.arm == BASELINE_NAME else each.arm
 
 
-def _winner(winners: Sequence[CandidateCell], simplest: Sequence[str], baseline: CandidateCell | None) -> ArmChoice:
+def _winner(winners: Sequence[CandidateCell], complexity: Complexity, baseline: CandidateCell | None) -> ArmChoice:
     best = max(winners, key=lambda each: _value(each.candidate.gain))
     equals = [each for each in winners if each is best or not _apart(best, each)]
-    chosen = min(equals, key=lambda each: simplest.index(each.arm))
+    chosen = min(equals, key=lambda each: complexity[each.arm])
     tied = [each.arm for each in equals if each is not chosen]
     reason = f"{_words(chosen.candidate.gain)} the baseline's"
     if tied:
-        reason += f"; indistinguishable from {', '.join(tied)}, and simpler to run"
+        simpler = ", and simpler to run" if is_simpler(chosen.arm, tied, complexity) else ""
+        reason += f"; indistinguishable from {', '.join(tied)}{simpler}"
     if baseline is not None and _missed(baseline):
         reason += "; the baseline misses the targets"
     reason += _unshown(chosen)
@@ -71,7 +74,7 @@ def _baseline(drafters: Sequence[CandidateCell], worth: float) -> ArmChoice:
 
 
 def _without_baseline(
-    drafters: Sequence[CandidateCell], baseline: CandidateCell | None, simplest: Sequence[str]
+    drafters: Sequence[CandidateCell], baseline: CandidateCell | None, complexity: Complexity
 ) -> ArmChoice:
     """Choose where the baseline is not eligible: if it misses the targets, a drafter that meets them is the answer."""
     if baseline is None or baseline.candidate.excluded:
@@ -81,7 +84,7 @@ def _without_baseline(
     meeting = [each for each in drafters if each.candidate.attainment is Attainment.MET and each.eligible]
     usable = [each for each in meeting if not _below(each.candidate.gain)]
     if usable and baseline.candidate.attainment is Attainment.MISSED and not baseline.unjudged:
-        chosen = min(usable, key=lambda each: simplest.index(each.arm))
+        chosen = min(usable, key=lambda each: complexity[each.arm])
         reason = f"it meets the targets, which the baseline is shown to miss; {_state(chosen)}"
         tied = [each.arm for each in usable if each is not chosen]
         return ArmChoice(answer=RecommendationAnswer.DRAFTER, arm=chosen.arm, tied=tied, reason=reason)
@@ -165,9 +168,14 @@ def _unshown(chosen: CandidateCell) -> str:
 # that are part of the target; then separate models. Ties are settled by the shorter draft, then by the plan's order.
 
 
-def simplest_first(plan: Plan) -> list[str]:
-    """Names of the plan's arms."""
-    return [arm.name for arm in sorted(plan.arms, key=_complexity)]
+def complexity_of(plan: Plan) -> Complexity:
+    """Return how complex each of the plan's arms is to run."""
+    return {arm.name: _complexity(arm) for arm in plan.arms}
+
+
+def is_simpler(arm: str, others: Iterable[str], complexity: Complexity) -> bool:
+    """Return whether an arm is simpler to run than each of the others."""
+    return all(complexity[arm] < complexity[other] for other in others)
 
 
 def _complexity(arm: Arm) -> tuple[int, int]:

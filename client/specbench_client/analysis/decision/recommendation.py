@@ -19,9 +19,10 @@ from specbench_client.analysis.decision.candidates import (
     gain_verdicts,
     sustained_load,
 )
-from specbench_client.analysis.decision.choice import LACKS_FIGURE, choose, simplest_first
+from specbench_client.analysis.decision.choice import LACKS_FIGURE, Complexity, choose, complexity_of
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
+    faulty_arms,
     not_known,
     ruled_out,
     worse_arms,
@@ -38,6 +39,7 @@ from specbench_client.documents.recommendation import (
     WorkloadChoice,
 )
 from specbench_client.documents.summary import RunSummary
+from specbench_client.trust.check import list_names
 
 # Limits that every reader of a recommendation must know.
 
@@ -72,7 +74,7 @@ def sentence_of(
     `lossy`: arms that are ruled out because their verification is lossy.
     """
     head = "Simulated, not a measurement: for" if summary.simulated else "For"
-    where = f" with {' and '.join(target.words for target in request.targets)}" if request.targets else ""
+    where = f" with {list_names([target.words for target in request.targets])}" if request.targets else ""
     several = len(choices) > 1
     words = {cell.level.label: cell.level.words for cell in summary.cells}
     answers = [
@@ -81,7 +83,8 @@ def sentence_of(
     ]
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
     unusable = ((lossy, "lossy verification"), (list(worse_arms(summary.cells)), "worse answers"))
-    omitted = [f"without {' and '.join(arms)} ({why})" for arms, why in unusable if arms]
+    omitted = [f"without {list_names(arms)} ({why})" for arms, why in unusable if arms]
+    omitted += [f"without {arm} ({why})" for arm, why in faulty_arms(summary).items() if arm != BASELINE_NAME]
     held = "".join(f", {each}" for each in (*request.constraints, *omitted))
     return f"{head} {in_words(request.objective)}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
 
@@ -162,7 +165,7 @@ class _Inputs:
     """The request and the candidates of one run."""
 
     request: RecommendationRequest
-    simplest: Sequence[str]
+    complexity: Complexity
     entries: Sequence[CandidateCell]
     barred: Mapping[str, str] = field(default_factory=dict)
     """Arms that are ruled out, with the reasons."""
@@ -173,7 +176,7 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
     _reject(summary, request)
     costs = engine_costs(plan, summary, request.prices) if request.prices else {}
     barred = ruled_out(plan, summary, request)
-    question = _Inputs(request, simplest_first(plan), candidate_cells(summary, request, costs), barred)
+    question = _Inputs(request, complexity_of(plan), candidate_cells(summary, request, costs), barred)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
     return Recommendation(
@@ -239,7 +242,7 @@ def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -
 
 def _chosen(entrants: Sequence[CandidateCell], question: _Inputs) -> ArmChoice:
     """Choose among the arms that are not ruled out; if no drafter is left, the answer is no drafter."""
-    choice = choose(entrants, question.simplest, question.request.worth)
+    choice = choose(entrants, question.complexity, question.request.worth)
     if not question.barred:
         return choice
     reasons = f"ruled out: {'; '.join(f'{arm} ({why})' for arm, why in question.barred.items())}"

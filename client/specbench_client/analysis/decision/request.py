@@ -12,8 +12,9 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Arm, Plan
-from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
+from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY, Drafter, Method
 from specbench_api.spec.slo import Slo
+from specbench_client.documents.finding import faults_by_arm
 from specbench_client.documents.recommendation import Objective, SloTarget
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.trust.checks.answers import answers_worse
@@ -90,12 +91,22 @@ GB = 1e9
 
 
 def ruled_out(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> dict[str, str]:
-    """Return the arms that lossy verification, worse answers or the constraints rule out, with the reasons."""
+    """Return the arms that a fault, lossy verification, worse answers or the constraints rule out, with the reasons.
+
+    A baseline at fault is not among them: it cannot be chosen, but others are compared with it.
+    """
     weights, lossy, worse = _weights_gb(summary), lossy_arms(plan), worse_arms(summary.cells)
     found = {arm.name: _why(arm, request, weights.get(arm.name)) for arm in plan.arms}
+    found |= {arm: why for arm, why in faulty_arms(summary).items() if arm != BASELINE_NAME}
     found |= {arm: f"its answers are worse than the baseline's at {', '.join(at)}" for arm, at in worse.items()}
     found |= {arm: f"lossy verification: {'; '.join(options)}" for arm, options in lossy.items()}
     return {name: why for name, why in found.items() if why}
+
+
+def faulty_arms(summary: RunSummary) -> dict[str, str]:
+    """Return why arms are at fault: `at fault: ReuseLost`. Those with worse answers are in `worse_arms`."""
+    found = {arm: f"at fault: {', '.join(checks)}" for arm, checks in faults_by_arm(summary.findings).items()}
+    return {arm: why for arm, why in found.items() if arm not in worse_arms(summary.cells)}
 
 
 def worse_arms(cells: Iterable[Cell]) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ import numpy as np
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
-from specbench_client.metrics.rows import POINT, Table, collect_tables
+from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, without_point_columns
 from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.client import client_clocks_differ, client_saturated
@@ -88,9 +88,9 @@ def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords)
     `records` maps the point's hash to its records. Many rows are on disk (`metrics.rows.collect_tables`).
     """
     rows = collect_tables(table for point in points for table in _tidy_rows(point.hash, records))
-    point_of, refuted = rows.codes(POINT), np.zeros(len(rows), dtype=np.bool_)
+    refuted = np.zeros(len(rows), dtype=np.bool_)
     for point in points:
-        mine = point_of.codes == np.flatnonzero(point_of.texts == point.hash)
+        mine = has_text(rows, POINT, point.hash)
         refuted[mine] = refuted_rows(_evidence(plan, point, rows.among(mine).table(DRAFTING_COLUMNS)))
     return rows.assign(**acceptance_without(rows, refuted).columns) if refuted.any() else rows
 

@@ -14,11 +14,13 @@ from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.decision.choice import complexity_of, is_simpler
 from specbench_client.analysis.decision.request import WORTH, worse_arms
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.documents.figure import Verdict
-from specbench_client.documents.finding import Finding, doubting_checks, list_faults
+from specbench_client.documents.finding import Finding, doubting_checks, faults_by_arm, list_faults
 from specbench_client.documents.summary import Cell
+from specbench_client.trust.check import list_names
 from specbench_client.trust.checks.engine import runs_on_research_runtime
 
 MAX_ARMS = 4
@@ -41,7 +43,7 @@ class HeadlineFacts:
     recommended: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(workload, load) → the arm that the run's recommendation chose there, which settles ties."""
     tied: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
-    """(workload, load) → arms that are indistinguishable from the recommended one, which is simpler to run."""
+    """(workload, load) → arms that are indistinguishable from the recommended one, and not simpler to run."""
 
     @cached_property
     def lossy(self) -> Mapping[str, Sequence[str]]:
@@ -106,7 +108,7 @@ def _failures(facts: HeadlineFacts) -> list[str]:
         by_cause.setdefault(" ".join(cause.split()).rstrip("."), []).append(arm)
     if not facts.judged:
         return [f"Failed: {_cut(cause)}." for cause in by_cause]
-    return [f"{_joined(arms)} failed: {_cut(cause)}." for cause, arms in by_cause.items()]
+    return [f"{list_names(arms)} failed: {_cut(cause)}." for cause, arms in by_cause.items()]
 
 
 def _cut(cause: str) -> str:
@@ -123,12 +125,15 @@ def _advice(facts: HeadlineFacts) -> list[str]:
     if BASELINE_NAME not in {arm.name for arm in facts.plan.arms}:
         return ["No speed-up can be stated: this run has no baseline."]
     several = len({each.cell.workload for each in found}) > 1
-    winners = _winners([each for each in found if each.cell.arm not in {*facts.lossy, *facts.worse}], facts.recommended)
+    unusable = {*facts.lossy, *facts.worse, *faults_by_arm(facts.findings)}
+    winners = _winners([each for each in found if each.cell.arm not in unusable], facts.recommended)
     faster_ties = _faster_ties(found, winners, facts.tied)
     arms = list(dict.fromkeys(each.cell.arm for each in found))
     arms.sort(key=lambda arm: (arm not in winners.values(), -max(each.value for each in found if each.cell.arm == arm)))
     sentences = [
-        _arm_sentence(arm, [each for each in found if each.cell.arm == arm], winners, faster_ties, several=several)
+        _arm_sentence(
+            arm, [each for each in found if each.cell.arm == arm], winners, faster_ties, facts.plan, several=several
+        )
         + _lossy_note(arm, facts.lossy)
         + _worse_note(arm, facts.worse)
         for arm in arms[:MAX_ARMS]
@@ -166,6 +171,7 @@ def _arm_sentence(
     mine: Sequence[_Comparison],
     winners: Mapping[tuple[str, str], str],
     faster_ties: Mapping[tuple[str, str], Sequence[str]],
+    plan: Plan,
     *,
     several: bool,
 ) -> str:
@@ -177,7 +183,7 @@ def _arm_sentence(
         begin = _begin(here[0], "it" if clauses else arm, recommended=recommended, first=not clauses)
         every_load = several and len(here) == len(measured)
         if recommended:
-            rest = _use(here, measured) + _why_not_faster(here, faster_ties)
+            rest = _use(here, measured) + _why_not_faster(here, faster_ties, plan)
         else:
             rest = _words(conclusion, here, first=not clauses, every_load=every_load)
         clauses.append(f"{begin}{f' for {workload}' if several else ''}{rest}")
@@ -191,7 +197,7 @@ def _lossy_note(arm: str, lossy: Mapping[str, Sequence[str]]) -> str:
 
 def _worse_note(arm: str, worse: Mapping[str, Sequence[str]]) -> str:
     loads = worse.get(arm)
-    at = f" at {_joined(list(dict.fromkeys(loads)))}" if loads else ""
+    at = f" at {list_names(list(dict.fromkeys(loads)))}" if loads else ""
     return f" Its answers are worse than the baseline's{at}, so {arm} is not recommended." if loads else ""
 
 
@@ -238,14 +244,17 @@ def _begin(one: _Comparison, subject: str, *, recommended: bool, first: bool) ->
     return _OPENINGS[one.conclusion].format(subject=subject)
 
 
-def _why_not_faster(here: Sequence[_Comparison], faster_ties: Mapping[tuple[str, str], Sequence[str]]) -> str:
+def _why_not_faster(
+    here: Sequence[_Comparison], faster_ties: Mapping[tuple[str, str], Sequence[str]], plan: Plan
+) -> str:
     """`, indistinguishable from eagle3 and simpler to run`, where an arm with a larger speed-up is not used."""
     arms = dict.fromkeys(arm for each in here for arm in faster_ties.get(each.place, ()))
     if not arms:
         return ""
     loads = [each.cell.level.label for each in here if faster_ties.get(each.place)]
-    where = f" at {_joined(loads)}" if len(loads) < len(here) else ""
-    return f", indistinguishable from {_joined(list(arms))}{where} and simpler to run"
+    where = f" at {list_names(loads)}" if len(loads) < len(here) else ""
+    simpler = " and simpler to run" if is_simpler(here[0].cell.arm, arms, complexity_of(plan)) else ""
+    return f", indistinguishable from {list_names(list(arms))}{where}{simpler}"
 
 
 def _use(here: Sequence[_Comparison], measured: Sequence[_Comparison]) -> str:
@@ -292,11 +301,7 @@ def _at_each(here: Sequence[_Comparison], write: Callable[[Cell], str]) -> str:
 def _loads(here: Sequence[_Comparison]) -> str:
     """`concurrency 1, 2 and 8`."""
     first, *rest = (each.cell.level for each in here)
-    return _joined([first.words, *(level.label for level in rest)])
-
-
-def _joined(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return list_names([first.words, *(level.label for level in rest)])
 
 
 def _value(cell: Cell) -> str:
@@ -312,7 +317,7 @@ def _ratio(cell: Cell) -> str:
 def _faults(facts: HeadlineFacts) -> list[str]:
     """The arms at fault with the checks that say so."""
     found = list_faults(facts.findings)
-    return [f"At fault: {_joined(found)}; see findings."] if found else []
+    return [f"At fault: {list_names(found)}; see findings."] if found else []
 
 
 def _doubts(facts: HeadlineFacts) -> list[str]:

@@ -75,7 +75,7 @@ def evidence_table(recommendation: Recommendation) -> TextTable:
     bare = {name for name in _ASKED_FOR if all(row[CANDIDATES.index(name)] == DASH for row in rows)}
     kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
     unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
-    unit += " a million output tokens" if recommendation.objective is Objective.COST else ""
+    unit += " per million output tokens" if recommendation.objective is Objective.COST else ""
     table = TextTable(
         f"Evidence ({in_words(recommendation.objective)}{f', {unit}' if unit else ''})",
         [CANDIDATES[index] for index in kept],
@@ -108,7 +108,7 @@ def decision_report(recommendation: Recommendation) -> Report:
 def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
     unjudged = "baseline" if each.arm == BASELINE_NAME else DASH
     conclusion = each.excluded or (in_words(each.conclusion) if each.conclusion else unjudged)
-    doubts = f"; warnings: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
+    doubts = f"; findings: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
     attained = in_words(each.attainment) if targets or each.attainment is not Attainment.MET else DASH
     paired = latency or not each.load.endswith("/s")  # throughputs of open loops are compared by repeat, not paired
     return [
@@ -199,7 +199,7 @@ def _gain(each: Candidate) -> str:
     if each.excluded:
         return f"not usable: {each.excluded}"
     conclusion = f", {in_words(each.conclusion)}" if each.conclusion else ""
-    doubts = f"; warnings: {', '.join(each.doubts)}" if each.doubts else ""
+    doubts = f"; findings: {', '.join(each.doubts)}" if each.doubts else ""
     return f"{with_interval(each.gain)} times the baseline{conclusion}{doubts}"
 
 

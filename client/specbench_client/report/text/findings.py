@@ -11,6 +11,7 @@ from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
+from specbench_client.trust.check import list_names
 from specbench_client.trust.checks.client import client_saturated
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points, unpaired_requests
 from specbench_client.trust.checks.engine import simulated
@@ -35,9 +36,9 @@ class FindingGroup:
     check: str
     severity: Severity
     location: str
-    """Where the first one is: arm, workload and load, as far as it names them; else empty."""
+    """Where the worst one is: arm, workload and load, as far as it names them; else empty."""
     messages: tuple[str, ...]
-    """Each after its location."""
+    """Each after its location, the worst first."""
     hidden: int
     remedy: str
     points: int
@@ -103,11 +104,24 @@ def group_findings(plan: Plan, findings: Sequence[Finding]) -> list[FindingGroup
     """
     order = list(Severity)
     ranked = sorted(
-        findings, key=lambda finding: (order.index(finding.severity), finding.check in FOLLOWS, finding.check)
+        findings,
+        key=lambda finding: (
+            order.index(finding.severity),
+            finding.check in FOLLOWS,
+            finding.check,
+            -_excess(finding),
+        ),
     )
     return [
         _group(plan, list(each)) for _, each in groupby(ranked, key=lambda finding: (finding.severity, finding.check))
     ]
+
+
+def _excess(finding: Finding) -> float:
+    """Return how far the finding is beyond its threshold, relative to it; 0 if it has no numbers."""
+    if finding.value is None or finding.threshold is None:
+        return 0.0
+    return abs(finding.value - finding.threshold) / (abs(finding.threshold) or 1.0)
 
 
 def _group(plan: Plan, findings: list[Finding]) -> FindingGroup:
@@ -154,7 +168,7 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], w
     """
     if not summary.trustworthy:
         if summary.failures:
-            return f"Correct why {' and '.join(summary.failures)} failed, as stated above. {continue_run(plan)}"
+            return f"Correct why {list_names(list(summary.failures))} failed, as stated above. {continue_run(plan)}"
         doubts = [group for group in groups if group.severity.is_doubt and group.remedy]
         severities = list(Severity)
         worst = min(

@@ -10,13 +10,22 @@ from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import RESEARCH_RUNTIME, EngineKind
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.recognition import server_address
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ArmEnvironment, PointSummary
-from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, name_some
+from specbench_client.trust.check import (
+    CheckResult,
+    CheckResults,
+    PointEvidence,
+    RunEvidence,
+    check,
+    list_names,
+    name_some,
+)
 
 
 @check(
@@ -216,7 +225,7 @@ def _by_value(reported: Iterable[tuple[str, JsonValue]]) -> dict[str, list[str]]
 
 
 def _format_values(values: Mapping[str, Sequence[str]]) -> str:
-    return ", ".join(f"{_short(value)} on {' and '.join(arms)}" for value, arms in values.items())
+    return ", ".join(f"{_short(value)} on {list_names(arms)}" for value, arms in values.items())
 
 
 def _short(value: str) -> str:
@@ -283,11 +292,13 @@ def endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
     together: dict[str, list[str]] = {}
     for arm in evidence.plan.arms:
         if arm.endpoint:
-            together.setdefault(server_address(arm.endpoint.url)[0], []).append(arm.name)
+            together.setdefault(server_address(arm.endpoint.url)[0], []).append(
+                "the baseline" if arm.name == BASELINE_NAME else arm.name  # `none` would be misread
+            )
     return [
         CheckResult(
             Severity.INFO,
-            f"{' and '.join(arms)} answer at the same host, {host}: if they share a GPU, each has less KV cache than it"
+            f"{list_names(arms)} answer at the same host, {host}: if they share a GPU, each has less KV cache than it"
             " would have alone, and any other traffic to one of them slows the others",
             value=len(arms),
             threshold=2,
