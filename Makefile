@@ -92,6 +92,8 @@ lint: $(STAMP) ## generated files fresh, pages agree with the code, the site bui
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	@# Scripts without a suffix; benchmarks/operator would hide Python's own module of that name.
+	$(BIN)/mypy --scripts-are-modules $$(git grep -lE '^#!.*python' -- hack benchmarks | grep -vE '\.py$$|^benchmarks/operator$$')
 	$(BIN)/lint-imports
 
 audit: $(STAMP) ## known vulnerabilities of the pinned requirements, where the package index can be asked
