@@ -34,7 +34,7 @@ POINT = "point"
 
 @dataclass(frozen=True)
 class Table:
-    """Table, at least one, by name. `where` are the indices of the selected rows, in any order; None selects all."""
+    """Columns, at least one, by name. `where` are the indices of the selected rows, in any order; None selects all."""
 
     columns: Mapping[str, Column | StoredColumn]
     where: RowIndices | None = None

@@ -30,7 +30,7 @@ from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, piecewise, steady_rows
 
 # The terms that the observations can identify. A grid with one batch size or one draft length identifies none. Optional
-# terms are included only if their column is not a linear combination of the columns before it. Table are compared on
+# terms are included only if their column is not a linear combination of the columns before it. Columns are compared on
 # the scale of relative errors (each row over its step time), on which the model is fitted.
 
 INDEPENDENT_SHARE_MIN = 0.02
@@ -362,7 +362,7 @@ def step_costs(observed: Iterable[tuple[Arm, StepObservation]]) -> list[StepCost
 
 
 _ANSWERED = ["first_token_ns", "last_token_ns", "input_tokens", "cached_tokens"]
-"""Table that are read of the concurrent requests."""
+"""Columns that are read of the concurrent requests."""
 REQUESTS_MIN = 5
 """Fewest requests for a median step time."""
 

@@ -40,7 +40,7 @@ DRAFTING_COLUMNS = [
     "ok",
     "error_class",
 ]
-"""Table with information about drafting; `refuted_rows` needs no others."""
+"""Columns with information about drafting; `refuted_rows` needs no others."""
 _NAMES = {"draft_steps": "draft steps", "drafted_tokens": "drafted tokens", ACCEPTED: "accepted tokens"}
 
 

@@ -23,7 +23,7 @@ CHANGE = 0.1
 CONFIDENCE = 0.9999
 REQUESTS_MIN = 8
 FIXED, LOADS = 4, 2
-"""Table of the regression besides the last third: the middle third and the places; the loads."""
+"""Columns of the regression besides the last third: the middle third and the places; the loads."""
 LOAD_ERROR = 0.25
 """Error of the time that the load of steps explains: contexts and prompts are means over the time of a request."""
 IDENTICAL = 1e-9
