@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from specbench_api.outcome.provenance import Fact
-from specbench_api.plan.template_validation import TOKENS
+from specbench_api.plan.template_conflicts import TOKENS
 from specbench_api.redaction import redact, redact_json
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 

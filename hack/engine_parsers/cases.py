@@ -16,7 +16,7 @@ from engine_parsers.environments import HACK
 from engine_parsers.models import DRAFTERS, FURTHER_HEADS, MODELS, TARGETS
 from specbench_api.launch.launcher import CONFIG_FOLDER, LEADER, RANK, LaunchRequest, with_config_folder
 from specbench_api.launch.registry import LAUNCHERS, launch_problems
-from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
+from specbench_api.launch.supported_methods import DEFAULT_RELEASES, support_of
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.model import Adapter, Target

@@ -19,7 +19,7 @@ import yaml
 from generators.structural_schema import VALIDATIONS, Schema, structural, validations
 from specbench_api import GROUP, VERSION
 from specbench_api.api_model import ApiModel, ValidationRule
-from specbench_api.launch.support_matrix import SUPPORT_MATRIX
+from specbench_api.launch.supported_methods import SUPPORT_MATRIX
 from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign, TemplateSpec
 from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.run import RunSpec, SpecBenchRun

@@ -15,7 +15,7 @@ import specbench
 from generators.docstrings import documented
 from specbench_api.launch.launcher import Verification
 from specbench_api.launch.registry import LAUNCHERS
-from specbench_api.launch.support_matrix import SUPPORT_MATRIX
+from specbench_api.launch.supported_methods import SUPPORT_MATRIX
 from specbench_api.spec.dataset import CONFIGS, Source
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from generators.custom_resources import RUN
 from generators.structural_schema import walk
 from specbench_api.errors import InvalidSpec
-from specbench_api.launch.support_matrix import support_of
+from specbench_api.launch.supported_methods import support_of
 from specbench_api.spec.parsing import parse_run
 from specbench_testing.api_server_runs import Definition, Runs
 from specbench_testing.cluster import ApiError, Cluster

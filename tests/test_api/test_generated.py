@@ -15,7 +15,7 @@ import pytest
 from generators import api_reference as reference
 from generators import engines_page as engines
 from generators.custom_resources import support_rules
-from specbench_api.launch.support_matrix import SUPPORT_BY_ENGINE, SUPPORT_MATRIX, Evidence, SupportEvidence
+from specbench_api.launch.supported_methods import SUPPORT_BY_ENGINE, SUPPORT_MATRIX, Evidence, SupportEvidence
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
 

@@ -13,7 +13,7 @@ from generators.engines_page import RELATED_METHODS
 from specbench_api.launch.arguments import contradictions, flag_of
 from specbench_api.launch.launcher import DerivedMethod, LaunchSpec, Verification
 from specbench_api.launch.registry import LAUNCHERS, SINGLE_NODE_ENGINES
-from specbench_api.launch.support_matrix import DEFAULT_RELEASES, SUPPORT_MATRIX, support_of
+from specbench_api.launch.supported_methods import DEFAULT_RELEASES, SUPPORT_MATRIX, support_of
 from specbench_api.plan.expansion import expand, lossy_arms
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specbench_api.launch.llama_cpp import ALGORITHMS, TYPES
-from specbench_api.launch.support_matrix import LLAMA_CPP_CELLS
+from specbench_api.launch.supported_methods import LLAMA_CPP_CELLS
 from specbench_api.spec.drafter import Method
 from specbench_testing.planned_launches import launch_of, launches_of, refusal_of
 

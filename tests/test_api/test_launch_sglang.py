@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
 from specbench_api.launch.sglang import ALGORITHMS
-from specbench_api.launch.support_matrix import SGLANG_CELLS
+from specbench_api.launch.supported_methods import SGLANG_CELLS
 from specbench_api.spec.drafter import Method
 from specbench_testing.planned_launches import launches_of, refusals_of
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
-from specbench_api.launch.support_matrix import TENSORRT_LLM_CELLS
+from specbench_api.launch.supported_methods import TENSORRT_LLM_CELLS
 from specbench_api.launch.tensorrt_llm import DECODING_TYPES, NEWER_DECODING_TYPES
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.drafter import Method

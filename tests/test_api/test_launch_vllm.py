@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.launch.launcher import LaunchSpec
-from specbench_api.launch.support_matrix import (
+from specbench_api.launch.supported_methods import (
     VLLM_CELLS,
     VLLM_RELEASE,
 )

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
 from specbench_api.plan.canonical import differing_fields
+from specbench_api.plan.estimate import PlanEstimate, estimate
 from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out, restore
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.size import PlanEstimate, estimate
 from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import PromptCache

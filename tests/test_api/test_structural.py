@@ -15,8 +15,8 @@ from generators.custom_resources import RUN as RUN_RESOURCE
 from generators.structural_schema import VALIDATIONS, Schema, structural, walk
 from specbench_api.api_model import ANYTHING, ApiModel, Distinct, PreserveUnknown, ValidationRule
 from specbench_api.errors import InvalidSpec, NotStructural
-from specbench_api.spec.campaign import RUNS_MAX, CampaignSpec, SpecBenchCampaign
-from specbench_api.spec.campaign_status import CampaignPhase, CampaignRunStatus, CampaignStatus, RunCounts
+from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
+from specbench_api.spec.campaign_status import RUNS_MAX, CampaignPhase, CampaignRunStatus, CampaignStatus, RunCounts
 from specbench_api.spec.parsing import parse_resource
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
 from specbench_api.spec.run import RunSpec, SpecBenchRun

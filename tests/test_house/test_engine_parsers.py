@@ -12,7 +12,7 @@ from engine_parsers.cases import Case, cases_of
 from engine_parsers.environments import ENVIRONMENTS
 from engine_parsers.judge_process import ask
 from engine_parsers.models import DRAFTERS, FURTHER_HEADS, MODELS, TARGETS, write_models
-from specbench_api.launch.support_matrix import DEFAULT_RELEASES, SUPPORT_MATRIX, SupportEvidence, support_of
+from specbench_api.launch.supported_methods import DEFAULT_RELEASES, SUPPORT_MATRIX, SupportEvidence, support_of
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind
 from specbench_client.report.text.decision import CHECKS

@@ -25,7 +25,7 @@ from specbench_api.outcome.provenance import Fact, FactName, HostFacts
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import ROLE_ENGINE, client_name, clients_policy_name, gate_name, nodes_name
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.template_validation import DO_NOT_DISRUPT, ENGINE_VARIABLES, ENGINE_VOLUMES, HUB_TOKEN
+from specbench_api.plan.template_conflicts import DO_NOT_DISRUPT, ENGINE_VARIABLES, ENGINE_VOLUMES, HUB_TOKEN
 from specbench_api.plan.validation import PLAN_BYTES_MAX, PREFERRED
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, GateRequest, Tolerance
 from specbench_api.spec.load import CLIENTS_MAX

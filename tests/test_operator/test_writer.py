@@ -15,7 +15,7 @@ from specbench_api.spec.status import GroupStatus, RunStatus
 from specbench_operator.cluster.api import EVENT, EXISTS, JOB, LEADER_WORKER_SET, RUN, TRANSIENT, Forbidden, NotFound
 from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, OperatorError, Retry
-from specbench_operator.run.status import run_events
+from specbench_operator.run.events import run_events
 from specbench_operator.state.run import NORMAL, KubernetesEvent, RunDecision
 from specbench_testing.fake_api import FakeApi, api_of, api_server
 from specbench_testing.operator_builders import NOON, operator_run

@@ -17,7 +17,7 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.template_validation import amount_of
+from specbench_api.plan.template_conflicts import amount_of
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.placement import CLIENT_DEFAULTS
 from specbench_client.cli.options import FILE, OUTPUT, SET, FiniteRange, read_spec_file

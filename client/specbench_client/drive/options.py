@@ -11,6 +11,7 @@ from pathlib import Path
 from specbench_api.outcome.provenance import HostFacts
 from specbench_client.drive.progress import Progress
 from specbench_client.load.client_link import ClientClock
+from specbench_client.store.retrying import STORE_PATIENCE_S
 
 
 def _now() -> datetime:
@@ -55,7 +56,7 @@ class DriveOptions:
     on_progress: Callable[[Progress], None] | None = None
     """Called every `show_every_s` from the event loop, and once more at a successful end."""
     show_every_s: float = 1.0
-    patience_s: float = 600.0
+    patience_s: float = STORE_PATIENCE_S
     """How long to retry an operation while the store is unavailable."""
     healthy_within_s: float = 60.0
     """How long the engine may take to answer its health route; engines are ready before a group is measured."""

@@ -17,6 +17,9 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+STORE_PATIENCE_S = 600.0
+"""How long an operation is retried while the store is unavailable."""
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -25,7 +28,7 @@ class RetryPolicy:
     `pause_s` sleeps for a number of seconds and returns whether waiting was cancelled, like `threading.Event.wait`.
     """
 
-    deadline_s: float = 600.0
+    deadline_s: float = STORE_PATIENCE_S
     first_pause_s: float = 0.5
     longest_pause_s: float = 15.0
     monotonic_s: Callable[[], float] = time.monotonic

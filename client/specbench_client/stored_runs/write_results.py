@@ -31,7 +31,7 @@ from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
 from specbench_client.report.html import render_html
 from specbench_client.report.text.results_table import csv
-from specbench_client.store.retrying import RetryingStore, RetryPolicy
+from specbench_client.store.retrying import STORE_PATIENCE_S, RetryingStore, RetryPolicy
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.status_document import status_document
@@ -46,7 +46,7 @@ def conclude(
     plan: Plan,
     store: Store,
     clock: SystemClock | None = None,
-    patience_s: float = 600.0,
+    patience_s: float = STORE_PATIENCE_S,
     *,
     slo: Slo | None = None,
     failures: Mapping[str, str] | None = None,

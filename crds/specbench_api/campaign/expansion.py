@@ -24,7 +24,7 @@ from specbench_api.campaign.names import (
 )  # fmt: skip
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.fence.check import FenceCheck
-from specbench_api.launch.support_matrix import support_of
+from specbench_api.launch.supported_methods import support_of
 from specbench_api.plan.canonical import canonical_json, canonical_run, plain_numbers
 from specbench_api.plan.expansion import arms_of, expand
 from specbench_api.plan.plan import Plan

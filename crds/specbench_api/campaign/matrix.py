@@ -18,8 +18,8 @@ from typing import Any
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.plan.canonical import canonical_json, plain_numbers
-from specbench_api.spec.campaign import RUNS_MAX, Axis, CampaignSpec
-from specbench_api.spec.campaign_status import COMBINATION_TEXT_MAX
+from specbench_api.spec.campaign import Axis, CampaignSpec
+from specbench_api.spec.campaign_status import COMBINATION_TEXT_MAX, RUNS_MAX
 from specbench_api.spec.field_paths import steps_of
 
 SET = "set"

@@ -2,5 +2,5 @@
 
 Pure. The operator renders a LaunchSpec into a pod, `specbench run` into a process; engine flags are defined only
 here. To add an engine: write a module with a Launcher, add it to `registry.LAUNCHERS` and its methods to
-`support_matrix`, and add a dialect of the same kind to the client.
+`supported_methods`, and add a dialect of the same kind to the client.
 """

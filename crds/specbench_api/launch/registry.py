@@ -17,7 +17,7 @@ from specbench_api.launch.launcher import (
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
 from specbench_api.launch.sglang import SglangLauncher
 from specbench_api.launch.simulator import SimulatorLauncher
-from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
+from specbench_api.launch.supported_methods import DEFAULT_RELEASES, support_of
 from specbench_api.launch.tensorrt_llm import TensorrtLlmLauncher, without_overlap
 from specbench_api.launch.transformers import TransformersLauncher
 from specbench_api.launch.vllm import VllmLauncher

@@ -42,7 +42,7 @@ from specbench_api.launch.launcher import (
     unknown_verification,
     uri_problems,
 )
-from specbench_api.launch.support_matrix import SGLANG_RELEASE
+from specbench_api.launch.supported_methods import SGLANG_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EqualizeArms
 from specbench_api.spec.model import Adapter, Target

@@ -47,7 +47,7 @@ from specbench_api.launch.launcher import (
     target_path,
     unknown_verification,
 )
-from specbench_api.launch.support_matrix import VLLM_ALGORITHMS, VLLM_RELEASE
+from specbench_api.launch.supported_methods import VLLM_ALGORITHMS, VLLM_RELEASE
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EqualizeArms
 from specbench_api.spec.model import Adapter, Target

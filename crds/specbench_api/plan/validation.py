@@ -17,7 +17,7 @@ from specbench_api.launch.registry import (
 )
 from specbench_api.plan.canonical import canonical_json, point_hash
 from specbench_api.plan.plan import Arm
-from specbench_api.plan.template_validation import CACHE_VARIABLES, TOKENS, template_problems
+from specbench_api.plan.template_conflicts import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.answers import CLAIMED_BY_ANSWERS
 from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
 from specbench_api.spec.engine import PromptCache

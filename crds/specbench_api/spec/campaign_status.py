@@ -32,6 +32,9 @@ from pydantic import Field
 from specbench_api.api_model import ApiModel, KeyedBy
 from specbench_api.spec.status import Condition, Timestamp
 
+RUNS_MAX = 256
+"""Maximum number of runs in one round, and so of rows in status.runs."""
+
 COMBINATION_TEXT_MAX = 96
 """Maximum number of characters of `CampaignRunStatus.combination`."""
 
@@ -159,7 +162,7 @@ class CampaignStatus(ApiModel):
     took. Missing until a launch of this round was measured."""
     budget: Annotated[str, Field(max_length=64)] = ""
     """Spent GPU-hours and the budget, for print columns: `3.2 of 40 GPU-hours`."""
-    runs: Annotated[list[CampaignRunStatus], Field(max_length=256), KeyedBy("name")] = []
+    runs: Annotated[list[CampaignRunStatus], Field(max_length=RUNS_MAX), KeyedBy("name")] = []
     """The runs of the round, in the order of the matrix."""
     last_schedule_time: Timestamp | None = None
     """The last scheduled time that was acted upon."""

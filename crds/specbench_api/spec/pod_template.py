@@ -2,7 +2,7 @@
 
 The fields are a closed list: those that a benchmark needs and that give a pod no more rights than Pod Security level
 `baseline` allows, except for the capability IPC_LOCK. The operator sets everything else, and its fields always win.
-plan/template_validation.py reports conflicts with them.
+plan/template_conflicts.py reports conflicts with them.
 """
 
 from __future__ import annotations

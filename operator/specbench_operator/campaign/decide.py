@@ -16,6 +16,7 @@ from specbench_api.spec.campaign_status import (
 )
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.parsing import parse_campaign
+from specbench_operator.campaign.events import campaign_events
 from specbench_operator.campaign.rounds import (
     PROPAGATED,
     Firing,
@@ -28,7 +29,6 @@ from specbench_operator.campaign.rounds import (
 from specbench_operator.campaign.status import (
     CampaignState,
     build_campaign_status,
-    campaign_events,
     invalid_conditions,
     tool_conditions,
 )

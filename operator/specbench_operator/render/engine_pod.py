@@ -18,7 +18,7 @@ from specbench_api.outcome.provenance import GPUS, SUMMARY, TOPOLOGY
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.names import ROLE_ENGINE, plan_name
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_api.plan.template_validation import (
+from specbench_api.plan.template_conflicts import (
     CACHE_FOLDER,
     ENGINE_VOLUMES,
     HUB_CACHE,

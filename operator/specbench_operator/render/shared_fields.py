@@ -22,7 +22,7 @@ from specbench_api.plan.names import (
     LABEL_RUN_UID,
     MANAGER,
 )
-from specbench_api.plan.template_validation import DO_NOT_DISRUPT, HUB_TOKEN
+from specbench_api.plan.template_conflicts import DO_NOT_DISRUPT, HUB_TOKEN
 from specbench_api.spec.placement import EngineSecurityContext
 from specbench_api.spec.pod_template import CORE_RESOURCES, PodTemplateMetadata, ResourceRequirements
 from specbench_api.spec.run import RunSpec, SpecBenchRun

@@ -11,8 +11,8 @@ from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.fence.model import Limits
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
+from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.size import SECONDS_AN_HOUR
 from specbench_api.spec.conditions import (
     IN_PROGRESS_PHASES,
     ConditionStatus,
@@ -26,6 +26,7 @@ from specbench_api.spec.status import TEXT_MAX, Condition, GroupStatus, RunStatu
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.render.client_jobs import results_uri, unreadable_files
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
+from specbench_operator.run.events import run_events
 from specbench_operator.run.gate import with_gate
 from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
@@ -38,7 +39,6 @@ from specbench_operator.run.status import (
     build_run_status,
     fit_to_size,
     invalid_conditions,
-    run_events,
     tool_conditions,
 )
 from specbench_operator.run.view import NamespaceWait, RunView, build_run_view, secret_problems

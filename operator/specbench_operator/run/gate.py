@@ -24,10 +24,10 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.secrets import GATE_USES
 from specbench_api.spec.status import Condition, GateStatus, RunStatus
 from specbench_operator.render.client_jobs import gate_job
+from specbench_operator.run.events import gate_events
 from specbench_operator.run.launches.children import Children
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
-from specbench_operator.run.status import gate_events
 from specbench_operator.run.view import secret_problems
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import (

@@ -1,4 +1,4 @@
-"""The status of a run: its conditions, rows and GPU-seconds, within a size limit; and the events of its changes."""
+"""The status of a run: its conditions, rows and GPU-seconds, within a size limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.layout import REPORT, SUMMARY
-from specbench_api.outcome.status_document import ARM_AT_FAULT, clip, stored_bytes
+from specbench_api.outcome.status_document import clip, stored_bytes
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import (
     ConditionStatus,
@@ -39,18 +39,14 @@ from specbench_operator.state.conditions import (
     UNFINISHED,
     ConditionValue,
     find_condition,
-    flip_event,
     join_sentences,
     no,
-    reason_of,
-    suspension_event,
     tool_values,
     unknown,
     with_transition_times,
     yes,
 )
 from specbench_operator.state.objects import Pod
-from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
 from specbench_operator.state.timestamps import format_timestamp, parse_timestamp
 
 TERMINAL_PHASES = (Phase.SUCCEEDED, Phase.FAILED)
@@ -377,100 +373,6 @@ def _held_seconds(pod: Pod, since: datetime | None, until: datetime) -> float:
     end = finished or (until if pod.alive else pod.scheduled_at)
     begin = pod.scheduled_at if since is None else max(pod.scheduled_at, since)
     return max((min(end, until) - begin).total_seconds(), 0)
-
-
-# Kubernetes Events of a run, derived from the difference between its previous and its new status.
-
-
-def run_events(before: RunStatus, after: RunStatus) -> tuple[KubernetesEvent, ...]:
-    """The events that a change of status causes, in the order in which the changes happen."""
-    invalid = flip_event("Invalid", before, after, ConditionType.VALIDATED, ConditionStatus.FALSE)
-    return (*invalid, *_group_events(before, after), *_end_events(before, after))
-
-
-def _group_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEvent]:
-    old = {row.index: row for row in before.groups}
-    for row in after.groups:
-        known = old.get(row.index)
-        if known is None or (known.state, known.attempt) != (row.state, row.attempt):
-            yield from _group_event(row, known)
-
-
-def _group_event(row: GroupStatus, known: GroupStatus | None) -> Iterator[KubernetesEvent]:
-    launch = f"group {row.index} (arm {row.arm}, launch {row.attempt})"
-    message = join_sentences((launch, row.message))
-    if row.state is not GroupState.FAILED and known and _losses(row) > _losses(known):
-        yield KubernetesEvent(WARNING, row.reason or "EngineLost", message, launch)
-    if row.state is GroupState.QUEUED:
-        yield KubernetesEvent(NORMAL, "EngineQueued", message)
-    elif row.state is GroupState.FAILED:
-        yield KubernetesEvent(WARNING, row.reason or "EngineFailed", message, launch)
-    for reason in _steps(row, known):
-        yield KubernetesEvent(NORMAL, reason, launch, launch)
-
-
-_STEPS = {
-    GroupState.STARTING: "EngineStarting",
-    GroupState.MEASURING: "EngineReady",
-    GroupState.DONE: "GroupMeasured",
-}
-"""The steps of a launch that measures its group, in order, and the reason of each one's event."""
-
-
-def _steps(row: GroupStatus, known: GroupStatus | None) -> list[str]:
-    """The reasons of the steps that a launch has made since the last status, which may have missed some of them.
-
-    An engine that is not ready any more makes no step: each launch starts once.
-    """
-    if row.state not in _STEPS:
-        return []
-    states = list(_STEPS)
-    last = states.index(row.state)
-    first = 0
-    if known is not None and known.attempt == row.attempt and known.state in _STEPS:
-        first = states.index(known.state) + 1
-    elif row.state is GroupState.DONE:
-        # Without a launch in the last status, the points may have been found in the store.
-        launched = known is not None and known.state is not GroupState.WAITING
-        first = last if launched else last + 1
-    return [_STEPS[state] for state in states[first : last + 1]]
-
-
-def _losses(row: GroupStatus) -> int:
-    return row.attempt - row.suspensions
-
-
-def _end_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEvent]:
-    yield from suspension_event(before, after)
-    queued = find_condition(after, ConditionType.QUEUED)
-    if queued and queued.reason == QueueReason.INADMISSIBLE and not _is_unchanged(before, queued):
-        yield KubernetesEvent(WARNING, queued.reason, queued.message)
-    yield from flip_event("", before, after, ConditionType.RESULTS_STORED, ConditionStatus.FALSE)
-    finished = (ConditionType.MEASUREMENT_COMPLETE, ConditionStatus.TRUE)
-    yield from flip_event("MeasurementComplete", before, after, *finished, event_type=NORMAL)
-    ready = (ConditionType.READY, ConditionStatus.TRUE)
-    yield from flip_event("ResultsReady", before, after, *ready, event_type=NORMAL, prefix=after.best)
-    trust = reason_of(after, ConditionType.TRUSTWORTHY)
-    untrustworthy = (ConditionType.TRUSTWORTHY, ConditionStatus.FALSE)
-    yield from flip_event("Untrustworthy", before, after, *untrustworthy, prefix=trust)
-    if trust == ARM_AT_FAULT:
-        yield from flip_event("", before, after, ConditionType.TRUSTWORTHY, ConditionStatus.TRUE)
-    if after.phase is Phase.FAILED:
-        yield from flip_event("", before, after, ConditionType.STALLED, ConditionStatus.TRUE)
-
-
-def _is_unchanged(before: RunStatus, row: Condition) -> bool:
-    known = find_condition(before, row.type)
-    return known is not None and (known.status, known.reason) == (row.status, row.reason)
-
-
-def gate_events(before: RunStatus, after: RunStatus) -> tuple[KubernetesEvent, ...]:
-    """The event that the gate passed or did not pass."""
-    kind, reason = ConditionType.GATE_PASSED, reason_of(after, ConditionType.GATE_PASSED)
-    return (
-        *flip_event("GatePassed", before, after, kind, ConditionStatus.TRUE, event_type=NORMAL),
-        *flip_event("GateNotPassed", before, after, kind, ConditionStatus.FALSE, prefix=reason),
-    )
 
 
 # The size of a status is limited to less than 100 kB, even with 1,000 points or 512 launches.

@@ -12,7 +12,7 @@ import yaml
 
 from specbench_api.api_model import in_words
 from specbench_api.launch.launcher import target_path
-from specbench_api.launch.support_matrix import SGLANG_RELEASE, VLLM_RELEASE
+from specbench_api.launch.supported_methods import SGLANG_RELEASE, VLLM_RELEASE
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.parsing import read_yaml

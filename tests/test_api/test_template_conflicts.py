@@ -10,7 +10,7 @@ import pytest
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.sglang import QUIET_HEALTH
 from specbench_api.plan.expansion import expand
-from specbench_api.plan.template_validation import amount_of
+from specbench_api.plan.template_conflicts import amount_of
 from specbench_testing.resources import run_of
 
 T = "spec.placement.template"
