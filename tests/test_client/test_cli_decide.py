@@ -17,10 +17,13 @@ from specbench_api.outcome.termination import Exit
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.parsing import parse_run, read_run
+from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code
+from specbench_client.cli.decide import request_from_options
 from specbench_client.documents.recommendation import Objective, Recommendation
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.locations import open_store
+from specbench_testing.decision_summaries import Given, summary_of
 from specbench_testing.local_results import store_results
 from specbench_testing.resources import resource
 from specbench_testing.s3 import S3Server
@@ -69,6 +72,23 @@ def test_json_can_be_parsed_again(results: Path, capsys: pytest.CaptureFixture[s
     assert (code, found.objective, found.worth) == (Exit.OK, Objective.LATENCY, 1.1)
     assert [each.words for each in found.targets] == ["TPOT p50 ≤ 11 ms"]
     assert {each.arm: each.shown for each in found.choices[0].sustained} == {"none": "2", "ngram": "2", "slow": None}
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("given", "targets"),
+    [
+        ({}, ["TTFT p99 ≤ 500 ms", "TPOT p99 ≤ 30 ms"]),
+        ({"percentile": "p50", "slo_tpot_ms": 11.0}, ["TTFT p50 ≤ 500 ms", "TPOT p50 ≤ 11 ms"]),
+    ],
+    ids=["stored", "given"],
+)
+def test_stored_limits_hold_unless_others_are_given(given: dict[str, Any], targets: list[str]) -> None:
+    stored = summary_of(Given("none")).model_copy(update={"slo": Slo(ttft_ms=500, tpot_ms=30, percentile=99)})
+    open_ones = dict.fromkeys(("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms", "percentile", "gpu_price", "machine_price"))
+    others = dict.fromkeys(("gpus", "file", "load", "can_train", "spare_memory_gb"))
+    asked = request_from_options(stored, {**open_ones, **others, "objective": "throughput", "worth": 5.0, **given})
+    assert [each.words for each in asked.targets] == targets
 
 
 @pytest.mark.runs

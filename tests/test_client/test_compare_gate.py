@@ -14,7 +14,7 @@ from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import Gate, GateRequest
 from specbench_api.spec.load import Level, Load
-from specbench_client.analysis.compare.comparability import differences
+from specbench_client.analysis.compare.comparability import differences, shorten_both
 from specbench_client.analysis.compare.comparison import OF_SUMMARIES, comparison
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.documents.comparison import ComparisonGapReason, GateReport, GateTestOutcome
@@ -323,6 +323,12 @@ def test_other_differences_are_listed_with_both_values() -> None:
         "promptCache": (PromptCache.DISABLED, PromptCache.AS_SERVED),
     }
     assert str(found[0]) == "Model acme/tiny@main → acme/tiny@v2"
+
+
+def test_long_values_are_shown_from_shortly_before_they_differ() -> None:
+    same, end = "a" * 300, "c" * 300
+    assert shorten_both(f"{same}x{end}", f"{same}y") == (f"…{'a' * 40}x{'c' * 119}…", f"…{'a' * 40}y")
+    assert shorten_both("short", "other") == ("short", "other")
 
 
 def test_result_compared_with_itself_has_no_differences() -> None:

@@ -155,7 +155,7 @@ def test_an_arm_at_fault_is_recommended_at_no_load(beside: list[Given], load: in
     mine = [Given("ngram", each, gain=1.5, findings=fault if each == load else {}) for each in (1, 8)]
     found = decide(BASE, Given("none", 8), *mine, *beside)
     (choice,) = found.choices
-    expected = (RecommendationAnswer.DRAFTER, "eagle3") if beside else (RecommendationAnswer.NO_DRAFTER, "none")
+    expected = (RecommendationAnswer.DRAFTER, "eagle3") if beside else (RecommendationAnswer.CANNOT_TELL, None)
     assert (choice.answer, choice.arm, choice.tied) == (*expected, [])
     assert [(each.answer, each.arm, each.tied) for each in choice.at_each_load] == [(*expected, [])] * 2
     assert found.ruled_out == {"ngram": "at fault: ReuseLost"}
@@ -327,6 +327,19 @@ def test_target_that_is_met_by_value_is_explained(half: float | None, why: str) 
 
 
 # Several loads
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("half", [None, 0.02], ids=["by value", "shown"])
+def test_an_arm_is_not_ruled_out_by_a_load_at_which_it_misses_the_targets_by_value_only(half: float | None) -> None:
+    cells = [Given("none", load, tps=tps, tpot=20) for load, tps in ((1, 50), (8, 100))]
+    cells += [
+        Given("ngram", 1, tps=60, gain=1.2, tpot=10),
+        Given("ngram", 8, tps=150, gain=1.5, tpot=40, tpot_half=half),
+    ]
+    (choice,) = decide(*cells, request=tpot(30)).choices
+    assert choice.answer is (RecommendationAnswer.CANNOT_TELL if half is None else RecommendationAnswer.NO_DRAFTER)
+    assert ("could not be judged at 8 (misses the targets by value only)" in choice.reason) == (half is None)
 
 
 @pytest.mark.runs
@@ -714,6 +727,15 @@ def with_gpus(count: float, source: str = "s") -> RunSummary:
     facts = {FactName.GPU: Fact.observed("NVIDIA H100", "s"), FactName.GPU_COUNT: Fact.observed(count, source)}
     seen = [ArmEnvironment(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
     return summary_of(*COSTS_CELLS).model_copy(update={"arm_environments": seen})
+
+
+def test_each_arm_costs_the_price_of_its_own_hour() -> None:
+    """By hand: 1.6 times the throughput on twice the GPUs costs 1.25 times as much per token."""
+    seen = [with_gpus(count).arm_environments[at] for at, count in enumerate((1, 2))]
+    summary = summary_of(*COSTS_CELLS).model_copy(update={"arm_environments": seen})
+    found = recommend(WITHOUT_GPUS, summary, RecommendationRequest(Objective.COST, prices=PRICE))
+    assert present(present(candidate_of(found, "eagle3").gain).value) == pytest.approx(1.6 / 2)
+    assert value(candidate_of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 2 / 1.6)
 
 
 def prices_of(prices: Prices, plan: Plan = ON_GPUS, summary: RunSummary | None = None) -> str:

@@ -119,6 +119,13 @@ def test_factors_multiply_to_the_measured_speedup(
     assert decode == pytest.approx(value(prediction, "predicted"), rel=1e-9)
 
 
+def test_without_a_declared_draft_length_there_is_no_share_of_the_ideal() -> None:
+    pairs = pairs_of([(Side(101, 50, 12.0, 1e-9), Side(101, 100, 10.0, 1e-9))] * 5)
+    found = explain_speedup(pairs, 0, 1)
+    assert found is not None
+    assert (found.ideal.value, found.acceptance.value) == (None, pytest.approx(2.0))
+
+
 def test_decode_alone_is_predicted_exactly_and_prefill_is_the_gap() -> None:
     prediction = explain(pairs_of([(Side(101, 50, 12.0, 1e-9), Side(101, 100, 10.0, 1e-9))] * 5))
     assert value(prediction, "predicted") == pytest.approx(2.0 * 10 / 12)

@@ -200,6 +200,21 @@ def _flawed(arm: str, chances: Values, sticky: float, rng: np.random.Generator, 
     return rows.assign(flawed=flawed.astype(np.float32), flaw=flaws)
 
 
+@pytest.mark.parametrize(("repeats_of_prompt", "control"), [(REPEATS, 0.0), (1, None)])
+def test_control_needs_a_request_that_was_answered_in_two_repeats(
+    repeats_of_prompt: int, control: float | None
+) -> None:
+    rows = _rows("none")
+    rows = rows.assign(flawed=np.zeros(len(rows), np.float32))
+    prompts = np.array([int(prompt[1:]) for prompt in rows.codes("prompt_id").by_row])
+    own = (rows.array("repeat") - prompts) % REPEATS < repeats_of_prompt
+    found = judged_answers(
+        pairs_with(_pairs(), _rows("ngram").assign(flawed=np.zeros(len(_rows("ngram")))), rows), rows.among(own)
+    )
+    assert found is not None
+    assert found.control == control
+
+
 @cache
 def _pairs() -> Pairs:
     return pair_requests(_rows("ngram"), _rows("none"), None)

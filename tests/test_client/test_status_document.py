@@ -97,6 +97,8 @@ def test_best_is_the_largest_valid_speedup_above_1() -> None:
     slower = cell(figure(0.7, 0.6, 0.8))
     assert best_speedup_text(with_cells(broken, unclear, slower, good, cell(None))) == "ngram 1.40x at concurrency 8"
     assert best_speedup_text(with_cells(broken, cell(None))) == ""
+    fault = Finding(check="ReuseLost", severity=Severity.FAULT, message="m", arm="ngram")
+    assert best_speedup_text(with_cells(good).model_copy(update={"findings": [fault]})) == ""
     other = cell(figure(1.2, 1.1, 1.3), workload="code")
     rated = cell(figure(1.4, 1.2, 1.6), level=Level(rate=2.5))
     assert best_speedup_text(with_cells(rated)) == "ngram 1.40x at 2.5/s"

@@ -84,8 +84,10 @@ def test_line_of_exactly_the_limit_is_read(tmp_path: Path) -> None:
         ('{"id": "ü", "prompt": "x"}'.encode("latin-1"), "line 1: not UTF-8"),
         ('{"id": "a", "prompt": "x"}'.encode("utf-16"), "line 1: not UTF-8"),
         (b'{"id": "a", "prompt": NaN}', "p.jsonl"),
+        (b'{"prompt":\n', "line 1: not JSON: Expecting value at column 11"),
+        (b'{"prompt": "x}\r\n', "line 1: not JSON: Unterminated string starting at column 12"),
     ],
-    ids=["cut", "damaged", "latin-1", "utf-16", "nan"],
+    ids=["cut", "damaged", "latin-1", "utf-16", "nan", "ends early", "open string"],
 )
 def test_damaged_or_non_utf_8_file_is_rejected_with_its_location(data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_bytes(data)

@@ -21,6 +21,7 @@ from specbench_client.cli.options import (
     POSITIVE,
     Choice,
     FiniteRange,
+    override_slo,
     read_yaml_file,
     slo_from_options,
     slo_options,
@@ -60,9 +61,7 @@ def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices |
     "--slo-percentile",
     "percentile",
     type=Choice(PERCENTILES),
-    default="p95",
-    show_default=True,
-    help="The percentile of requests that the --slo limits apply to.",
+    help="The percentile of requests that latency limits apply to.  [default: that of the run's limits, or p95]",
 )
 @click.option("--load", metavar="LEVEL", help="Consider only this load, as shown in tables: 8, or 2.5/s.")
 @click.option(
@@ -136,7 +135,7 @@ def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> Rec
     }
     return RecommendationRequest(
         objective=next(each for each in Objective if in_words(each) == options["objective"]),
-        targets=targets_of(slo_from_options(options), options["percentile"]) or targets_of(summary.slo),
+        targets=targets_of(override_slo(summary.slo, slo_from_options(options)), options["percentile"]),
         prices=prices_from_options(options["file"], prices),
         worth=1 + options["worth"] / 100,
         load=options["load"],

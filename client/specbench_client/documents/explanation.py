@@ -19,9 +19,9 @@ class Prediction(ApiModel):
     gap: Figure
     """Measured ÷ predicted: prefill × length."""
     ideal: Figure
-    """Draft tokens per step + 1: everything accepted at no cost."""
+    """Draft tokens per step + 1: everything accepted at no cost. Without a value if the plan does not declare them."""
     acceptance: Figure
-    """Acceptance length ÷ ideal."""
+    """Acceptance length ÷ ideal; without an ideal, the acceptance length."""
     step_cost: Figure
     """Step time of the baseline ÷ the arm's, each at its own batch size."""
     prefill: Figure

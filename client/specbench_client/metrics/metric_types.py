@@ -91,7 +91,7 @@ class PercentileMetric:
 
     @property
     def definition(self) -> str:
-        return f"{self.percent}th percentile over requests (linear interpolation) of: {self.measure.definition}"
+        return f"Percentile {self.percent} over requests (linear interpolation) of: {self.measure.definition}"
 
     def value(self, rows: Table) -> float | None:
         """Return the percentile, or None if no request has the metric."""

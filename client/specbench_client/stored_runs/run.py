@@ -317,8 +317,10 @@ class Run(StoredResult):
             return kind.from_json(self.store.get(key) or b"")
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            other = f"it is a {first['input']}, written by another version of specbench"
-            what = other if first["loc"] == ("schemaVersion",) else "it is damaged"
+            version = first["input"] if first["loc"] == ("schemaVersion",) else None
+            what = "it was written by another version of specbench, or damaged"
+            if isinstance(version, str):
+                what = f"it is a {version[:80]}, written by another version of specbench"
             raise NotDurable(
                 f"{self.store.uri(key)}: cannot be read: {what}: {remedy}", StoreErrorReason.DAMAGED
             ) from error

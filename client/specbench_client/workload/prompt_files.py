@@ -310,10 +310,12 @@ def _lines(path: Path, most: int, faults: list[str] | None) -> Iterator[PromptRo
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(decode_line(line, where))
+        found = json.loads(decode_line(line, where).rstrip("\r\n"))
     except json.JSONDecodeError as error:
         remedy = f"each line is one JSON object, such as {_ROW_EXAMPLE}"
-        raise BadInput(f"{where}: not JSON: {error.msg} at column {error.colno}: {remedy}") from error
+        raise BadInput(
+            f"{where}: not JSON: {error.msg.removesuffix(' at')} at column {error.colno}: {remedy}"
+        ) from error
     except (ValueError, RecursionError) as error:  # a number with thousands of digits, or extremely deep nesting
         raise BadInput(f"{where}: this JSON cannot be parsed: {error}") from error
     if not isinstance(found, dict):

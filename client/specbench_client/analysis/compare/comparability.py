@@ -41,7 +41,8 @@ def differences(before: StoredResult, after: StoredResult) -> list[Difference]:
         *_facts(before, after),
         *_of_workloads(before.plan, after.plan),
     ]
-    return [Difference(name=what, before=shorten(old), after=shorten(new)) for what, old, new in pairs if old != new]
+    different = [(what, *shorten_both(old, new)) for what, old, new in pairs if old != new]
+    return [Difference(name=what, before=old, after=new) for what, old, new in different]
 
 
 def refusals(before: StoredResult, after: StoredResult) -> list[str]:
@@ -61,7 +62,7 @@ def workload_difference(before: StoredResult, after: StoredResult, workload: str
     was, now = (result.plan.workload(workload) for result in (before, after))
     declared = [(name, old, new) for name, old, new in _work(was, now) if old != new]
     if declared:
-        return "; ".join(f"different {name}: {shorten(old)} → {shorten(new)}" for name, old, new in declared)
+        return "; ".join(f"different {name}: {' → '.join(shorten_both(old, new))}" for name, old, new in declared)
     observed = [result.observed_of(workload) for result in (before, after)]
     prompts = [known_values(point.dataset_fingerprint for point in points) for points in observed]
     traces = [known_values(point.trace_fingerprint for point in points) for points in observed]
@@ -76,7 +77,9 @@ def workload_difference(before: StoredResult, after: StoredResult, workload: str
         if old_ones and new_ones and old_ones != new_ones:
             return f"{what}: fingerprint {_fingerprint(old_ones)} → {_fingerprint(new_ones)}"
     if not all(prompts) and was.dataset != now.dataset:
-        return f"different prompts: {shorten(_text(was.dataset.to_dict()))} → {shorten(_text(now.dataset.to_dict()))}"
+        return (
+            f"different prompts: {' → '.join(shorten_both(_text(was.dataset.to_dict()), _text(now.dataset.to_dict())))}"
+        )
     return ""
 
 
@@ -183,9 +186,15 @@ def _fingerprint(values: list[str]) -> str:
     return ", ".join(value[:12] for value in values)
 
 
-def shorten(text: str) -> str:
-    """Return at most LONGEST characters of a value, for messages."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+def shorten_both(old: str, new: str) -> tuple[str, str]:
+    """Return at most LONGEST characters of each of two values, for messages: from shortly before they differ."""
+    alike = next((at for at, (mine, its) in enumerate(zip(old, new, strict=False)) if mine != its), 0)
+    begin = max(alike - LONGEST // 4, 0) if max(len(old), len(new)) > LONGEST else 0
+    before, after = (
+        f"{'…' if begin else ''}{text[begin : begin + LONGEST]}{'…' if len(text) > begin + LONGEST else ''}"
+        for text in (old, new)
+    )
+    return before, after
 
 
 def _title(name: FactName) -> str:

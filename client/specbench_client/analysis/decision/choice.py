@@ -32,7 +32,9 @@ def choose(entrants: Sequence[CandidateCell], complexity: Complexity, worth: flo
 
 def _nothing(entrants: Sequence[CandidateCell]) -> ArmChoice:
     if entrants and all(_missed(each) and not each.unjudged for each in entrants):
-        return ArmChoice(answer=RecommendationAnswer.NOTHING_MEETS, reason="no measured arm meets the targets here")
+        shown = all(each.candidate.attainment is Attainment.MISSED for each in entrants)
+        reason = f"no measured arm meets the targets here{'' if shown else ', by value: this is not shown for all'}"
+        return ArmChoice(answer=RecommendationAnswer.NOTHING_MEETS, reason=reason)
     reasons: dict[str, list[str]] = {}
     for each in entrants:
         reasons.setdefault(f"{_why_not(each)}{_lacking(each)}", []).append(_named(each))
@@ -55,7 +57,8 @@ def _winner(winners: Sequence[CandidateCell], complexity: Complexity, baseline: 
         simpler = ", and simpler to run" if is_simpler(chosen.arm, tied, complexity) else ""
         reason += f"; indistinguishable from {', '.join(tied)}{simpler}"
     if baseline is not None and _missed(baseline):
-        reason += "; the baseline misses the targets"
+        shown = baseline.candidate.attainment is Attainment.MISSED
+        reason += f"; the baseline misses the targets{'' if shown else ' by value'}"
     reason += _unshown(chosen)
     return ArmChoice(answer=RecommendationAnswer.DRAFTER, arm=chosen.arm, tied=tied, reason=reason)
 

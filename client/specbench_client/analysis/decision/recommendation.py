@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from specbench_api.api_model import in_words
@@ -32,6 +32,7 @@ from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import doubting_checks, faults_by_arm
 from specbench_client.documents.recommendation import (
     ArmChoice,
+    Attainment,
     LoadChoice,
     Objective,
     Recommendation,
@@ -169,6 +170,8 @@ class _Inputs:
     entries: Sequence[CandidateCell]
     barred: Mapping[str, str] = field(default_factory=dict)
     """Arms that are ruled out, with the reasons."""
+    at_fault: Collection[str] = ()
+    """Those of which it is unknown whether they would pay without their fault."""
 
 
 def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> Recommendation:
@@ -176,7 +179,9 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
     _reject(summary, request)
     costs = engine_costs(plan, summary, request.prices) if request.prices else {}
     barred = ruled_out(plan, summary, request)
-    question = _Inputs(request, complexity_of(plan), candidate_cells(summary, request, costs), barred)
+    question = _Inputs(
+        request, complexity_of(plan), candidate_cells(summary, request, costs), barred, faulty_arms(summary)
+    )
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
     return Recommendation(
@@ -241,7 +246,7 @@ def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -
 
 
 def _chosen(entrants: Sequence[CandidateCell], question: _Inputs) -> ArmChoice:
-    """Choose among the arms that are not ruled out; if no drafter is left, the answer is no drafter."""
+    """Choose among the arms that are not ruled out; if no drafter is left, none pays, unless one is at fault."""
     choice = choose(entrants, question.complexity, question.request.worth)
     if not question.barred:
         return choice
@@ -249,6 +254,9 @@ def _chosen(entrants: Sequence[CandidateCell], question: _Inputs) -> ArmChoice:
     alone = bool(entrants) and all(each.is_baseline and each.eligible for each in entrants)
     if alone:
         reason = f"no drafter is left; {reasons}"
+        if any(arm in question.at_fault for arm in question.barred):
+            reason += "; keep the baseline until that is corrected"
+            return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason=reason)
         return ArmChoice(answer=RecommendationAnswer.NO_DRAFTER, arm=BASELINE_NAME, reason=reason)
     return choice.model_copy(update={"reason": f"{choice.reason}; {reasons}"})
 
@@ -298,14 +306,20 @@ def _baseline_known(arm: str, best: Sequence[CandidateCell], mine: Sequence[Cand
 
 
 def _unjudged(arm: str, mine: Sequence[CandidateCell]) -> str:
-    """Return the measured loads of this workload at which the arm was not judged: `1, 8 (invalid (LateSends))`."""
+    """Return the measured loads of this workload at which the arm was not judged: `1, 8 (invalid (LateSends))`.
+
+    For an arm that meets the targets elsewhere, those are among them at which it misses them by value only.
+    """
     own = {entry.cell.level.label: entry for entry in mine if entry.arm == arm}
+    meets = any(entry.eligible for entry in own.values())
     loads: dict[str, list[str]] = {}
     for load in dict.fromkeys(entry.cell.level.label for entry in mine):
         entry = own.get(load)
         if entry is None or not entry.judged:
             why = entry.candidate.excluded or LACKS_FIGURE if entry else "not measured"
             loads.setdefault(why, []).append(load)
+        elif meets and entry.candidate.attainment is Attainment.MISSED_BY_VALUE:
+            loads.setdefault("misses the targets by value only", []).append(load)
     return "; ".join(f"{', '.join(labels)} ({why})" for why, labels in loads.items())
 
 

@@ -117,6 +117,7 @@ _MEANINGS = {
     "gap": "Measured speed-up ÷ predicted speed-up: prefill × length",
     "ideal": "Configured draft tokens per step + 1",
     "acceptance": "Tokens per step ÷ (configured draft tokens per step + 1)",
+    "tokens_per_step": "Tokens per step; the configured draft tokens per step are not known",
     "step_cost": "Step time of the baseline ÷ that of the arm, each at its own batch size",
     "prefill": "Share of the time from first to last token in stream time, of the arm ÷ of the baseline",
     "length": "Tokens ÷ tokens after the first, of the arm ÷ of the baseline",
@@ -124,11 +125,11 @@ _MEANINGS = {
 
 
 def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Prediction | None:
-    """Explain one cell; None if no pair has all parts. `configured_draft_tokens`: draft tokens per step."""
+    """Explain one cell; None if no pair has all parts. `configured_draft_tokens`: per step; 0 if not known."""
     found = speedup_sums(pairs, seed)
     if found is None:
         return None
-    ideal = configured_draft_tokens + 1.0
+    ideal = configured_draft_tokens + 1.0 if configured_draft_tokens else None
     return Prediction(
         measured=_figure("measured", found, MEASURED),
         predicted=_figure("predicted", found, PREDICTED),
@@ -140,7 +141,7 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
             n=found.inputs.layout.prompts,
             source="both",
         ),
-        acceptance=_figure("acceptance", found, ACCEPTANCE, 1 / ideal),
+        acceptance=_figure("acceptance" if ideal else "tokens_per_step", found, ACCEPTANCE, 1 / (ideal or 1.0)),
         step_cost=_figure("step_cost", found, STEP_TIME),
         prefill=_figure("prefill", found, PREFILL),
         length=_figure("length", found, LENGTH),

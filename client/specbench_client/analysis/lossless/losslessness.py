@@ -84,7 +84,7 @@ RATE = (
 )
 CONTROL = "The same share for the baseline's answers compared with its own from other repeats"
 EXCESS = "Divergence above the control: how much more the arm differs from the baseline than the baseline from itself"
-_ONE_REPEAT = "the baseline was measured only once, so how often it differs from itself is not known"
+_ONE_REPEAT = "no request of the baseline was answered in two repeats, so how often it differs from itself is not known"
 DETECTABLE = "The smallest excess whose interval would have been above 0 in four runs of five"
 
 
@@ -296,7 +296,10 @@ def _control(baseline: Table) -> float | None:
     differing = compared = 0.0
     flawed = numbers(baseline, _FLAWED)
     if not np.nansum(flawed):  # nothing differs, and a million rows need not be matched
-        return 0.0 if np.unique(numbers(baseline, "repeat")[~np.isnan(flawed)]).size > 1 else None
+        judged = baseline.among(~np.isnan(flawed))
+        prompts, repeats = (judged.column(name) for name in ("prompt_id", "repeat"))
+        in_two = np.unique(group_numbers(prompts, repeats)).size > np.unique(group_numbers(prompts)).size
+        return 0.0 if in_two else None
     for (row_indices,) in iter_by_prompt((baseline,)):
         requests = keyed_requests(baseline, row_indices)
         judged = requests.among(requests.known(HISTORY) & ~np.isnan(flawed[requests.array(ROW)]))

@@ -222,7 +222,9 @@ def _conclusion(tests: Sequence[DistributionTest]) -> tuple[LosslessVerdict, str
     results = "; ".join(f"{each.name}: {each.difference.value:.3f}, p = {each.p_value:.3f}" for each in tests)
     controls = [each.control_p_value for each in tests]
     if all(each is None for each in controls):
-        why = "the baseline was measured only once, so there are no two halves to compare as a control"
+        why = (
+            "no request of the baseline was answered in two repeats, so there are no two halves to compare as a control"
+        )
         return LosslessVerdict.NO_CONTROL, f"{results}; {why}"
     if any(each is not None and each < CONTROL_LEVEL for each in controls):
         why = "the baseline's own repeats differ in distribution too, so the drafter is not shown to be the cause"

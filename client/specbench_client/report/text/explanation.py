@@ -72,10 +72,11 @@ def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
 
 
 def _factors(cell: Cell, found: Prediction) -> list[str]:
-    inner = (found.ideal, found.acceptance, found.step_cost)
+    ideal = found.ideal.value
+    inner = (ideal, None if ideal is None else found.acceptance.value, found.step_cost.value)
     measured = compared_text(cell, found.measured)
     outer = [number(found.predicted.value), number(found.prefill.value, 3), number(found.length.value, 3)]
-    return [*cell_place(cell), measured, *outer, *(number(each.value, 3) for each in inner)]
+    return [*cell_place(cell), measured, *outer, *(number(each, 3) for each in inner)]
 
 
 # Tables of step costs: terms of the model with intervals, held-out error, and the parts of each cell's step.

@@ -26,6 +26,7 @@ from specbench_client.trust.check import AnswersEvidence, CellEvidence, CheckRes
 PROMPTS = 10
 SHARE = 0.5
 LABEL_TOKENS = 8
+NO_CONTROL = "none, because no request was answered in two repeats"
 
 
 @check(
@@ -102,7 +103,7 @@ def greedy_divergence(evidence: CellEvidence) -> CheckResults:
     excess = rate - (control or 0.0)
     if excess <= INFO_EXCESS:
         return []
-    control_words = "none, because it was measured once" if control is None else f"{control:.0%}"
+    control_words = NO_CONTROL if control is None else f"{control:.0%}"
     message = (
         f"{rate:.0%} of the greedy answers differ from the baseline's; control (the baseline compared with itself"
         f" across repeats): {control_words}"
@@ -341,7 +342,7 @@ def answers_worse(evidence: AnswersEvidence) -> CheckResults:
     found = evidence.judged
     if not (evidence.significant and found.worse_prompts > found.better_prompts):
         return []
-    control = "none, because it was measured once" if found.control is None else f"{found.control:.1%}"
+    control = NO_CONTROL if found.control is None else f"{found.control:.1%}"
     message = (
         f"{found.flawed} of {found.pairs} answers are flawed ({_kinds(found.flaws)}), of the paired baseline's"
         f" {found.baseline_flawed}; {found.worse_prompts} of {found.prompts} prompts have more flawed answers than the"
