@@ -112,11 +112,11 @@ def pair_requests(arm: Table, baseline: Table, plan: Plan | None) -> Pairs:
     `plan`: of the run that both belong to; None for rows without one, whose arms have a fixed order and number of
     repeats.
     """
-    found = [_match(arm, baseline, *row_indices) for row_indices in iter_by_prompt((arm, baseline))]
-    left, right = (np.concatenate([each[side] for each in found]) for side in (0, 1))
-    counts = sum(each[2] for each in found), sum(each[3] for each in found)
+    found = (_match(arm, baseline, *row_indices) for row_indices in iter_by_prompt((arm, baseline)))
+    lefts, rights, candidates, unpaired_later = zip(*found, strict=True)
+    left, right = np.concatenate(lefts), np.concatenate(rights)
     order = np.argsort(left, kind="stable")
-    pairs = Pairs(arm.at(left[order]), baseline.at(right[order]), *counts)
+    pairs = Pairs(arm.at(left[order]), baseline.at(right[order]), sum(candidates), sum(unpaired_later))
     return pairs if plan is None else replace(pairs, alternating=plan.alternates, anytime=plan.stop is not None)
 
 

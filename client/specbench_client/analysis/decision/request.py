@@ -105,8 +105,8 @@ def ruled_out(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
 
 def faulty_arms(summary: RunSummary) -> dict[str, str]:
     """Return why arms are at fault: `at fault: ReuseLost`. Those with worse answers are in `worse_arms`."""
-    found = {arm: f"at fault: {', '.join(checks)}" for arm, checks in faults_by_arm(summary.findings).items()}
-    return {arm: why for arm, why in found.items() if arm not in worse_arms(summary.cells)}
+    faults, worse = faults_by_arm(summary.findings), worse_arms(summary.cells)
+    return {arm: f"at fault: {', '.join(checks)}" for arm, checks in faults.items() if arm not in worse}
 
 
 def worse_arms(cells: Iterable[Cell]) -> dict[str, list[str]]:
