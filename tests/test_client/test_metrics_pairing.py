@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.record import Record
 from specbench_client.metrics import pairing
 from specbench_client.metrics.pairing import Pairs, pair_requests, pass_numbers
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_testing.synthetic_records import frame_of, record, sha, tidy_frames
+from specbench_testing.synthetic_records import SyntheticRun, frame_of, record, sha, tidy_frames
 
 
 def rows_of(*records: Record) -> Table:
@@ -77,6 +79,30 @@ def test_both_sides_have_their_own_times() -> None:
     found = pair_requests(rows_of(record()), rows_of(record(last_token_ns=10**9)), None)
     assert numbers(found.arm, "last_token_ns").tolist() == [150e6]
     assert numbers(found.baseline, "last_token_ns").tolist() == [1e9]
+
+
+def test_the_category_of_a_pair_is_that_of_the_baseline() -> None:
+    mine, its = (
+        rows_of(*(record(prompt_id=name, category=category) for name, category in zip("abc", categories, strict=True)))
+        for categories in (("chat", "chat", "code"), ("chat", "code", "code"))
+    )
+    code = pair_requests(mine, its, None).of_category("code")
+    assert [name for _, name, _ in keys(code)] == ["b", "c"]
+    assert (code.candidates, code.unpaired_later) == (2, 0)
+
+
+@pytest.mark.parametrize("stop", [None, "WhenDecided"])
+@pytest.mark.parametrize("kind", [EngineKind.EXTERNAL, EngineKind.VLLM])
+@pytest.mark.parametrize("order", [ArmOrder.INTERLEAVED, ArmOrder.SOAK])
+def test_pairs_know_the_order_of_the_arms_and_whether_the_run_stops_early(
+    order: ArmOrder, kind: EngineKind, stop: Literal["WhenDecided"] | None
+) -> None:
+    plan = SyntheticRun().plan
+    engine, load = plan.engine.model_copy(update={"kind": kind}), plan.load.model_copy(update={"order": order})
+    plan = plan.model_copy(update={"engine": engine, "load": load, "stop": stop})
+    pairs = pair_requests(rows_of(record()), rows_of(record()), plan)
+    assert pairs.alternating == (kind is EngineKind.EXTERNAL and order is ArmOrder.INTERLEAVED)
+    assert pairs.anytime == (stop is not None)
 
 
 def test_sides_without_common_prompts_have_no_pairs() -> None:
