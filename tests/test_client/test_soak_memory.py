@@ -19,7 +19,7 @@ from specbench_client.drive.options import DriveOptions, SystemClock
 from specbench_client.load.client_monitor import WorkerDone
 from specbench_client.load.phases import LoadTimeline, LoadTimestamps, SteadyBounds, timestamp_array
 from specbench_client.load.turns import RequestConfig
-from specbench_client.load.worker_pool import LoadResult, RecordsCallback
+from specbench_client.load.worker_pool import FinishedLoad, RecordsCallback
 from specbench_client.store.folder import FolderStore
 from specbench_testing.simulated_groups import plan_of, simulator, write_prompts
 from specbench_testing.synthetic_records import record
@@ -57,7 +57,7 @@ class VirtualPool:
         gc.collect()
         self.used_bytes.append(tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes())
 
-    async def run(self, _load: object, take: RecordsCallback) -> LoadResult:
+    async def run(self, _load: object, take: RecordsCallback) -> FinishedLoad:
         before = tracemalloc.get_traced_memory()[0]
         records = [self._record(number) for number in range(REQUESTS)]
         self.window_bytes = tracemalloc.get_traced_memory()[0] - before
@@ -66,7 +66,7 @@ class VirtualPool:
         VirtualPool.now_ns = end_ns
         log = LoadTimestamps(timestamp_array([begin_ns]), timestamp_array([end_ns]), timestamp_array([begin_ns]))
         bounds = SteadyBounds(begin_ns, end_ns)
-        return LoadResult([WorkerDone(log, 0.1, 0.1, 0.1)], LoadTimeline([log], begin_ns, bounds))
+        return FinishedLoad([WorkerDone(log, 0.1, 0.1, 0.1)], LoadTimeline([log], begin_ns, bounds))
 
     def _record(self, number: int) -> Record:
         simple = record()

@@ -30,7 +30,7 @@ from specbench_client.load.client_link import LoadClients
 from specbench_client.load.client_monitor import ClientResult, RecordTally, WarmupResult, combined_client_health
 from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
-from specbench_client.load.worker_pool import LoadResult, WorkerPool
+from specbench_client.load.worker_pool import FinishedLoad, WorkerPool
 from specbench_client.metrics.tidy_frame import COLUMNS, tidy
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_client.store.records import RecordWriter
@@ -116,7 +116,7 @@ class PointMeasurement:
 class _LoadObservations:
     """What this client observed of a load besides its records; client 0 observes the engine too."""
 
-    load: LoadResult
+    load: FinishedLoad
     tally: RecordTally
     counters: CounterDeltas | None
     kv_cache_usage: float | None
@@ -234,7 +234,7 @@ class _PointAttempt:
 
     async def _work(
         self, load: WorkerLoad, prompts: Sequence[Prompt], phase: RecordPhase | None, follow: Callable[[Record], None]
-    ) -> LoadResult:
+    ) -> FinishedLoad:
         """Run a load on the pool; each record is stored, shown in the progress, passed to `follow` and counted."""
         measurement = self.measurement
         failures = FailureCounter(measurement.engine.alive)

@@ -68,7 +68,7 @@ class _WorkerHandle:
 
 
 @dataclass(frozen=True)
-class LoadResult:
+class FinishedLoad:
     """A finished load: the final message of each worker, and the timeline of requests in flight."""
 
     ended: Sequence[WorkerDone]
@@ -144,7 +144,7 @@ class WorkerPool:
         async for number, _ in self._received(pending, WorkerReady):
             pending.discard(number)
 
-    async def run(self, load: WorkerLoad, on_records: RecordsCallback) -> LoadResult:
+    async def run(self, load: WorkerLoad, on_records: RecordsCallback) -> FinishedLoad:
         """Begin the prepared load and wait for its end. Raises like `prepare`, and what `on_records` raises.
 
         With several clients, the result contains this client's workers, and the bounds of all.
@@ -163,7 +163,7 @@ class WorkerPool:
                     await on_records([unpickle_record(one) for one in message.pickled])
         ended = [done[number] for number in range(workers)]
         steady_bounds, begins_ns = load.steady_bounds(worker_table, begin_ns), load.begins_ns(worker_table, begin_ns)
-        return LoadResult(ended, LoadTimeline([one.log for one in ended], begin_ns, steady_bounds, begins_ns))
+        return FinishedLoad(ended, LoadTimeline([one.log for one in ended], begin_ns, steady_bounds, begins_ns))
 
     def no_more_conversations(self) -> None:
         """Let a closed loop begin no more conversations, so that it ends with the open ones."""

@@ -24,8 +24,8 @@ from specbench_client.analysis.statistics.bootstrap import (
     IntervalBounds,
     Z,
     expanded_percentiles,
-    resampled_sums,
     t_bounds,
+    two_level_sums,
     wider_interval,
 )
 from specbench_client.analysis.statistics.row_layout import layout_of
@@ -127,7 +127,7 @@ def _excess(found: Divergence, seed: int) -> Figure:
     if not differs.any() and not control.any():
         return _figure(value, EXCESS, n, _interval_without_differences(n))
     matrices = [layout.matrix(apart), layout.matrix(np.ones_like(apart))]
-    sums = resampled_sums(matrices, layout, seed)
+    sums = two_level_sums(matrices, layout, seed)
     with np.errstate(divide="ignore", invalid="ignore"):
         samples = sums[:, 0] / sums[:, 1]
         repeats = matrices[0].sum(axis=1) / matrices[1].sum(axis=1)

@@ -212,8 +212,11 @@ def layout_draws(layout: ResamplingLayout, seed: int, resamples: int) -> Iterato
     return draw_resamples(layout.stratum_of, layout.repeats, seed, resamples)
 
 
-def resampled_sums(matrices: Sequence[Values], layout: ResamplingLayout, seed: int) -> Values:
-    """Return the sum over each matrix in each resample, shape (resamples, matrices), from common draws."""
+def two_level_sums(matrices: Sequence[Values], layout: ResamplingLayout, seed: int) -> Values:
+    """Return the sum over each matrix in each resample, shape (resamples, matrices), from common draws.
+
+    Repeats are drawn as well as prompts.
+    """
     return draw_and_sum(matrices, layout.stratum_of, seed, RESAMPLES)
 
 

@@ -42,9 +42,9 @@ from specbench_client.analysis.statistics.bootstrap import (
     expanded_percentiles,
     interval_over_repeats,
     is_balanced,
-    resampled_sums,
     t_bounds,
     t_quantile,
+    two_level_sums,
     wider_interval,
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
@@ -77,8 +77,8 @@ def resample_sums(matrices: Sequence[Values], layout: ResamplingLayout, seed: in
     From three repeats on only prompts are drawn.
     """
     if layout.repeats < MIN_REPEATS_TO_COMPARE:
-        return resampled_sums(matrices, layout, seed)
-    return resampled_sums([matrix.sum(axis=0, keepdims=True) for matrix in matrices], layout, seed)
+        return two_level_sums(matrices, layout, seed)
+    return two_level_sums([matrix.sum(axis=0, keepdims=True) for matrix in matrices], layout, seed)
 
 
 def value_and_interval(figure: ResampledFigure, layout: ResamplingLayout) -> tuple[float, ChosenInterval | None]:

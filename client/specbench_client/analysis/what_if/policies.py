@@ -16,7 +16,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     ResamplingLayout,
     describe_bootstrap,
     expanded_percentiles,
-    resampled_sums,
+    two_level_sums,
 )
 from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
@@ -129,7 +129,7 @@ def resample(ratios: Sequence[SummedRatio], layout: RowLayout) -> list[Resampled
     """Resample all ratios with the same draws, so that values of one answer vary together."""
     if not ratios:
         return []
-    sums = resampled_sums([layout.matrix(part) for each in ratios for part in (each.over, each.under)], layout, SEED)
+    sums = two_level_sums([layout.matrix(part) for each in ratios for part in (each.over, each.under)], layout, SEED)
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = sums[:, 0::2] / sums[:, 1::2]
     totals = [(float(each.over.sum()), float(each.under.sum())) for each in ratios]
