@@ -109,12 +109,16 @@ def slowness(plan: Plan) -> float:
 
 @dataclass(frozen=True)
 class StandInClient:
-    """One client process. `store`: the run's root. `client`: its name in file names, new for each process."""
+    """One client process. `store`: the run's root. `client`: its name in file names, new for each process.
+
+    `job`: the Job that started it.
+    """
 
     plan: Plan
     store: Store
     client: str
     log: WorkLog
+    job: str
 
     def drive(self, group: EngineGroup, place: HostFacts, around: Surroundings) -> Termination:
         """Measure every point of the group that has no manifest. Raises EngineFailed, Interrupted, NotDurable."""
@@ -141,7 +145,7 @@ class StandInClient:
 
     def note(self, act: WorkAction, point: str = "", why: str = "") -> None:
         """Append an act to the log."""
-        self.log.add(WorkLogEntry(act, now_text(), self.plan.name, self.plan.uid, self.client, point, why))
+        self.log.add(WorkLogEntry(act, now_text(), self.plan.name, self.plan.uid, self.client, point, why, self.job))
 
 
 @dataclass(frozen=True)
@@ -270,7 +274,7 @@ class _Player:
             raise Interrupted("its run is being deleted")
         store = _store(call.options["--results"]).below(run_root(plan.namespace, plan.name, plan.uid))
         name = f"{call.options.get('--attempt', 'report')}-{secrets.token_hex(3)}"
-        stand_in = StandInClient(plan, store, name, self.stage.log)
+        stand_in = StandInClient(plan, store, name, self.stage.log, _job(self.pod))
         if call.command == "report":
             return stand_in.report()
         serves = (lambda: True) if plan.engine.is_external else self._engine_serves
@@ -385,6 +389,10 @@ def _place(pod: Resource) -> HostFacts:
 
 def _role(pod: Resource) -> str:
     return str(pod["metadata"]["labels"][LABEL_ROLE])
+
+
+def _job(pod: Resource) -> str:
+    return str(pod["metadata"]["labels"]["batch.kubernetes.io/job-name"])
 
 
 def _run(pod: Resource) -> tuple[str, str]:

@@ -31,7 +31,7 @@ class WorkAction(StrEnum):
 @dataclass(frozen=True)
 class WorkLogEntry:
     """One act of one client. `run`: the run's UID. `client`: the name of the process, as in part names; empty for
-    observations of the stand-in itself."""
+    observations of the stand-in itself. `job`: the Job that started it."""
 
     act: WorkAction
     at: str
@@ -41,6 +41,7 @@ class WorkLogEntry:
     point: str = ""
     why: str = ""
     """Why a point was abandoned (type and message of the error), or which two engines."""
+    job: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,17 +97,21 @@ def two_engines(entries: Iterable[WorkLogEntry]) -> list[str]:
 
 
 def measured_concurrently(entries: Iterable[WorkLogEntry]) -> list[str]:
-    """Runs with two clients that measured at the same time."""
-    working: dict[str, set[str]] = {}
+    """Runs in which clients of two Jobs measured at the same time.
+
+    Two clients of one Job are no fault of the operator: Kubernetes may start a pod of a Job twice, for example if the
+    API server ends between creating a pod and answering. Of those, only one commits each point (`measured_twice`).
+    """
+    working: dict[str, dict[str, str]] = {}
     found: dict[str, None] = {}
     for entry in entries:
-        clients = working.setdefault(entry.run, set())
+        jobs_by_client = working.setdefault(entry.run, {})
         if entry.act is WorkAction.BEGUN:
-            clients.add(entry.client)
+            jobs_by_client[entry.client] = entry.job
         else:
-            clients.discard(entry.client)
-        if len(clients) > 1:
-            found[f"{entry.name}: {sorted(clients)}"] = None
+            jobs_by_client.pop(entry.client, None)
+        if len(jobs := set(jobs_by_client.values())) > 1:
+            found[f"{entry.name}: {sorted(jobs)}"] = None
     return list(found)
 
 
