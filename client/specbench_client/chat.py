@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +22,22 @@ class ChatMessage:
     text. Without `content`, the prompt was given as tokens, bypassing any chat template, and is the only message."""
     reasoning: str = ""
     """An assistant's reasoning before this message. It is not sent to engines, but chat templates may use it."""
+    parts: str = ""
+    """The content as the list of text parts that it is in the file, which is sent instead of `content`, the texts
+    joined. Empty if it is a string there."""
     further: str = ""
-    """Other fields that a chat template may use: an object with `tool_calls`, `tool_call_id`, `name`, or a null
+    """Other fields, which are sent as they are: an object with `tool_calls`, `tool_call_id`, `name`, or a null
     `content`. Empty if there are none."""
     tools: str = ""
     """Set on a conversation's first message: the list of tools offered to the model. Empty if there are none."""
     shared: int = 0
     """Characters at the beginning of the content that all prompts of the workload share: its system prompt."""
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The message in OpenAI's form."""
+        content = json.loads(self.parts) if self.parts else self.content
+        return {"role": self.role, "content": content, **(json.loads(self.further) if self.further else {})}
 
     def reversed(self, prefix: int | None = None) -> ChatMessage:
         """Return the message with its words or tokens in reverse order; `prefix` makes it unique.
@@ -41,7 +52,7 @@ class ChatMessage:
         shared, own = self.content[: self.shared], self.content[self.shared :].split()[::-1]
         words = [] if prefix is None or (shared and not own) else [f"{prefix}"]
         rest = " ".join([*words, *own])
-        return replace(self, content="\n\n".join(filter(None, (shared, rest))), token_ids=None)
+        return replace(self, content="\n\n".join(filter(None, (shared, rest))), parts="", token_ids=None)
 
 
 @dataclass(frozen=True, slots=True)

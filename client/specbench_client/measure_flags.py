@@ -60,6 +60,11 @@ FLAGS = (
         required=True,
     ),
     SpecFlag(
+        "--allow-missing",
+        f"{_FIRST}.dataset.allowMissing",
+        "Skip prompts without text that can be sent, such as those with images; results list what was skipped.",
+    ),
+    SpecFlag(
         "--system-prompt-tokens",
         f"{_FIRST}.systemPrompt.tokens",
         "Begin every prompt with the same system message of N random words.",
@@ -166,6 +171,8 @@ _NAMES = {flag.field: flag.name for flag in FLAGS} | {
     "load.clients": "--workers",
     "load.arrival.seed": "--seed",
     "systemPrompt": "--system-prompt-tokens",
+    "set dataset.allowMissing: true": "give --allow-missing",
+    "set chatTemplate.appliedBy: Client": "give --tokenizer",
     "set chatTemplate.appliedBy: Engine": "leave --tokenizer out",
     "chatTemplate.appliedBy: Client": "--tokenizer",
     "answers.jsonSchema": "--answers jsonSchema",

@@ -332,9 +332,9 @@ def test_gpqas_letter_is_that_of_the_shuffled_choice(tmp_path: Path) -> None:
             "x has no answer of the kind Number",
         ),
         (
-            {"text": "a", "answer": 1},
+            {"said": "a", "answer": 1},
             {"expected": {"match": "Number"}},
-            "found none; the row's columns are: text, answer",
+            "found none; the row's columns are: said, answer",
         ),
         ({"token_ids": [1]}, {"jsonSchema": PERSON}, "'line-1' is given as token_ids"),
         ({"turns": ["a", "b"]}, {"tools": TOOLS}, "has turns after the tool call"),

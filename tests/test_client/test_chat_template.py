@@ -166,6 +166,8 @@ def test_template_is_picklable_and_identified_by_its_digests(tmp_path: Path) -> 
 
 def test_reversed_filler_of_a_rendered_prompt_has_no_stale_token_ids() -> None:
     assert ChatMessage("user", "a b", (1, 2)).reversed(7) == ChatMessage("user", "7 b a")
+    parts = ChatMessage("user", "a b", parts='[{"type": "text", "text": "a b"}]')
+    assert parts.reversed(7).sent == {"role": "user", "content": "7 b a"}, "parts would repeat the text in its order"
     assert ChatMessage("user", "", (1, 2, 3)).reversed(1) == ChatMessage("user", "", (2, 1, 3))
 
 
@@ -198,6 +200,14 @@ def test_damaged_tokenizer_folder_is_rejected(tmp_path: Path, file: str, content
     (tmp_path / file).write_text(content)
     with pytest.raises(BadInput, match=words):
         load_template(ChatTemplate(applied_by="Client", tokenizer=str(tmp_path)), MODEL, tmp_path)
+
+
+def test_content_in_parts_is_rejected_by_a_template_of_the_client(tmp_path: Path) -> None:
+    content = [{"type": "text", "text": "Hi"}, {"type": "text", "text": "Ho"}]
+    row = PromptRow("line 1", {"id": "p", "messages": [{"role": "user", "content": content}]})
+    (turn,) = parse_prompt(row).turns
+    with pytest.raises(BadInput, match="has content in parts"):
+        template_of(tmp_path, "chatml").text(turn)
 
 
 def test_tools_of_a_prompt_are_rendered_like_those_of_the_spec(tmp_path: Path) -> None:

@@ -139,7 +139,10 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.Captur
     np.save(tmp_path / "v.npy", np.ones((3, 2)))
     assert inspect(tmp_path, "-o", "json", "--embeddings", str(tmp_path / "v.npy")) == Exit.BAD_INPUT
     printed = capsys.readouterr()
-    assert "a run would reject it: 3 of 7 rows are not valid prompts; ids used twice: a: correct" in printed.err
+    assert (
+        "a run would reject it: 3 of 7 rows are not valid prompts; placeholders: 1; ids used twice: a: correct"
+        in printed.err
+    )
     report = json.loads(printed.out)
     assert (report["rows"], report["prompts"], report["turns"], report["multiTurn"]) == (7, 3, 4, 1)
     assert report["placeholders"] == {"rows": 1, "byCategory": {"chat": 1}, "bySource": {"news": 1}, "first": ["c"]}
@@ -156,9 +159,9 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.Captur
     assert 0 < qa["copiedShare"]["p50"] < 1
 
 
-def test_a_row_without_an_id_is_rejected_as_by_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_without_a_prompt_is_rejected_as_by_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "in.jsonl"
-    file.write_text('{"id": "a", "prompt": "one"}\n{"prompt": "two"}\n')
+    file.write_text('{"id": "a", "prompt": "one"}\n{"id": "b"}\n')
     assert exit_code(["dataset", "inspect", str(file), "-o", "json"]) == Exit.BAD_INPUT
     report = json.loads(capsys.readouterr().out)
     assert (report["prompts"], report["unusable"]["rows"], report["unusable"]["rejected"]) == (1, 1, 1)
@@ -169,7 +172,7 @@ def test_a_row_without_an_id_is_rejected_as_by_a_run(tmp_path: Path, capsys: pyt
 
 def test_remedy_of_a_file_without_prompts_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "in.jsonl"
-    file.write_text("".join(json.dumps({"id": id_, "text": "hello"}) + "\n" for id_ in (1, 2)))
+    file.write_text("".join(json.dumps({"id": id_, "said": "hello"}) + "\n" for id_ in (1, 2)))
     assert exit_code(["dataset", "inspect", str(file)]) == Exit.BAD_INPUT
     printed = capsys.readouterr()
     assert printed.out.count("not a valid prompt:") == 2

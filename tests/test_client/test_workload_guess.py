@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import bz2
+import csv
 import gzip
+import io
 import json
+import lzma
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.dataset import Dataset, Source
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.cli import exit_code
+from specbench_client.dialects.dialect import CompletionRequest
 from specbench_client.errors import BadInput
-from specbench_client.workload.prompts import load_prompts
+from specbench_client.workload.prompts import Prompts, load_prompts
 from specbench_client.workload.source_detection import guess_dataset, shape_hint
+from specbench_testing.present import present
 
 OURS = json.dumps({"id": "a", "prompt": "x"}).encode()
 HUMANEVAL = json.dumps({"task_id": "HumanEval/0", "prompt": "def f():", "entry_point": "f", "test": "x"}).encode()
@@ -94,7 +106,7 @@ def test_conversations_batches_and_messages_are_recognised_and_read(
     assert [message.content for message in prompt.turns[0]] == ["Why?"]
 
 
-@pytest.mark.parametrize("talk", [[], [{"role": "user", "content": "Why?"}], "text"])
+@pytest.mark.parametrize("talk", [[], [{"from": "human", "value": "Why?"}], "text"])
 def test_other_conversations_are_not_sharegpt(talk: object, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text(json.dumps({"conversations": talk}))
     assert guess_dataset(str(tmp_path / "t.jsonl"))["source"] == "jsonl"
@@ -118,9 +130,9 @@ GSM8K = {"question": "How many?", "answer": "3", "id": "g1"}
     ("source", "columns", "hint"),
     [
         (Source.PARQUET, {"article": "a", "highlights": "b"}, "these are the columns of cnn-dailymail: "),
-        (Source.CSV, {"text": "x"}, "rename the column that contains the prompt's text to `prompt`"),
-        (Source.CSV, {"id;prompt": "1;x"}, "the columns are separated by semicolons"),
-        (Source.JSONL, {"id": "a", "prompt": "x", "question": "y", "answer": "z"}, ""),
+        (Source.JSONL, {"body": "x"}, "rename the column that contains the prompt's text to `prompt`"),
+        (Source.CSV, {"0": "1", "Why?": "How?"}, "rename the column that contains the prompt's text to `prompt`; if"),
+        (Source.JSONL, {"id": "a", "prompt": "x", "problem": "y", "solution": "z"}, ""),
         (Source.JSONL, {"id": None}, ""),
         (Source.GSM8K, {"problem": "a", "solution": "b"}, ""),
     ],
@@ -129,3 +141,188 @@ def test_shape_hint_is_given_only_for_own_files(source: Source, columns: Mapping
     found = shape_hint(source, columns)
     assert found.startswith(hint)
     assert bool(found) == bool(hint)
+
+
+ASKED = {"role": "user", "content": "Why?"}
+ANSWERED = {"role": "assistant", "content": "So."}
+SYSTEM = {"role": "system", "content": "Be brief."}
+DEVELOPER = {**SYSTEM, "role": "developer"}
+HUMAN, GPT = {"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}
+PARTS = {"role": "user", "content": [{"type": "text", "text": "Why?", "cache_control": {"type": "ephemeral"}}]}
+TWO = {"role": "user", "content": [{"type": "text", "text": "Why?"}, {"type": "text", "text": "How?"}]}
+DOTTED = {f"attributes.llm.input_messages.0.message.{key}": value for key, value in ASKED.items()}
+NESTED = {"attributes": {"llm": {"input_messages": [{"message": ASKED}]}}, "context": {"span_id": "s1"}}
+SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
+    "roles in conversations": ({"id": "a", "conversations": [ASKED, ANSWERED]}, "a", [ASKED]),
+    "system first": ({"conversations": [{"from": "system", "value": "Be brief."}, HUMAN, GPT]}, "-1", [SYSTEM, ASKED]),
+    "no roles": ({"conversations": [{"content": "Why?"}, {"content": "So."}]}, "-1", [ASKED]),
+    "one message": ({"conversations": [HUMAN]}, "-1", [ASKED]),
+    "system beside ShareGPT": ({"system": "Be brief.", "conversations": [HUMAN, GPT]}, "-1", [SYSTEM, ASKED]),
+    "system of Anthropic": ({"model": "m", "system": "Be brief.", "messages": [ASKED]}, "-1", [SYSTEM, ASKED]),
+    "system said twice": ({"system": "Be brief.", "messages": [SYSTEM, ASKED]}, "-1", [SYSTEM, ASKED]),
+    "system and question": ({"system_prompt": "Be brief.", "question": "Why?"}, "-1", [SYSTEM, ASKED]),
+    "name": ({"messages": [{**ASKED, "name": "Bob"}]}, "-1", [{**ASKED, "name": "Bob"}]),
+    "name in a log": ({"model": "m", "messages": [{**ASKED, "name": "Bob"}]}, "-1", [{**ASKED, "name": "Bob"}]),
+    "extra keys of a part": ({"messages": [PARTS]}, "-1", [PARTS]),
+    "two parts in a log": ({"model": "m", "messages": [TWO]}, "-1", [TWO]),
+    "empty fields": ({"messages": [{**ASKED, "refusal": None, "annotations": []}]}, "-1", [ASKED]),
+    "time of a message": ({"messages": [{**ASKED, "timestamp": 1.5}]}, "-1", [ASKED]),
+    "reasoning": (
+        {"messages": [ASKED, {**ANSWERED, "reasoning_content": "?"}, ASKED]},
+        "-1",
+        [ASKED, {**ANSWERED, "reasoning_content": "?"}, ASKED],
+    ),
+    "other names of roles": ({"messages": [{**ASKED, "role": "Human"}]}, "-1", [ASKED]),
+    "final answer": ({"messages": [ASKED, ANSWERED, ASKED, ANSWERED]}, "-1", [ASKED, ANSWERED, ASKED]),
+    "UltraChat": ({"prompt": "Why?", "prompt_id": "x", "messages": [ASKED, ANSWERED]}, "-1", [ASKED]),
+    "preferences": ({"chosen": [ASKED, ANSWERED], "rejected": [ASKED, ANSWERED]}, "-1", [ASKED]),
+    "prompt with messages": ({"prompt": [ASKED], "completion": [ANSWERED]}, "-1", [ASKED]),
+    "GSM8K": ({"question": "Why?", "answer": "3"}, "-1", [ASKED]),
+    "Alpaca": ({"instruction": "Why?", "input": "", "output": "So."}, "-1", [ASKED]),
+    "Alpaca with input": (
+        {"instruction": "Why?", "input": "It is so.", "output": "So."},
+        "-1",
+        [{"role": "user", "content": "Why?\n\nIt is so."}],
+    ),
+    "Dolly": (
+        {"instruction": "Why?", "context": "It is so.", "response": "So."},
+        "-1",
+        [{"role": "user", "content": "Why?\n\nIt is so."}],
+    ),
+    "batch": ({"custom_id": "r1", "url": "/v1/chat/completions", "body": {"messages": [ASKED]}}, "r1", [ASKED]),
+    "Anthropic's batch": (
+        {"custom_id": "r1", "params": {"system": "Be brief.", "messages": [ASKED]}},
+        "r1",
+        [
+            SYSTEM,
+            ASKED,
+        ],
+    ),
+    "own column type": ({"type": "TOOL", "prompt": "Why?"}, "-1", [ASKED]),
+    "proxy": ({"request_id": "r1", "proxy_server_request": {"body": {"messages": [ASKED]}}}, "r1", [ASKED]),
+    "Langfuse": ({"id": "g1", "model": "m", "input": json.dumps([ASKED]), "output": "{}"}, "g1", [ASKED]),
+    "Langfuse text": ({"id": "g1", "model": "m", "input": "Why?", "output": "So."}, "g1", [ASKED]),
+    "Phoenix": ({"context.span_id": "s1", "span_kind": "LLM", **DOTTED}, "s1", [ASKED]),
+    "Phoenix, nested": (NESTED, "s1", [ASKED]),
+    "number of pandas": ({"id": 7.0, "prompt": "Why?"}, "7", [ASKED]),
+    "developer": (
+        {"messages": [{**SYSTEM, "role": "developer"}, ASKED]},
+        "-1",
+        [{**SYSTEM, "role": "developer"}, ASKED],
+    ),
+}
+
+
+def load_guessed(file: Path) -> Prompts:
+    return load_prompts(Dataset.model_validate(guess_dataset(str(file))), file.parent)
+
+
+def sent(prompts: Prompts) -> list[list[dict[str, Any]]]:
+    requests = [CompletionRequest("m", prompt.turns[0], Sampling(), Output(), seed=0) for prompt in prompts.rows]
+    return [request.prompt["messages"] for request in requests]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "parquet", "wrapped"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_prompt_is_sent_as_it_is_in_a_row_of_any_shape(shape: str, form: str, tmp_path: Path) -> None:
+    row, name, messages = SHAPES[shape]
+    file = tmp_path / f"p.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist([row]), file)
+    elif form == "wrapped":
+        file.write_text(json.dumps({"data": [row]}, indent=1))
+    else:
+        file.write_text(json.dumps(row if form == "jsonl" else [row]))
+    found = load_guessed(file)
+    assert sent(found) == [messages]
+    assert found.rows[0].id == (f"{'line' if form == 'jsonl' else 'row'}{name}" if name == "-1" else name)
+    assert exit_code(["dataset", "inspect", str(file)]) == Exit.OK
+
+
+LINES = "".join(
+    json.dumps({"id": f"q{at}", "prompt": f"Why\u2028 {at} ü?"}, ensure_ascii=False) + "\n" for at in (1, 2)
+)
+TABLE = "".join(f"q{at}X'Why\u2028 {at} ü?'\n" for at in (1, 2)).replace("'", '"')
+
+
+def zipped(data: bytes, *names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names or ("__MACOSX/._p.jsonl", "p/", "p/p.jsonl"):
+            archive.writestr(name, b"" if name.endswith("/") else data)
+    return file.getvalue()
+
+
+ENCODED: dict[str, bytes] = {
+    "p.jsonl.bz2": bz2.compress(LINES.encode()),
+    "p.jsonl.xz": lzma.compress(LINES.encode()),
+    "p.jsonl.zst": pa.compress(LINES.encode(), codec="zstd", asbytes=True),
+    "p.zip": zipped(LINES.encode()),
+    "misnamed.jsonl": lzma.compress(LINES.encode()),
+    "utf-16.jsonl": LINES.encode("utf-16"),
+    "big-endian.jsonl": b"\xfe\xff" + LINES.encode("utf-16-be"),
+    "utf-16.json.gz": gzip.compress(f"[{LINES.strip().replace(chr(10), ',')}]".encode("utf-16"), mtime=0),
+    "macintosh.jsonl": LINES.replace("\n", "\r").encode(),
+    "windows.jsonl": LINES.replace("\n", "\r\n").encode(),
+    "indented.jsonl": "".join(json.dumps(json.loads(line), indent=2) for line in LINES.strip().split("\n")).encode(),
+    "two-arrays.json": "".join(f"[{line}]\n" for line in LINES.strip().split("\n")).encode(),
+    "named.parquet": LINES.encode(),
+    "semicolons.csv": f"id;prompt\n{TABLE.replace('X', ';')}".encode(),
+    "tabs.tsv.xz": lzma.compress(f"id\tprompt\n{TABLE.replace('X', chr(9))}".encode("utf-16")),
+}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_format_compression_and_encoding_follow_from_the_content(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(ENCODED[name])
+    found = load_guessed(tmp_path / name)
+    assert [(prompt.id, prompt.turns[0][0].content) for prompt in found.rows] == [
+        ("q1", "Why\u2028 1 ü?"),
+        ("q2", "Why\u2028 2 ü?"),
+    ]
+
+
+def test_conversations_and_texts_may_be_rows(tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    for text in (f"{json.dumps([HUMAN, GPT])}\n" * 2, json.dumps([[ASKED], [ASKED, ANSWERED]]), '["Why?", "Why?"]'):
+        file.write_text(text)
+        assert sent(load_guessed(file)) == [[ASKED], [ASKED]]
+
+
+def test_other_spans_of_a_trace_are_left_out(tmp_path: Path) -> None:
+    spans = [{"traceId": "t", "type": kind, "model": "m", "input": "Why?"} for kind in ("SPAN", "GENERATION")]
+    (tmp_path / "p.json").write_text(json.dumps(spans))
+    found = load_guessed(tmp_path / "p.json")
+    assert sent(found) == [[ASKED]]
+    assert present(found.coverage).excluded == {"is a span of a trace that is no call of a model": 1}
+
+
+def test_an_archive_of_several_files_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "p.zip").write_bytes(zipped(b"{}", "a.jsonl", "b.jsonl"))
+    with pytest.raises(BadInput, match="it contains 2 files: unpack it"):
+        load_guessed(tmp_path / "p.zip")
+
+
+def test_rows_with_times_are_in_their_order(tmp_path: Path) -> None:
+    rows = [{"id": f"q{at}", "prompt": "x", "timestamp": at} for at in (3, 1, 2)]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    table = io.StringIO()
+    csv.writer(table).writerows([rows[0].keys(), *(row.values() for row in rows)])
+    (tmp_path / "p.csv").write_text(table.getvalue())
+    for name in ("p.jsonl", "p.csv"):
+        assert [prompt.id for prompt in load_guessed(tmp_path / name).rows] == ["q1", "q2", "q3"]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, [*rows, {"id": "q0", "prompt": "x"}])))
+    assert [prompt.id for prompt in load_guessed(tmp_path / "p.jsonl").rows] == ["q3", "q1", "q2", "q0"]
+
+
+@pytest.mark.parametrize(
+    "tools", [{"type": "function"}, [{"type": "function"}], ['{"type": "function"}'], '[{"type": "function"}]']
+)
+def test_inspection_rejects_tools_as_a_run_does(tools: object, tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text(json.dumps({"prompt": "Why?", "tools": tools}))
+    assert exit_code(["dataset", "inspect", str(tmp_path / "p.jsonl")]) == Exit.BAD_INPUT
+    with pytest.raises(BadInput, match="1 x tools: they need"):
+        load_guessed(tmp_path / "p.jsonl")
+    dataset = Dataset.model_validate(guess_dataset(str(tmp_path / "p.jsonl")))
+    (prompt,) = load_prompts(dataset, tmp_path, with_tools=True).rows
+    assert json.loads(prompt.turns[0][0].tools) == [{"type": "function"}]

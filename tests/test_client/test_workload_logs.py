@@ -7,6 +7,7 @@ import random
 import sysconfig
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,12 +16,13 @@ from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.load.arrivals import load_trace
 from specbench_client.trust.checks.prompts import MOVED_MIN
+from specbench_client.workload import random_text_detection as detection
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompts import Prompts, load_prompts, select_prompts
-from specbench_client.workload.random_text_detection import NUMBER, PAIRS_MAX, word_order, words_of
+from specbench_client.workload.random_text_detection import NUMBER, PAIRS_MAX, PROMPTS_MAX, word_order, words_of
 from specbench_client.workload.row_outcomes import TOOLS
 from specbench_client.workload.row_outcomes import TOOLS as WITH_TOOLS
-from specbench_client.workload.row_parsing import Prompt
+from specbench_client.workload.row_parsing import FUNCTIONS, OTHER_PARTS, Prompt
 from specbench_testing.present import present
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
@@ -89,7 +91,7 @@ def test_log_without_statistics_leaves_them_missing(tmp_path: Path) -> None:
     [
         ({"tools": [{"type": "function"}]}, TOOLS),
         ({"tools": "all"}, "offers tools in an unknown format"),
-        ({"functions": [{"name": "f"}]}, "offers functions, the older form of tools, which is not supported"),
+        ({"functions": [{"name": "f"}]}, FUNCTIONS),
         (
             {"messages": [*MESSAGES, {"role": "assistant", "content": "x"}]},
             "does not end with a message of role user or tool",
@@ -101,7 +103,7 @@ def test_log_without_statistics_leaves_them_missing(tmp_path: Path) -> None:
         ({"messages": [{"role": "assistant", "content": None, "tool_calls": [CALL]}, *MESSAGES]}, TOOLS),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}]},
-            "has content in several parts, or without text, which is not supported",
+            OTHER_PARTS,
         ),
         ({"messages": [{"role": "user", "content": None}]}, "has an empty message"),
     ],
@@ -333,6 +335,13 @@ def test_code_has_a_word_order() -> None:
 )
 def test_too_few_words_give_no_result(few: list[Prompt]) -> None:
     assert word_order(few) is None
+
+
+def test_only_some_of_many_equal_prompts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Mock(side_effect=words_of)
+    monkeypatch.setattr(detection, "words_of", read)
+    assert word_order(prompts([f"Where is order {number}?" for number in range(PROMPTS_MAX + 500)])) is None
+    assert read.call_count == PROMPTS_MAX
 
 
 def test_result_does_not_depend_on_the_order_of_prompts() -> None:

@@ -207,7 +207,7 @@ def test_row_of_another_format_is_rejected_with_its_line(source: Source, tmp_pat
         (Source.GSM8K, {"question": float("nan")}, "question is of type float"),
         (Source.GPQA, {"Incorrect Answer 2": None}, "the column Incorrect Answer 2 is missing"),
         (Source.SHAREGPT, {"conversations": "x"}, "conversations is missing"),
-        (Source.SHAREGPT, {"conversations": ["x", "y"]}, "conversations[0] is not a message"),
+        (Source.SHAREGPT, {"conversations": ["x", "y"]}, "conversations is missing, or no list of messages"),
         (Source.EDIT, {"change_request": ""}, "change_request is empty"),
         (Source.OPENAI_LOGS, {"messages": None}, "contains no request"),
         (Source.MOONCAKE, {"input_length": 513}, "is 2 blocks of 512 tokens, but hash_ids has 1 ids"),
@@ -597,6 +597,49 @@ def test_what_had_ended_before_a_request_has_ended_before_it_again(drawn: list[t
 
 NO_ROLE = {**SESSION, "messages": [{"content": "x"}, {"role": "assistant", "content": "y"}]}
 TIMED = {"messages": [{"role": "user", "content": "Hi"}], "start": 5, "end": 4}
+
+
+def attributes_of(**values: str) -> list[dict[str, Any]]:
+    return [{"key": key.replace("__", "."), "value": {"stringValue": value}} for key, value in values.items()]
+
+
+PROMPT = {"gen_ai__prompt__0__role": "user", "gen_ai__prompt__0__content": "Hi"}
+OPENLLMETRY = attributes_of(llm__request__type="chat", **PROMPT)
+OPENINFERENCE = attributes_of(
+    openinference__span__kind="LLM",
+    llm__input_messages__0__message__role="user",
+    llm__input_messages__0__message__content="Hi",
+)
+IN_EVENTS = [
+    {"name": f"gen_ai.{role}.message", "attributes": attributes_of(gen_ai__system="openai", content=text)}
+    for role, text in (("system", "Be brief."), ("user", "Hi"))
+]
+CONTENT_AS_JSON = {**PROMPT, "gen_ai__prompt__0__content": json.dumps([{"type": "text", "text": "Hi"}])}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "texts"),
+    [
+        ({"attributes": OPENLLMETRY}, ["user: Hi"]),
+        ({"attributes": attributes_of(llm__request__type="chat", **CONTENT_AS_JSON)}, ["user: Hi"]),
+        ({"attributes": OPENINFERENCE}, ["user: Hi"]),
+        ({"events": IN_EVENTS}, ["system: Be brief.", "user: Hi"]),
+    ],
+    ids=["OpenLLMetry", "OpenLLMetry, parts", "OpenInference", "events"],
+)
+def test_messages_may_be_attributes_or_events_of_their_own(
+    tmp_path: Path, recorded: dict[str, Any], texts: list[str]
+) -> None:
+    found = load_of_traces(tmp_path, otlp({**span("t1", 0.0, 1.0, None), **recorded})).rows
+    assert [texts_of_traces(prompt) for prompt in found] == [[texts]]
+
+
+def test_recorded_tools_that_cannot_be_read_are_rejected(tmp_path: Path) -> None:
+    tools = attributes_of(llm__request__functions__0__name="look")
+    with pytest.raises(BadInput, match="1 x offers tools in an unknown format"):
+        load_of_traces(tmp_path, otlp({**span("t1", 0.0, 1.0, None), "attributes": [*OPENLLMETRY, *tools]}))
+
+
 BROKEN: list[tuple[Any, str]] = [
     ({"id": "a", "text": "x"}, "line 2: messages and requests are missing: give"),
     ({"id": "a", "messages": []}, "line 2: messages is not a list of objects with at least one element"),
@@ -624,7 +667,7 @@ BROKEN: list[tuple[Any, str]] = [
     ({"id": "a", "requests": [{**TIMED, "start": 1_700_000_000_000, "end": 1_700_000_001_000}]},
      "line 2: requests[0].start is 1700000000000, which is after the year 5000 in seconds: times are in seconds"),
     (otlp(span("t", 0.0, 1.0, None, operation="execute_tool")),
-     "line 2: none of 1 spans has gen_ai.operation.name chat or generate_content"),
+     "line 2: none of 1 spans is a call of a model (gen_ai.operation.name chat or generate_content)"),
     (otlp(span("t", 0.0, 1.0, None)), "line 2"),
     (otlp(span("t", 0.0, 1.0, '[{"role"')), "line 2: span t-0.0: gen_ai.input.messages is not valid JSON"),
     (otlp(span("t", 0.0, 1.0, [{"role": "user"}])),

@@ -155,12 +155,13 @@ def inspect(
       specbench dataset inspect logs.jsonl --outputs completion
 
     Lengths are in characters and in tokens of o200k_base. Rows that are not valid prompts are counted and listed.
-    The exit code is 2 if a run would reject FILE: for such rows, for an id that is used twice, or without any prompt.
-    Placeholders do not count, because `specbench dataset prepare` fetches their texts.
+    The exit code is 2 if a run would reject FILE: for such rows, for placeholders (`specbench dataset prepare` fetches
+    their texts), for an id that is used twice, or without any prompt. Prompts with tools need --tokenizer, here and in
+    a run.
     """
     unreadable: list[str] = []
     rows, declared = read_prompt_rows(file, source, unreadable)
-    found = check_rows(rows, declared, with_tools=True)
+    found = check_rows(rows, declared, with_tools=tokenizer is not None)
     found.problems[:0] = [fault.removeprefix(f"{file}, ") for fault in unreadable]
     counters = _counters(table, tokenizer)
     similar = None
@@ -180,9 +181,9 @@ def _rejections(report: InspectionReport) -> list[str]:
     """Return why a run would reject the file; empty if it would not."""
     invalid = report.unusable.rejected
     reasons = [f"{invalid:,} of {report.rows:,} rows are not valid prompts"] if invalid else []
+    reasons += [f"placeholders: {report.placeholders.rows:,}"] if report.placeholders.rows else []
     reasons += [f"ids used twice: {', '.join(report.duplicate_ids)}"] if report.duplicate_ids else []
-    empty = not report.prompts and not report.placeholders.rows
-    return reasons or (["no row is a valid prompt"] if empty else [])
+    return reasons or (["no row is a valid prompt"] if not report.prompts else [])
 
 
 def _counters(table: Path | None, tokenizer: Path | None) -> TokenCounters:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from specbench_api.spec.workload import Dataset, Source
-from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow, read_rows
 from specbench_client.workload.row_outcomes import RowOutcomes, check_rows, reject_faults
@@ -96,15 +95,10 @@ def _content(prompt: Prompt) -> dict[str, Any]:
     tools = {"tools": json.loads(first[0].tools)} if first[0].tools else {}
     if first[0].token_ids is not None:
         return {"token_ids": list(first[0].token_ids)}
-    if any(len(turn) > 1 or turn[0].role != "user" for turn in prompt.turns):
-        return {"messages": [_message(one) for one in first], **tools}
+    if any(len(turn) > 1 or turn[0].role != "user" or turn[0].parts or turn[0].further for turn in prompt.turns):
+        return {"messages": [one.sent for one in first], **tools}
     texts = [turn[0].content for turn in prompt.turns]
     return {"prompt": texts[0], **tools} if len(texts) == 1 else {"turns": texts, **tools}
-
-
-def _message(message: ChatMessage) -> dict[str, Any]:
-    further = json.loads(message.further) if message.further else {}
-    return {"role": message.role, "content": message.content, **further}
 
 
 def write_rows(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:

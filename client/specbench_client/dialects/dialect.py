@@ -58,7 +58,7 @@ class CompletionRequest:
         """The body's fields with the prompt, the same on every engine with OpenAI's routes."""
         if self.token_ids is not None:
             return {"prompt": list(self.token_ids)}
-        return {"messages": [{"role": one.role, "content": one.content} for one in self.messages]}
+        return {"messages": [one.sent for one in self.messages]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Reads prompt files (JSON Lines, JSON arrays, CSV, Parquet) into rows with their line or row number.
+"""Reads prompt files (JSON Lines, JSON, CSV, Parquet) into rows with their line or row number.
 
-Every value is kept exactly as it is in the file, because a changed prompt is a different prompt:
+Format, compression and encoding follow from the content: names are often wrong. Every value is kept exactly as it is in
+the file, because a changed prompt is a different prompt:
 
-- Parquet is read with the `datasets` library, in a temporary cache folder, so that a stale cache is never measured.
 - JSON Lines are parsed line by line with the standard library. The JSON builder of datasets 5.2 guesses types from the
   first chunk: a prompt that looks like a date becomes a timestamp, ids 1 and 2.5 become floats, and a column that first
   appears after 10 MB fails the whole file.
@@ -13,46 +13,79 @@ Every value is kept exactly as it is in the file, because a changed prompt is a 
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import csv
 import gzip
+import io
 import json
 import logging
+import lzma
+import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from specbench_api.spec.workload import Source
 from specbench_client.errors import BadInput
-from specbench_client.store.scratch import scratch_folder
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """Maximum size of one line or row. A prompt of a million tokens takes about a tenth of it."""
 _BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
+_PARQUET = b"PAR1"
+
+
+def _open_zip(file: BinaryIO) -> Any:
+    archive = zipfile.ZipFile(file)
+    members = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
+    if len(members) != 1:
+        raise zipfile.BadZipFile(f"it contains {len(members)} files: unpack it, and give one of them")
+    try:
+        return archive.open(members[0])
+    except RuntimeError as error:  # encrypted, or compressed by a method that Python does not have
+        raise zipfile.BadZipFile(f"{error}: unpack it first") from error
+
+
+_COMPRESSIONS: Mapping[bytes, Callable[[BinaryIO], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"\x28\xb5\x2f\xfd": lambda file: io.BufferedReader(cast("Any", pa.CompressedInputStream(file, "zstd"))),
+    b"PK\x03\x04": _open_zip,
+}
+"""The first bytes of compressed files, and how they are opened."""
+_NO_DATA = {
+    b"version https://git-lfs": "is a pointer of Git LFS, not the data: run `git lfs pull`",
+    b"<": "is a page of HTML or XML, not the data: download the file itself",
+}
+_DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, pa.ArrowInvalid)
 
 
 @contextmanager
 def open_decompressed(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading and decompress it if it is gzip. Read errors inside the block become BadInput."""
+    """Open a file, decompressed and as UTF-8 if it is UTF-16. Read errors inside the block become BadInput."""
     try:
         with path.open("rb") as file:
-            is_gzip = file.read(len(_GZIP)) == _GZIP
+            begin = file.read(8)
             file.seek(0)
-            if not is_gzip:
-                yield file
-                return
-            with gzip.open(file) as content:
-                yield cast("BinaryIO", content)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            opener = next((found for magic, found in _COMPRESSIONS.items() if begin.startswith(magic)), None)
+            with io.BufferedReader(opener(file)) if opener else file as content:
+                is_utf_16 = content.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+                yield io.BytesIO(content.read().decode("utf-16").encode()) if is_utf_16 else content
+    except UnicodeDecodeError as error:  # only of a stream of UTF-16: lines are decoded by their readers
+        raise BadInput(f"{path}: not UTF-16 ({error.reason}): save the file as UTF-8") from error
+    except _DAMAGED as error:
         raise BadInput(
-            f"{path}: the gzip data cannot be decompressed ({error}): the file is truncated or damaged; download it"
-            " again"
+            f"{path}: cannot be decompressed ({error}): if it is truncated or damaged, download it again"
         ) from error
-    except OSError as error:
+    except OSError as error:  # bz2 and zstd raise it for damaged data
         raise BadInput(f"{path}: {error.strerror or error}") from error
 
 
@@ -97,22 +130,14 @@ class PromptRow:
     """The columns as they are in the file, if `columns` were converted to ours."""
 
 
-@contextmanager
-def _collected(faults: list[str] | None) -> Iterator[None]:
-    """Keep the error of a row that cannot be read, instead of raising it, if there is a list for it."""
-    try:
-        yield
-    except BadInput as error:
-        if faults is None:
-            raise
-        faults.append(str(error))
-
-
-def csv_rows(path: Path, most: int, faults: list[str] | None = None) -> Iterator[PromptRow]:
+def _csv_rows(path: Path, most: int) -> Iterator[PromptRow | BadInput]:
     """Yield the rows of a CSV file with a header; an empty cell is a missing value. Raises BadInput."""
     csv.field_size_limit(most)
-    lines = (decode_line(line, f"{path}, line {number}") for number, line in numbered_lines(path, most))
-    reader = csv.reader(lines, strict=True)
+    numbered = numbered_lines(path, most)
+    _, first = next(numbered, (1, b""))
+    delimiter = max(",;\t", key=first.decode(errors="replace").count)
+    lines = (decode_line(line, f"{path}, line {number}") for number, line in chain([(1, first)], numbered))
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
     try:
         header = _header(next(reader, []), path)
         begins = reader.line_num + 1
@@ -120,20 +145,12 @@ def csv_rows(path: Path, most: int, faults: list[str] | None = None) -> Iterator
             place, begins = f"line {begins}", reader.line_num + 1
             if not cells:
                 continue
-            with _collected(faults):
-                if len(cells) != len(header):
-                    remedy = 'quote cells that contain commas, such as 1,"Hello, world"'
-                    raise BadInput(f"{path}, {place}: has {len(cells)} cells for {len(header)} columns: {remedy}")
-                named = zip(header, cells, strict=True)
-                yield PromptRow(place, {name: _cell(name, cell, f"{path}, {place}") for name, cell in named})
+            try:
+                yield PromptRow(place, _columns(header, cells, f"{path}, {place}"))
+            except BadInput as error:
+                yield error
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: not CSV: {error}: fix the quotes in this line") from error
-
-
-def is_json_array(path: Path) -> bool:
-    """Return whether the file's first character other than white space is `[`."""
-    with open_decompressed(path) as file:
-        return file.read(64).removeprefix(_BOM).lstrip().startswith(b"[")
 
 
 def _header(cells: list[str], path: Path) -> list[str]:
@@ -144,6 +161,13 @@ def _header(cells: list[str], path: Path) -> list[str]:
             f"{path}, line 1: the column {duplicates[0]!r} appears twice in the header: rename or remove one"
         )
     return header
+
+
+def _columns(header: list[str], cells: list[str], where: str) -> dict[str, Any]:
+    if len(cells) != len(header):
+        remedy = 'quote cells that contain commas, such as 1,"Hello, world"'
+        raise BadInput(f"{where}: has {len(cells)} cells for {len(header)} columns: {remedy}")
+    return {name: _cell(name, cell, where) for name, cell in zip(header, cells, strict=True)}
 
 
 def _cell(name: str, cell: str, where: str) -> Any:
@@ -196,57 +220,62 @@ class _TextWindow:
             self.grow()
 
 
-def json_array_rows(path: Path, most: int = LINE_BYTES_MAX, faults: list[str] | None = None) -> Iterator[PromptRow]:
-    """Yield the objects of a file that is one JSON array. `most`: maximum characters in a row. Raises BadInput.
+def _document_values(path: Path, most: int) -> Iterator[tuple[str, Any]]:
+    """Yield the JSON values of a file that are not one per line, with their places; arrays are read row by row.
 
-    Text after the array is an error: two files that were concatenated would otherwise lose the second one silently.
+    `most`: maximum characters in a row. An array of messages is one value: a conversation. Raises BadInput.
     """
+    number = 0
     with open_decompressed(path) as file:
         window = _TextWindow(file, str(path))
-        begin = window.next_character()
-        if begin != "[":
-            raise BadInput(f"{path}: is not a JSON array: it begins with {begin!r}")
-        window.at += 1
-        number = 0
-        if window.next_character() != "]":
-            for number, row in enumerate(_array_elements(window, path, most), start=1):
-                with _collected(faults):
-                    if not isinstance(row, dict):
-                        kind = f"{_json_kind(row)}: each row is one JSON object, such as {_ROW_EXAMPLE}"
-                        raise BadInput(f"{path}, row {number}: is {kind}")
-                    yield PromptRow(f"row {number}", row)
-        window.at += 1
-        if window.next_character():
-            remedy = "if two files were concatenated, split them again"
-            raise BadInput(f"{path}: there is more text after the end of the array, row {number}: {remedy}")
+        while begin := window.next_character():
+            in_array = begin == "["
+            if in_array:
+                found = _array_elements(window, path, most, number)
+            else:
+                found = iter([_json_value(window, f"{path}, row {number + 1}", most)])
+            for value in found:
+                number += 1
+                yield f"row {number}", [value, *found] if in_array and is_message(value) else value
 
 
-def _array_elements(window: _TextWindow, path: Path, most: int) -> Iterator[Any]:
-    """Yield the array's elements; stop in front of the closing bracket."""
-    number = 0
+_MESSAGE = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})
+
+
+def is_message(value: Any) -> bool:
+    """Return whether this is a message of a conversation, in OpenAI's or ShareGPT's form."""
+    return isinstance(value, Mapping) and any(names <= value.keys() for names in _MESSAGE)
+
+
+def _array_elements(window: _TextWindow, path: Path, most: int, number: int) -> Iterator[Any]:
+    """Yield the elements of the array that begins here; stop behind it. `number`: rows before it."""
+    window.at += 1
+    if window.next_character() == "]":
+        window.at += 1
+        return
     while True:
         number += 1
-        yield _array_element(window, f"{path}, row {number}", most)
+        yield _json_value(window, f"{path}, row {number}", most)
         after = window.next_character()
-        if after == "]":
-            return
         if not after:
             raise BadInput(
                 f"{path}: the file ends inside the array, after row {number}: it is truncated; download it again"
             )
-        if after != ",":
+        if after not in ",]":
             raise BadInput(f"{path}, after row {number}: not JSON: found {after!r}, expected a comma or ]")
         window.at += 1
+        if after == "]":
+            return
 
 
-def _array_element(window: _TextWindow, where: str, most: int) -> Any:
+def _json_value(window: _TextWindow, where: str, most: int) -> Any:
     window.next_character()
     while True:
         try:
             found, window.at = json.JSONDecoder().raw_decode(window.text, window.at)
         except (ValueError, RecursionError) as error:
             if len(window.text) - window.at > most:
-                remedy = "each element of the array is one object with one prompt"
+                remedy = "each row is one object with one prompt"
                 raise BadInput(
                     f"{where}: is longer than {most:,} characters, or not JSON: {error}: {remedy}"
                 ) from error
@@ -260,10 +289,27 @@ def _array_element(window: _TextWindow, where: str, most: int) -> Any:
 def read_rows(
     path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX, faults: list[str] | None = None
 ) -> list[PromptRow]:
-    """Read all rows in file order. The format follows from the source, or else from the file name. Raises BadInput.
+    """Read all rows in file order. Raises BadInput.
 
     `faults`: gets the errors of rows that cannot be read; None: the first one is raised.
     """
+    rows, broken = list[PromptRow](), list[BadInput]()
+    for row in iterate_rows(path, source, line_bytes_max):
+        if isinstance(row, PromptRow):
+            rows.append(row)
+        elif faults is None:
+            raise row
+        else:
+            broken.append(row)
+    if faults is not None:
+        faults += map(str, broken)
+    if not rows and not broken:
+        raise BadInput(f"{path}: contains no rows: add one prompt per row, such as {_ROW_EXAMPLE}")
+    return rows
+
+
+def iterate_rows(path: Path, source: Source, most: int = LINE_BYTES_MAX) -> Iterator[PromptRow | BadInput]:
+    """Yield each row, or the error of one that cannot be read. Raises BadInput for errors of the whole file."""
     if path.is_dir():
         raise BadInput(f"{path}: is a folder: give the path of a file in it")
     if not path.is_file():
@@ -272,55 +318,95 @@ def read_rows(
             " or give s3://BUCKET/KEY"
         )
         raise BadInput(f"{path}: no such file: {remedy}")
-    file_format = _format(path, source)
-    if file_format == "parquet":
-        rows = _parquet(path)
-    elif file_format == "csv":
-        rows = list(csv_rows(path, line_bytes_max, faults))
-    elif file_format in ("json", "jsonl") and is_json_array(path):
-        rows = list(json_array_rows(path, line_bytes_max, faults))
-    elif source is Source.AGENT_TRACES and _begins_document(path):
-        rows = [PromptRow("line 1", _object(b"".join(line for _, line in numbered_lines(path)), str(path)))]
-    else:
-        rows = list(_lines(path, line_bytes_max, faults))
-    if not rows and not faults:
-        raise BadInput(f"{path}: contains no rows: add one prompt per row, such as {_ROW_EXAMPLE}")
-    return rows
+    with open_decompressed(path) as file:
+        begin = file.read(64).removeprefix(_BOM).lstrip()
+    no_data = next((problem for start, problem in _NO_DATA.items() if begin.startswith(start)), None)
+    if no_data is not None:
+        raise BadInput(f"{path}: {no_data}")
+    is_json = begin.startswith((b"{", b"["))
+    if begin.startswith(_PARQUET) or (source is Source.PARQUET and not is_json):
+        return _parquet_rows(path)
+    if source is Source.CSV or (not is_json and is_table(path.name)):
+        return _csv_rows(path, most)
+    in_lines = not begin.startswith(b"[") and not _spans_lines(path, most)
+    return _json_rows(path, _line_values(path, most) if in_lines else _document_values(path, most))
 
 
-def _begins_document(path: Path) -> bool:
-    """Return whether the first line begins a JSON object that is printed over several lines."""
-    _, line = next(numbered_lines(path), (1, b""))
-    return line.strip() == b"{"
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+"""Endings of compressed files."""
 
 
-def _format(path: Path, source: Source) -> str:
-    """Return the file format: given by `source` for the user's own files, by the file name for published datasets."""
-    if source in (Source.JSONL, Source.PARQUET, Source.CSV):
-        return str(source)
-    return path.name.lower().removesuffix(".gz").rpartition(".")[2]
+def is_table(name: str) -> bool:
+    """Return whether a file of this name is a table of text."""
+    stem = next((name[: -len(ending)] for ending in COMPRESSED if name.lower().endswith(ending)), name)
+    return stem.lower().endswith((".csv", ".tsv"))
 
 
-def _lines(path: Path, most: int, faults: list[str] | None) -> Iterator[PromptRow]:
+def _spans_lines(path: Path, most: int) -> bool:
+    """Return whether the first JSON value is printed over several lines, or ends with an old Macintosh's line end."""
+    with open_decompressed(path) as file:
+        window = _TextWindow(file, str(path))
+        try:
+            if window.next_character() != "{":
+                return False
+            _json_value(window, str(path), most)
+        except BadInput:  # the reader of lines reports where it is broken
+            return False
+        rest = window.text[window.at : window.at + 2]
+        return "\n" in window.text[: window.at].lstrip() or (rest.startswith("\r") and rest != "\r\n")
+
+
+_LINE_IS_OBJECT = f"each line is one JSON object, such as {_ROW_EXAMPLE}"
+_SERVER_LOG = (
+    "vLLM logs prompts after its chat template, which would be applied again: record requests before it, by a proxy or"
+    " by OpenTelemetry"
+)
+_WRAPPERS = ("data", "rows", "examples", "prompts", "items", "records")
+
+
+def _json_rows(path: Path, values: Iterator[tuple[str, Any]]) -> Iterator[PromptRow | BadInput]:
+    """Yield a row for each JSON value: an object, a prompt's text, or the messages of a conversation.
+
+    A file that is one object with a list of rows has these rows. A value of another kind than the first is an error.
+    """
+    place, first = next(values, ("", None))
+    if not place:
+        return
+    following = next(values, None)
+    if following is None and isinstance(first, dict):
+        wrapped = next((first[name] for name in _WRAPPERS if isinstance(first.get(name), list)), None)
+        if wrapped is not None:
+            values = ((f"row {number}", value) for number, value in enumerate(wrapped, start=1))
+            place, first = next(values, ("", None))
+    kind = str if isinstance(first, str) else dict
+    for where, value in chain([(place, first)], filter(None, [following]), values):
+        if isinstance(value, BadInput):
+            yield value
+        elif isinstance(value, list) and value and all(map(is_message, value)):
+            yield PromptRow(where, {"conversations" if "from" in value[0] else "messages": value})
+        elif not isinstance(value, kind):
+            yield BadInput(
+                f"{path}, {where}: is {_json_kind(value)}: each row is one JSON object, such as {_ROW_EXAMPLE}"
+            )
+        else:
+            yield PromptRow(where, value if isinstance(value, dict) else {"prompt": value})
+
+
+def _line_values(path: Path, most: int) -> Iterator[tuple[str, Any]]:
+    """Yield the JSON value of each line, or the BadInput that describes what is wrong with it."""
     for number, line in numbered_lines(path, most):
         if line.strip():
-            with _collected(faults):
-                yield PromptRow(f"line {number}", _object(line, f"{path}, line {number}"))
-
-
-def _object(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(decode_line(line, where).rstrip("\r\n"))
-    except json.JSONDecodeError as error:
-        remedy = f"each line is one JSON object, such as {_ROW_EXAMPLE}"
-        raise BadInput(
-            f"{where}: not JSON: {error.msg.removesuffix(' at')} at column {error.colno}: {remedy}"
-        ) from error
-    except (ValueError, RecursionError) as error:  # a number with thousands of digits, or extremely deep nesting
-        raise BadInput(f"{where}: this JSON cannot be parsed: {error}") from error
-    if not isinstance(found, dict):
-        raise BadInput(f"{where}: is {_json_kind(found)}: each line is one JSON object, such as {_ROW_EXAMPLE}")
-    return found
+            where = f"{path}, line {number}"
+            try:
+                yield f"line {number}", json.loads(decode_line(line, where).rstrip("\r\n"))
+            except json.JSONDecodeError as error:
+                problem = f"{error.msg.removesuffix(' at')} at column {error.colno}"
+                remedy = _SERVER_LOG if b"Received request " in line else _LINE_IS_OBJECT
+                yield f"line {number}", BadInput(f"{where}: not JSON: {problem}: {remedy}")
+            except BadInput as error:
+                yield f"line {number}", error
+            except (ValueError, RecursionError) as error:  # a number of thousands of digits, or extremely deep nesting
+                yield f"line {number}", BadInput(f"{where}: this JSON cannot be parsed: {error}")
 
 
 def _json_kind(value: Any) -> str:
@@ -329,24 +415,22 @@ def _json_kind(value: Any) -> str:
     return names.get(type(value), "a JSON number")
 
 
-def _parquet(path: Path) -> list[PromptRow]:
-    import datasets  # noqa: PLC0415 -- importing it takes two seconds; `--help` and JSON Lines do without
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    with scratch_folder() as cache, quiet_datasets_library():
-        try:
-            if not pq.read_metadata(path).num_rows:  # the builder fails on a batch size of 0
-                return []
-            found = datasets.Dataset.from_parquet(str(path), cache_dir=str(cache), keep_in_memory=True)
-        except (datasets.exceptions.DatasetBuildError, ValueError, OSError) as error:
-            raise BadInput(f"{path}: cannot be read as Parquet: {error.__cause__ or error}") from error
-        return [PromptRow(f"row {number}", dict(columns)) for number, columns in enumerate(found, start=1)]
+def _parquet_rows(path: Path) -> Iterator[PromptRow]:
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                for columns in batch.to_pylist():
+                    number += 1
+                    yield PromptRow(f"row {number}", columns)
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"{path}: cannot be read as Parquet: {error}: if it was cut, download it again") from error
 
 
 @contextmanager
 def quiet_datasets_library() -> Iterator[None]:
     """Silence the progress bars and log lines of `datasets` inside the block: its errors are reported as ours."""
-    import datasets  # noqa: PLC0415 -- see above
+    import datasets  # noqa: PLC0415 -- importing it takes two seconds; `--help` and files do without
 
     shown, verbosity = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     hub = logging.getLogger("huggingface_hub")

@@ -7,6 +7,7 @@ declaration, sends the same prompts in the same order. The fingerprint reveals a
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -159,7 +160,7 @@ def _with_opening(prompt: Prompt, turn: Turn, text: str, workload: str) -> Turn:
             f"workload {workload!r}: systemPrompt cannot be put before the prompt {prompt.id!r}, which is given as"
             " token_ids: give its text, or remove systemPrompt"
         )
-    if first.role in ("system", "developer"):
+    if first.role in ("system", "developer") and not first.parts:
         before = f"{text}\n\n"
         shared = len(before) + first.shared if first.shared else len(text)
         return (replace(first, content=f"{before}{first.content}", shared=shared), *rest)
@@ -180,7 +181,10 @@ def select_prompts(
     eligible = _of_suitable_length(found.prompts, dataset, ruler)
     used = select_subset(eligible, dataset)
     if not used:
-        raise BadInput(f"{dataset.where}: none of the {len(rows)} rows passes the filters: relax the dataset's filters")
+        left_out = Counter(fault.reason for fault in (*found.excluded, *found.missing))
+        reasons = "".join(f"; left out: {count} x {reason}" for reason, count in left_out.items())
+        remedy = f"relax the dataset's filters{reasons}"
+        raise BadInput(f"{dataset.where}: none of the {len(rows)} rows passes the filters: {remedy}")
     return Prompts(tuple(used), fingerprint(used), coverage_of(dataset, found, eligible, used))
 
 
@@ -207,13 +211,13 @@ def _canonical_prompt(prompt: Prompt) -> dict[str, Any]:
 
 def _canonical_message(message: ChatMessage) -> dict[str, Any]:
     return {
-        "role": message.role, "content": message.content, "token_ids": message.token_ids, **_tool_fields(message)
+        "role": message.role, "content": message.content, "token_ids": message.token_ids, **_other_fields(message)
     }  # fmt: skip
 
 
-def _tool_fields(message: ChatMessage) -> dict[str, str]:
-    """Return the tool fields that are not empty: prompts without tools keep the fingerprint they always had."""
-    fields = {"further": message.further, "tools": message.tools}
+def _other_fields(message: ChatMessage) -> dict[str, str]:
+    """Return the other fields that are not empty: prompts without them keep the fingerprint they always had."""
+    fields = {"further": message.further, "tools": message.tools, "parts": message.parts}
     return {name: text for name, text in fields.items() if text}
 
 

@@ -17,6 +17,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from itertools import chain, pairwise
 from statistics import fmean
 
@@ -29,6 +30,8 @@ PAIRS_MIN = 4000
 """With fewer pairs there is no result: chance repeats as many pairs as a language does."""
 PAIRS_MAX = 8000
 """Maximum number of pairs: with more, a vocabulary of a few hundred words would repeat most pairs by chance."""
+PROMPTS_MAX = 4000
+"""Maximum number of prompts that are read, so that thousands of equal ones take no time."""
 WORDS_EACH = 500
 """Maximum words taken from one prompt when there are enough prompts, so that no prompt dominates."""
 PASSAGE = 8
@@ -76,9 +79,14 @@ def words_of(prompt: Prompt) -> Words:
 def _words(text: str) -> Sequence[str]:
     plain = unicodedata.normalize("NFC", text[: PAIRS_MAX * _CHARACTERS_A_WORD]).lower().split()
     dense = "".join(plain)
-    if 2 * len(_WITHOUT_SPACES.findall(dense)) > len(dense):
+    if not dense.isascii() and 2 * len(_WITHOUT_SPACES.findall(dense)) > len(dense):
         return [letter for letter in dense if letter.isalnum()]
-    return [NUMBER if _DIGIT.search(word) else _EDGES.sub("", word) or word for word in plain]
+    return list(map(_plain_word, plain))
+
+
+@lru_cache(maxsize=65536)
+def _plain_word(word: str) -> str:
+    return NUMBER if _DIGIT.search(word) else _EDGES.sub("", word) or word
 
 
 def _drawn(prompts: Sequence[Prompt], each: int) -> list[Words]:
@@ -87,7 +95,7 @@ def _drawn(prompts: Sequence[Prompt], each: int) -> list[Words]:
     random.Random(SEED).shuffle(order)  # noqa: S311 -- no secret
     found: dict[tuple[Hashable, ...], None] = {}
     count = 0
-    for prompt in order:
+    for prompt in order[:PROMPTS_MAX]:
         if count >= 2 * PAIRS_MAX:
             break
         words = tuple(words_of(prompt)[:PAIRS_MAX])

@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 from specbench_api.spec.answers import ExpectedAnswer
 from specbench_api.spec.dataset import Dataset, Member, Selection, Source
@@ -35,7 +36,7 @@ from specbench_client.workload.row_parsing import (
 from specbench_client.workload.selection import declared_filters, filtered_places
 from specbench_client.workload.source_detection import shape_hint
 from specbench_client.workload.sources.loader import Columns
-from specbench_client.workload.sources.openai_logs import LoggedRequest
+from specbench_client.workload.sources.openai_logs import LoggedRequest, seconds_at
 from specbench_client.workload.sources.registry import LOADERS
 
 _SHOWN_PROBLEMS = 5
@@ -89,8 +90,7 @@ def check_rows(
     `with_tools`: whether tools and tool calls can be sent. Raises BadInput for a filter's value that no row has.
     """
     loader, found, converted = LOADERS[selection.source], RowOutcomes(), list[PromptRow]()
-    rows = loader.assemble(rows)
-    for row in rows if loader.ids else _with_ids(rows):
+    for row in _in_time_order(loader.assemble(rows)):
         try:
             parts = loader.split(row) if loader.split else [row]
             columns = [_with_answer(loader.convert(part, selection), part, expected) for part in parts]
@@ -114,11 +114,20 @@ def check_rows(
     return found
 
 
-def _with_ids(rows: Sequence[PromptRow]) -> Sequence[PromptRow]:
-    """Give rows their line or row number as id if no row has one. If any row has an id, all of them need one."""
-    if any(not {"id", "question_id"}.isdisjoint(row.columns) for row in rows):
+def _in_time_order(rows: Sequence[PromptRow]) -> Sequence[PromptRow]:
+    """Return the rows in the order of their timestamps, if all have one: as a trace, the same file is replayed so."""
+    times = [_time(row.columns["timestamp"]) for row in rows if row.columns.get("timestamp") is not None]
+    known = [time for time in times if time is not None]
+    if len(known) < len(rows):
         return rows
-    return [replace(row, columns={**row.columns, "id": row.place.replace(" ", "-")}) for row in rows]
+    return [rows[place] for place in sorted(range(len(rows)), key=known.__getitem__)]
+
+
+def _time(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return seconds_at({"timestamp": value})
 
 
 def _with_answer(columns: Columns, published: PromptRow, expected: ExpectedAnswer | None) -> Columns:
@@ -147,11 +156,12 @@ def _parse_selected(
             found.missing.append(RowFault(row, TOOLS))
             continue
         if prompt.id in places:
-            used_by = f"the id {prompt.id!r} is already used by {places[prompt.id]}: ids must be unique"
-            found.repeated.append(f"{row.place}: {used_by}")
+            used_by = f"the id {prompt.id!r} is already used by {places[prompt.id]}"
+            remedy = "ids must be unique: correct them, or remove the column, so that rows are named by their number"
+            found.repeated.append(f"{row.place}: {used_by}: {remedy}")
         places.setdefault(prompt.id, row.place)
         limit = row.columns["output_length"] if selection.source is Source.MOONCAKE else None
-        found.prompts.append(replace(prompt, output_tokens=limit))
+        found.prompts.append(prompt if limit is None else replace(prompt, output_tokens=limit))
         found.rows.append(row)
 
 

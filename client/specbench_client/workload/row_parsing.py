@@ -84,8 +84,25 @@ _EXAMPLES = {
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _ASKING = ("user", "tool")
 """Roles whose messages the model answers."""
-_FURTHER: Mapping[str, tuple[str, ...]] = {"assistant": ("tool_calls",), "tool": ("tool_call_id", "name")}
-"""Keys that a message may have besides role and content, by role."""
+_ROLE_NAMES: Mapping[str, str] = {
+    "human": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "ai": "assistant",
+}
+"""Other names of roles, in ShareGPT's files and others."""
+TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "startTime", "request_created_at")
+"""Names of times in logs, of lines and of messages."""
+_ROLE_KEYS, _TEXT_KEYS = ("role", "from"), ("content", "value", "text")
+_NO_FIELDS = {*_ROLE_KEYS, *_TEXT_KEYS, *TIMES}
+_TOOL_KEYS = {"tool_calls", "tool_call_id"}
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+OTHER_PARTS = "has content other than text, which is not supported"
+BAD_CALLS = "has tool calls without a name, or with arguments that are not valid JSON"
+EMPTY_MESSAGE = "has an empty message"
+FUNCTIONS = "has functions or function calls, the older form of tools, which is not supported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +140,11 @@ class Prompt:
     @property
     def with_tools(self) -> bool:
         """Whether it offers tools or contains tool calls."""
-        return any(one.tools or one.further or one.role == "tool" for turn in self.turns for one in turn)
+        return any(
+            one.tools or one.role == "tool" or (one.further and not _TOOL_KEYS.isdisjoint(json.loads(one.further)))
+            for turn in self.turns
+            for one in turn
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +176,14 @@ def parse_prompt(row: PromptRow, expected: ExpectedAnswer | None = None) -> Prom
         return Prompt(name, category, recorded.turns, starts=recorded.starts, expected=answer)
     first, *later = _turns(row.columns)
     tools = parse_tools(row.columns.get("tools")) if first[0].content or first[0].further else ""
-    opening = (replace(first[0], tools=tools), *first[1:])
+    opening = (replace(first[0], tools=tools), *first[1:]) if tools else first
     return Prompt(_id(row.columns), _category(row.columns), (opening, *later), expected=answer)
 
 
 def _id(columns: dict[str, Any]) -> str:
     value = columns.get("id")
-    if value is None:
-        if columns.get("question_id") is not None:
-            raise BadRow("the column id is missing but question_id is present: set source: spec-bench")
-        raise BadRow("the column id is missing: give every row a unique id, or remove the column from all rows")
+    if isinstance(value, float) and value.is_integer():  # pandas makes such numbers of integers
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise BadRow(f'id is {value!r}: give a non-empty string or a whole number, such as "q1"')
     return _encodable(str(value), "id")
@@ -196,7 +215,8 @@ def _turns(columns: dict[str, Any]) -> tuple[tuple[ChatMessage, ...], ...]:
     if len(present) != 1:
         found = " and ".join(present) or _column_names(columns)
         raise BadRow(
-            f"exactly one of {', '.join(CONTENT_COLUMNS)} is required, found {found}: for example {_ROW_EXAMPLE}"
+            f"exactly one of {', '.join(CONTENT_COLUMNS)} is required, found {found}: write a row such as"
+            f" {_ROW_EXAMPLE}, or remove it"
         )
     name, value = present[0], columns[present[0]]
     if name == "prompt":
@@ -232,64 +252,79 @@ def _token_ids(value: list[Any]) -> tuple[int, ...]:
     return tuple(value)
 
 
+def role_of(message: Mapping[str, Any]) -> Any:
+    """Return a message's role by its name in OpenAI's API; any other value unchanged."""
+    role = next((message[key] for key in _ROLE_KEYS if message.get(key) is not None), None)
+    lower = role.lower() if isinstance(role, str) else role
+    return _ROLE_NAMES.get(lower, lower) if isinstance(lower, str) else lower
+
+
 def parse_message(value: Any, where: str) -> ChatMessage:
-    """Return a message in OpenAI's form. Raises BadRow."""
+    """Return a message in OpenAI's or ShareGPT's form, with all its fields but times. Raises BadRow, RowWithoutText."""
     if not isinstance(value, dict):
         raise BadRow(f'{where} is {_shown(value)}: give an object such as {{"role": "user", "content": "…"}}')
-    role = value.get("role")
+    role = role_of(value)
+    if role == "function" or value.get("function_call"):
+        raise RowWithoutText(FUNCTIONS)
     if role not in _ROLES:
         raise BadRow(f"{where}.role is {role!r}: give one of {', '.join(_ROLES)}")
-    further = {key: item for key, item in value.items() if key not in ("role", "content") and item is not None}
-    unknown = sorted(further.keys() - set(_FURTHER.get(role, ())))
-    if unknown:
-        allowed = ", ".join(("role", "content", *_FURTHER.get(role, ())))
-        raise BadRow(f"{where} has the key {unknown[0]!r}, which is not sent: a message of role {role} has {allowed}")
+    further = {key: item for key, item in value.items() if key not in _NO_FIELDS and item not in _EMPTY}
     if "tool_calls" in further:
-        further["tool_calls"] = parse_tool_calls(further["tool_calls"], f"{where}.tool_calls")
-    content = value.get("content")
+        further["tool_calls"] = list(map(_tool_call, further["tool_calls"]))
+    content = next((value[key] for key in _TEXT_KEYS if value.get(key) is not None), None)
     if content is None and "tool_calls" in further:
         return ChatMessage(role, "", further=_json({"content": None, **further}))
-    may_be_empty = content == "" and (role == "tool" or "tool_calls" in further)
-    return ChatMessage(role, "" if may_be_empty else _text(content, f"{where}.content"), further=_json(further))
+    if not content and (role == "tool" or "tool_calls" in further):
+        return ChatMessage(role, "", further=_json(further))
+    if not content or (isinstance(content, str) and not content.strip()):
+        raise RowWithoutText(EMPTY_MESSAGE)
+    text, parts = _content(content)
+    return ChatMessage(role, _text(text, f"{where}.content"), parts=parts, further=_json(further))
 
 
-def parse_tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
-    """Return tool calls with their arguments as objects, as chat templates expect; on the wire they are JSON text.
+def _content(content: Any) -> tuple[Any, str]:
+    """Return the text, and the parts as JSON if it is a list of them; one plain text part is the same as its text."""
+    if not isinstance(content, list) or not content:
+        return content, ""
+    parts = [
+        {key: item for key, item in part.items() if item is not None} for part in content if isinstance(part, dict)
+    ]
+    if len(parts) == 1 and parts[0].keys() == {"type", "text"} and parts[0]["type"] in ("text", "input_text"):
+        return parts[0]["text"], ""
+    texts = [part["text"] for part in parts if part.get("type") == "text" and isinstance(part.get("text"), str)]
+    if len(texts) < len(content):
+        raise RowWithoutText(OTHER_PARTS)
+    return "\n".join(texts), _json(parts)
 
-    Raises BadRow.
+
+def _tool_call(call: Any) -> dict[str, Any]:
+    """Return a tool call with its arguments as an object, as chat templates expect; on the wire they are JSON text.
+
+    Raises RowWithoutText: models generate calls that engines reject.
     """
-    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise BadRow(f"{where} is {_shown(calls)}: give a list of objects, each with a function")
-    return [_call(call, f"{where}[{index}]") for index, call in enumerate(calls)]
-
-
-def _call(call: dict[str, Any], where: str) -> dict[str, Any]:
-    function = call.get("function")
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise BadRow(f'{where} has no function.name: give {{"function": {{"name": "…", "arguments": {{}}}}}}')
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            arguments = parse_json(arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            raise BadRow(
-                f"{where}.function.arguments is not valid JSON: {error}: give an object, or its JSON text"
-            ) from error
-    if not isinstance(arguments, dict | None):
-        raise BadRow(f"{where}.function.arguments is {_shown(arguments)}: give an object, or its JSON text")
-    present = {key: value for key, value in call.items() if value is not None}
+    try:
+        function = call["function"]
+        arguments = function.get("arguments")
+        arguments = parse_json(arguments or "{}") if isinstance(arguments, str) else arguments
+        present = {key: value for key, value in call.items() if value is not None}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RowWithoutText(BAD_CALLS) from error
+    if not isinstance(function.get("name"), str) or not isinstance(arguments, dict | None):
+        raise RowWithoutText(BAD_CALLS)
     return {**present, "function": {**function, "arguments": arguments or {}}}
 
 
 def parse_tools(value: Any) -> str:
-    """Return tools as JSON text; `value` is a list, or its JSON text. Raises BadRow."""
+    """Return tools as JSON text. `value`: a list of tools or one, each an object or its JSON text. Raises BadRow."""
     if value is None:
         return ""
     try:
-        tools = parse_json(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError) as error:
-        raise BadRow(f"tools is not valid JSON: {error}") from error
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        found = parse_json(value) if isinstance(value, str) else value
+        listed = [found] if isinstance(found, dict) else found
+        tools = [parse_json(one) if isinstance(one, str) else one for one in listed]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadRow(f"tools is not a list of objects, or not valid JSON: {error}") from error
+    if not all(isinstance(tool, dict) for tool in tools):
         raise BadRow("tools is not a list of objects: give it as in a request of the chat completions API")
     return _json(tools)
 

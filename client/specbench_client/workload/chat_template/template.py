@@ -149,8 +149,12 @@ class AppliedTemplate:
         """Return a message as the dictionary that templates expect."""
         names = REASONING_FIELDS if message.reasoning else ()
         reasoning = {name: message.reasoning for name in names if name in self.source}
-        further = json.loads(message.further) if message.further else {}
-        return {"role": message.role, "content": message.content, **reasoning, **further}
+        if message.parts:
+            raise BadInput(
+                "has content in parts, which each engine's template joins in its own way: let the engine apply the chat"
+                " template (leave chatTemplate.appliedBy: Client out), or give the content as one text"
+            )
+        return {**message.sent, **reasoning}
 
 
 @dataclass(frozen=True)

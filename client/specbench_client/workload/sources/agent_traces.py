@@ -24,9 +24,16 @@ from specbench_api.errors import SpecbenchError
 from specbench_api.spec.dataset import Selection
 from specbench_client.chat import ChatMessage, RequestStart
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.row_parsing import BadRow, RecordedSession, RowWithoutText, parse_message, parse_tools
+from specbench_client.workload.row_parsing import (
+    TIMES,
+    BadRow,
+    RecordedSession,
+    RowWithoutText,
+    parse_message,
+    parse_tools,
+)
 from specbench_client.workload.sources.loader import Columns, SourceLoader, key_at, label_at
-from specbench_client.workload.sources.openai_logs import TIMES, logged_message, seconds_at
+from specbench_client.workload.sources.openai_logs import seconds_at
 from specbench_client.workload.sources.otel_spans import sessions_of_spans
 
 _ASKING = ("user", "tool")
@@ -166,7 +173,7 @@ class _MessageReader:
 
     def _message(self, message: Mapping[str, Any], where: str) -> ChatMessage:
         if id(message) not in self._by_identity:
-            self._by_identity[id(message)] = self._shared(parse_message(logged_message(message), where))
+            self._by_identity[id(message)] = self._shared(parse_message(message, where))
         return self._by_identity[id(message)]
 
     def _shared(self, message: ChatMessage) -> ChatMessage:

@@ -55,8 +55,6 @@ class SourceLoader:
     """File names to look for if `uri` is a folder; the first that exists is read. They may contain CONFIG."""
     split: Callable[[PromptRow], list[PromptRow]] | None = None
     """Splits a row with several prompts into one row per prompt; raises BadRow. None: each row is one prompt."""
-    ids: bool = True
-    """Whether `convert` always sets an id; otherwise rows without ids are identified by line or row number."""
     assemble: Callable[[Sequence[PromptRow]], Sequence[PromptRow]] = lambda rows: rows
     """Returns the rows of a source whose prompts are spread over several rows of its file, one row per prompt."""
 

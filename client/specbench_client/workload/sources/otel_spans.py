@@ -1,15 +1,18 @@
 """OpenTelemetry spans of agents: converts the JSON that OTLP file exporters write into the sessions of `agent_traces`.
 
 A session is a trace, or all traces with the same `gen_ai.conversation.id`. Its requests are the spans of the GenAI
-semantic conventions with `gen_ai.operation.name` chat or generate_content. The messages are attributes of the span, or
-of its event gen_ai.client.inference.operation.details, as values or as JSON text. Other spans, such as execute_tool,
-only take time: their results are messages of the next request. If a library and the client below it both record a
-request, one span is inside the other, and the inner one is read.
+semantic conventions with `gen_ai.operation.name` chat or generate_content, and those that OpenLLMetry and OpenInference
+mark as calls of a model. The messages are attributes of the span, or of its event
+gen_ai.client.inference.operation.details, as values or as JSON text; or events, one each; or, as `gen_ai.prompt.0.role`
+or `llm.input_messages.0.message.role`, attributes of their own. Other spans, such as execute_tool, only take time:
+their results are messages of the next request. If a library and the client below it both record a request, one span is
+inside the other, and the inner one is read.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +21,15 @@ from specbench_api.errors import SpecbenchError
 from specbench_client.bounded_json import parse_json
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import BadRow, RowWithoutText
+from specbench_client.workload.row_shapes import messages_of, parsed, record_of, unflattened
 
 _REQUESTS = ("chat", "generate_content")
 _BOUNDARIES = ("execute_tool", "invoke_agent")
 _CONTENT_EVENT = "gen_ai.client.inference.operation.details"
+_MESSAGE_EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
+_EVENTS = "messages of events"
+_CALLS = {"llm.request.type": "chat", "openinference.span.kind": "LLM"}
+"""Attributes of calls of a model, as OpenLLMetry and OpenInference write them."""
 _NO_CONTENT = (
     "has requests without gen_ai.input.messages: record the content of messages"
     " (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT)"
@@ -56,7 +64,8 @@ class _Span:
 
     @property
     def is_request(self) -> bool:
-        return self.operation in _REQUESTS
+        marked = any(self.attributes.get(name) == value for name, value in _CALLS.items())
+        return self.operation in _REQUESTS or marked
 
 
 def sessions_of_spans(rows: Sequence[PromptRow]) -> list[PromptRow]:
@@ -76,7 +85,8 @@ def sessions_of_spans(rows: Sequence[PromptRow]) -> list[PromptRow]:
     requests = [span for span in spans if span.is_request]
     if spans and not requests:
         problem = BadRow(
-            f"none of {len(spans)} spans has gen_ai.operation.name {' or '.join(_REQUESTS)}: export those too"
+            f"none of {len(spans)} spans is a call of a model (gen_ai.operation.name {' or '.join(_REQUESTS)}): export"
+            " those too"
         )
         return [*sessions, PromptRow(spans[0].place, {"error": problem})]
     conversations = {
@@ -135,6 +145,10 @@ def _span(place: str, span: Mapping[str, Any]) -> _Span:
         for event in _objects(span, "events"):
             if event.get("name") == _CONTENT_EVENT:
                 attributes |= _decoded(event.get("attributes", ()))
+            elif role := _MESSAGE_EVENT.fullmatch(str(event.get("name"))):
+                message = _decoded(event.get("attributes", ()))
+                own = {name: value for name, value in message.items() if not name.startswith("gen_ai.")}
+                attributes.setdefault(_EVENTS, []).append({"role": role[1], **own})
     except _MALFORMED as error:
         raise BadRow(f"is not OTLP JSON: attributes are not a list of key and value: {_EXPORT_AGAIN}") from error
     ids = [span.get("traceId"), span.get("spanId"), span.get("parentSpanId") or "none"]
@@ -168,13 +182,14 @@ def _request(span: _Span) -> dict[str, Any]:
     """Return a request of `agent_traces`. Raises BadRow and RowWithoutText."""
     name = span.fields.get("spanId")
     messages = _parsed(span, "gen_ai.input.messages")
-    if messages is None:
-        raise RowWithoutText(_NO_CONTENT)
     instructions = _parsed(span, "gen_ai.system_instructions")
     tools = _parsed(span, "gen_ai.tool.definitions")
     try:
         sent = [{"role": "system", "content": _text(instructions)}] if instructions else []
-        sent += [converted for message in messages for converted in _messages(message)]
+        if messages is None:
+            sent += _own_messages(span)
+        else:
+            sent += [converted for message in messages for converted in _messages(message)]
         return {
             "messages": sent,
             "tools": [_tool(tool) for tool in tools] if tools else None,
@@ -186,6 +201,26 @@ def _request(span: _Span) -> dict[str, Any]:
             f"span {name} does not follow the semantic conventions for GenAI: {type(error).__name__}: {error}: correct"
             " it, or remove its trace"
         ) from error
+
+
+def _own_messages(span: _Span) -> list[dict[str, Any]]:
+    """Return messages that are events, or have attributes of their own. Raises RowWithoutText if there are none."""
+    nested = unflattened(span.attributes)
+    llm = record_of(nested.get("llm"))
+    if llm.get("tools") or record_of(llm.get("request")).get("functions"):
+        raise RowWithoutText("offers tools in an unknown format")
+    listed = {"messages": record_of(nested.get("gen_ai")).get("prompt") or span.attributes.get(_EVENTS), **llm}
+    messages = messages_of(listed)
+    if not messages:
+        raise RowWithoutText(_NO_CONTENT)
+    return [{**message, "content": _parsed_parts(message.get("content"))} for message in messages]
+
+
+def _parsed_parts(content: Any) -> Any:
+    """Return the parts of a content that OpenLLMetry wrote as JSON text; any other content unchanged."""
+    found = parsed(content)
+    is_parts = isinstance(found, list) and found and all(isinstance(one, Mapping) and "type" in one for one in found)
+    return found if is_parts else content
 
 
 def _seconds(span: _Span, field: str) -> float:

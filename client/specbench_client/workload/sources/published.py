@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from itertools import takewhile
 from typing import Any
 
 from specbench_api.spec.dataset import Selection
 from specbench_client.bounded_json import parse_json
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.row_parsing import EXPECTED, BadRow, RowExcluded
+from specbench_client.workload.row_parsing import EXPECTED, BadRow, RowExcluded, role_of
+from specbench_client.workload.row_shapes import messages_of, row_id
 from specbench_client.workload.sources.loader import (
     CONFIG,
     Columns,
@@ -72,9 +74,6 @@ SPEC_BENCH = SourceLoader(
 )
 
 
-_SENT = ("tool_calls", "tool_call_id")
-
-
 def _speed_bench_columns(row: PromptRow, _: Selection) -> Columns:
     """Convert a row of NVIDIA's prepared Parquet files, or of the JSON Lines that NeMo-Skills converts them to.
 
@@ -105,7 +104,7 @@ def _speed_bench_columns(row: PromptRow, _: Selection) -> Columns:
 def _with_turns(turns: Any, tools: Any, labels: Columns) -> Columns:
     """Add the turns: strings, or for config agentic the messages of one request (see `_steps`)."""
     if _is_trajectory(turns):
-        return {**labels, "messages": [_plain(message) for message in turns], "tools": tools}
+        return {**labels, "messages": turns, "tools": tools}
     return {**labels, "turns": turns}
 
 
@@ -126,12 +125,6 @@ def _steps(row: PromptRow) -> list[PromptRow]:
         PromptRow(row.place, {**row.columns, "question_id": f"{key}/step-{number}", "turns": turns[:end]})
         for number, end in enumerate(ends, start=1)
     ]
-
-
-def _plain(message: dict[str, Any]) -> dict[str, Any]:
-    """Keep the keys that the publisher's own client sends. In Parquet every message has every column."""
-    further = {name: message[name] for name in _SENT if message.get(name) not in (None, [])}
-    return {"role": message.get("role"), "content": message.get("content"), **further}
 
 
 def _tools(extras: Any) -> Any:
@@ -166,34 +159,37 @@ SPEED_BENCH = SourceLoader(
 
 
 _LEAST_MESSAGES = 2
-_HUMAN = ("human", "user")
 _FILE = "ShareGPT_V3_unfiltered_cleaned_split.json"
 
 
 def _sharegpt_columns(row: PromptRow, _: Selection) -> Columns:
-    found = row.columns.get("conversations")
-    if not isinstance(found, list):
-        raise BadRow("the column conversations is missing: a row of ShareGPT has a list of messages in it")
-    if len(found) < _LEAST_MESSAGES:
+    found = messages_of(row.columns)
+    if not found:
+        raise BadRow(
+            "the column conversations is missing, or no list of messages: a row of ShareGPT has one, such as"
+            ' [{"from": "human", "value": "…"}, {"from": "gpt", "value": "…"}]'
+        )
+    systems = list(takewhile(lambda one: role_of(one) in ("system", "developer"), found))
+    said = found[len(systems) :]
+    if len(said) < _LEAST_MESSAGES:
         raise RowExcluded("fewer than two messages")
-    first = found[0]
-    if not isinstance(first, dict) or not isinstance(first.get("value"), str):
-        raise BadRow('conversations[0] is not a message: give {"from": "human", "value": "…"}')
-    if first.get("from") not in _HUMAN:
+    if role_of(said[0]) != "user":
         raise RowExcluded("does not begin with a user's message")
-    if not first["value"].strip():
+    text = said[0].get("content", said[0].get("value"))
+    if isinstance(text, str) and not text.strip():
         raise RowExcluded("begins with an empty message")
-    return single_turn_columns(first["value"], row, "id", category="chat")
+    return {"id": row_id(row, row.columns), "category": "chat", "messages": [*systems, said[0]]}
 
 
 SHAREGPT = SourceLoader(
     what="ShareGPT: first messages of real conversations (about 94,000)",
     columns=("id", "conversations"),
-    template="`conversations[0].value` alone",
+    template="the first message of the user alone, with the system message before it",
     licence="Apache-2.0 according to its uploader; the text belongs to its users",
     convert=_sharegpt_columns,
     hub=HubDataset("anon8231489123/ShareGPT_Vicuna_unfiltered", "train", file=_FILE),
-    note="rows with fewer than two messages, or whose first message is not from the user, are left out and counted;"
+    note="rows with fewer than two messages, or whose first is not from the user, are left out and counted; read as"
+    " `jsonl`, each is sent with its history up to the last question;"
     " for the usual lengths add `inputTokens: {min: 4, max: 1024}`. EAGLE heads were trained on it, which inflates"
     " acceptance",
 )

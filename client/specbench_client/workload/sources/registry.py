@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from specbench_api.spec.dataset import CONFIGS, Source
+from specbench_client.workload.row_shapes import own_columns
 from specbench_client.workload.sources import (
     agent_traces,
     openai_logs,
@@ -18,12 +19,11 @@ from specbench_client.workload.sources.loader import SourceLoader
 def _loader(what: str, note: str = "") -> SourceLoader:
     return SourceLoader(
         what=what,
-        columns=("id", "category", "prompt | turns | messages | token_ids"),
+        columns=("id", "category", "prompt | turns | messages | token_ids, or [another shape](#shapes-of-rows)"),
         template="unchanged: `prompt` is one user message, `turns` are several, `messages` include the history",
         licence="yours",
-        convert=lambda row, _: row.columns,
+        convert=lambda row, _: own_columns(row),
         note=note,
-        ids=False,
     )
 
 
@@ -31,7 +31,8 @@ JSONL = _loader("your own JSON Lines")
 PARQUET = _loader("your own Parquet file")
 CSV = _loader(
     "your own CSV file, with a header",
-    "the columns turns, messages and token_ids contain JSON; an empty cell is a missing value",
+    "commas, semicolons or tabs separate the columns; turns, messages and token_ids contain JSON; an empty cell is a"
+    " missing value",
 )
 
 

@@ -1,0 +1,212 @@
+"""Finds the prompt in a row of a file that any tool wrote: data sets, request logs, exports of traces. Pure.
+
+A row has its prompt in the first of its records that has one: the row itself, or a request inside it (`NESTED`), as an
+object or as its JSON text. A record's prompt is, in this order:
+
+- a list of messages (`MESSAGES`), in OpenAI's, ShareGPT's or OpenInference's form; beside `messages`, `prompt` is their
+  first question again (UltraChat), and beside `prompt` and `turns` only `messages` count;
+- `turns`, texts of the user; or token ids (`TOKENS`);
+- a text: `prompt`, or the only one of `TEXTS`; of `instruction` and `input` or `context` (Alpaca, Dolly) both, with a
+  blank line between them.
+
+A system prompt beside it (`SYSTEMS`) becomes the first message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from specbench_client.bounded_json import parse_json
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.row_parsing import (
+    CONTENT_COLUMNS,
+    FUNCTIONS,
+    BadRow,
+    RowExcluded,
+    RowWithoutText,
+    role_of,
+)
+
+NESTED = (
+    "request",
+    "body",
+    "request_body",
+    "proxy_server_request",
+    "input",
+    "inputs",
+    "attributes",
+    "llm",
+    "row",
+    "params",
+)
+MESSAGES = ("messages", "conversations", "conversation", "input_messages", "input", "prompt", "chosen")
+TOKENS = ("token_ids", "input_ids", "prompt_token_ids", "prompt")
+TEXTS = ("instruction", "question", "query", "text", "input")
+_ADDED = ("input", "context")
+"""Columns with the text that an instruction is about."""
+SYSTEMS = ("system", "system_prompt", "instructions")
+IDS = ("id", "question_id", "custom_id", "request_id", "instance_id", "uuid", "span_id")
+"""Columns that name a row, the first that has a value; without any, the row's number in the file is its id."""
+_ROUTES = ("completions", "responses", "messages")
+"""Ends of the routes that answer prompts."""
+_NESTED_MOST = 4
+_OTHER_SPANS = (
+    "CHAIN",
+    "TOOL",
+    "RETRIEVER",
+    "EMBEDDING",
+    "AGENT",
+    "RERANKER",
+    "GUARDRAIL",
+    "EVALUATOR",
+    "SPAN",
+    "EVENT",
+)
+_TRACES = {"traceId", "trace_id", "context", "context.trace_id"}
+"""Kinds of spans beside the calls of models in exports of Phoenix and Langfuse, and columns that show such files."""
+
+
+def prompt_columns(row: PromptRow) -> dict[str, Any]:
+    """Return the row's columns with its prompt in one of ours and its id; a row without a prompt gets only the id.
+
+    Raises BadRow, RowWithoutText, and RowExcluded for spans of traces that are no calls of a model.
+    """
+    columns: Mapping[str, Any] = row.columns
+    if columns.get("span_kind", columns.get("type")) in _OTHER_SPANS and not columns.keys().isdisjoint(_TRACES):
+        raise RowExcluded("is a span of a trace that is no call of a model")
+    found = _found(columns)
+    if not found and any("." in name for name in columns):
+        columns = unflattened(columns)
+        found = _found(columns)
+    own = {name: value for name, value in row.columns.items() if not found or name not in CONTENT_COLUMNS}
+    return {**own, **found, "id": row_id(row, columns)}
+
+
+def own_columns(row: PromptRow) -> dict[str, Any]:
+    """Return `prompt_columns` of a row of the user's own file: a conversation without its final answer."""
+    columns = prompt_columns(row)
+    messages = columns.get("messages")
+    if isinstance(messages, list) and any(isinstance(one, dict) and role_of(one) == "user" for one in messages):
+        while isinstance(messages[-1], dict) and role_of(messages[-1]) == "assistant":
+            messages = messages[:-1]
+        columns["messages"] = messages
+    return columns
+
+
+def row_id(row: PromptRow, columns: Mapping[str, Any]) -> Any:
+    """Return the row's id."""
+    named = {**record_of(columns.get("context")), **columns}
+    found = [value for name in IDS if (value := named.get(name)) is not None]
+    missing = not found or (isinstance(found[0], float) and math.isnan(found[0]))
+    return row.place.replace(" ", "-") if missing else found[0]
+
+
+def _found(columns: Mapping[str, Any]) -> dict[str, Any]:
+    url = columns.get("url")
+    if isinstance(url, str) and url.startswith("/v1/") and not url.rstrip("/").endswith(_ROUTES):
+        raise BadRow(f"is a request of {url}, which answers no prompts: remove the row")
+    return next(filter(None, map(_content, records(columns))), {})
+
+
+def records(
+    record: Mapping[str, Any], nested: Sequence[str] = NESTED, most: int = _NESTED_MOST
+) -> Iterator[Mapping[str, Any]]:
+    """Yield a record and those inside it, the outer ones first. `most`: levels of nesting."""
+    yield record
+    for name in nested if most else ():
+        if inner := record_of(record.get(name)):
+            yield from records(inner, nested, most - 1)
+
+
+def _content(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a record, with its tools; empty if it has none."""
+    if record.get("functions"):
+        raise RowWithoutText(FUNCTIONS)
+    messages = messages_of(record)
+    tools = {"tools": record["tools"]} if record.get("tools") else {}
+    if messages:
+        return {"messages": messages, **tools}
+    lists = {name: record[name] for name in ("turns", *TOKENS) if isinstance(record.get(name), list)}
+    if "turns" in lists and record.get("prompt") is None:
+        return {"turns": [one.get("text") if isinstance(one, Mapping) else one for one in lists["turns"]]}
+    tokens = next((ids for ids in lists.values() if ids and all(isinstance(one, int) for one in ids)), None)
+    if tokens is not None and not isinstance(record.get("prompt"), str):
+        return {"token_ids": tokens}
+    text = _text(record)
+    if text is None or any(record.get(name) for name in CONTENT_COLUMNS if name != "prompt"):
+        return {}
+    systems = _systems(record)
+    if not systems:
+        return {"prompt": text, **tools}
+    return {"messages": [*systems, {"role": "user", "content": text}], **tools}
+
+
+def messages_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the first list of messages in a record, with its system prompt; empty if it has none."""
+    has_ours = any(record.get(name) is not None for name in ("prompt", "turns", "token_ids"))
+    for name in ("messages", "prompt") if has_ours else MESSAGES:
+        listed = parsed(record.get(name)) if name != "prompt" else record.get(name)
+        if isinstance(listed, list) and listed and all(isinstance(one, Mapping) for one in listed):
+            messages = [dict(record_of(one.get("message")) or one) for one in map(unflattened, listed)]
+            if all(role_of(one) is None for one in messages):  # SGLang's files
+                messages = [{"role": ("user", "assistant")[at % 2], **one} for at, one in enumerate(messages)]
+            first = [messages[0].get(name) for name in ("content", "value")]
+            return [*(one for one in _systems(record) if one["content"] not in first), *messages]
+    return []
+
+
+def _systems(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "system", "content": record[name]} for name in SYSTEMS if record.get(name)][:1]
+
+
+def _text(record: Mapping[str, Any]) -> str | None:
+    if isinstance(record.get("prompt"), str):
+        return str(record["prompt"])
+    texts = {name: record[name] for name in (*TEXTS, *_ADDED) if isinstance(record.get(name), str)}
+    texts = {name: text for name, text in texts.items() if text.strip()}
+    if "instruction" in texts and texts.keys() <= {"instruction", *_ADDED}:
+        return "\n\n".join(texts.values())
+    return next(iter(texts.values())) if len(texts) == 1 and "context" not in texts else None
+
+
+def unflattened(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record whose names with points are nested records: `a.0.b` is member b of the first element of a."""
+    if not any("." in name for name in record):
+        return record
+    found: dict[str, Any] = {}
+    for name, value in record.items():
+        *path, last = name.split(".")
+        inner = found
+        for step in path:
+            inner = inner.setdefault(step, {}) if isinstance(inner, dict) else {}
+        if isinstance(inner, dict):
+            inner[last] = value
+    return {name: _listed(value) for name, value in found.items()}
+
+
+def _listed(value: Any) -> Any:
+    """Return a nested record; if all its names are numbers, the list of its values in their order."""
+    if not isinstance(value, dict):
+        return value
+    inner = {name: _listed(one) for name, one in value.items()}
+    if inner and all(name.isdecimal() for name in inner):
+        return [inner[name] for name in sorted(inner, key=int)]
+    return inner
+
+
+def parsed(value: Any) -> Any:
+    """Return the value of a JSON text of an object or a list; anything else unchanged."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return value
+    try:
+        return parse_json(value)
+    except ValueError:
+        return value
+
+
+def record_of(value: Any) -> Mapping[str, Any]:
+    """Return an object, or that of its JSON text; empty for anything else."""
+    found = parsed(value)
+    return found if isinstance(found, Mapping) else {}
