@@ -36,7 +36,7 @@ WORLD_PROMPTS = GROUP_ROWS // 4
 ATTEMPT = "a1"
 UID = "made"
 WALL = "2026-01-01T00:00:00Z"
-TIMES = ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+TIMES = ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns", "ended_ns")
 SUMMARISED = 10
 """Row groups of a point from which its own summary is computed, to save time."""
 WATCH = ClientHealth(workers=1, loop_lag_p99_ms=0.3, cpu_share=0.2, kernel_clock_share=1.0)

@@ -138,6 +138,19 @@ time between the server's first and last write. `chunk_coalesced` is true for th
 
 The point's summary has the shares of such chunks and answers: `clientHealth.coalescedChunkShare`,
 `coalescedEndShare` and `answersInOneRead`.
+
+## Last token
+
+The last token is the last chunk with text, reasoning or a tool call. E2E, TPOT, step time and speed-up run to it. What
+follows (an end-of-sequence token, finish reason, usage, the end of the stream) may be held back by a guardrail or a
+proxy. It is in `stream_end_ms`: `ended_ns` − `last_token_ns`.
+
+- Where the engine counts the tokens of chunks (`chunk_tokens`), the tokens and steps of later chunks are not divided by
+  either: TPOT, step time, `stream_tps` and the speed-ups count tokens and steps up to the last text. `output_tokens`,
+  acceptance and throughput contain all.
+- Where it does not, it is not known whether an end-of-sequence token is among the tokens. They are divided by all: on
+  every arm alike at most one token too many in each answer.
+- An answer without any text has tokens, but neither `first_token_ns` nor `last_token_ns`.
 """
 
 _SCHEDULE = """## Schedule of an open loop

@@ -366,7 +366,6 @@ def prose(words: int, seed: int = 0) -> str:
     [
         (PROSE, "", "stop", None),
         (PROSE, "", None, None),
-        (PROSE, "", "abort", AnswerFlaw.UNEXPECTED_FINISH),
         ("", "", "stop", AnswerFlaw.EMPTY),
         (" \n", "", "length", AnswerFlaw.EMPTY),
         ("", "Let me think.", "length", None),

@@ -15,7 +15,7 @@ from specbench_api.spec.workload import RESERVED_BODY_FIELDS, Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CHUNKS_PER_SLICE, run_to_completion
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity
-from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, ToolCall
+from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, ToolCall
 from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, dialect_of
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import SseEvent
@@ -267,13 +267,16 @@ def test_split_surrogate_pair_is_joined(dialect: Dialect) -> None:
 
 
 @ALL
-def test_stream_without_its_end_its_usage_or_a_finish_reason_is_truncated(dialect: Dialect) -> None:
+def test_stream_needs_a_usage_and_either_a_finish_reason_or_done(dialect: Dialect) -> None:
     whole_stream, unfinished = chunks_of(dialect), chunks_of(dialect)
     for choice in (choice for chunk in unfinished for choice in chunk["choices"]):
         choice["finish_reason"] = None
     without_usage = [{name: value for name, value in chunk.items() if name != "usage"} for chunk in whole_stream]
-    for chunks, done in ((whole_stream, False), ([], False), (without_usage, True), (unfinished, True)):
+    for chunks, done in (([], False), ([], True), (without_usage, True), (unfinished, False)):
         assert refusal(dialect, chunks, done=done)[0] is ErrorClass.TRUNCATED_STREAM
+    for chunks, done, finish in ((whole_stream, False, "length"), (unfinished, True, None)):
+        answer = run_to_completion(dialect.read(as_events(chunks, done=done), drafting=True))
+        assert (answer.output_tokens, answer.finish_reason) == (4, finish)
 
 
 @ALL
@@ -299,14 +302,170 @@ def test_mid_stream_error_contains_the_engines_message(
 @pytest.mark.parametrize(
     "data",
     [
-        *("{", "[]", "3", '{"choices": 3}', '{"choices": [3]}', '{"choices": [{"delta": 3}]}', '{"choices": [{}, {}]}'),
-        *('{"choices": [{"delta": {"content": 3}}]}', "[" * 100_000),
+        *("{", '{"choices": 3}', '{"choices": [3]}', '{"choices": [{"delta": 3}]}', '{"choices": [{}, {}]}'),
+        *('{"choices": [{"delta": {"content": 3}}]}', '{"choices": [{"delta": {}, "finish_reason": 3}]}'),
+        '{"choices": [{"delta": {"content": ' + "[" * 900 + "]" * 900 + "}}]}",
     ],
 )
 def test_invalid_chunk_is_malformed(dialect: Dialect, data: str) -> None:
     with pytest.raises(BadAnswer) as caught:
         run_to_completion(dialect.read([SseEvent(0, data), SseEvent(1, "[DONE]")], drafting=True))
     assert caught.value.error_class is ErrorClass.MALFORMED
+
+
+PLAIN = dialect_of(external_engine(DialectName.OPENAI))
+USAGE = {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+STOP = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+
+def said(text: Any, finish: Any = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"delta": {"content": text, **more}, "finish_reason": finish}]}
+
+
+def plain_answer(*chunks: Any, done: bool = True) -> EngineAnswer:
+    """The answer of these documents or data, which arrive at the times 0, 1, …"""
+    datas = [chunk if isinstance(chunk, str) else json.dumps(chunk) for chunk in chunks] + ["[DONE]"] * done
+    events = [SseEvent(at, data) for at, data in enumerate(datas)]
+    return run_to_completion(PLAIN.read(events, drafting=False))
+
+
+@pytest.mark.parametrize("word", ["[]", "3", "ping", '"[DONE]"', "[done]", "<html>502</html>", "[" * 100_000])
+def test_events_that_are_no_object_matter_only_if_the_answer_is_incomplete(word: str) -> None:
+    assert plain_answer(word, said("a"), word, STOP, USAGE, done=False).text == "a"
+    with pytest.raises(BadAnswer) as caught:
+        plain_answer(said("a"), word, done=False)
+    assert caught.value.error_class is ErrorClass.TRUNCATED_STREAM
+    assert word[:80] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("usages", "tokens"),
+    [
+        ([{"prompt_tokens": 9.0, "completion_tokens": 2.0}], (9, 2)),
+        ([{"prompt_tokens": "9", "completion_tokens": "2"}], (9, 2)),
+        ([{"input_tokens": 9, "output_tokens": 2}], (9, 2)),
+        ([USAGE["usage"], {}], (9, 2)),
+        ([USAGE["usage"], None], (9, 2)),
+        ([USAGE["usage"], {"prompt_tokens": 0, "completion_tokens": 0}], (9, 2)),
+        ([{"prompt_tokens": 9, "completion_tokens": 0}, {"prompt_tokens": 0, "completion_tokens": 2}], (9, 2)),
+        ([{"prompt_tokens": 9, "completion_tokens": 1}, USAGE["usage"]], (9, 2)),
+        ([{"completion_tokens": 2}], (None, 2)),
+    ],
+)
+@pytest.mark.parametrize("after_done", [False, True])
+def test_usage_is_the_last_one_that_counts(usages: list[Any], tokens: tuple[int | None, int], after_done: bool) -> None:
+    documents = [{"choices": [], "usage": usage} for usage in usages]
+    end = ["[DONE]", *documents] if after_done else [*documents, "[DONE]"]
+    answer = plain_answer(said("a"), STOP, *end, done=False)
+    assert (answer.input_tokens, answer.output_tokens) == tokens
+
+
+@pytest.mark.parametrize("count", [2.5, "2.0", "two", "²", True, [2], "9" * 17, float("inf"), -1])
+def test_what_is_no_count_is_no_usage(count: Any) -> None:
+    with pytest.raises(BadAnswer) as caught:
+        plain_answer(said("a"), STOP, {"usage": {"completion_tokens": count}})
+    assert caught.value.error_class in (ErrorClass.TRUNCATED_STREAM, ErrorClass.MALFORMED)
+
+
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        ({"content": [{"type": "text", "text": "a"}, "b"]}, "ab", ""),
+        ({"content": [{"type": "text", "text": {"value": "a"}}]}, "a", ""),
+        ({"content": [THOUGHT, {"type": "text", "text": "a"}]}, "a", "hm"),
+        ({"content": "a", "reasoning": {"text": "hm"}}, "a", "hm"),
+        ({"content": "a", "reasoning_content": []}, "a", ""),
+        ({"content": "a", "thinking": "hm"}, "a", "hm"),
+        ({"content": "", "reasoning": "hm", "reasoning_details": [{"text": "hm"}]}, "", "hm"),
+        ({"content": "a", "reasoning_details": [{"type": "reasoning.summary", "summary": "hm"}]}, "a", "hm"),
+        ({"content": "a", "reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}, "a", ""),
+        ({"content": None, "refusal": "no"}, "", "no"),
+    ],
+)
+def test_text_and_reasoning_are_found_in_each_form(message: dict[str, Any], text: str, reasoning: str) -> None:
+    whole = {"choices": [{"message": message, "finish_reason": "stop"}], **USAGE}
+    forms = (
+        plain_answer({"choices": [{"delta": message}]}, STOP, USAGE),
+        plain_answer({"choices": [{"message": message}]}, STOP, USAGE),
+        PLAIN.read_whole(whole, drafting=False),
+    )
+    assert [(answer.text, answer.reasoning) for answer in forms] == [(text, reasoning)] * 3
+
+
+def test_message_that_repeats_the_answer_is_not_counted_twice() -> None:
+    repeated = {"choices": [{"delta": {}, "message": {"content": "ab"}, "finish_reason": "stop"}]}
+    assert plain_answer(said("a"), said("b"), repeated, USAGE).text == "ab"
+
+
+@pytest.mark.parametrize(
+    ("finish", "expected"),
+    [
+        *((name, "stop") for name in ("stop", "eos_token", "eos", "STOP", "end_turn", "stop_sequence", "COMPLETE")),
+        *((name, "length") for name in ("length", "max_tokens", "MAX_TOKENS", "model_length")),
+        *((name, "tool_calls") for name in ("tool_calls", "tool_use", "function_call")),
+        *((name, None) for name in ("", "null", None)),
+    ],
+)
+def test_finish_reasons_have_one_spelling(finish: str | None, expected: str | None) -> None:
+    whole = {"choices": [{"message": {"content": "a"}, "finish_reason": finish}], **USAGE}
+    assert plain_answer(said("a", finish), said("b", finish), USAGE).finish_reason == expected
+    assert PLAIN.read_whole(whole, drafting=False).finish_reason == expected
+
+
+FAILED = [
+    ({"finish_reason": "error"}, ErrorClass.HTTP_5XX, "error"),
+    ({"finish_reason": "abort"}, ErrorClass.HTTP_5XX, "abort"),
+    ({"finish_reason": "content_filter"}, ErrorClass.HTTP_5XX, "content_filter"),
+    ({"finish_reason": "insufficient_system_resource"}, ErrorClass.HTTP_5XX, "insufficient_system_resource"),
+    ({"finish_reason": "error", "error": {"message": "lost", "code": 502}}, ErrorClass.HTTP_5XX, "lost"),
+    ({"error": {"message": "too long", "code": "400"}}, ErrorClass.HTTP_4XX, "too long"),
+]
+
+
+@pytest.mark.parametrize(("choice", "error_class", "words"), FAILED)
+@pytest.mark.parametrize("streamed", [True, False])
+def test_end_that_no_complete_answer_has_is_a_failure(
+    choice: dict[str, Any], error_class: ErrorClass, words: str, streamed: bool
+) -> None:
+    chunks = said("a"), {"choices": [{"delta": {}, **choice}]}, STOP, USAGE
+    whole = {"choices": [{"message": {"content": "a"}, **choice}], **USAGE}
+    with pytest.raises(BadAnswer) as caught:
+        _ = plain_answer(*chunks) if streamed else PLAIN.read_whole(whole, drafting=False)
+    assert caught.value.error_class is error_class
+    assert words in str(caught.value)
+
+
+def test_error_without_choices_of_older_servers_is_reported() -> None:
+    with pytest.raises(BadAnswer, match="too long") as caught:
+        plain_answer({"object": "error", "message": "too long", "code": 400})
+    assert caught.value.error_class is ErrorClass.HTTP_4XX
+
+
+@pytest.mark.parametrize(
+    ("chunks", "times", "last"),
+    [
+        ([said("a"), said("b"), STOP, STOP], [0, 1], 1),
+        ([said("a"), said("b", "stop"), STOP], [0, 1], 1),
+        ([said("a"), said("", reasoning="hm"), said("")], [0, 1], 1),
+        ([said("a"), said(None, tool_calls=[{"function": {"name": "f"}}]), STOP], [0, 1], 1),
+        ([said(""), STOP], [], None),
+    ],
+)
+def test_last_token_is_the_last_text(chunks: list[Any], times: list[int], last: int | None) -> None:
+    answer = plain_answer(*chunks, USAGE)
+    assert ([chunk.ns for chunk in answer.content], answer.last_text_ns) == (times, last)
+
+
+@ALL
+def test_token_of_the_finish_chunk_is_counted_but_is_not_the_last_text(dialect: Dialect) -> None:
+    chunks = chunks_of(dialect)
+    text = [at for at, chunk in enumerate(chunks) if chunk["choices"] and chunk["choices"][0]["delta"].get("content")]
+    events = [event._replace(ns=at) for at, event in enumerate(as_events(chunks))]
+    answer = run_to_completion(dialect.read(events, drafting=True))
+    assert answer.last_text_ns == text[-1]
 
 
 @ALL

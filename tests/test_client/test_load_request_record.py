@@ -17,6 +17,7 @@ from specbench_client.load.turns import skipped_after
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, ReceivedBytes
 from specbench_testing.conversation_turns import CannedTransport, context, taken, turn
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, sse, vllm
+from specbench_testing.present import present
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts
 
 DECODED = DecodedAnswer((StreamStep(3, 2), StreamStep()))
@@ -46,8 +47,32 @@ async def test_record_contains_the_answer_with_times_from_the_points_start() -> 
         output_tokens_client=5, steps=2, draft_steps=1, drafted_tokens=3, accepted_tokens=2, step_accepted=[2],
         step_drafted=[3], acceptance_source="per_step", cached_tokens=0, finish_reason="length", error_class=None,
         error=None, output_sha256=hashlib.sha256(text.encode()).hexdigest(), reasoning_tokens=0, cut_tokens=0,
-        judged=True,
+        judged=True, ended_ns=949,
     )  # fmt: skip
+
+
+async def test_last_token_is_the_last_text_and_not_the_finish_chunk() -> None:
+    first, chunk, *end = vllm(DecodedAnswer((StreamStep(), StreamStep(), StreamStep())))
+    chunk["choices"][0]["finish_reason"] = None
+    for late in end[:-1]:
+        late["choices"][0]["delta"] = {}
+    record = (
+        await context(CannedTransport(exchange(sse([first, chunk, *end]))), started_ns=50).take_turn(turn())
+    ).record
+    assert (record.first_token_ns, record.last_token_ns, record.ended_ns) == (151, 151, 949)
+    assert (record.chunk_tokens, record.output_tokens) == (
+        [1] * len(present(record.chunk_ns)),
+        record.output_tokens_client,
+    )
+
+
+async def test_answer_without_text_has_tokens_but_no_token_times() -> None:
+    chunks = vllm(DecodedAnswer((StreamStep(), StreamStep())))
+    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+        choice["delta"] = {}
+    record = (await context(CannedTransport(exchange(sse(chunks)))).take_turn(turn())).record
+    assert (record.error_class, record.output_tokens, record.flaw) == (None, 3, "Empty")
+    assert (record.first_token_ns, record.last_token_ns) == (None, None)
 
 
 async def test_drafts_that_the_engine_does_not_count_are_not_recorded() -> None:
@@ -93,7 +118,6 @@ async def test_answers_are_judged_and_failed_requests_are_not() -> None:
         ("<think>Two and two.</think>\n", "stop", "Empty"),
         ("<think>Two and", "stop", "Empty"),
         ("<think>Two and", "length", None),
-        ("<think>Two and two.</think>Four.", "abort", "UnexpectedFinish"),
     ],
 )
 async def test_reasoning_that_the_engine_does_not_separate_is_no_answer(text: str, finish: str, flaw: Any) -> None:
@@ -120,6 +144,7 @@ async def test_failed_exchange_gives_a_record_with_its_error() -> None:
     record = result.record
     assert result.reply_text is None
     assert (record.error_class, record.error, record.sent_ns, record.first_byte_ns) == ("reset", "gone", 100, 150)
+    assert record.ended_ns == 999
     assert record.output_tokens is None
     assert record.chunk_ns is None
 
@@ -134,10 +159,36 @@ async def test_answer_that_is_no_event_stream_is_reported_with_its_type_and_firs
     )
 
 
+JSON_ANSWER = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": {"completion_tokens": 1}}
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "error_class", "words"),
+    [
+        (json.dumps(JSON_ANSWER, indent=1), {"content-type": "application/json"}, "malformed", "--no-stream"),
+        (
+            '{"error": {"message": "too long", "code": 400}}',
+            {"content-type": "application/json"},
+            "http_4xx",
+            "too long",
+        ),
+        ("\x1f", {"content-encoding": "br"}, "malformed", "Content-Encoding br"),
+        (ANSWER.decode(), {"content-encoding": "identity"}, None, ""),
+    ],
+)
+async def test_answer_in_a_form_that_was_not_requested_is_refused(
+    body: str, header: dict[str, str], error_class: str | None, words: str
+) -> None:
+    sent = replace(exchange(body.encode()), headers=header)
+    record = (await context(CannedTransport(sent)).take_turn(turn())).record
+    assert record.error_class == error_class
+    assert words in (record.error or "")
+
+
 async def test_skipped_turn_is_recorded_as_not_sent_with_the_reason() -> None:
     failed = await context(CannedTransport(exchange(error_class=ErrorClass.TIMEOUT, error="x"))).take_turn(turn())
     record = skipped_after(failed, 2)
-    assert (record.request_id, record.turn, record.sent_ns) == ("p-000003-2", 2, None)
+    assert (record.request_id, record.turn, record.sent_ns, record.ended_ns) == ("p-000003-2", 2, None, None)
     assert (record.error_class, record.error) == ("skipped_after_error", "turn 0 failed: timeout")
 
 
@@ -145,8 +196,8 @@ async def test_skipped_turn_is_recorded_as_not_sent_with_the_reason() -> None:
     ("script", "expected_class"),
     [
         ([HEAD, ANSWER], None),
-        ([HEAD, ANSWER[:-14]], "truncated_stream"),
-        ([HEAD, ANSWER[:-30]], "truncated_stream"),
+        ([HEAD, ANSWER[:-14]], None),
+        ([HEAD, ANSWER[: ANSWER.index(b'"finish_reason": "')]], "truncated_stream"),
         ([HEAD], "truncated_stream"),
         ([HEAD, ANSWER[:60], ScriptAction.RESET], "reset"),
         ([CHUNKED, b"%x\r\n%s\r\n" % (len(ANSWER), ANSWER), ScriptAction.RESET], "reset"),

@@ -63,8 +63,47 @@ def test_time_per_token_divides_by_tokens_not_chunks() -> None:
     assert decode_speed.STEP_MS.values(merged).tolist() == [25.0]
 
 
+def timed_parts(one: Record) -> list[float]:
+    rows = rows_of(one)
+    measures = (decode_speed.TPOT_MS, decode_speed.STEP_MS, latency.E2E_MS, latency.STREAM_END_MS)
+    return [float(measure.values(rows)[0]) for measure in measures]
+
+
+LATE = {"last_token_ns": ms(110), "ended_ns": ms(420)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "tpot_ms", "step_ms"),
+    [
+        ({"chunk_tokens": [1, 2, 2, 1], "output_tokens": 6, "steps": 3}, 60 / 4, 60 / 2),
+        ({"chunk_tokens": [1, 2, 2, 0], "output_tokens": 5, "steps": 2}, 60 / 4, 60 / 2),
+        ({"chunk_tokens": [1, 4, 4, 2], "output_tokens": 11, "steps": 5}, 60 / 8, 60 / 4),
+        ({"chunk_tokens": None, "output_tokens": 6, "steps": None}, 60 / 5, math.nan),
+    ],
+    ids=["each chunk a step", "no token", "two steps a chunk", "chunks not counted"],
+)
+def test_tokens_after_the_last_text_are_in_no_time(changes: dict[str, Any], tpot_ms: float, step_ms: float) -> None:
+    counted = changes["chunk_tokens"] is not None
+    times = [ms(50), ms(80), ms(110), *([ms(410)] if counted else [])]
+    found = timed_parts(record(chunk_ns=times, **changes, **LATE))
+    assert found == pytest.approx([tpot_ms, step_ms, 110, 310], nan_ok=True)
+
+
+def test_speedup_counts_the_tokens_up_to_the_last_text() -> None:
+    late = record(
+        chunk_ns=[ms(50), ms(80), ms(110), ms(410)], chunk_tokens=[1, 2, 2, 1], output_tokens=6, steps=3, **LATE
+    )
+    assert decode_speed.STREAM_TPS.value(rows_of(late)) == pytest.approx(5 / 0.110)
+
+
+def test_answers_that_were_not_streamed_have_no_stream_end() -> None:
+    whole = record(first_token_ns=None, chunk_ns=None, chunk_tokens=None, last_token_ns=ms(150), ended_ns=ms(150))
+    assert np.isnan(latency.STREAM_END_MS.values(rows_of(whole, record()))).all()
+
+
 def test_pooled_tpot_is_weighted_by_tokens_and_the_mean_by_requests() -> None:
-    rows = rows_of(record(), record(output_tokens=2, last_token_ns=ms(80)))
+    short = record(output_tokens=2, last_token_ns=ms(80), chunk_ns=[ms(50), ms(80)], chunk_tokens=[1, 1])
+    rows = rows_of(record(), short)
     assert decode_speed.TPOT_MS_POOLED.value(rows) == pytest.approx((100 + 30) / 11)
     assert decode_speed.TPOT_MS.values(rows).mean() == pytest.approx(20)
     assert decode_speed.STREAM_TPS.value(rows) == pytest.approx(13 / 0.230)

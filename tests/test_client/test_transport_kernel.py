@@ -71,6 +71,7 @@ def parsed(reads: list[bytes], *, closed: bool) -> ResponseParser:
 
 IDENTITY = b"HTTP/1.1 200 OK\r\ncontent-length: "
 DONE = b"data: [DONE]\n\n"
+CRLF_DONE = b"data: [DONE]\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,11 @@ DONE = b"data: [DONE]\n\n"
             b"xyz0\r\n\r\nmore",
         ),
         ([IDENTITY + b"6\r\n\r\nabc", b"def", ScriptAction.STALL], b"abcdef"),
+        ([HEAD, chunk(DONE), b"0\r\nx-sum: 1\r\n", b"x-t: 2\r\n", b"\r\n", ScriptAction.STALL], DONE),
+        ([HEAD, chunk(b"{}"), b"0\r\nx-sum: 1\r\n\r\n", ScriptAction.STALL], b"{}"),
+        ([HEAD, chunk(DONE), b'00;sig=abc;q="x"\r\n\r\n', ScriptAction.STALL], DONE),
+        ([HEAD, b"3;a=b\r\n{}\n\r\n0;sig\r\n\r\n", ScriptAction.STALL], b"{}\n"),
+        ([HEAD, chunk(CRLF_DONE), ScriptAction.WAIT, b"0\r\n\r\n", ScriptAction.STALL], CRLF_DONE),
         ([b"HTTP/1.1 200 OK\r\n\r\nabc", b"def"], b"abcdef"),
         ([IDENTITY + b"3\r\n\r\nabcHTTP/1.1 500 X\r\n\r\n"], b"abc"),
     ],
@@ -91,6 +97,11 @@ DONE = b"data: [DONE]\n\n"
         "reset",
         "end marker in a chunk",
         "content length",
+        "trailers",
+        "trailer without done",
+        "extension of the last chunk",
+        "extensions without done",
+        "line ends of two bytes",
         "end of connection",
         "data after the end",
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -89,9 +91,45 @@ def test_fields_ignored_by_the_standard_do_not_lose_the_data(line: bytes) -> Non
     assert data_of(line + b"\ndata: a\n" + line + b"\n\n" + line + b"\n\ndata: b\n\n") == ["a", "b"]
 
 
-def test_mid_stream_error_event_is_reported() -> None:
-    with pytest.raises(MalformedStream, match="out of memory"):
-        data_of(b'data: a\n\nerror: {"message": "out of memory"}\n\n')
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        ('error: {"code": 500}', {"code": 500}),
+        ('event: error\ndata: {"code": 500}', {"code": 500}),
+        ('data: {"code": 500}\nevent: error', {"code": 500}),
+        ("event: error\ndata: out of memory\ndata: sorry", "out of memory\nsorry"),
+        ("event: error\n: out of memory", "out of memory"),
+        ("event:error", "no reason is given"),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_error_event_becomes_data(event: str, error: Any, end: str) -> None:
+    wire = f"data: a\n\n{event}\n\ndata: b\n\n".replace("\n", end).encode()
+    found = data_of(wire)
+    assert (found[0], json.loads(found[1])["error"], len(found)) == ("a", error, 2)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_objects_without_a_blank_line_between_are_events(end: str) -> None:
+    wire = end.join(['data: {"a": 1}', 'data: {"b": [', "data: {}]}", 'data: {"c": 1}', "data: [DONE]", ""]).encode()
+    events = events_of([ReceivedBytes(at, bytes([byte])) for at, byte in enumerate(wire)])
+    assert [event.data for event in events] == ['{"a": 1}', '{"b": [\n{}]}', '{"c": 1}', "[DONE]"]
+    assert events[0].ns == wire.index(b"data", 1) - 1, "the time is that of the line end"
+
+
+def test_last_whole_object_needs_no_blank_line() -> None:
+    assert data_of(b'data: {"a": 1}\n\ndata: {"b": 1}\n') == ['{"a": 1}', '{"b": 1}']
+
+
+@pytest.mark.parametrize("padding", [b" ", b"\0", b"\0\0 \n"])
+def test_padding_before_a_line_is_ignored(padding: bytes) -> None:
+    assert data_of(b"data: a\n\n" + padding + b"data: b\n\n" + padding) == ["a", "b"]
+
+
+@pytest.mark.parametrize("page", ["<html>\n<h1>502: Bad Gateway</h1>\n", "upstream error: reset", "<p>\n{\n}\n"])
+def test_page_after_data_is_an_event(page: str) -> None:
+    assert data_of(b"data: a\n\n" + page.encode()) == ["a", page]
+    assert data_of(b'data: a\n\n{"error": 1}\n<p>\n') == ["a", '{"error": 1}']
 
 
 @pytest.mark.parametrize("rest", [b"data: {", b"data: x", b"data: x\n"])
@@ -126,7 +164,7 @@ def test_beginning_of_an_event_stream_has_no_events(body: bytes) -> None:
     assert data_of(body) == []
 
 
-@pytest.mark.parametrize("body", [b"<html>\n\n", b'{"error": "no"}\n', b"data: \xff\xfe\n\n", b"error: {}\n\n"])
+@pytest.mark.parametrize("body", [b"<html>\n\n", b'{"error": "no"}\n', b"data: \xff\xfe\n\n"])
 def test_invalid_event_stream_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedStream):
         data_of(body)

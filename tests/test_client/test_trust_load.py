@@ -15,7 +15,7 @@ from specbench_api.spec.engine import Engine
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.record import RecordPhase
 from specbench_client.documents.summary import ClientHealth, CounterDeltas
-from specbench_client.metrics.latency import stream_end_delay_share
+from specbench_client.metrics.latency import stream_end_share
 from specbench_testing.corrupted_records import (
     OPEN,
     TALKS,
@@ -513,7 +513,9 @@ def delay_stream_ends(**ms: float) -> Corruptions:
         by = ((order.fillna(1) - 1) * each).astype("int64")
         chunks = [[at + shift for at in times] for times, shift in zip(frame["chunk_ns"], by, strict=True)]
         moved = {name: frame[name].astype("int64") + by for name in TIMES}
-        return frame.assign(**moved, chunk_ns=pd.Series(chunks, index=frame.index, dtype=object))
+        return frame.assign(
+            **moved, ended_ns=moved["last_token_ns"] + each, chunk_ns=pd.Series(chunks, index=frame.index, dtype=object)
+        )
 
     watch = {"reached_concurrency": 2.0, "duration_s": 60.0, "steady_share": 0.9}
     return Corruptions(records=edit, watch=lambda _, seen: seen.model_copy(update=watch))
@@ -558,76 +560,20 @@ def test_few_requests_per_stream_require_a_larger_contradiction(
     assert ("ThroughputContradictsSpeedup" in checks) == found
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize("counted", [True, False])
-def test_end_of_sequence_token_without_its_own_chunk_is_one_step(counted: bool) -> None:
-    one = record(stream_index=3)
-    step_ns, tokens = 10 * NS_PER_MS, one.chunk_tokens if counted else None
+def test_stream_end_delay_leaves_out_one_step(counted: bool) -> None:
+    one = record()
+    times, end_ns = present(one.chunk_ns), present(one.last_token_ns)
+    gap_ns = (times[-1] - times[0]) / (len(times) - 1)
+    tokens = one.chunk_tokens if counted else None
     rows = [
-        record(stream_index=3, chunk_tokens=tokens),
-        record(stream_index=3, chunk_tokens=tokens, intended_ns=present(one.last_token_ns) + 2 * step_ns),
-        record(stream_index=4, chunk_tokens=tokens, intended_ns=10**12),
+        record(turn=turn, chunk_tokens=tokens, ended_ns=end_ns + int(delay * gap_ns))
+        for turn, delay in enumerate((0.5, 1.0, 3.0))
     ]
-    delay_ns = 2 * step_ns if counted else step_ns
-    share = stream_end_delay_share(tidy_frames([frame_of(rows)], "p"))
-    assert share == pytest.approx(delay_ns / (present(one.last_token_ns) + 2 * step_ns))
-
-
-@pytest.mark.runs
-def test_no_next_request_gives_no_stream_end_delay() -> None:
-    alone = [record(stream_index=1), record(stream_index=2)]
-    failed = record(error_class="reset", last_token_ns=None)
-    skipped = record(error_class="skipped_after_error", sent_ns=None, last_token_ns=None)
-    later = record(intended_ns=10**12, sent_ns=10**12)
-    assert [
-        stream_end_delay_share(tidy_frames([frame_of(rows)], "p")) for rows in (alone, [failed, skipped, later])
-    ] == [None] * 2
-
-
-@pytest.mark.runs
-def test_users_who_think_do_not_delay_the_stream_end() -> None:
-    """A stream waits with its user after a filler and before a later turn, but not before another conversation."""
-    one = record(stream_index=3)
-    took, thought = present(one.last_token_ns), 50 * present(one.last_token_ns)
-    begins = [0, took + thought, 2 * (took + thought), 3 * took + 2 * thought + took // 10]
-    names = ["filler-3-0", "p1", "p1", "p2"]
-    rows = [
-        record(
-            stream_index=3,
-            prompt_id=name,
-            turn=turn,
-            intended_ns=begin,
-            first_token_ns=begin + took // 2,
-            last_token_ns=begin + took,
-        )
-        for name, turn, begin in zip(names, (0, 0, 1, 0), begins, strict=True)
-    ]
-    frame = tidy_frames([frame_of(rows)], "p")
-    assert stream_end_delay_share(frame) == pytest.approx((2 * thought + took // 10) / begins[-1])
-    assert stream_end_delay_share(frame, thinks=True) == pytest.approx(0.1 / 1.1, rel=0.01)
-
-
-@pytest.mark.runs
-@pytest.mark.parametrize("held_s", [0, 1])
-@pytest.mark.parametrize("failed", [False, True])
-def test_a_conversation_of_overlapping_requests_ends_with_the_one_that_ends_last(held_s: int, failed: bool) -> None:
-    """Turns 0 to 2 take the seconds 0-1, 1-11 and 1-2; the next conversation begins `held_s` after the last end."""
-    second, took = 1000 * NS_PER_MS, 11 + held_s
-    rows = [
-        record(
-            stream_index=3,
-            prompt_id=f"p{number}",
-            turn=turn,
-            intended_ns=(number * took + begin) * second,
-            first_token_ns=(number * took + begin) * second,
-            last_token_ns=(number * took + end) * second,
-            error_class="reset" if failed and turn == 1 else None,
-        )
-        for number in range(4)
-        for turn, begin, end in ((0, 0, 1), (1, 1, 11), (2, 1, 2))
-    ]
-    share = stream_end_delay_share(tidy_frames([frame_of(rows)], "p"), thinks=True)
-    assert share == (None if failed else pytest.approx(held_s / (10 + held_s)))
+    rows += [record(turn=3), record(turn=4, error_class="reset", ended_ns=10**12)]
+    whole_ns = 3 * (end_ns - one.intended_ns) + 4.5 * gap_ns
+    assert stream_end_share(tidy_frames([frame_of(rows)], "p")) == pytest.approx(2 * gap_ns / whole_ns)
+    assert stream_end_share(tidy_frames([frame_of(rows[3:])], "p")) is None
 
 
 def test_missing_values_are_not_impossible() -> None:

@@ -141,9 +141,9 @@ class Dialect:
         return None
 
     def _content(self, stream: ChatStream) -> tuple[AnswerChunk, ...]:
-        """Return the chunks that may have tokens; one that only ends the answer may, as an end-of-sequence token."""
-        may_have_tokens = (delta for delta in stream.deltas if delta.text or delta.reasoning or delta.finish_reason)
-        return tuple(AnswerChunk(delta.ns, None, delta.coalesced) for delta in may_have_tokens)
+        """Return the chunks with text, and those with tokens where the engine counts them."""
+        with_text = (delta for delta in stream.deltas if delta.text or delta.reasoning)
+        return tuple(AnswerChunk(delta.ns, None, delta.coalesced) for delta in with_text)
 
     def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:  # noqa: ARG002 -- not reported
         """Return the answer of a stream, whose chunks are `content`."""

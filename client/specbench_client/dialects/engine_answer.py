@@ -73,6 +73,8 @@ class EngineAnswer:
     output_tokens_client: int | None = None
     cached_tokens: int | None = None
     finish_reason: str | None = None
+    last_text_ns: int | None = None
+    """Arrival of the last chunk with text, reasoning or tool calls; None if no chunk has any."""
     reasoning_tokens: int | None = None
     """Output tokens of the reasoning before the answer; None if the chunks do not report them."""
     tool_calls: tuple[ToolCall, ...] = ()

@@ -1,7 +1,9 @@
 """Parses answers of OpenAI's chat and completion routes: JSON chunks with deltas, usage and a final [DONE].
 
-The parser accepts what differs between engines (nulls, missing keys) and rejects what would be miscounted: invalid
-JSON, an error in mid-stream, a stream without its end or its usage.
+The parser accepts what differs between servers (nulls, missing keys, text as a list of parts, other names of finish
+reasons) and rejects what would be miscounted: invalid JSON, an error in mid-stream, a stream without its end or its
+usage. Events that are no JSON object are ignored: [DONE], keep-alives, an HTML page of a proxy. If the answer is not
+complete without them, the last of them is in the error message.
 """
 
 from __future__ import annotations
@@ -33,6 +35,23 @@ COUNTED_STREAM = {"stream": True, "stream_options": {"include_usage": True, "con
 """The fields of a body that request a stream with token counts in each chunk."""
 _MAX_REASON_CHARS = 80
 _CLIENT_ERRORS = range(400, 500)
+_MAX_COUNT_DIGITS = 16
+_USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "prompt_tokens_details")
+
+FINISH_REASONS: dict[str, str | None] = {
+    **dict.fromkeys(("", "null", "none", "not_finished")),
+    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length", "token_limit"), "length"),
+    **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_calls"),
+}
+"""Spelling of a server, in lower case → finish reason; None: not finished. All others are ends of failed answers."""
+_TEXT_KEYS = ("text", "thinking", "content", "reasoning", "summary", "value")
+"""Keys of an object with text, as in the parts of a content; an object without them (encrypted reasoning) has none."""
+_MAX_TEXT_DEPTH = 8
+_REASONING_PARTS = ("thinking", "reasoning")
+"""Types of the parts of a content that are not part of the answer."""
+_REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details", "thinking")
+"""Keys of reasoning. Some servers send the same text under two of them: the first that has text counts."""
 
 
 class StreamDelta(NamedTuple):
@@ -58,7 +77,7 @@ _new_delta: Callable[[tuple[int, dict[str, Any], str, str, str | None, bool, Any
 
 @dataclass(frozen=True, slots=True)
 class ChatStream:
-    """A complete stream. `usage`: the last one, which counts the whole answer; `last`: the document with it."""
+    """A complete stream. `usage`: see `_usage_in`; `last`: the last document with a usage."""
 
     deltas: tuple[StreamDelta, ...]
     usage: dict[str, Any]
@@ -74,8 +93,7 @@ class ChatStream:
 
     @property
     def finish_reason(self) -> str | None:
-        reasons = [delta.finish_reason for delta in self.deltas if delta.finish_reason]
-        return replace_lone_surrogates(reasons[-1]) if reasons else None
+        return next((delta.finish_reason for delta in reversed(self.deltas) if delta.finish_reason), None)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
@@ -107,24 +125,49 @@ class ChatStream:
 def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
     """Parse a stream with usage. Raises BadAnswer: malformed, truncated_stream, or an error reported by the engine."""
     chunks = [event for event in events if event.data]
-    count = len(chunks)
-    while chunks and chunks[-1].data.strip() == DONE:
-        chunks.pop()
-    has_done = len(chunks) < count
     deltas: list[StreamDelta] = []
     for start in range(0, len(chunks), CHUNKS_PER_SLICE):
         deltas += [_parse_delta(*event) for event in chunks[start : start + CHUNKS_PER_SLICE]]
         yield
-    if not has_done:
-        raise BadAnswer(f"the stream ended after {len(deltas)} chunks without [DONE]", ErrorClass.TRUNCATED_STREAM)
-    last = next((one.document for one in reversed(deltas) if isinstance(one.document.get("usage"), dict)), None)
-    if last is None or count_in(last["usage"], "completion_tokens") is None:
-        raise BadAnswer("the stream ended without the requested usage", ErrorClass.TRUNCATED_STREAM)
-    if not any(delta.finish_reason for delta in deltas):
-        raise BadAnswer("the stream ended without a finish reason", ErrorClass.TRUNCATED_STREAM)
-    stream = ChatStream(tuple(deltas), last["usage"], last)
+    stream = ChatStream(tuple(deltas), *_usage_in(deltas))
+    missing = []
+    if stream.finish_reason is None and not any(chunk.data.strip() == DONE for chunk in chunks):
+        missing.append("a finish reason or [DONE]")
+    if count_in(stream.usage, "completion_tokens") is None:
+        missing.append("the requested usage")
+    if missing:
+        count = sum(bool(delta.document.get("choices")) for delta in deltas)
+        message = f"the stream ended after {count} chunks without {' and without '.join(missing)}"
+        raise BadAnswer(message + _other_words(chunks, deltas), ErrorClass.TRUNCATED_STREAM)
     _reject_uncounted(stream)
     return stream
+
+
+def _other_words(chunks: Sequence[SseEvent], deltas: Sequence[StreamDelta]) -> str:
+    """Return, for an error message, the last event that is no chunk: it may be the reason. Empty if there is none."""
+    for chunk, delta in zip(reversed(chunks), reversed(deltas), strict=True):
+        if not delta.document.keys() & {"choices", "usage"} and chunk.data.strip() != DONE:
+            return f": the server sent {truncate(chunk.data)}"
+    return ""
+
+
+def _usage_in(deltas: Sequence[StreamDelta]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the usage of the whole answer, and the last document with one; both empty if there is none.
+
+    It is the last usage. The counts that it lacks (it may be empty, or zero) are those of the last one with them.
+    """
+    usage: dict[str, Any] = {}
+    last: dict[str, Any] = {}
+    for delta in reversed(deltas):
+        found = delta.document.get("usage")
+        if isinstance(found, dict):
+            last = last or delta.document
+            named = {"completion_tokens": found.get("output_tokens"), "prompt_tokens": found.get("input_tokens")}
+            earlier = {**named, **found}
+            usage = {**(usage or earlier), **{name: usage.get(name) or earlier.get(name) for name in _USAGE_FIELDS}}
+            if count_in(usage, "completion_tokens") and count_in(usage, "prompt_tokens"):
+                break
+    return usage, last
 
 
 def _reject_uncounted(stream: ChatStream) -> None:
@@ -136,30 +179,39 @@ def read_unstreamed(document: Any) -> ChatStream:
     """Parse an answer that was not streamed, as a stream of one chunk. Raises BadAnswer like `read_stream`."""
     if not isinstance(document, dict):
         raise BadAnswer("the answer is not a JSON object", ErrorClass.MALFORMED)
-    if document.get("error"):
-        raise _reported_error(document, "error")
+    _reject_error_object(document, "error")
     choices = document.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise BadAnswer(f"one choice was requested: {_shown(choices)}", ErrorClass.MALFORMED)
-    if count_in(document.get("usage"), "completion_tokens") is None:
-        raise BadAnswer("the answer has no usage", ErrorClass.TRUNCATED_STREAM)
-    message = choices[0].get("message") or {}
+    choice = choices[0]
+    _reject_error_object(choice, "error")
+    message = choice.get("message") or {}
     if not isinstance(message, dict):
         raise BadAnswer(f"message is not a JSON object: {_shown(message)}", ErrorClass.MALFORMED)
-    finish = _as_text(choices[0].get("finish_reason")) or None
-    text = _as_text(message.get("content")) or _as_text(choices[0].get("text"))
+    finish = _finish_reason(choice.get("finish_reason"), error_message_in(choice) or "")
+    text = _answer_text(message.get("content")) or _as_text(choice.get("text"))
     calls = _calls_in(message)
     delta = StreamDelta(0, document, text, _text_outside_content(message, calls), finish, calls=calls)
-    stream = ChatStream((delta,), document["usage"], document)
+    stream = ChatStream((delta,), *_usage_in([delta]))
+    if count_in(stream.usage, "completion_tokens") is None:
+        raise BadAnswer("the answer has no usage", ErrorClass.TRUNCATED_STREAM)
     _reject_uncounted(stream)
     return stream
 
 
 def count_in(block: Any, *path: str) -> int | None:
-    """Return the count at this path; None if it is missing or not a valid count."""
+    """Return the count at this path; None if it is missing or not a valid count. Proxies send 5.0 or "5" for 5."""
     for key in path:
         block = block.get(key) if isinstance(block, dict) else None
-    return block if type(block) is int and 0 <= block <= MAX_COUNT else None  # A bool is no count.
+    count = block if block is None or type(block) is int else _integer(block)
+    return count if count is not None and 0 <= count <= MAX_COUNT else None
+
+
+def _integer(value: Any) -> int | None:
+    """Return the integer that a proxy sent as 5.0 or "5"; None for anything else, also for a bool."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MAX_COUNT_DIGITS:
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
 def counts_in(block: Any, key: str) -> tuple[int, ...] | None:
@@ -203,18 +255,19 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
     """Parse one chunk. This is the client's innermost loop: one call for each chunk."""
     document = _parse_chunk(data)
     if not isinstance(document, dict):
-        raise BadAnswer(f"a chunk is not a JSON object: {truncate(data)}", ErrorClass.MALFORMED)
+        return StreamDelta(ns, {}, coalesced=coalesced)
     if document.get("error"):
         raise _reported_error(document, data)
     choices = document.get("choices")
     if not choices:
+        _reject_error_object(document, data)
         return StreamDelta(ns, document, coalesced=coalesced)
     if not isinstance(choices, list) or not isinstance(choices[0], dict):
         raise BadAnswer(f"choices is not a list of objects: {truncate(data)}", ErrorClass.MALFORMED)
     if len(choices) > 1:
         raise BadAnswer(f"one choice was requested and {len(choices)} were returned", ErrorClass.MALFORMED)
     choice = choices[0]
-    delta = choice.get("delta") or {}
+    delta = choice.get("delta") or _message_without_delta(choice)
     if not isinstance(delta, dict):
         raise BadAnswer(f"delta is not a JSON object: {truncate(data)}", ErrorClass.MALFORMED)
     if choice.get("index"):
@@ -223,16 +276,60 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
     text = delta.get("content")
     if len(delta) == 1 and text and isinstance(text, str) and finish is None:  # almost all chunks
         return _new_delta((ns, document, text, "", None, coalesced, None))
-    text = _as_text(text) or _as_text(choice.get("text"))
+    _reject_error_object(choice, data)
+    text = _answer_text(text) or _as_text(choice.get("text"))
     calls = _calls_in(delta) if delta.get("tool_calls") or delta.get("function_call") else None
     outside = _text_outside_content(delta, calls)
-    return _new_delta((ns, document, text, outside, _as_text(finish) or None, coalesced, calls))
+    return _new_delta((ns, document, text, outside, _finish_reason(finish, data), coalesced, calls))
+
+
+def _reject_error_object(document: dict[str, Any], data: str) -> None:
+    """Raise the error that a document or a choice contains, or that the document is (older vLLM)."""
+    if document.get("error"):
+        raise _reported_error(document, data)
+    if document.get("object") == "error":
+        raise _reported_error({"error": document}, data)
+
+
+def _message_without_delta(choice: dict[str, Any]) -> Any:
+    """Return the message of a chunk without a delta. Some servers send it instead, others repeat the whole answer."""
+    return {} if "delta" in choice else choice.get("message") or {}
+
+
+def _finish_reason(sent: Any, words: str) -> str | None:
+    """Return a finish reason in OpenAI's spelling. Raises BadAnswer for one with which no complete answer ends."""
+    if sent is None:
+        return None
+    if isinstance(sent, str) and sent.lower() in FINISH_REASONS:
+        return FINISH_REASONS[sent.lower()]
+    message = f"the answer ended with finish_reason {_shown(sent)}: {truncate(words)}"
+    raise BadAnswer(message.removesuffix(": "), ErrorClass.HTTP_5XX if isinstance(sent, str) else ErrorClass.MALFORMED)
 
 
 def _text_outside_content(message: dict[str, Any], calls: Any) -> str:
     """Return generated text outside the answer's content: reasoning, tool calls (without their ids), a refusal."""
-    reasoning = message.get("reasoning_content") or message.get("reasoning") or message.get("refusal")
-    return _as_text(reasoning) + ("".join(text for call in calls for text in _part_of_call(call)) if calls else "")
+    outside = _reasoning_in(message) or _as_text(message.get("refusal"))
+    return outside + ("".join(text for call in calls for text in _part_of_call(call)) if calls else "")
+
+
+def _reasoning_in(message: dict[str, Any]) -> str:
+    """Return the reasoning of a message or delta, from its own keys or from the parts of the content."""
+    texts = [_as_text(message[key]) for key in _REASONING_KEYS if message.get(key)]
+    content = message.get("content")
+    if isinstance(content, list):
+        texts.append(_as_text([part for part in content if _is_reasoning_part(part)]))
+    return next(filter(None, texts), "")
+
+
+def _answer_text(content: Any) -> str:
+    """Return the text of a content, without the reasoning that a list of parts may contain."""
+    if isinstance(content, list):
+        content = [part for part in content if not _is_reasoning_part(part)]
+    return _as_text(content)
+
+
+def _is_reasoning_part(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in _REASONING_PARTS
 
 
 def _calls_in(message: dict[str, Any]) -> Any:
@@ -278,13 +375,13 @@ def _reported_error(document: dict[str, Any], data: str) -> BadAnswer:
 
 
 def _parse_chunk(data: str) -> Any:
-    """Parse the JSON of a chunk. Raises BadAnswer (MALFORMED)."""
+    """Parse the JSON of a chunk; None if it is no object. Raises BadAnswer (MALFORMED)."""
     if len(data) <= LARGE_JSON_BYTES:
         try:
             return orjson.loads(data)  # Its limit is 1,024 levels; `parse_engine_json` is slower and checks more.
         except orjson.JSONDecodeError:
             pass
-    return parse_document(data, "a chunk")
+    return parse_document(data, "a chunk") if data.lstrip().startswith("{") else None
 
 
 def parse_document(data: str | bytes, name: str) -> Any:
@@ -307,12 +404,15 @@ def _shown(value: Any) -> str:
         return f"a {type(value).__name__} that is nested too deeply"
 
 
-def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise BadAnswer(f"text is not a string: {_shown(value)}", ErrorClass.MALFORMED)
-    return value
+def _as_text(value: Any, depth: int = 0) -> str:
+    """Return a text that is sent as a string, as an object with a text, or as a list of these."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, list) and depth < _MAX_TEXT_DEPTH:
+        return "".join([_as_text(part, depth + 1) for part in value])
+    if isinstance(value, dict) and depth < _MAX_TEXT_DEPTH:
+        return _as_text(next((value[key] for key in _TEXT_KEYS if value.get(key)), None), depth + 1)
+    raise BadAnswer(f"text is not a string: {_shown(value)}", ErrorClass.MALFORMED)
 
 
 # Engines with a reasoning parser send reasoning in a separate field (`reasoning_content`, `reasoning`). A chunk that
@@ -344,8 +444,7 @@ def tokens_by_usage(delta: StreamDelta) -> int | None:
 def _is_reasoning(delta: StreamDelta) -> bool:
     """Return whether the engine marks a chunk as reasoning."""
     choices = delta.document.get("choices")
-    message = choices[0].get("delta") if choices else None
-    return bool(message and (message.get("reasoning_content") or message.get("reasoning")))
+    return bool(choices and _reasoning_in(choices[0].get("delta") or _message_without_delta(choices[0])))
 
 
 def build_answer(
@@ -365,6 +464,7 @@ def build_answer(
         output_tokens_client=reported_tokens(content),
         cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
         finish_reason=stream.finish_reason,
+        last_text_ns=next((delta.ns for delta in reversed(stream.deltas) if delta.text or delta.reasoning), None),
         reasoning_tokens=reasoning_tokens(stream, counted),
         tool_calls=stream.tool_calls,
     )

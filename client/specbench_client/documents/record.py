@@ -39,8 +39,6 @@ class AcceptanceSource(StrEnum):
 class AnswerFlaw(StrEnum):
     """What is wrong with a complete answer. Of several flaws, a record has the first of this list."""
 
-    UNEXPECTED_FINISH = "UnexpectedFinish"
-    """It ended for another reason than stop, length or tool_calls."""
     EMPTY = "Empty"
     """It has no visible text. Reasoning that was cut and tool calls need none."""
     BROKEN_TEXT = "BrokenText"
@@ -96,13 +94,14 @@ class Record:
     first_byte_ns: int | None
     """First byte of the response, which is its HTTP header. Null: nothing was received."""
     first_token_ns: int | None
-    """First chunk with content. Null: the request failed, was not streamed, or its answer is empty."""
+    """First chunk with content. Null: the request failed, was not streamed, or its answer has no text."""
     last_token_ns: int | None
-    """Last chunk with content; if not streamed, the last byte of the answer. Null: the request failed, or its answer is
-    empty."""
+    """Last chunk with text, reasoning or a tool call; if not streamed, the last byte of the answer. Null: the request
+    failed, or its answer has no text."""
     chunk_ns: list[int] | None
-    """Arrival of each chunk with content. Equal times: one read returned them together, see Clocks. Null: failed or not
-    streamed."""
+    """Arrival of each chunk with content: text, reasoning, a tool call, or tokens without text where the engine counts
+    the tokens of chunks. Chunks after last_token_ns have an end-of-sequence token. Equal times: one read returned them
+    together, see Clocks. Null: failed or not streamed."""
     chunk_tokens: list[int] | None
     """Tokens of each chunk with content. Null if the engine does not report them for every chunk."""
     chunk_coalesced: list[bool] | None
@@ -131,7 +130,8 @@ class Record:
     cached_tokens: int | None
     """Prompt tokens that came from a prompt cache. Null if not reported."""
     finish_reason: str | None
-    """Why the answer ended, as reported by the engine: stop, length, … Null: not reported, or the request failed."""
+    """Why the answer ended, as reported by the engine: stop, length or tool_calls, whatever its spelling of them. Null:
+    not reported, or the request failed, as it did if the engine reports another end (error, abort, content_filter)."""
     error_class: str | None
     """Why the request has no usable answer: see Errors. Null: the answer is usable."""
     error: str | None
@@ -160,3 +160,6 @@ class Record:
     """Whether the client examined the answer for flaws. False: the request failed, was imported, or is NotJudged."""
     flaw: str | None = None
     """What is wrong with the answer: see Flaws. Null: nothing was found, or it was not judged."""
+    ended_ns: int | None = None
+    """When the exchange ended: the last byte of the response, or when the client gave it up (also a stream that is open
+    1 s after [DONE]). The stream of a closed loop sends its next request then. Null: nothing was sent."""

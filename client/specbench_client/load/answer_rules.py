@@ -1,4 +1,4 @@
-"""Judges a complete answer: empty, broken or looping text and unexpected ends, and what the workload demands.
+"""Judges a complete answer: empty, broken or looping text, and what the workload demands.
 
 An answer that reached its maximum of tokens cannot be valid JSON, and its last number means nothing. That is a flaw of
 its own (`Unfinished`), which the baseline's answers to the same prompts mostly have too.
@@ -25,8 +25,6 @@ from specbench_client.workload.row_parsing import extract_answer
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-EXPECTED_FINISHES = frozenset({"stop", "length", "tool_calls", "function_call"})
-"""Finish reasons of OpenAI's API after which an answer is complete; the other one, `content_filter`, is unexpected."""
 LOOP_TOKENS = 64
 LOOP_REPETITIONS = 4
 LONGEST_PERIOD = 4096
@@ -45,8 +43,6 @@ def flaw_of(
     `tokens`: of reasoning and text together. `called`: it has a tool call, after which some engines report `stop`.
     """
     whole = reasoning + text
-    if finish_reason is not None and finish_reason not in EXPECTED_FINISHES:
-        return AnswerFlaw.UNEXPECTED_FINISH
     if is_empty(text, reasoning, finish_reason) and not called:
         return AnswerFlaw.EMPTY
     if is_broken(whole, cut=finish_reason == _LENGTH):

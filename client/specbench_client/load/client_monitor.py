@@ -17,6 +17,7 @@ import base64
 import math
 import time
 from array import array
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, fields, replace
@@ -116,7 +117,8 @@ class RecordTally:
             self._streamed += 1
             self._chunks += len(record.chunk_ns)
             self._coalesced += sum(record.chunk_coalesced)
-            self._coalesced_ends += record.chunk_coalesced[-1]
+            last = bisect_right(record.chunk_ns, record.last_token_ns or 0) - 1
+            self._coalesced_ends += last >= 0 and record.chunk_coalesced[last]
             self._in_one_read += _arrived_in_one_read(record.chunk_ns, record)
 
     @property
@@ -145,7 +147,7 @@ class RecordTally:
 
     @property
     def coalesced_end_share(self) -> float | None:
-        """Share of streamed answers whose last chunk is coalesced."""
+        """Share of streamed answers whose last chunk with text is coalesced."""
         return self._coalesced_ends / self._streamed if self._streamed else None
 
     @property

@@ -21,13 +21,17 @@ from specbench_client.dialects.openai_stream import parse_document
 from specbench_client.documents.record import AnswerFlaw, Record, RecordPhase
 from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.conversations import Conversation, request_seed
-from specbench_client.transport.error_messages import ADDRESS_REMEDY, truncate
+from specbench_client.transport.error_messages import ADDRESS_REMEDY, compression_error, truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport, UnparsedExchange
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, parse_events
 from specbench_client.workload.chat_template.reasoning import SplitAnswer, split_channels
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 _MAX_CONTENT_TYPE_CHARS = 80
+_NOT_STREAMED = (
+    "a stream was requested, but the answer was not streamed: measure this server without streams (--no-stream, or"
+    " output.stream: false)"
+)
 _MISSING = {field.name: None for field in fields(Record) if field.default is MISSING}
 """The fields of a record that have no default, missing."""
 
@@ -142,16 +146,17 @@ class TurnClient:
     def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
         """Parse an answer in slices and return its record, whether it succeeded or failed."""
         config, exchange = self.request_config, unread.read()
+        end = {"ended_ns": unread.ended_ns - config.started_ns}
         yield
         try:
             answer = yield from _read_answer(config, self.dialect, exchange)
         except BadAnswer as bad:
-            error = {"error_class": str(bad.error_class), "error": truncate(str(bad))}
+            error = {"error_class": str(bad.error_class), "error": truncate(str(bad)), **end}
             return TurnResult(_record(config, turn, exchange, error), None, exchange.ended_ns)
         flaw, unjudged = _judge(config, turn, answer)
         fields_of_answer = _answer_fields(answer, exchange, config)
         judgement = {"flaw": None if flaw is None else str(flaw), "judged": unjudged is None}
-        record = _record(config, turn, exchange, fields_of_answer | judgement)
+        record = _record(config, turn, exchange, fields_of_answer | judgement | end)
         return TurnResult(record, answer.text, exchange.ended_ns, unjudged)
 
 
@@ -185,19 +190,30 @@ def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange
     """Parse the answer of an exchange with the dialect. Raises BadAnswer."""
     if exchange.error_class is not None:
         raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
+    compressed = compression_error(exchange.headers.get("content-encoding", ""))
+    if compressed is not None:
+        raise BadAnswer(compressed, ErrorClass.MALFORMED)
     if not config.output.stream:
-        body = b"".join(arrival.data for arrival in exchange.arrivals)
-        return dialect.read_whole(parse_document(body, "the answer"), drafting=config.drafting)
+        return _read_whole(config, dialect, exchange)
     try:
         events = parse_events(exchange.arrivals)
     except NotAnEventStream as error:
         content_type = truncate(exchange.headers.get("content-type", "none"), _MAX_CONTENT_TYPE_CHARS)
+        if content_type.lower().startswith("application/json"):
+            _read_whole(config, dialect, exchange)  # Raises the error that it may contain.
+            raise BadAnswer(_NOT_STREAMED, ErrorClass.MALFORMED) from error
         message = f"the answer is not an event stream (Content-Type: {content_type}): {error}: {ADDRESS_REMEDY}"
         raise BadAnswer(message, ErrorClass.MALFORMED) from error
     except MalformedStream as error:
         raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
     yield
     return (yield from dialect.read(events, drafting=config.drafting))
+
+
+def _read_whole(config: RequestConfig, dialect: Dialect, exchange: HttpExchange) -> EngineAnswer:
+    """Parse an answer that was not streamed. Raises BadAnswer."""
+    body = b"".join(arrival.data for arrival in exchange.arrivals)
+    return dialect.read_whole(parse_document(body, "the answer"), drafting=config.drafting)
 
 
 def skipped_after(failed: TurnResult, turn: int) -> Record:
@@ -210,6 +226,7 @@ def skipped_after(failed: TurnResult, turn: int) -> Record:
         connect_ns=None,
         sent_ns=None,
         first_byte_ns=None,
+        ended_ns=None,
         connection=None,
         error_class=str(ErrorClass.SKIPPED_AFTER_ERROR),
         error=f"turn {record.turn} failed: {record.error_class}",
@@ -245,18 +262,19 @@ def _record(config: RequestConfig, turn: Turn, exchange: HttpExchange, results: 
 def _answer_fields(answer: EngineAnswer, exchange: HttpExchange, request_config: RequestConfig) -> dict[str, Any]:
     """Return the fields of a record that its answer gives.
 
-    An answer that was not streamed ends with its last byte, and the time of its first token is unknown.
+    The last token is the last text: a later chunk may have an end-of-sequence token. An answer that was not streamed
+    ends with its last byte, and the time of its first token is unknown.
     """
+    end_ns = answer.last_text_ns if request_config.output.stream else exchange.ended_ns
     times = [chunk.ns - request_config.started_ns for chunk in answer.content]
     tokens = [chunk.tokens for chunk in answer.content if chunk.tokens is not None]
     acceptance = answer.acceptance
     if not request_config.counts_drafts:
         acceptance = replace(acceptance, drafted_tokens=None, step_drafted=None)
     output_text = answer.reasoning + answer.text
-    unstreamed_end_ns = None if request_config.output.stream else exchange.ended_ns - request_config.started_ns
     return {
-        "first_token_ns": times[0] if times else None,
-        "last_token_ns": times[-1] if times else unstreamed_end_ns,
+        "first_token_ns": times[0] if times and end_ns is not None else None,
+        "last_token_ns": None if end_ns is None else end_ns - request_config.started_ns,
         "chunk_ns": times if request_config.output.stream else None,
         "chunk_tokens": tokens if request_config.output.stream and len(tokens) == len(times) else None,
         "chunk_coalesced": [chunk.coalesced for chunk in answer.content] if request_config.output.stream else None,

@@ -1,7 +1,9 @@
 """Speed of an answer after its first token: per token and per step, never per chunk.
 
 With speculation a chunk contains several tokens, so the gap between chunks is not a time per token. `tokens` is the
-engine's own count for the answer, else the client's.
+engine's own count for the answer, else the client's, without those after the last text: an end-of-sequence token that
+arrives with the finish reason is in no time, because a server may send that at any later time. Where chunks are not
+counted, it is not known whether there is one: then `tokens` includes it, on every arm alike.
 
 An answer with a single chunk, or whose chunks all arrived in one read, has only one arrival time: the time between its
 first and its last token was not measured and is missing. It is never 0.
@@ -24,18 +26,28 @@ SAME_STEP = 0.5
 """First tokens that are at most this share of a short step apart are from the same step."""
 
 
+def timed_tokens(rows: Table) -> Values:
+    """Return the tokens up to the last text, shape (rows,); all tokens of rows that are not of records (a sweep's)."""
+    return numbers(rows, "timed_tokens" if "timed_tokens" in rows else "tokens")
+
+
+def timed_steps(rows: Table) -> Values:
+    """Return the steps of `timed_tokens`, shape (rows,)."""
+    return numbers(rows, "timed_steps" if "timed_steps" in rows else "steps")
+
+
 def flow_ms(rows: Table) -> Values:
     """Return the time from first to last token in ms, shape (rows,).
 
     NaN for answers of fewer than two tokens, or with a single arrival time.
     """
     span = (numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")) / NS_PER_MS
-    return np.where((numbers(rows, "tokens") >= 2) & (span > 0), span, np.nan)
+    return np.where((timed_tokens(rows) >= 2) & (span > 0), span, np.nan)
 
 
 def later_tokens(rows: Table) -> Values:
-    """Return the number of tokens after the first, shape (rows,); NaN for answers of fewer than two tokens."""
-    tokens = numbers(rows, "tokens")
+    """Return the number of timed tokens after the first, shape (rows,); NaN for answers of fewer than two tokens."""
+    tokens = timed_tokens(rows)
     return np.where(tokens >= 2, tokens - 1, np.nan)
 
 
@@ -44,7 +56,7 @@ def _tpot_ms(rows: Table) -> Values:
 
 
 def _step_ms(rows: Table) -> Values:
-    steps = numbers(rows, "steps")
+    steps = timed_steps(rows)
     return flow_ms(rows) / np.where(steps >= 1, steps, np.nan)
 
 
@@ -53,7 +65,7 @@ def _user_tps(rows: Table) -> Values:
 
 
 def _stream_parts(rows: Table) -> tuple[Values, Values]:
-    return numbers(rows, "tokens"), (numbers(rows, "last_token_ns") - numbers(rows, "intended_ns")) / NS_PER_S
+    return timed_tokens(rows), (numbers(rows, "last_token_ns") - numbers(rows, "intended_ns")) / NS_PER_S
 
 
 _SHORT = (
@@ -64,7 +76,7 @@ _SHORT = (
 TPOT_MS = RequestMetric(
     "tpot_ms",
     "ms",
-    "Time per output token after the first: (last_token_ns − first_token_ns) / (tokens − 1)",
+    "Time per output token after the first, up to the last text: (last_token_ns − first_token_ns) / (tokens − 1)",
     _SHORT,
     FigureOrigin.BOTH,
     _tpot_ms,
@@ -72,7 +84,7 @@ TPOT_MS = RequestMetric(
 STEP_MS = RequestMetric(
     "step_ms",
     "ms",
-    "Time per decode step of the target: (last_token_ns − first_token_ns) / steps",
+    "Time per decode step of the target, up to the last text: (last_token_ns − first_token_ns) / steps",
     "the engine does not report its steps, or the answer has fewer than two tokens, was not streamed, or arrived at"
     " once",
     FigureOrigin.BOTH,
@@ -90,7 +102,7 @@ USER_TPS = RequestMetric(
 TPOT_MS_POOLED = RatioMetric(
     "tpot_ms_pooled",
     "ms",
-    "Time per output token, pooled: Σ(last_token_ns − first_token_ns) / Σ(tokens − 1)",
+    "Time per output token, pooled, up to the last text: Σ(last_token_ns − first_token_ns) / Σ(tokens − 1)",
     "no answer has two counted tokens with different arrival times",
     FigureOrigin.BOTH,
     lambda rows: (flow_ms(rows), later_tokens(rows)),

@@ -12,8 +12,8 @@ import numpy as np
 
 from specbench_client.columns import Values
 from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric
-from specbench_client.metrics.rows import Table, group_numbers
-from specbench_client.metrics.tidy_frame import numbers, sent_rows
+from specbench_client.metrics.rows import Table
+from specbench_client.metrics.tidy_frame import numbers
 
 NS_PER_MS = 1e6
 
@@ -41,81 +41,36 @@ TTFT_SENT_MS = _latency(
 E2E_MS = _latency("e2e_ms", "E2E latency, the time to the last token", _EMPTY, "intended_ns", "last_token_ns")
 E2E_SENT_MS = _latency("e2e_from_send_ms", "E2E latency, measured from sending", _EMPTY, "sent_ns", "last_token_ns")
 
-MEASURES = (TTFT_MS, TTFT_SENT_MS, E2E_MS, E2E_SENT_MS)
+
+def _stream_end_ms(rows: Table) -> Values:
+    after = (numbers(rows, "ended_ns") - numbers(rows, "last_token_ns")) / NS_PER_MS
+    return np.where(rows.known("first_token_ns"), after, np.nan)
 
 
-# Stream-end delay is the time between the last token of an answer and the end of the exchange.
-#
-# A stream intends to send its next request when its last exchange ended, so the next `intended_ns` is that end. The
-# time between the last token and that end (usage and stream end held back, connection closed late) is in no latency
-# and in no speed-up, although the stream does nothing else meanwhile.
-#
-# If an engine does not report tokens per chunk, an end-of-sequence token may have no chunk with text: one gap between
-# chunks is then a decode step, and is subtracted. Where users think between turns, a stream waits with its user before
-# a later turn and after a filler, so only the requests that follow a measured conversation show the delay. That ends
-# with the request that ends last, which need not be its last turn: requests of agents overlap.
+STREAM_END_MS = RequestMetric(
+    "stream_end_ms",
+    "ms",
+    "Time from the last token to the end of the exchange, when a stream of a closed loop is free; it contains the step"
+    " of an end-of-sequence token, if there is one: ended_ns − last_token_ns",
+    f"{_NOT_STREAMED}, or the result was imported",
+    FigureOrigin.CLIENT,
+    _stream_end_ms,
+    long_tailed=True,
+)
 
-_END_DELAY_COLUMNS = [
-    "stream_index",
-    "intended_ns",
-    "first_token_ns",
-    "last_token_ns",
-    "chunks",
-    "chunk_tokens_known",
-    "ok",
-    "error_class",
-]
-_THINKING_COLUMNS = ("turn", "filler")
+MEASURES = (TTFT_MS, TTFT_SENT_MS, E2E_MS, E2E_SENT_MS, STREAM_END_MS)
 
 
-def stream_end_delay_ns(rows: Table, *, thinks: bool) -> tuple[Values, Values]:
-    """Return stream-end delay and total time in ns, for each answer that another request of its stream follows.
+def stream_end_share(rows: Table) -> float | None:
+    """Return the time after the last token as a share of the exchanges' time; None if no answer has both.
 
-    `thinks`: whether streams wait between the turns of a conversation. Both arrays have the shape (answers,).
+    One gap between chunks is left out of each answer's time: an end-of-sequence token takes a step and has no text.
     """
-    columns = [*_END_DELAY_COLUMNS, *(_THINKING_COLUMNS if thinks else ())]
-    found = [_end_delays_of_point(sent_rows(point).table(columns), thinks=thinks) for point in rows.by_point()]
-    after, whole = (np.concatenate([np.empty(0), *each]) for each in (zip(*found, strict=True) if found else ((), ())))
-    return after, whole
-
-
-def _end_delays_of_point(rows: Table, *, thinks: bool) -> tuple[Values, Values]:
-    stream, begun = numbers(rows, "stream_index"), numbers(rows, "intended_ns")
-    ordered = rows.assign(begun_ns=begun).at(np.lexsort((begun, stream)))
-    if thinks:
-        ordered = _ends_of_conversations(ordered)
-    stream, begun, ended = numbers(ordered, "stream_index"), numbers(ordered, "begun_ns"), np.full(len(ordered), np.nan)
-    ended[:-1] = np.where(stream[1:] == stream[:-1], begun[1:], np.nan)
-    after = ended - numbers(ordered, "last_token_ns") - _step_gap_ns(ordered)
-    whole = ended - numbers(ordered, "intended_ns")
-    known = ordered.array("ok") & ~np.isnan(after)
-    if thinks:
-        known &= ~ordered.array("filler")
-    return np.maximum(after[known], 0.0), whole[known]
-
-
-def _ends_of_conversations(rows: Table) -> Table:
-    """Return the row of each conversation that ends last, with the conversation's begin; ok if all its rows are."""
-    stream, begun, turn = (numbers(rows, name) for name in ("stream_index", "intended_ns", "turn"))
-    ordered = rows.at(np.lexsort((turn, begun, stream)))
-    stream, begun, turn = (numbers(ordered, name) for name in ("stream_index", "intended_ns", "turn"))
-    conversation = group_numbers(stream, np.cumsum(turn == 0))
-    first = np.full(len(ordered), np.inf)
-    np.minimum.at(first, conversation, begun)
-    all_ok = np.bincount(conversation, ~ordered.array("ok")) == 0
-    by_end = np.lexsort((np.nan_to_num(numbers(ordered, "last_token_ns"), nan=-np.inf), conversation))
-    last = np.sort(by_end[np.flatnonzero(np.diff(conversation[by_end], append=-1))])
-    return ordered.assign(begun_ns=first[conversation], ok=all_ok[conversation]).at(last)
-
-
-def stream_end_delay_share(rows: Table, *, thinks: bool = False) -> float | None:
-    """Return the stream-end delay as a share of the streams' time; None if no stream has another request."""
-    after, whole = stream_end_delay_ns(rows, thinks=thinks)
-    return float(after.sum() / whole.sum()) if whole.sum() > 0 else None
-
-
-def _step_gap_ns(rows: Table) -> Values:
-    """Mean gap in ns between the chunks of answers without tokens per chunk; 0 for the others. Shape (rows,)."""
-    span = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
-    gaps = np.where(~rows.array("chunk_tokens_known"), np.nan_to_num(numbers(rows, "chunks")) - 1, 0.0)
-    return np.where(gaps > 0, span / np.maximum(gaps, 1.0), 0.0)
+    begun, first, last, ended = (
+        numbers(rows, name) for name in ("intended_ns", "first_token_ns", "last_token_ns", "ended_ns")
+    )
+    gaps = (last - first) / np.maximum(numbers(rows, "chunks") - 1, 1.0)
+    after, whole = np.maximum(ended - last - gaps, 0.0), ended - begun
+    known = rows.array("ok") & ~np.isnan(after)
+    total = float(whole[known].sum())
+    return float(after[known].sum()) / total if total > 0 else None

@@ -22,6 +22,7 @@ from specbench_client.bounded_json import parse_strict_json
 from specbench_client.errors import ClientError, EngineFailed
 from specbench_client.transport.error_messages import (
     answers_without_tls,
+    compression_error,
     handshake_error_message,
     http_error_message,
     is_redirect,
@@ -33,7 +34,6 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 MAX_CONTROL_BYTES = 4 * 1024 * 1024
 """Longest answer. The metrics of an engine with eight workers are some hundreds of kilobytes."""
-_UNCOMPRESSED = ("", "identity")
 
 
 class ControlError(ClientError):
@@ -197,10 +197,9 @@ _ERRORS_BY_STATUS: dict[int, type[ControlError]] = {
 
 async def _read_limited(response: aiohttp.ClientResponse, url: str) -> bytes:
     """Return the body. Raises ControlError if it is compressed or too long."""
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
-    if encoding not in _UNCOMPRESSED:
-        message = f"the answer has Content-Encoding {truncate(encoding, 80)}, although identity was requested"
-        raise ControlError(f"GET {url}: {message}: disable compression for this route of the engine")
+    compressed = compression_error(response.headers.get("Content-Encoding", ""))
+    if compressed is not None:
+        raise ControlError(f"GET {url}: {compressed}")
     body = bytearray()
     async for data in response.content.iter_any():
         body += data

@@ -72,6 +72,18 @@ def _as_json(value: Any) -> str | None:
         return None
 
 
+_MAX_ENCODING_CHARS = 80
+
+
+def compression_error(encoding: str) -> str | None:
+    """Return the message for an answer with this Content-Encoding; None if it is not compressed."""
+    if encoding.strip().lower() in ("", "identity"):
+        return None
+    shown = truncate(encoding, _MAX_ENCODING_CHARS)
+    message = f"the answer has Content-Encoding {shown}, although identity was requested"
+    return f"{message}: disable compression for this route of the engine"
+
+
 ADDRESS_REMEDY = "give the address of the engine itself"
 _KEY_REMEDY = "set OPENAI_API_KEY, or give the key with --header"
 

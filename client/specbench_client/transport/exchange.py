@@ -23,7 +23,7 @@ class ErrorClass(StrEnum):
     HTTP_4XX = "http_4xx"
     """The engine rejected the request."""
     HTTP_5XX = "http_5xx"
-    """The engine failed, by its status or by an error in mid-stream."""
+    """The engine failed, by its status, by an error in mid-stream, or by a finish reason such as error or abort."""
     RESET = "reset"
     """The connection was lost before the answer had ended."""
     TIMEOUT = "timeout"
@@ -31,7 +31,7 @@ class ErrorClass(StrEnum):
     MALFORMED = "malformed"
     """The answer violates the protocol."""
     TRUNCATED_STREAM = "truncated_stream"
-    """The stream was closed normally but is incomplete: no [DONE], or no usage."""
+    """The stream was closed normally but is incomplete: no usage, or neither a finish reason nor [DONE]."""
     SKIPPED_AFTER_ERROR = "skipped_after_error"
     """Never sent: an earlier turn of its conversation failed."""
 

@@ -1,9 +1,9 @@
 """One request on an HTTP/1.1 connection: stores each read unparsed, with its timestamp, and detects the answer's end.
 
-While a chunked answer arrives, only its head is parsed, and the last bytes of each read are compared with those of the
-last chunk (`0 CRLF CRLF`), which may also occur inside a body. After `[DONE]`, which ends every stream that the
-dialects support, they are trusted; otherwise the reads so far are parsed. Answers with a Content-Length are parsed as
-they arrive. `UnparsedResponse` parses the rest after the answer has ended, so it does not affect measured times.
+While a chunked answer arrives, only its head is parsed, and the last bytes of each read are compared with those of a
+message (an empty line), which may also occur inside a body. If `[DONE]`, the last chunk and the trailers precede them,
+they are trusted; otherwise the reads so far are parsed. Answers with a Content-Length are parsed as they arrive.
+`UnparsedResponse` parses the rest after the answer has ended, so it does not affect measured times.
 
 A hostile server must not exhaust time or memory. Each byte is parsed once, however the server splits its answer, and
 parts of an answer that are not content have a maximum length.
@@ -28,10 +28,12 @@ from specbench_client.transport.kernel_timestamps import PollPass, arrival_times
 from specbench_client.transport.limits import MAX_HEAD_BYTES, READ_OVERHEAD_BYTES, AnswerBudget
 from specbench_client.transport.tls_socket import StreamSocket
 
-LAST_CHUNK = b"0\r\n\r\n"
+EMPTY_LINE = b"\r\n\r\n"
 _DONE = b"[DONE]"
 DONE_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 """`[DONE]` as a separate event. Inside generated text it cannot match: JSON escapes the line end before it."""
+_END_AFTER_DONE = re.compile(DONE_EVENT.pattern + rb"[\r\n]*\r\n0+(?:;[^\r\n]*)?\r\n(?:[^\r\n]+\r\n)*\r\n\Z")
+"""`[DONE]`, the last chunk with its extensions, the trailers and the empty line (RFC 9112, 7.1)."""
 LINGER_AFTER_DONE_NS = 1_000_000_000
 """How long a stream may stay open after `[DONE]`: some servers never close it and send keep-alives."""
 _FEW_READS = 8
@@ -182,7 +184,7 @@ class HttpConnection:
         "done",
         "done_index",
         "ended_ns",
-        "ends_only_with_last_chunk",
+        "ends_only_with_empty_line",
         "failure",
         "held_bytes",
         "lost_unreceived",
@@ -214,8 +216,8 @@ class HttpConnection:
         self.ended_ns: int | None = None
         self.datas, self.stamps, self.poll_passes = self.reads = RawReads([], [], [])
         """`reads` keeps the answer after `end`, when the three lists are replaced by empty ones."""
-        self.ends_only_with_last_chunk = False
-        """Whether only a read that ends with LAST_CHUNK can be the last read of the answer."""
+        self.ends_only_with_empty_line = False
+        """Whether only a read that ends with EMPTY_LINE can be the last read of the answer."""
         self.closed = False
         self.lost_unreceived = False
         """Whether a kept connection ended before the server's system had acknowledged any byte of the request."""
@@ -247,15 +249,15 @@ class HttpConnection:
 
     def is_complete(self, data: bytes) -> bool:
         """Return whether the answer has ended with this read, which is already in `datas`."""
-        if self.ends_only_with_last_chunk:
-            if not self._ends_as_the_last_chunk(data):
+        if self.ends_only_with_empty_line:
+            if not self._ends_with_empty_line(data):
                 return False
-            if DONE_EVENT.search(b"".join(self.datas[-2:])[-_TAIL_BYTES:]):
+            if _END_AFTER_DONE.search(b"".join(self.datas[-2:])[-_TAIL_BYTES:]):
                 return True
         elif self.parser.ends_with_connection:
             return False
         self.held_bytes += self.parse_rest()
-        self.ends_only_with_last_chunk = self.parser.is_chunked
+        self.ends_only_with_empty_line = self.parser.is_chunked
         return self.parser.is_over
 
     def parse_rest(self) -> int:
@@ -327,10 +329,10 @@ class HttpConnection:
         before, self.held_bytes = self.held_bytes, sum(len(data) + READ_OVERHEAD_BYTES for data in self.reads.datas)
         return before - self.held_bytes
 
-    def _ends_as_the_last_chunk(self, data: bytes) -> bool:
-        if len(data) < len(LAST_CHUNK):  # The last chunk may be split over several reads.
-            data = b"".join(self.datas[-len(LAST_CHUNK) :])
-        return data.endswith(LAST_CHUNK)
+    def _ends_with_empty_line(self, data: bytes) -> bool:
+        if len(data) < len(EMPTY_LINE):  # It may be split over several reads.
+            data = b"".join(self.datas[-len(EMPTY_LINE) :])
+        return data.endswith(EMPTY_LINE)
 
 
 class UnparsedResponse:

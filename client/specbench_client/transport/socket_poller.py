@@ -17,7 +17,7 @@ import sys
 import time
 
 from specbench_client.transport.exchange import ErrorClass
-from specbench_client.transport.http_connection import LAST_CHUNK, HttpConnection
+from specbench_client.transport.http_connection import EMPTY_LINE, HttpConnection
 from specbench_client.transport.kernel_timestamps import TIMESTAMP_SPACE, KernelClock, PollPass
 from specbench_client.transport.limits import READ_OVERHEAD_BYTES, AnswerBudget
 
@@ -101,7 +101,7 @@ class SocketPoller:
             connection.stamps.append(ancillary[0][2] if ancillary else b"")
             connection.poll_passes.append(poll_pass)
             if (
-                not connection.ends_only_with_last_chunk or data.endswith(LAST_CHUNK) or len(data) < len(LAST_CHUNK)
+                not connection.ends_only_with_empty_line or data.endswith(EMPTY_LINE) or len(data) < len(EMPTY_LINE)
             ) and connection.is_complete(data):
                 self._complete(connection, poll_pass)
             held_bytes += connection.held_bytes - held_before

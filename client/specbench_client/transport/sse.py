@@ -6,14 +6,22 @@ that completed it. Engines send one `data:` line for each event: streams of that
 others are parsed line by line, with the same result.
 
 The rules are those of the HTML standard (WHATWG, 9.2.6): three kinds of line end, several data lines for one event, a
-byte order mark, and comments and unknown fields that are ignored. Three cases are errors here, because an answer would
-otherwise be miscounted or its failure lost: data that is not UTF-8, a body of nothing but unknown lines (an HTML page),
-and a field `error`, with which older llama.cpp servers report a failure in mid-stream. Streams with more lines or
-events than any answer has are errors too: parsing them would take gigabytes of memory.
+byte order mark, and comments. What differs is what servers do without it, where an answer would otherwise be
+miscounted or its failure lost:
+
+- Data that is not UTF-8, and a body of nothing but unknown lines (an HTML page), are errors.
+- An event with the name `error`, and a field `error` (older llama.cpp servers), become data `{"error": …}`, the last.
+- The first unknown line after the first data becomes an event of its own: a proxy may end a stream with its own page.
+- A JSON object, or [DONE], that follows a whole JSON object begins another event, also without a blank line between.
+  The last of them needs no blank line either.
+- Spaces and null bytes at the beginning of a line are ignored: some servers send them to keep a connection alive.
+
+Streams with more lines or events than any answer has are errors too: parsing them would take gigabytes of memory.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -29,10 +37,16 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _KNOWN_FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})
 """Field names of the standard; a comment has an empty name."""
-_ERROR_FIELD = b"error"
+_ERROR = b"error"
+_PADDING = b" \0"
+_BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_FIELD_NAME = re.compile(r"^(?:data)?: ?")
+_JSON_END, _JSON_BEGIN = "}", "{"
 _PREFIX = b"data: "
 _EVENT_END = b"\n\n"
 _EXCERPT_BYTES = 120
+_WORDS_BYTES = 2_000
+"""Longest excerpt of an error event or of a page; messages have fewer characters."""
 
 
 class MalformedStream(SpecbenchError):
@@ -65,8 +79,8 @@ MAX_LINES = 2_000_000
 def parse_events(arrivals: Sequence[ReceivedBytes]) -> list[SseEvent]:
     """Return all complete events with data.
 
-    Bytes after the last blank line are ignored, except for a bare [DONE]. An event may have empty data, as in the
-    standard. Raises MalformedStream.
+    An event may have empty data, as in the standard. An incomplete last line is ignored, except for a bare [DONE].
+    Raises MalformedStream.
     """
     body = b"".join([arrival.data for arrival in arrivals])
     if len(body) > MAX_LINES and body.count(b"\n") + body.count(b"\r") > MAX_LINES:
@@ -122,24 +136,57 @@ def _parse_lines(body: bytes) -> Iterator[tuple[int, str]]:
     has_data, has_unknown = False, False
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
     for end in _LINE_END.finditer(body, start):
-        line = body[start : end.start()]
-        start = end.end()
+        begin, start = start, end.end()
+        line = body[begin : end.start()].lstrip(_PADDING)
         name, _, value = line.partition(b":")
         if name == b"data":
             has_data = True
-            data.append(_decode(value.removeprefix(b" "), line))
-        elif name == _ERROR_FIELD:
-            raise MalformedStream(f"the engine reported an error in the stream: {_excerpt(line)}")
+            text = _decode(value.removeprefix(b" "), line)
+            if data and data[-1].endswith(_JSON_END) and text.startswith((_JSON_BEGIN, DONE)):
+                yield begin, "\n".join(data)
+                data = []
+            data.append(text)
+        elif name == _ERROR or (name == b"event" and value.strip() == _ERROR):
+            yield start, _error_data(data, body[begin : begin + _WORDS_BYTES])
+            return
         elif not line and data:
-            yield end.end(), "\n".join(data)
+            yield start, "\n".join(data)
             data = []
         elif name not in _KNOWN_FIELDS:
+            if has_data and not has_unknown:
+                yield start, _unknown_words(line, body[begin : begin + _WORDS_BYTES])
             has_unknown = True
-    last = "\n".join([*data, *_unterminated_data(body[start:])])
-    if last.strip() == DONE:
+    yield from _last_events(body, start, "\n".join(data), has_data=has_data, has_unknown=has_unknown)
+
+
+def _last_events(
+    body: bytes, start: int, whole: str, *, has_data: bool, has_unknown: bool
+) -> Iterator[tuple[int, str]]:
+    """Yield what the end of the body completes: data without a blank line, and a last line without a line end."""
+    rest = body[start:].lstrip(_PADDING)
+    if whole.endswith(_JSON_END) or whole.strip() == DONE:
+        yield start, whole
+    if _unterminated_data(rest).strip() == DONE:
         yield len(body), DONE
-    elif not has_data and (has_unknown or _is_unknown(body[start:])):
+    is_unknown = _is_unknown(rest)
+    if not has_data and (has_unknown or is_unknown):
         raise NotAnEventStream(f"it begins with {body[:_EXCERPT_BYTES]!r}")
+    if is_unknown and not has_unknown:
+        yield len(body), _unknown_words(rest, rest[:_WORDS_BYTES])
+
+
+def _error_data(data: list[str], rest: bytes) -> str:
+    """Return the data of an event `error` as JSON. `data`: of its lines before the name; `rest`: from the name on."""
+    named, *lines = _BLANK_LINE.split(rest, 1)[0].decode(errors="replace").splitlines()
+    value = named.partition(":")[2].strip()
+    words = [*data, value if value != "error" else "", *(_FIELD_NAME.sub("", line) for line in lines)]
+    text = "\n".join(filter(None, words))
+    return f'{{"error": {text if text.startswith(_JSON_BEGIN) else json.dumps(text or "no reason is given")}}}'
+
+
+def _unknown_words(line: bytes, rest: bytes) -> str:
+    """Return what begins with an unknown line: the line if it may be JSON, else the page that it may begin."""
+    return (line if line.startswith(b"{") else rest).decode(errors="replace")
 
 
 def _is_unknown(line: bytes) -> bool:
@@ -148,10 +195,10 @@ def _is_unknown(line: bytes) -> bool:
     return name not in _KNOWN_FIELDS and (bool(colon) or not any(known.startswith(name) for known in _KNOWN_FIELDS))
 
 
-def _unterminated_data(line: bytes) -> list[str]:
-    """Return the data of a last line without a line end: one string or none."""
+def _unterminated_data(line: bytes) -> str:
+    """Return the data of a last line without a line end."""
     name, _, value = line.partition(b":")
-    return [value.removeprefix(b" ").decode(errors="replace")] if name == b"data" else []
+    return value.decode(errors="replace") if name == b"data" else ""
 
 
 def _decode(value: bytes, line: bytes) -> str:
@@ -159,7 +206,3 @@ def _decode(value: bytes, line: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError as error:
         raise MalformedStream(f"not UTF-8: {line[:_EXCERPT_BYTES]!r}") from error
-
-
-def _excerpt(line: bytes) -> str:
-    return line[:_EXCERPT_BYTES].decode(errors="replace")

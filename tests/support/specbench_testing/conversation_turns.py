@@ -75,7 +75,7 @@ async def taken(endpoint: str, kind: EngineKind = EngineKind.SIMULATOR, idle_tim
 def blank_record() -> Record:
     """A record of a request without any known values."""
     record = run_to_completion(context(CannedTransport()).read_result(turn(), NOT_RECORDED)).record
-    return replace(record, error_class=None, error=None)
+    return replace(record, error_class=None, error=None, ended_ns=None)
 
 
 def failure(ended_ns: int, error_class: ErrorClass | None = None) -> HttpExchange:

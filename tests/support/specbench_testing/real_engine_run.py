@@ -238,7 +238,7 @@ def _last_number(text: str) -> str | None:
     return found[-1].strip(",").replace(",", "") if found else None
 
 
-GENERAL_FLAWS = {"UnexpectedFinish", "Empty", "BrokenText", "Loop"}
+GENERAL_FLAWS = {"Empty", "BrokenText", "Loop"}
 """Flaws of any text, which come before those of what a workload demands."""
 
 

@@ -25,7 +25,6 @@ from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.curves import Crossover, CurvePoint, Curves, SpeedupCurve
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
-from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, collect_tables
 from specbench_client.metrics.tidy_frame import numbers
@@ -206,7 +205,8 @@ def _measured(place: float, label: str, cells: Sequence[CurveCell], pairs: Pairs
 
 def _length_parts(arm: Table, _: Table) -> list[Values]:
     steps = numbers(arm, "steps")
-    return [later_tokens(arm), np.where(steps >= 1, steps, np.nan)]
+    later = numbers(arm, "tokens") - 1
+    return [np.where(later >= 1, later, np.nan), np.where(steps >= 1, steps, np.nan)]
 
 
 def _by_class(kind: AxisKind, result: StoredResult, cells: Sequence[CurveCell]) -> Iterator[MeasuredSample]:
@@ -230,7 +230,7 @@ def _classes(lengths: Values) -> NDArray[np.int8]:
     return np.where(known, np.round(np.log2(np.where(known, lengths, 1.0))), -1.0).astype(np.int8)
 
 
-_POOLED = ("repeat", "category", "input_tokens", "tokens", "steps", "intended_ns", "last_token_ns")
+_POOLED = ("repeat", "category", "input_tokens", "tokens", "timed_tokens", "steps", "intended_ns", "last_token_ns")
 """Columns that are read of pooled pairs, besides the prompt."""
 
 

@@ -25,6 +25,7 @@ from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs
 from specbench_client.columns import Values
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure
+from specbench_client.metrics.decode_speed import timed_steps, timed_tokens
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
@@ -38,11 +39,10 @@ def _side_parts(rows: Table, *, drafting: bool) -> list[Values]:
 
     An answer of one token has no steps. Without drafts there is one for each later token.
     """
-    tokens, intended, first, last = (
-        numbers(rows, name) for name in ("tokens", "intended_ns", "first_token_ns", "last_token_ns")
-    )
+    intended, first, last = (numbers(rows, name) for name in ("intended_ns", "first_token_ns", "last_token_ns"))
+    tokens = timed_tokens(rows)
     later = tokens - 1
-    steps = np.where(later == 0, 0.0, numbers(rows, "steps")) if drafting else later
+    steps = np.where(later == 0, 0.0, timed_steps(rows)) if drafting else later
     return [tokens, later, last - intended, last - first, steps]
 
 

@@ -35,6 +35,7 @@ from specbench_client.documents.explanation import MixCategory, MixEstimate, Mix
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import Cell
 from specbench_client.errors import BadInput
+from specbench_client.metrics.decode_speed import timed_tokens
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers
@@ -197,12 +198,12 @@ def _sums_by_category(pairs: Pairs, categories: Collection[str]) -> list[CellSum
 def _parts(pairs: Pairs) -> Values:
     """Return the parts of each pair, shape (len(PARTS), pairs)."""
     (tokens, time), (baseline, baseline_time) = (
-        (numbers(rows, "tokens"), numbers(rows, "last_token_ns") - numbers(rows, "intended_ns"))
+        (timed_tokens(rows), numbers(rows, "last_token_ns") - numbers(rows, "intended_ns"))
         for rows in (pairs.arm, pairs.baseline)
     )
-    steps = numbers(pairs.arm, "steps")
+    later, steps = numbers(pairs.arm, "tokens") - 1, numbers(pairs.arm, "steps")
     reported = ~np.isnan(steps)
-    acceptance = (np.where(reported, each, 0.0) for each in (tokens - 1, steps, 1.0))
+    acceptance = (np.where(reported, each, 0.0) for each in (later, steps, 1.0))
     return np.stack([tokens, time, baseline, baseline_time, np.ones(len(pairs)), *acceptance])
 
 

@@ -25,7 +25,7 @@ from specbench_client.columns import Values
 from specbench_client.documents.explanation import Coefficient, StepCost, StepObservation, StepSplit
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
-from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
+from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms, later_tokens, timed_steps
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, piecewise, steady_rows
 
@@ -399,8 +399,8 @@ def observe_cell(arm: Arm, workload: str, level: Level, rows: Table) -> StepObse
 
 def _steps(rows: Table, arm: Arm) -> Values:
     if arm.is_baseline:
-        return np.where(np.isnan(flow_ms(rows)), np.nan, numbers(rows, "tokens") - 1)
-    return numbers(rows, "steps")
+        return np.where(np.isnan(flow_ms(rows)), np.nan, later_tokens(rows))
+    return timed_steps(rows)
 
 
 def _draft_tokens(rows: Table, configured: int) -> float:

@@ -10,6 +10,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE
+from specbench_client.metrics.decode_speed import timed_steps
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
@@ -241,7 +242,7 @@ def _ratio(pairs: Pairs) -> float | None:
 
 
 def _mean_step_ns(rows: Table) -> float | None:
-    steps = numbers(rows, "steps")
+    steps = timed_steps(rows)
     times = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
     known = (steps > 0) & ~np.isnan(times)
     count = float(steps[known].sum())

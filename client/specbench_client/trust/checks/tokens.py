@@ -9,7 +9,7 @@ import numpy as np
 
 from specbench_client.columns import Mask, TextCodes, Values
 from specbench_client.documents.finding import Severity
-from specbench_client.metrics.latency import stream_end_delay_share
+from specbench_client.metrics.latency import stream_end_share
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table, has_text, repeated_rows
 from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows, sums_by_text
@@ -124,7 +124,7 @@ BACKWARDS_NS = 1e6
 """Tolerance in ns: sending is timestamped in our process and arrival in the kernel, so the two may differ slightly."""
 LATEST_NS, MOST_TOKENS = 2.0**53, 2.0**24
 """Maximum time in ns (104 days) and maximum token count (16 million): beyond them, tidy rows are no longer exact."""
-_IN_ORDER = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+_IN_ORDER = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns", "ended_ns")
 _COUNTS = ("input_tokens", "output_tokens", "output_tokens_client", "cached_tokens")
 
 
@@ -171,7 +171,7 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     yield "have times in the wrong order", np.any(backwards, axis=0)
     yield "begin before their point", times[0] < -BACKWARDS_NS
     yield "have a time later than 104 days", np.any([each > LATEST_NS for each in times], axis=0)
-    yield "have no duration", rows.array("ok") & (times[-1] <= times[0])
+    yield "have no duration", rows.array("ok") & (numbers(rows, "last_token_ns") <= times[0])
     unsent = np.isnan(numbers(rows, "sent_ns"))
     if not (evidence.plan.engine.is_imported and unsent.all()):  # some benchmarks store no send time of any request
         yield "were answered but never sent", rows.array("ok") & unsent
@@ -266,7 +266,7 @@ def _share_of_answers(evidence: PointEvidence, most: int) -> float:
     """Share of answers whose mean chunk is larger than a step; used if chunks do not report their tokens."""
     rows = evidence.answered
     chunks = numbers(rows, "chunks")
-    mean = numbers(rows, "tokens") / np.where(chunks > 0, chunks, np.nan)
+    mean = (numbers(rows, "tokens") - END_TOKENS) / np.where(chunks > 0, chunks, np.nan)
     known = mean[~np.isnan(mean)]
     return float((known > most).mean()) if known.size else 0.0
 
@@ -279,29 +279,28 @@ LATE_SHARE = 0.05
     severities=(Severity.INVALID, Severity.WARNING),
     threshold=(
         f"Warning above {LATE_SHARE:.0%} of the streams' time; Invalid if the arm or the baseline is above it and the"
-        f" two differ by more than {100 * LATE_SHARE:.0f} percentage points. The wait ends when the stream sends its"
-        " next request, so in an open loop only waits before later turns count; with thinkTime or agent traces, in a"
-        " closed loop, only those between two conversations"
+        f" two differ by more than {100 * LATE_SHARE:.0f} percentage points. One gap between chunks is left out, the"
+        " step of an end-of-sequence token"
     ),
     rationale=(
-        "The usage and the end of the stream normally follow the last token within a millisecond. If both sides wait"
-        " equally long, the speed-up is right and the throughput too low; if not, the speed-up is wrong by the"
-        " difference."
+        "Finish reason, usage and the end of the stream normally follow the last text within a step. The speed-up runs"
+        " to the last text. Users who wait for the end of an answer wait longer, and so do the streams of a closed"
+        " loop, which send their next request later; if the sides differ, they also have different loads."
     ),
     remedy=(
-        "Look for a proxy that delays the end of a stream, or for an engine that is busy before it ends an answer."
+        "Compare stream_end_ms of the arms. Look for a proxy or a guardrail that delays the end of a stream, or for an"
+        " engine that is busy before it ends an answer."
     ),
 )
 def late_stream_end(evidence: CellEvidence) -> CheckResults:
     """Streams wait for the end of their answers long after the last token.
 
-    A speed-up divides tokens by the time to the last token. Whatever an engine or a proxy holds back afterwards (the
-    usage and the end of the stream) delays the users' next request and lowers the engine's throughput, but changes no
-    latency.
+    A speed-up divides tokens by the time to the last text. Whatever an engine or a proxy holds back afterwards (finish
+    reason, usage and the end of the stream) delays the users' next request and lowers the engine's throughput, but
+    changes no latency.
     """
-    thinks = evidence.workload.waits
-    mine = stream_end_delay_share(evidence.rows, thinks=thinks)
-    theirs = None if evidence.baseline is None else stream_end_delay_share(evidence.baseline, thinks=thinks)
+    mine = stream_end_share(evidence.rows)
+    theirs = None if evidence.baseline is None else stream_end_share(evidence.baseline)
     if mine is None:
         return []
     differs = theirs is not None and max(mine, theirs) > LATE_SHARE and abs(mine - theirs) > LATE_SHARE

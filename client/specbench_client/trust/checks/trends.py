@@ -13,7 +13,7 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import Trend
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
-from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens
+from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens, timed_steps
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.rows import Table, group_numbers
 from specbench_client.metrics.tidy_frame import numbers
@@ -92,7 +92,7 @@ def step_time_drift(evidence: PointEvidence) -> CheckResults:
 
 def _pace(rows: Table) -> tuple[str, Values]:
     """The name of the unit of time, and how many units each request has, shape (rows,)."""
-    steps = numbers(rows, "steps")
+    steps = timed_steps(rows)
     return ("output token", later_tokens(rows)) if np.isnan(steps).any() else ("decode step", steps)
 
 
