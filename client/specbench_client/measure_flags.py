@@ -146,7 +146,11 @@ FLAGS = (
         "Apply this tokenizer's chat template in the client, and send token ids.  [default: send messages]",
         "NAME-or-FOLDER",
     ),
-    SpecFlag("--extra-body", f"{_FIRST}.extraBody", 'Additional fields of each request: {"top_k": 20}'),
+    SpecFlag(
+        "--extra-body",
+        f"{_FIRST}.extraBody",
+        'Additional fields of each request: {"top_k": 20}; null removes a field: {"seed": null}.',
+    ),
     SpecFlag(
         "--answers",
         f"{_FIRST}.answers",

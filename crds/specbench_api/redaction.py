@@ -11,6 +11,7 @@ giving the secret to that program, protect against that.
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -54,6 +55,8 @@ _AUTHORIZATION = re.compile(
 """`Authorization: Bearer VALUE`."""
 _USER_OF_URL = re.compile(rf"(?P<name>://){_NOT_YET}[^\s/@\"'?#]++(?=@)")
 """`https://user:password@host`."""
+_KEY_OF_QUERY = re.compile(rf"(?P<name>[?&](?:key|code|sig|auth)=){_NOT_YET}[^\s&#\"'<>]++", re.IGNORECASE)
+"""`https://host/path?key=VALUE`."""
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.DOTALL
 )
@@ -86,13 +89,19 @@ def redact(text: str, known: Iterable[str] = (), *, keep_hashes: bool = False) -
     `keep_hashes`: keep long hexadecimal and random tokens, where commits and checksums are expected. Applying it twice
     gives the same as once.
     """
-    for form in sorted({form for value in known for form in _forms_of(value)}, key=len, reverse=True):
-        text = text.replace(form, REDACTED)
+    text = redact_known(text, known)
     text = _PRIVATE_KEY.sub(REDACTED, text)
-    for pattern in (_AUTHORIZATION, _NAMED, _FLAG, _USER_OF_URL):
+    for pattern in (_AUTHORIZATION, _NAMED, _FLAG, _USER_OF_URL, _KEY_OF_QUERY):
         text = pattern.sub(rf"\g<name>{REDACTED}", text)
     text = _PREFIXED.sub(REDACTED, text)
     return text if keep_hashes else _RUN.sub(_unless_random, _HEX.sub(_unless_uniform, text))
+
+
+def redact_known(text: str, known: Iterable[str]) -> str:
+    """Return the text without the `known` values in their usual encodings."""
+    for form in sorted({form for value in known for form in _forms_of(value)}, key=len, reverse=True):
+        text = text.replace(form, REDACTED)
+    return text
 
 
 def redact_json(value: JsonValue, known: Iterable[str] = ()) -> JsonValue:
@@ -153,13 +162,13 @@ def _ends_with_name(name: str) -> bool:
 
 
 def _forms_of(value: str) -> Iterator[str]:
-    """The value and its usual encodings: JSON (also with escaped slashes), percent-encoding, base64, hexadecimal."""
+    """The value and its usual encodings: JSON (also with escaped slashes), HTML, percent, base64, hexadecimal."""
     if len(value) < KNOWN_MIN:
         return
     data = value.encode(errors="surrogateescape")
     encoders: tuple[Callable[[bytes], bytes], ...] = (base64.b64encode, base64.urlsafe_b64encode)
     in_json = json.dumps(value)[1:-1]
-    yield from (value, in_json, in_json.replace("/", "\\/"))
+    yield from (value, in_json, in_json.replace("/", "\\/"), html.escape(value))
     yield from (quote(value, safe=""), quote(value), quote_plus(value), data.hex())
     yield from (encode(data).decode().rstrip("=") for encode in encoders)
 

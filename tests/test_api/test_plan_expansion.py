@@ -191,6 +191,21 @@ def test_every_arm_is_launched_with_slots_for_the_highest_concurrency() -> None:
             "is set by specbench itself (set sampling.temperature)",
         ),
         (
+            {"spec.workloads[0].extraBody": {"temperature": None, "stream": None}},
+            "spec.workloads[0].extraBody.stream",
+            "is set by specbench itself (set output.stream)",
+        ),
+        (
+            {"spec.workloads[0].extraBody": {"max_tokens": None, "max_completion_tokens": 7}},
+            "spec.workloads[0].extraBody.max_completion_tokens",
+            "is set by specbench itself (set output.maxTokens; to rename max_tokens, set it to null, and this to",
+        ),
+        (
+            {"spec.workloads[0].extraBody": {"max_completion_tokens": 256}},
+            "spec.workloads[0].extraBody.max_completion_tokens",
+            "is set by specbench itself",
+        ),
+        (
             {"spec.workloads[0].extraBody": {"include_reasoning": False}},
             "spec.workloads[0].extraBody.include_reasoning",
             "withholds the reasoning, so the times of its tokens are unknown (remove it",

@@ -12,6 +12,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml
 from specbench_api.plan.canonical import digest
 from specbench_api.plan.expansion import expand
+from specbench_api.spec.engine import flaw_of, route_url
 from specbench_api.spec.parsing import (
     DEPTH_MAX,
     NODES_MAX,
@@ -255,7 +256,7 @@ def test_parsing_keeps_metadata_of_the_api_server_and_ignores_a_status() -> None
         ),
         (
             "http://host:1/v1?key=secret",
-            "has a query or fragment (? or #) after its path: write only the part before /v1",
+            "has a query or fragment (? or #) after its path: write only the part before it",
         ),
         ("http://host:99999", "has an invalid port: write the engine's, a whole number from 1 to 65535"),
     ],
@@ -269,6 +270,31 @@ def test_an_invalid_endpoint_is_rejected_without_repeating_it(endpoint: str, wor
     assert problem.path == "spec.engine.endpoints[0].url"
     assert words in problem.message
     assert "secret" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("address", "path", "url"),
+    [
+        ("http://h:1", "/v1/models", "http://h:1/v1/models"),
+        ("http://[::1]:8000/", "/metrics", "http://[::1]:8000/metrics"),
+        ("https://h/api", "/v1/chat/completions", "https://h/api/v1/chat/completions"),
+        ("https://h/v1beta/openai/chat/completions", "/v1/completions", "https://h/v1beta/openai/completions"),
+        (
+            "https://h/openai/deployments/m/chat/completions/?api-version=2024-10-21",
+            "/v1/chat/completions",
+            "https://h/openai/deployments/m/chat/completions?api-version=2024-10-21",
+        ),
+        ("http://h/v1/chat/completions", "/v1/models", "http://h/v1/models"),
+    ],
+)
+def test_url_of_a_route(address: str, path: str, url: str) -> None:
+    assert flaw_of(address) is None
+    assert route_url(address, path) == url
+
+
+@pytest.mark.parametrize("query", ["?api-version=1&key=secret", "?api-version=", "?api-version=a b", "?API-VERSION=1"])
+def test_an_address_has_no_other_query_than_the_version_of_the_api(query: str) -> None:
+    assert flaw_of(f"http://h/p{query}") is not None
 
 
 # YAML that anybody may have written is read in bounded time and memory, or rejected with line and remedy.

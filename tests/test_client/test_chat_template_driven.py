@@ -22,7 +22,6 @@ from specbench_api.spec.model import Target
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.documents.manifest import Manifest
-from specbench_client.drive.engine_connection import common_template
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.prompts import load_workload_prompts
@@ -220,9 +219,3 @@ def test_request_has_token_ids_and_keeps_special_tokens(template: AppliedTemplat
         assert request.url.endswith("/v1/completions")
         assert body["prompt"] == list(template.with_token_ids(plain_messages)[-1].token_ids or ())
         assert body["skip_special_tokens"] is False
-
-
-def test_engine_has_a_common_template_only_if_all_workloads_share_it() -> None:
-    assert common_template({}) is None
-    assert common_template({"a": WORDS, "b": WORDS}) is WORDS
-    assert common_template({"a": WORDS, "b": None}) is None

@@ -107,7 +107,7 @@ CONTRADICTIONS = [
         ("-c", "1", "--answers", '{"jsonSchema": {"type": 1}}'),
         ("--answers jsonSchema: ", "not a valid JSON Schema: type"),
     ),
-    (("-c", "1", "--header", "x"), ("--header 'x'", "NAME: VALUE")),
+    (("-c", "1", "--header", "x"), ("--header 'x…'", "NAME: VALUE")),
     (("-c", "1", "--until-sure"), ("--until-sure", "--baseline")),
     (("-c", "1", "--dataset", "gone.jsonl"), ("gone.jsonl",)),
     (("--rate", "0.001", "--duration", "1"), ("--duration", "--rate")),

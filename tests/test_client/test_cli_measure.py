@@ -15,8 +15,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import takewhile
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pandas as pd
 import pytest
@@ -30,6 +32,7 @@ from specbench_client.simulator.faults import parse_faults
 from specbench_client.simulator.server import SimulatorServer, TruthFile, choose_dialect
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_testing.closing_servers import ClosingTestServer
+from specbench_testing.secret_search import find_secrets
 from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
@@ -319,3 +322,88 @@ def serve_bytes(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
             yield f"http://127.0.0.1:{server.server_address[1]}", requests
         finally:
             server.shutdown()
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """Answers in OpenAI's form, without a stream. Rejects some fields, and one prompt with an echo of the key."""
+
+    rejected: ClassVar[frozenset[str]] = frozenset()
+    bodies: ClassVar[list[dict[str, Any]]]
+
+    def do_GET(self) -> None:
+        listed = self.path == "/v1/models"
+        self._answer(200 if listed else 404, {"data": [{"id": "simulated"}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.bodies.append(body)
+        if named := sorted(self.rejected & body.keys()):
+            self._answer(400, {"error": {"message": f"'{named[0]}' is not supported, use 'max_completion_tokens'"}})
+        elif body["messages"][-1]["content"].endswith("number 3?"):
+            self._answer(400, {"error": {"message": f"too long for {self.headers['api-key']}"}})
+        else:
+            message = {"role": "assistant", "content": "four words of text"}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            self._answer(200, {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 4}})
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
+        """Log nothing."""
+
+    def _answer(self, status: int, document: Any) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def gateway(*rejected: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Serve a Gateway, and yield its URL and the bodies that it received."""
+    bodies: list[dict[str, Any]] = []
+    handler = type("Handler", (Gateway,), {"rejected": frozenset(rejected), "bodies": bodies})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", bodies
+        finally:
+            server.shutdown()
+
+
+def test_fields_that_one_server_rejects_are_left_out_for_both_and_a_rejected_prompt_is_counted(tmp_path: Path) -> None:
+    key = "words of a key"
+    with gateway() as (one, to_one), gateway("seed", "max_tokens") as (other, _):
+        done = measure(
+            tmp_path, "--endpoint", other, "--baseline", one, "-c", "2", "--requests", "12", "--repeats", "1",
+            "--warmup", "0", "--no-stream", "--header", f"api-key: {key}", "--keep-text",
+        )  # fmt: skip
+    assert done.returncode == Exit.UNTRUSTWORTHY, done.stderr
+    (plan,) = (json.loads(file.read_text()) for file in tmp_path.rglob("plan.json"))
+    assert plan["workloads"][0]["extraBody"] == {"seed": None, "max_tokens": None, "max_completion_tokens": 32}
+    measured = [body for body in to_one if body["max_completion_tokens" if "max_tokens" not in body else "seed"] == 32]
+    assert len(measured) > 12
+    assert all(body["stream"] is False and "seed" not in body for body in measured)
+    assert sum("seed" in body for body in to_one) == 1, "the first completion, before the other server rejected it"
+    failed = records(tmp_path)
+    assert set(failed[failed["error_class"].notna()]["error_class"]) == {"http_4xx"}
+    summary = json.loads(min(tmp_path.rglob("summary.json"), key=lambda file: len(file.parts)).read_text())
+    rejected = [each["message"] for each in summary["findings"] if each["check"] == "RequestsFailed"]
+    assert rejected
+    assert all("the server rejected prompts " in message for message in rejected)
+    written = {str(file): file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    assert find_secrets({"key": key}, {**written, "terminal": (done.stdout + done.stderr).encode()}) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--header", "api-key=words-of-a-key"),
+        ("--endpoint", "Bad=http://me:words-of-a-key@h"),
+        ("--baseline", "b=http://me:words-of-a-key@h"),
+        ("--baseline", "http://h/v1?code=words-of-a-key"),
+    ],
+)
+def test_an_error_about_an_option_does_not_repeat_its_key(tmp_path: Path, given: tuple[str, str]) -> None:
+    done = measure(tmp_path, "--endpoint", "http://127.0.0.1:9", "-c", "1", *given)
+    assert done.returncode == Exit.BAD_INPUT
+    assert "words-of" not in done.stdout + done.stderr

@@ -14,7 +14,7 @@ from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, E
 from specbench_api.spec.workload import RESERVED_BODY_FIELDS, Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CHUNKS_PER_SLICE, run_to_completion
-from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity
+from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity, with_extra_fields
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, ToolCall
 from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, dialect_of
 from specbench_client.transport.exchange import ErrorClass
@@ -600,3 +600,20 @@ def test_every_field_set_by_a_dialect_is_reserved_or_overridable(
 ) -> None:
     assert set(dialect.body(completion_request)) - NEUTRAL <= RESERVED_BODY_FIELDS.keys()
     assert not NEUTRAL & RESERVED_BODY_FIELDS.keys()
+
+
+def test_null_removes_a_field_and_a_renamed_limit_has_the_number_of_the_request() -> None:
+    body = {"model": "m", "seed": 7, "max_tokens": 8, "top_k": 1}
+    assert with_extra_fields(body, {"seed": None, "stop": None, "top_k": 5}) == {
+        "model": "m",
+        "max_tokens": 8,
+        "top_k": 5,
+    }
+    extra = {"max_tokens": None, "max_completion_tokens": 64, "x": {"y": None}}
+    assert with_extra_fields(body, extra) == {
+        "model": "m",
+        "seed": 7,
+        "top_k": 1,
+        "max_completion_tokens": 8,
+        "x": {"y": None},
+    }

@@ -232,18 +232,24 @@ async def count_until_failure(count: FailureCounter, *error_classes: str | None)
     return len(error_classes)
 
 
-async def test_too_many_failures_end_the_load_with_the_last_error() -> None:
-    count = FailureCounter(Engine().alive)
+@pytest.mark.parametrize("error_class", ["http_4xx", "rate_limited", "http_5xx", "timeout"])
+@pytest.mark.parametrize(("is_alive", "reason"), [(True, "RequestsFailed"), (False, "EngineLost")])
+async def test_too_many_failures_end_the_load_and_only_an_engine_without_an_answer_is_lost(
+    error_class: str, is_alive: bool, reason: str
+) -> None:
+    count = FailureCounter(Engine(is_alive=is_alive).alive)
     for _ in range(7):
-        await count.add(record("http_5xx"))
-    with pytest.raises(EngineFailed, match="8 of 8 requests failed; the last one: http_5xx: words") as failed:
-        await count.add(record("http_5xx"))
-    assert failed.value.reason == "EngineLost"
+        await count.add(record(error_class))
+    with pytest.raises(EngineFailed, match=rf"8 of 8 requests failed.*prompt a: {error_class}: words") as failed:
+        await count.add(record(error_class))
+    assert failed.value.reason == reason
 
 
-async def test_few_failures_do_not_end_the_load() -> None:
-    count = FailureCounter(Engine().alive)
-    assert await count_until_failure(count, *[None] * 9, "http_5xx", *[None] * 10) == 20
+async def test_failures_of_up_to_half_of_the_requests_are_counted() -> None:
+    engine = Engine(is_alive=False)
+    assert await count_until_failure(FailureCounter(engine.alive), *[None, "rate_limited"] * 10) == 20
+    assert engine.health_checks == 0
+    assert await count_until_failure(FailureCounter(engine.alive), *[None, "http_5xx"] * 4, "http_5xx") == 9
 
 
 @pytest.mark.parametrize("is_alive", [True, False])

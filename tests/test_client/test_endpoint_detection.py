@@ -15,22 +15,35 @@ import pytest
 from aiohttp import web
 
 from specbench_api.plan.expansion import expand, lay_out
-from specbench_api.spec.engine import DialectName, EngineKind
+from specbench_api.plan.plan import Arm
+from specbench_api.spec.engine import DialectName, Endpoint, EngineKind
+from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect, EngineIdentity
 from specbench_client.dialects.recognition import EndpointPages, base_models, engine_url, recognize
 from specbench_client.dialects.registry import DIALECTS
-from specbench_client.drive.endpoint_detection import SIGNATURES, DetectedEndpoint, detect_endpoint
+from specbench_client.drive.endpoint_detection import (
+    SIGNATURES,
+    DetectedEndpoint,
+    detect_endpoint,
+    unreported_acceptance,
+)
+from specbench_client.drive.endpoint_probes import probe_completion
 from specbench_client.drive.engine_connection import (
     FIRST_COMPLETION_PAUSE_S,
+    FIRST_MESSAGE,
     EngineConnection,
+    FieldRejected,
+    address_hint,
     first_completion,
-    other_models_hint,
+    first_messages,
 )
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter
 from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest
+from specbench_client.workload.prompts import Prompts
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.closing_servers import ClosingTestServer, accepting
 from specbench_testing.conversation_turns import CannedTransport, context
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, arrivals, sse, vllm
@@ -212,8 +225,15 @@ def test_other_pages_identify_no_engine(pages: EndpointPages) -> None:
 
 async def test_engine_that_drafts_without_reporting_it_is_flagged_with_the_flag_to_set(tmp_path: Path) -> None:
     config = SimulatorConfig(drafter=make_drafter(SimulatedMethod.NGRAM, 4), time_scale=0.01, spec_detail="none")
+    plan = lay_out(
+        run_of({"spec.engine": external_engine(dialect=DialectName.VLLM).to_dict(), "spec.drafters": MISSING})
+    )
     async with simulator(tmp_path / "truth.jsonl", config) as engine:
-        (warning,) = (await detect(engine.url)).warnings
+        found = await detect(engine.url)
+        endpoint = Endpoint(name="endpoint", url=engine.url, model=found.model)
+        result = await probe_completion(plan, Arm(name="endpoint", endpoint=endpoint), {})
+    warning = unreported_acceptance(found.dialect, result)
+    assert warning is not None
     assert warning.endswith("start vLLM with --per-request-spec-decode-metrics detailed")
 
 
@@ -356,7 +376,7 @@ PROXY = "give the address of the engine itself, with its port and, behind a prox
 @pytest.mark.parametrize(
     ("answer", "end"),
     [
-        ((404, "{}"), "or --model and --dialect for a server that does not list its models"),
+        ((404, "{}"), "or name the model with --model if the server lists none"),
         ((200, HTML), rf"HTML page (Welcome to nginx!\x1b), of a proxy, a login or a web interface: {PROXY}"),
         ((502, HTML), PROXY),
         ((503, HTML), PROXY),
@@ -404,7 +424,7 @@ async def test_rejected_first_completion_fails_with_the_engines_message() -> Non
     assert len(wire.requests) == 1
 
 
-TRANSIENT = [ErrorClass.HTTP_5XX, ErrorClass.RESET, ErrorClass.REFUSED]
+TRANSIENT = [ErrorClass.HTTP_5XX, ErrorClass.RATE_LIMITED, ErrorClass.RESET, ErrorClass.REFUSED]
 
 
 class FailingTransport(CannedTransport):
@@ -468,17 +488,157 @@ async def test_answer_without_a_token_is_a_failure() -> None:
         (["a", "b"], ": http://h:1 serves a, b, but not m: correct --model"),
         (list("abcdefg"), ": http://h:1 serves a, b, c, d, e and 2 more, but not m: correct --model"),
         (["a", "m"], ""),
-        ([], ""),
+        ([], ": http://h:1/v1/chat/completions is requested: if the server has another path, give --endpoint up to"),
     ],
     ids=str,
 )
-async def test_failure_names_the_models_that_the_endpoint_serves(served: list[str], hint: str) -> None:
+async def test_failure_names_what_the_endpoint_serves(served: list[str], hint: str) -> None:
     plan = lay_out(run_of({"spec.engine": external_engine(url="http://h:1").to_dict(), "spec.drafters": MISSING}))
     async with ControlClient("http://h:1") as control:
         dialect = Dialect()
         engine = EngineConnection(plan, plan.arms[0], "http://h:1", "m", dialect, control, EngineIdentity())
-        assert other_models_hint(engine, served).startswith(hint)
-        assert bool(other_models_hint(engine, served)) == bool(hint)
+        assert address_hint(engine, served).startswith(hint)
+        assert bool(address_hint(engine, served)) == bool(hint)
+
+
+LIST = models("me", {"id": "m"})
+NO_LIST = (404, '{"detail": "Not Found"}')
+
+
+@pytest.mark.parametrize(
+    ("address", "pages", "options", "url"),
+    [
+        ("", {"/v1/models": LIST["data"]}, {}, ""),
+        ("", {"/v1/models": "\ufeff" + json.dumps(LIST)}, {}, ""),
+        ("", {}, {"model": "m"}, ""),
+        ("", {"/v1/models": (405, "no")}, {"model": "m"}, ""),
+        ("", {"/v1/models": {"models": ["m"]}}, {"model": "m"}, ""),
+        ("/v1beta/openai", {"/v1beta/openai/models": LIST}, {}, "/v1beta/openai/chat/completions"),
+        ("/api/v1", {"/api/v1/models": LIST}, {}, "/api"),
+        (
+            "/openai/deployments/m/chat/completions?api-version=2024-10-21",
+            {"/openai/deployments/m/models": LIST},
+            {},
+            "/openai/deployments/m/chat/completions?api-version=2024-10-21",
+        ),
+        ("/chat/completions", {}, {"model": "m"}, "/chat/completions"),
+    ],
+    ids=["bare list", "BOM", "no list", "405", "another form", "no /v1", "below a path", "Azure", "no /v1, no list"],
+)
+async def test_routes_and_lists_of_gateways(address: str, pages: Pages, options: Mapping[str, Any], url: str) -> None:
+    async with serving(pages) as server:
+        found = await detect(f"{server}{address}", **options)
+    assert (found.model, found.url) == ("m", f"{server}{url}")
+
+
+async def test_without_a_list_the_model_must_be_named() -> None:
+    async with serving({}) as url:
+        with pytest.raises(EngineFailed, match="--model"):
+            await detect(url)
+
+
+REJECTIONS = {
+    "OpenAI": ("Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead.",
+               "max_tokens", {"max_tokens": None, "max_completion_tokens": 16}),
+    "LiteLLM": ("bedrock does not support parameters: ['seed'], for model=x.", "seed", {"seed": None}),
+    "vLLM": ("[{'loc': ('body', 'stream_options'), 'msg': 'Extra inputs are not permitted'}]",
+             "stream_options", {"stream_options": None}),
+    "Gemini": ('Invalid JSON payload received. Unknown name "seed": Cannot find field.', "seed", {"seed": None}),
+}  # fmt: skip
+
+
+def rejecting(message: str) -> CannedTransport:
+    error = f"HTTP 400: {message}"
+    return CannedTransport(replace(WHOLE, status=400, arrivals=(), error_class=ErrorClass.HTTP_4XX, error=error))
+
+
+@pytest.mark.parametrize("server", REJECTIONS)
+async def test_a_field_that_a_server_rejects_by_name_can_be_left_out(server: str) -> None:
+    message, field, changes = REJECTIONS[server]
+    with pytest.raises(FieldRejected) as caught:
+        await first_completion(context(rejecting(message)), HI)
+    assert (caught.value.field, caught.value.changes, caught.value.harmless) == (field, changes, True)
+    assert message in caught.value.words
+    assert f"--extra-body '{json.dumps(changes)}'" in str(caught.value)
+    with pytest.raises(EngineFailed) as again:
+        await first_completion(context(rejecting(message), extra_body=changes), HI)
+    assert not isinstance(again.value, FieldRejected)
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ("Unsupported value: 'temperature' does not support 0 with this model.", "temperature"),
+        ("max_tokens is not supported", "max_tokens"),
+    ],
+)
+async def test_a_field_that_determines_what_is_measured_is_only_named(message: str, field: str) -> None:
+    with pytest.raises(FieldRejected) as caught:
+        await first_completion(context(rejecting(message)), HI)
+    assert (caught.value.field, caught.value.harmless) == (field, False)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "'max_tokens' or 'max_completion_tokens' is too large: 4096. The maximum context length is 2048 tokens",
+        "Extra fields are not permitted: seed, stream_options",
+        "seed must be positive",
+        "Unexpected message role.",
+    ],
+)
+async def test_other_rejections_name_no_field(message: str) -> None:
+    with pytest.raises(EngineFailed) as caught:
+        await first_completion(context(rejecting(message)), HI)
+    assert not isinstance(caught.value, FieldRejected)
+
+
+LIMITED = replace(
+    WHOLE, status=429, arrivals=(), headers={"retry-after": "30"}, error_class=ErrorClass.RATE_LIMITED, error="HTTP 429"
+)
+
+
+async def test_a_rate_limit_is_waited_for_as_the_server_asks_up_to_a_limit() -> None:
+    wire, pauses = FailingTransport(ErrorClass.RATE_LIMITED, times=0), Pauses()
+    wire.failures = [LIMITED] * 2
+    await first_completion(context(wire), HI, pause=pauses)
+    assert pauses == [30.0, 30.0]
+    wire, pauses = FailingTransport(ErrorClass.RATE_LIMITED, times=0), Pauses()
+    wire.failures = [LIMITED] * 9
+    with pytest.raises(EngineFailed, match=r"\(rate_limited, 3 times\): HTTP 429"):
+        await first_completion(context(wire), HI, pause=pauses)
+    assert pauses == [30.0, 30.0]
+
+
+async def test_first_completion_has_the_settings_of_the_other_requests() -> None:
+    wire = CannedTransport(WHOLE)
+    changed: dict[str, Any] = {"sampling": Sampling(temperature=1, top_p=0.5), "extra_body": {"top_k": 7, "seed": None}}
+    await first_completion(context(wire, **changed), HI)
+    body = json.loads(wire.requests[0].body)
+    assert (body["temperature"], body["top_p"], body["top_k"], "seed" in body) == (1, 0.5, 7, False)
+    whole = CannedTransport(replace(WHOLE, error_class=ErrorClass.TIMEOUT, error="late"))
+    with pytest.raises(EngineFailed):
+        await first_completion(context(whole, output=Output(stream=False, max_tokens=4)), HI)
+    body = json.loads(whole.requests[0].body)
+    assert (body["stream"], "stream_options" in body, body["max_tokens"]) == (False, False, 4)
+
+
+def ids(*token_ids: int) -> ChatMessage:
+    return ChatMessage("user", "", token_ids=token_ids)
+
+
+@pytest.mark.parametrize(
+    ("message", "first"),
+    [
+        (ChatMessage("user", "a b"), FIRST_MESSAGE),
+        (ChatMessage("user", "a b", token_ids=(1, 2, 3)), FIRST_MESSAGE),
+        (ids(1, 2, 3), ids(3, 2, 1)),
+        (ids(*range(99)), ids(*range(98, 34, -1))),
+    ],
+)
+def test_first_completion_of_token_ids_has_token_ids(message: ChatMessage, first: ChatMessage) -> None:
+    rows = (Prompt("p", None, ((message,),)),)
+    assert first_messages(Prompts(rows, "fingerprint")) == [first]
 
 
 @pytest.mark.parametrize("adaptive", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import html
 import io
 import json
 import logging
@@ -26,7 +27,13 @@ from specbench_client.drive.options import DriveOptions
 from specbench_client.errors import EngineFailed
 from specbench_client.job import commands
 from specbench_client.job.commands import run_program, termination_of
-from specbench_client.known_secrets import SECRET_VARIABLES, fact_without_secrets, without_secrets
+from specbench_client.known_secrets import (
+    SECRET_VARIABLES,
+    fact_without_secrets,
+    keep_headers_secret,
+    without_known_secrets,
+    without_secrets,
+)
 from specbench_client.transport.error_messages import http_error_message
 from specbench_testing.resources import endpoint_edits
 from specbench_testing.secret_search import find_secrets
@@ -146,6 +153,67 @@ def test_without_secrets_in_the_environment_only_forms_are_removed(monkeypatch: 
     for name in SECRETS:
         monkeypatch.delenv(name)
     assert without_secrets("plain words of hf_token, password=x") == "plain words of hf_token, password=[redacted]"
+
+
+@pytest.fixture
+def no_headers() -> Iterator[None]:
+    yield
+    keep_headers_secret({})
+
+
+HEADERS = {
+    "a key": ({"api-key": "words of/a+key"}, ["words of/a+key"]),
+    "a scheme": ({"Authorization": "Bearer words-of-a-key"}, ["Bearer words-of-a-key", "words-of-a-key"]),
+    "user and password": (
+        {"Authorization": f"Basic {base64.b64encode(b'me:words of a password').decode()}"},
+        ["me:words of a password", "words of a password"],
+    ),
+    "cookies": ({"Cookie": "theme=dark; session=words-of-a-session"}, ["words-of-a-session"]),
+    "quotes and angles": ({"X-Auth": 'words "of" <a> key'}, ['words "of" <a> key']),
+    "a key with a slash": ({"X-Auth": "abcdefg/hijkl"}, ["abcdefg/hijkl"]),
+}
+ENCODERS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "URL-encoded": lambda value: quote(value, safe=""),
+    "form-encoded": quote_plus,
+    "JSON": lambda value: json.dumps(value)[1:-1],
+    "JSON with escaped slashes": lambda value: json.dumps(value)[1:-1].replace("/", "\\/"),
+    "HTML": html.escape,
+    "base64": lambda value: base64.b64encode(value.encode()).decode().rstrip("="),
+}
+
+
+@pytest.mark.usefixtures("no_headers")
+@pytest.mark.parametrize("encoding", ENCODERS)
+@pytest.mark.parametrize("kind", HEADERS)
+def test_values_of_given_headers_are_removed_in_every_form(kind: str, encoding: str) -> None:
+    headers, echoed = HEADERS[kind]
+    keep_headers_secret(headers)
+    for value in echoed:
+        text = f"rejected: {ENCODERS[encoding](value)}, in http://h/"
+        assert without_known_secrets(text) == "rejected: [redacted], in http://h/"
+        assert ENCODERS[encoding](value) not in without_secrets(text)
+
+
+@pytest.mark.usefixtures("no_headers")
+def test_short_values_and_media_types_are_no_secrets() -> None:
+    keep_headers_secret({"Accept": "application/json; charset=utf-8", "X-Tenant": "bench", "Authorization": "Bearer x"})
+    text = "bench: application/json is not text/event-stream, Bearer"
+    assert without_secrets(text) == text
+    keep_headers_secret({"X-Tenant": "benches"})
+    assert without_known_secrets("benches") == "benches"
+    keep_headers_secret({"X-Tenant": "benchers"})
+    assert without_known_secrets("benchers") == "[redacted]"
+    keep_headers_secret({})
+    assert without_known_secrets("benchers") == "benchers"
+
+
+def test_keys_in_a_query_are_removed() -> None:
+    text = "http://h/p?model=m&key=abc&x=1 http://h/?sig=a%2Fb#c http://h/?api-key=k&api-version=2 what? code=abc"
+    assert without_secrets(text) == (
+        "http://h/p?model=m&key=[redacted]&x=1 http://h/?sig=[redacted]#c http://h/?api-key=[redacted]&api-version=2"
+        " what? code=abc"
+    )
 
 
 KEY = "t7Qm/Vx2Lr9+KdPz4WnB8sYc1HgJ5fUaE3oTiR6M"

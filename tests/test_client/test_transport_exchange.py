@@ -8,13 +8,16 @@ import resource
 import socket
 import ssl
 import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
 
 from specbench_client.errors import EngineFailed
 from specbench_client.transport import kernel_transport
-from specbench_client.transport.control_client import ControlClient, ControlError
+from specbench_client.transport.control_client import AccessRejected, ControlClient, ControlError
+from specbench_client.transport.error_messages import retry_after_s
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import OutOfSockets
@@ -229,17 +232,70 @@ async def test_wait_healthy_returns_when_the_engine_becomes_healthy() -> None:
 
 @pytest.mark.parametrize(
     ("script", "message"),
-    [
-        (STARTING, "Loading model$"),
-        ([response(404, b"not here")], "it answers, but has no /ready: try another"),
-    ],
+    [(STARTING, "Loading model$"), ([response(404, b"not here")], "HTTP 404: not here$")],
     ids=["starting", "missing"],
 )
 async def test_wait_healthy_fails_with_the_engines_last_message(script: Script, message: str) -> None:
     async with serve_scripts(script) as (url, _), ControlClient(url) as control:
         with pytest.raises(EngineFailed, match=message) as caught:
-            await control.wait_healthy("/ready", deadline_s=0, if_absent="try another")
+            await control.wait_healthy("/ready", deadline_s=0)
     assert caught.value.reason == "NeverReady"
+
+
+@pytest.mark.parametrize("status", [404, 405, 429])
+async def test_a_running_server_may_lack_or_limit_its_health_route(status: int) -> None:
+    async with serve_scripts([response(status, b"{}")]) as (url, server), ControlClient(url) as control:
+        await control.wait_healthy("/v1/models", deadline_s=0, may_lack=True)
+        assert len(server.requests) == 1
+
+
+async def test_a_server_that_asks_to_wait_is_waited_for_beyond_the_deadline() -> None:
+    later = [response(503, b"{}", b"Retry-After: 0")]
+    async with serve_scripts(later, later, OK) as (url, server), ControlClient(url) as control:
+        await control.wait_healthy("/health", deadline_s=0)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "works"),
+    [(OK, True), *(([response(status, b"{}")], status < 500) for status in (401, 404, 429, 500, 503))],
+)
+async def test_a_server_works_unless_it_fails_or_does_not_answer(script: Script, works: bool) -> None:
+    async with serve_scripts(script) as (url, _), ControlClient(url) as control:
+        assert await control.answers("/health") is works
+    async with ControlClient(unused_url()) as control:
+        assert not await control.answers("/health")
+
+
+async def test_a_redirect_is_followed_once_and_only_on_the_same_server() -> None:
+    moved = [response(307, b"", b"Location: /v1/models/")]
+    async with serve_scripts(moved, OK) as (url, server), ControlClient(url) as control:
+        assert await control.text("/v1/models") == '{"status": "ok"}'
+        assert [head.split(b" ")[1] for head, _ in server.requests] == [b"/v1/models", b"/v1/models/"]
+    async with serve_scripts(moved) as (url, _), ControlClient(url) as control:
+        with pytest.raises(AccessRejected) as caught:
+            await control.text("/v1/models")
+        assert caught.value.location == f"{url}/v1/models/"
+    elsewhere = [response(307, b"", b"Location: http://127.0.0.1:1/v1/models")]
+    async with serve_scripts(elsewhere, OK) as (url, server), ControlClient(url) as control:
+        with pytest.raises(AccessRejected):
+            await control.text("/v1/models")
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7.0), (" 0 ", 0.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0), ("soon", None), ("-3", None), ("", None)],
+)
+def test_retry_after_has_seconds_or_a_date(value: str, seconds: float | None) -> None:
+    assert retry_after_s({"retry-after": value}) == seconds
+    assert retry_after_s({}) is None
+
+
+def test_retry_after_of_a_later_date_is_the_time_until_then() -> None:
+    found = retry_after_s({"retry-after": format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)})
+    assert found is not None
+    assert 3500 < found <= 3600
 
 
 async def test_closed_port_is_reported_with_the_next_step() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -422,6 +423,16 @@ def test_failed_requests_are_counted_by_error_class() -> None:
     (finding,) = findings_of(fail(_7="http_5xx", _15="http_5xx", _23="http_5xx"))
     assert (finding.check, finding.severity) == ("RequestsFailed", INVALID)
     assert "3 of 24 requests failed (3 http_5xx)" in finding.message
+
+
+def test_rejected_prompts_are_named_and_a_rate_limit_is_said() -> None:
+    (finding,) = findings_of(fail(_7="http_4xx", _15="rate_limited", _23="http_5xx"))
+    assert re.search(r"; the server rejected prompts \S+; the server limits the rate", finding.message)
+    (finding,) = findings_of(fail(**{f"_{number}": "http_4xx" for number in range(7, 15)}))
+    assert re.search(r"; the server rejected prompts (\S+, ){4}\S+ and 3 more$", finding.message)
+    (finding,) = findings_of(fail(_7="http_5xx"))
+    assert "rejected" not in finding.message
+    assert "rate" not in finding.message
 
 
 def test_turns_skipped_after_an_error_count_once_with_it() -> None:

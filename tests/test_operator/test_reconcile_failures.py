@@ -138,6 +138,17 @@ def test_a_client_that_lost_its_engine_gets_another_if_the_engine_reports_no_fai
     assert (verdict.scope, verdict.reason, verdict.message) == (FailureScope.LAUNCH, "EngineLost", "connection refused")
 
 
+def test_a_group_whose_requests_failed_ends_without_another_launch_after_the_engines_own_report(
+    serving: ClusterWorld,
+) -> None:
+    serving.fail_client(Exit.ENGINE_FAILED, EngineReason.REQUESTS_FAILED, "8 of 8 requests failed")
+    assert serving.reconcile(after_s=9).stop == ()
+    serving.settle(after_s=1)
+    assert_first_group_failed(serving, "RequestsFailed")
+    finish_other_arm(serving)
+    assert serving.engine(0, 1) not in serving.launched
+
+
 def test_a_storage_failure_is_reported_while_the_client_is_retried(serving: ClusterWorld) -> None:
     end_without_storing(serving)
     serving.start_pod(serving.client())

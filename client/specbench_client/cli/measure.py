@@ -40,7 +40,7 @@ from specbench_client.cli.options import (
 from specbench_client.dialects.recognition import engine_url, server_address
 from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.errors import BadInput
-from specbench_client.known_secrets import api_key_header
+from specbench_client.known_secrets import api_key_header, keep_headers_secret
 from specbench_client.load.load_shares import (
     RATE_PER_WORKER,
     STREAMS_PER_WORKER,
@@ -93,7 +93,8 @@ def request_headers(given: Sequence[str], key_variable: str | None = None) -> di
     for text in given:
         found = _HEADER.fullmatch(text)
         if not found:
-            raise BadInput(f"--header {text!r} is not 'NAME: VALUE': give for example 'X-Tenant: bench'")
+            begin = re.split(r"[^\w-]", text)[0]  # The rest may be a key.
+            raise BadInput(f"--header '{begin}…' is not 'NAME: VALUE': give for example 'X-Tenant: bench'")
         if found[1].lower() in map(str.lower, headers):
             raise BadInput(f"--header {found[1]} is given twice: give it once")
         headers[found[1]] = found[2]
@@ -138,7 +139,8 @@ def _authorization(named: str | None) -> dict[str, str]:
     "headers",
     multiple=True,
     metavar="'NAME: VALUE'",
-    help="Header of every request; never stored. Repeatable.",
+    help="Header of every request; never stored: values of 8 or more characters are removed from what servers answer,"
+    " except media types. Repeatable.",
 )
 @API_KEY_ENV
 @click.option(
@@ -201,6 +203,7 @@ def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
     # Invalid options are reported before an endpoint is contacted, and before pandas is imported.
     (wanted.with_options(concurrency=[1]) if options["sweep"] else wanted).plan  # noqa: B018
     headers = request_headers(options["headers"], options["api_key_env"])
+    keep_headers_secret(headers)
     from specbench_client.cli.measure_choices import choose_what_is_open  # noqa: PLC0415
     from specbench_client.cli.run_execution import RunOptions  # noqa: PLC0415
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
@@ -255,10 +258,14 @@ def base_url(flag: str, endpoint: str) -> str:
     """Return the endpoint without the route that OpenAI clients need. Raises BadInput."""
     flaw = flaw_of(endpoint)
     if flaw is not None:
-        shown = re.sub("[?#].+", lambda found: f"{found[0][0]}…", re.sub("//[^/]*@", "//…@", endpoint))  # keys
         problem = f"{flaw.problem}: give it with --header 'Authorization: …'" if flaw is SECRET else flaw
-        raise BadInput(f"{flag} {shown!r} {problem}")
+        raise BadInput(f"{flag} {_without_keys(endpoint)!r} {problem}")
     return engine_url(endpoint)
+
+
+def _without_keys(address: str) -> str:
+    """Return an address without what may be a key: its user and its query."""
+    return re.sub("[?#].+", lambda found: f"{found[0][0]}…", re.sub("//[^/]*@", "//…@", address))
 
 
 _NAMED = re.compile(r"([a-z0-9]([a-z0-9-]*[a-z0-9])?)=(https?://.*)")
@@ -272,13 +279,15 @@ def _endpoints(given: Sequence[str], baseline: str | None) -> Iterator[dict[str,
     named: dict[str, str] = {}
     if baseline is not None:
         if _PREFIXED.match(baseline):
-            raise BadInput(f"--baseline {baseline}: give the URL alone: its arm is always called {BASELINE_NAME}")
+            why = f"give the URL alone: its arm is always called {BASELINE_NAME}"
+            raise BadInput(f"--baseline {_without_keys(baseline)}: {why}")
         named[BASELINE_NAME] = base_url("--baseline", baseline)
     for number, text in enumerate(given, start=1):
         found = _NAMED.fullmatch(text)
         prefix = _PREFIXED.match(text)
         if prefix and not found:
-            raise BadInput(f"--endpoint {text}: the name {prefix[1]!r} may only have lower-case letters, digits and -")
+            why = f"the name {prefix[1]!r} may only have lower-case letters, digits and -"
+            raise BadInput(f"--endpoint {_without_keys(text)}: {why}")
         name = found[1] if found else ENDPOINT_NAME if len(given) == 1 else f"{ENDPOINT_NAME}-{number}"
         url = base_url("--endpoint", found[3] if found else text)
         if name in named:

@@ -6,6 +6,7 @@ so it is imported late.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +18,18 @@ from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import Measurement
 from specbench_client.cli.streams import echo
 from specbench_client.documents.summary import REPEATS_TO_DECIDE
-from specbench_client.drive.endpoint_detection import detect_endpoint
+from specbench_client.drive.endpoint_detection import detect_endpoint, unreported_acceptance
 from specbench_client.drive.endpoint_probes import (
     SIZES,
     STREAMS_MAX,
     EndpointProbe,
     find_levels,
+    probe_completion,
     probe_request_s,
     requests_per_repeat,
 )
-from specbench_client.errors import BadInput
+from specbench_client.drive.engine_connection import FieldRejected, RateLimited
+from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.local_runs import find_interrupted_plan
 from specbench_client.store.locations import open_store, read_object
 from specbench_client.workload.prompts import Prompts, load_workload
@@ -34,7 +37,8 @@ from specbench_client.workload.prompts import Prompts, load_workload
 
 def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
     """Return the measurement with everything chosen, and print what was. Raises BadInput, EngineFailed."""
-    chosen = with_detected(wanted, headers)
+    chosen, drafting = with_detected(wanted, headers)
+    chosen = with_accepted_fields(chosen, headers, drafting)
     if wanted.options["sweep"]:
         chosen = with_swept_loads(chosen, headers)
     if wanted.options["baseline"] is not None:
@@ -44,25 +48,58 @@ def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Meas
     return chosen
 
 
-def with_detected(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
-    """Return the measurement with the models and dialects of the endpoints, and print what was detected.
+def with_detected(wanted: Measurement, headers: Mapping[str, str]) -> tuple[Measurement, set[str]]:
+    """Return the measurement with the models and dialects of the endpoints, and the names of those that draft.
 
-    Raises EngineFailed if an endpoint cannot be measured, and BadInput if the user must choose.
+    Prints what was detected. Raises EngineFailed if an endpoint cannot be measured, and BadInput if the user must
+    choose.
     """
     model, dialect = wanted.options["model"], wanted.options["dialect"]
     if model is not None and dialect is not None:
-        return wanted
+        return wanted, set()
     given, key = DialectName(dialect) if dialect else None, wanted.options["api_key_env"] or API_KEY_VARIABLE
-    rows = []
+    rows, drafting = [], set()
     for row in wanted.endpoints:
         found = run_until_interrupted(detect_endpoint(row["url"], headers, model, given, key_variable=key))
         server = f"{row['name']} at {row['url']}"
         several = len(wanted.endpoints) > 1
         echo(f"detected: {f'{server} is ' if several else ''}{found.line()}", err=True)
-        for warning in found.warnings:
-            echo(f"warning: {f'{server}: ' if several else ''}{warning}", err=True)
-        rows.append({**row, "dialect": str(found.dialect)} | ({"model": found.model} if model is None else {}))
-    return replace(wanted, endpoints=tuple(rows))
+        drafting |= {row["name"]} if found.drafting else set()
+        detected = {"url": found.url, "dialect": str(found.dialect)}
+        rows.append(row | detected | ({"model": found.model} if model is None else {}))
+    return replace(wanted, endpoints=tuple(rows)), drafting
+
+
+def with_accepted_fields(wanted: Measurement, headers: Mapping[str, str], drafting: set[str]) -> Measurement:
+    """Return the measurement without the fields of requests that a server rejects by name, and print them.
+
+    They are left out for every server, so that a comparison stays equal, and stored with the run as extraBody. Warns if
+    one of the servers that draft does not report acceptance.
+    """
+    for number in range(len(wanted.endpoints)):
+        result = None
+        while result is None:
+            plan = (wanted.with_options(concurrency=[1]) if wanted.options["sweep"] else wanted).plan
+            arm = plan.arms[number]
+            server = f"{arm.name} at {arm.endpoint.url if arm.endpoint else ''}"
+            try:
+                result = run_until_interrupted(probe_completion(plan, arm, headers))
+            except FieldRejected as rejected:
+                if not rejected.harmless:
+                    break
+                given = wanted.options["extra_body"] or {}
+                wanted = wanted.with_options(extra_body={**given, **rejected.changes})
+                left_out = f"every request of this run has extraBody {json.dumps(rejected.changes)}"
+                echo(f"{server} rejects {rejected.field} ({rejected.words}): {left_out}", err=True)
+            except RateLimited:
+                raise
+            except EngineFailed:  # The measurement reports it, after it has waited for the engine.
+                break
+        if result is not None and arm.name in drafting:
+            warning = unreported_acceptance(plan.engine_of(arm).dialect, result)
+            several = f"{server}: " if len(wanted.endpoints) > 1 else ""
+            echo(f"warning: {several}{warning}", err=True) if warning else None
+    return wanted
 
 
 def with_requests(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:

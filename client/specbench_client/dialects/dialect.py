@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from specbench_api.spec.workload import Answers, Output, Sampling
+from specbench_api.spec.workload import NEW_TOKEN_LIMIT, TOKEN_LIMIT, Answers, Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
@@ -213,6 +213,17 @@ def shared_fields(request: CompletionRequest) -> dict[str, Any]:
         "max_tokens": request.output.max_tokens,
         **_form_fields(request),
     }
+
+
+def with_extra_fields(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a body with the fields of `extraBody`, where null removes a field.
+
+    A renamed token limit has the number of this request: a prompt may have its own, and the first completion has.
+    """
+    fields_ = {**body, **extra}
+    if NEW_TOKEN_LIMIT in extra:
+        fields_[NEW_TOKEN_LIMIT] = body[TOKEN_LIMIT]
+    return {name: value for name, value in fields_.items() if value is not None}
 
 
 def _form_fields(request: CompletionRequest) -> dict[str, Any]:

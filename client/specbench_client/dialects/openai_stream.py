@@ -230,8 +230,8 @@ def text_in(document: Any, key: str) -> str | None:
 
 
 def model_rows(listed: Any) -> list[dict[str, Any]]:
-    """Return the rows of a list of models that have an id."""
-    rows = listed.get("data") if isinstance(listed, dict) else None
+    """Return the rows of a list of models that have an id: of OpenAI's `data`, or of a list without it (Together)."""
+    rows = listed.get("data") if isinstance(listed, dict) else listed
     return [row for row in rows if isinstance(row, dict) and text_in(row, "id")] if isinstance(rows, list) else []
 
 

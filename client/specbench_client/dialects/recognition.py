@@ -21,8 +21,12 @@ _ROUTES = re.compile(r"(?<![:/])/+(?:v1(?:/+(?:chat/+completions|completions|mod
 
 
 def engine_url(address: str) -> str:
-    """Return an address without the route of an OpenAI client: /v1, /v1/chat/completions, and so on."""
-    return _ROUTES.sub("", address)
+    """Return an address without the route of an OpenAI client: /v1, /v1/chat/completions, and so on.
+
+    The route is kept where it has no /v1 (Azure), as is the query.
+    """
+    path, mark, query = address.partition("?")
+    return f"{_ROUTES.sub('', path)}{mark}{query}"
 
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -1,7 +1,6 @@
 """Finds out what runs at an address: its dialect, model, version and drafter, or why it cannot be measured.
 
 Only pages are requested, and no page that changes the engine's state: reading /metrics of TensorRT-LLM clears data.
-An engine that reports a drafter takes one short completion, to see whether its answers report acceptance.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,11 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from specbench_api.spec.conditions import EngineReason
-from specbench_api.spec.engine import DialectName, Endpoint, Engine, EngineKind
+from specbench_api.spec.engine import CHAT_ROUTE, DialectName, route_url
 from specbench_client.bounded_json import parse_strict_json
-from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect
-from specbench_client.dialects.openai_stream import all_models
+from specbench_client.dialects.openai_stream import all_models, model_rows
 from specbench_client.dialects.recognition import (
     DEFAULT_PORTS,
     MODELS_PAGE,
@@ -35,8 +32,9 @@ from specbench_client.dialects.recognition import (
 )
 from specbench_client.dialects.registry import DIALECTS_BY_NAME
 from specbench_client.documents.record import AcceptanceSource
-from specbench_client.drive.engine_connection import first_completion, one_off_client, shown_models
+from specbench_client.drive.engine_connection import shown_models
 from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.load.turns import TurnResult
 from specbench_client.transport.control_client import (
     AccessRejected,
     ControlClient,
@@ -45,28 +43,31 @@ from specbench_client.transport.control_client import (
     EngineUnreachable,
     RouteNotFound,
 )
-from specbench_client.transport.error_messages import engine_error_message, is_redirect, rejects_key, truncate
+from specbench_client.transport.error_messages import (
+    engine_error_message,
+    is_redirect,
+    rejects_key,
+    truncate,
+)
 
 SIGNATURES: dict[DialectName, EngineSignature] = {
     name: dialect.signature for name, dialect in DIALECTS_BY_NAME.items() if dialect.signature is not None
 }
 PATIENCE_S = 5.0
 """How long an engine that was just started may take to listen, as for a measurement."""
-_PAUSE_S = 0.2
 _TIMEOUT_S = 5.0
 _PROBE_TIMEOUT_S = 2.0
 _TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,200})", re.IGNORECASE)
 _HTML = re.compile(r"\s*<(?:!doctype|html|head|body)", re.IGNORECASE)
 _PATH = re.compile(r"[/\\~.]|[A-Za-z]:[/\\]")
 """The beginning of a model's name that is a path."""
-_REPETITIVE = ChatMessage("user", "Repeat this ten times: one two three four.")
 
 
 @dataclass(frozen=True)
 class DetectedEndpoint:
     """What runs at an address. `drafter`: method and draft length, as far as they are reported.
 
-    `drafting`: None if it is not reported. `warnings`: with the remedy, for people.
+    `drafting`: None if it is not reported. `url`: the address, up to /chat/completions if its routes lack /v1.
     """
 
     dialect: DialectName
@@ -75,7 +76,7 @@ class DetectedEndpoint:
     version: str | None
     drafting: bool | None
     drafter: str | None
-    warnings: tuple[str, ...] = ()
+    url: str = ""
 
     def line(self) -> str:
         """Return one line for people: `vLLM 0.33.0, model Qwen/Qwen3-8B, drafter ngram k=4`.
@@ -106,7 +107,8 @@ async def detect_endpoint(
     """
     url = engine_url(address)
     async with ControlClient(url, _TIMEOUT_S, headers=headers) as control:
-        listed = await _list_of_models(control, url, headers, key_variable, patience_s)
+        given, optional = url, model is not None
+        listed, url = await _list_of_models(control, given, headers, key_variable, patience_s, optional=optional)
         pages = await _read_pages(control, listed, dialect)
         name = _recognized(url, pages, dialect)
         found = DIALECTS_BY_NAME[name]
@@ -120,34 +122,55 @@ async def detect_endpoint(
             version=found.identity(pages.documents).version,
             drafting=drafting,
             drafter=found.signature.drafter(pages) if found.signature and drafting else None,
-            warnings=await _unreported_acceptance(url, name, served, headers) if drafting else (),
+            url=url,
         )
 
 
 async def _list_of_models(
-    control: ControlClient, url: str, headers: Mapping[str, str], key_variable: str, patience_s: float
-) -> Any:
-    """Return the list of models; wait for an engine that is starting. Raises EngineFailed with the remedy."""
-    give_up_ns = time.monotonic_ns() + int(patience_s * 1e9)
-    while True:
-        try:
-            text = await control.text(MODELS_PAGE)
-            break
-        except ControlError as error:
-            starting = isinstance(error, EngineUnreachable | EngineStarting)
-            if not starting or time.monotonic_ns() >= give_up_ns or await _speaks_other_scheme(url):
-                raise EngineFailed(
-                    await _describe_failure(error, url, headers, key_variable), EngineReason.NEVER_READY
-                ) from error
-        await asyncio.sleep(_PAUSE_S)
+    control: ControlClient,
+    url: str,
+    headers: Mapping[str, str],
+    key_variable: str,
+    patience_s: float,
+    *,
+    optional: bool,
+) -> tuple[Any, str]:
+    """Return the list of models, and the address with /chat/completions if its routes have no /v1.
+
+    Waits for an engine that is starting or limits its rate. `optional`: the model is known, so the list may be missing
+    and is then empty. Raises EngineFailed with the remedy.
+    """
     try:
-        listed = parse_strict_json(text.encode())
+        text = await control.wait_for(MODELS_PAGE, patience_s, _is_permanent)
+    except ControlError as error:
+        if isinstance(error, RouteNotFound):
+            listed = (await control.documents(["/models"]))["/models"]
+            if model_rows(listed):
+                return listed, f"{url}{CHAT_ROUTE}"
+            if optional:
+                return {}, url
+        message = await _describe_failure(error, url, headers, key_variable)
+        raise EngineFailed(message, EngineReason.NEVER_READY) from error
+    return _parse_list(text, route_url(url, MODELS_PAGE), optional=optional), url
+
+
+def _is_permanent(error: ControlError) -> bool:
+    return error.retry_after_s is None and not isinstance(error, EngineUnreachable | EngineStarting)
+
+
+def _parse_list(text: str, page: str, *, optional: bool) -> Any:
+    """Return the list of models on a page. Raises EngineFailed with the remedy."""
+    try:
+        listed = parse_strict_json(text.removeprefix("\ufeff").encode())
     except ValueError as error:
-        raise EngineFailed(f"GET {url}{MODELS_PAGE}: {_not_json(text)}", EngineReason.NEVER_READY) from error
-    if isinstance(listed, dict) and isinstance(listed.get("data"), list):
+        raise EngineFailed(f"GET {page}: {_not_json(text)}", EngineReason.NEVER_READY) from error
+    if model_rows(listed) or (isinstance(listed, dict) and isinstance(listed.get("data"), list)):
         return listed
+    if optional:
+        return {}
     what = "the answer is not a list of models in OpenAI's form"
-    raise EngineFailed(f"GET {url}{MODELS_PAGE}: {what}: {_other_address()}", EngineReason.NEVER_READY)
+    remedy = f"name the model with --model, or {_other_address()}"
+    raise EngineFailed(f"GET {page}: {what}: {remedy}", EngineReason.NEVER_READY)
 
 
 def _not_json(text: str) -> str:
@@ -182,12 +205,13 @@ async def _describe_status(
     """Return what an answer with another status than 200 means, and the remedy."""
     body = error.body.decode(errors="replace")
     text = "" if _HTML.match(body) else truncate(engine_error_message(error.body), 200)
-    cause = f"GET {url}{MODELS_PAGE}: HTTP {status}" + (f": {text}" if text else "")
+    cause = f"GET {route_url(url, MODELS_PAGE)}: HTTP {status}" + (f": {text}" if text else "")
     if rejects_key(status):
         remedy = _key_remedy(headers, key_variable)
     elif is_redirect(status, error.location):
         location = truncate(str(error.location), 200)
-        remedy = f"redirected to {location}: give {engine_url(location)} if that is the engine"
+        other = engine_url(location.partition("?")[0])
+        remedy = f"redirected to {location}: give {other} if that is the engine"
     elif isinstance(error, RouteNotFound):
         remedy = await _address_with_models(url, headers)
     elif isinstance(error, EngineStarting) and text:
@@ -213,7 +237,7 @@ async def _address_with_models(url: str, headers: Mapping[str, str]) -> str:
             models = all_models((await control.documents([MODELS_PAGE]))[MODELS_PAGE])
         if models:
             return f"give {root}, which serves {shown_models(models)}"
-    return f"{_other_address()}, or --model and --dialect for a server that does not list its models"
+    return f"{_other_address()}, or name the model with --model if the server lists none"
 
 
 async def _speaks_other_scheme(url: str) -> bool:
@@ -291,20 +315,11 @@ def _only_model(url: str, listed: Any) -> str:
     raise BadInput(f"{url} serves {len(models)} models: choose one with --model: {shown_models(models)}")
 
 
-async def _unreported_acceptance(
-    url: str, name: DialectName, model: str, headers: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Return the warning about an engine that drafts, but whose answers do not report acceptance."""
-    dialect = DIALECTS_BY_NAME[name]
-    if dialect.signature is None or not dialect.signature.report_acceptance:
-        return ()
-    engine = Engine(kind=EngineKind.EXTERNAL, endpoints=[Endpoint(name="endpoint", url=url)], dialect=name)
-    async with one_off_client(engine, url, model, "detect", headers) as turn_client:
-        try:
-            result = await first_completion(turn_client, [_REPETITIVE])
-        except EngineFailed:  # The measurement reports it, after it has waited for the engine.
-            return ()
-    if result.record.acceptance_source in (AcceptanceSource.PER_STEP, AcceptanceSource.PER_REQUEST):
-        return ()
+def unreported_acceptance(name: DialectName | None, result: TurnResult) -> str | None:
+    """Return the warning about an engine that drafts, but whose answer does not report acceptance."""
+    signature, source = DIALECTS_BY_NAME[name or DialectName.OPENAI].signature, result.record.acceptance_source
+    reported = source in (AcceptanceSource.PER_STEP, AcceptanceSource.PER_REQUEST)
+    if reported or signature is None or not signature.report_acceptance:
+        return None
     what = "the engine drafts, but its answers do not report acceptance, which is then inferred from counters or chunks"
-    return (f"{what}: {dialect.signature.report_acceptance}",)
+    return f"{what}: {signature.report_acceptance}"

@@ -23,14 +23,25 @@ import numpy as np
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.slo import Slo
+from specbench_client.chat import ChatMessage
+from specbench_client.dialects.dialect import EngineIdentity
+from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.record import Record
-from specbench_client.drive.engine_connection import one_off_client, served_model, take_first_turn
+from specbench_client.drive.engine_connection import (
+    EngineConnection,
+    check_first_completion,
+    one_off_client,
+    served_model,
+    take_first_turn,
+)
 from specbench_client.errors import EngineFailed
 from specbench_client.load.arrivals import NS_PER_S
 from specbench_client.load.conversations import FillerPlan, filler_conversation
-from specbench_client.load.turns import TurnClient
+from specbench_client.load.turns import TurnClient, TurnResult
 from specbench_client.metrics.goodput import meets_slo
 from specbench_client.metrics.rows import Table
+from specbench_client.transport.control_client import ControlClient
+from specbench_client.transport.exchange import ErrorClass
 from specbench_client.workload.prompts import Prompts
 
 
@@ -40,6 +51,21 @@ def probe_client(plan: Plan, arm: Arm, headers: Mapping[str, str]) -> AbstractAs
     url, prefix = arm.endpoint.url.rstrip("/"), f"probe-{time.monotonic_ns():x}"
     model, engine = served_model(plan, arm), plan.engine_of(arm)
     return one_off_client(engine, url, model, prefix, headers, workload=plan.workloads[0])
+
+
+# What the endpoint accepts, and what its answers report.
+
+_REPETITIVE = ChatMessage("user", "Repeat this ten times: one two three four.")
+"""Text that drafters predict, so that an answer has acceptance to report."""
+
+
+async def probe_completion(plan: Plan, arm: Arm, headers: Mapping[str, str]) -> TurnResult:
+    """Take one short completion like the requests of the run. Raises EngineFailed, as FieldRejected if a field is."""
+    assert arm.endpoint is not None
+    url, model, dialect = arm.endpoint.url.rstrip("/"), served_model(plan, arm), dialect_of(plan.engine_of(arm))
+    async with ControlClient(url, headers=headers) as control:
+        engine = EngineConnection(plan, arm, url, model, dialect, control, EngineIdentity(), headers)
+        return await check_first_completion(engine, plan.workloads[0].name, [_REPETITIVE], "detect")
 
 
 # The requests of a repeat.
@@ -53,6 +79,8 @@ LEAST = 8
 SIZES = (8, 10, 12, *(size for power in range(4, 15) for size in (2**power, 3 * 2 ** (power - 1))))
 """Sizes to choose from: the same command after an interruption should choose the same again."""
 PROBES = 2
+PROBES_MAX = 8
+"""Prompts that are tried until so many are answered."""
 
 
 def requests_per_repeat(plan: Plan, request_s: float) -> int:
@@ -74,16 +102,28 @@ async def probe_request_s(plan: Plan, prompts: Prompts, headers: Mapping[str, st
 
 async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, str]) -> float:
     """Send fillers, whose texts no later request contains, so that no prompt cache is filled with the prompts."""
-    fill = FillerPlan(prompts.rows, PROBES, 0)
+    fill, records, took_s = FillerPlan(prompts.rows, PROBES_MAX, 0), list[Record](), list[float]()
     async with probe_client(plan, arm, headers) as client:
-        begun = time.monotonic()
-        for number in range(PROBES):
-            record = (await take_first_turn(client, filler_conversation(fill, number, 0))).record
-            if record.error_class is not None:
-                url = arm.endpoint.url if arm.endpoint else ""
-                message = f"{url} failed a first request ({record.error_class}): {record.error}"
-                raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
-        return (time.monotonic() - begun) / PROBES
+        while len(took_s) < PROBES and len(records) < PROBES_MAX:
+            begun = time.monotonic()
+            records.append((await take_first_turn(client, filler_conversation(fill, len(records), 0))).record)
+            if records[-1].error_class is None:
+                took_s.append(time.monotonic() - begun)
+            elif records[-1].error_class != ErrorClass.HTTP_4XX:
+                break
+    _answered(records, f"{arm.endpoint.url if arm.endpoint else ''} failed a first request")
+    return sum(took_s) / len(took_s)
+
+
+def _answered(records: Sequence[Record], failure: str) -> list[Record]:
+    """Return the records of answers. Raises EngineFailed for another one, except rejections of single prompts (4xx)."""
+    answered = [record for record in records if record.error_class is None]
+    excused = ErrorClass.HTTP_4XX if answered else None
+    for record in records:
+        if record.error_class not in (None, excused):
+            message = f"{failure} ({record.error_class}): {record.error}"
+            raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
+    return answered
 
 
 # The loads of a sweep.
@@ -166,11 +206,9 @@ class EndpointProbe:
                 return [(await take_first_turn(client, filler)).record for filler in fillers]
 
             records = await asyncio.gather(*(stream() for _ in range(streams)))
-        failed = next((record for each in records for record in each if record.error_class is not None), None)
-        if failed is not None:
-            message = f"a request of the sweep failed at concurrency {streams} ({failed.error_class}): {failed.error}"
-            raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
-        return replace(probed_load(records, self.slo), arm=arm.name)
+        failure = f"a request of the sweep failed at concurrency {streams}"
+        answered = [_answered(each, failure) for each in records]
+        return replace(probed_load(answered, self.slo), arm=arm.name)
 
 
 def probed_load(streams: Sequence[Sequence[Record]], slo: Slo | None) -> ProbedLoad:

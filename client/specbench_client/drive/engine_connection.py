@@ -7,6 +7,7 @@ not as a series of failed requests.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import time
@@ -21,8 +22,16 @@ from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRe
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.conditions import EngineReason
-from specbench_api.spec.engine import DialectName, Engine, EngineKind
-from specbench_api.spec.workload import Output, Sampling, Workload
+from specbench_api.spec.engine import CHAT_ROUTE, Engine, EngineKind, route_url
+from specbench_api.spec.workload import (
+    NEVER_REMOVED,
+    NEW_TOKEN_LIMIT,
+    RESERVED_BODY_FIELDS,
+    TOKEN_LIMIT,
+    Output,
+    Sampling,
+    Workload,
+)
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import Dialect, EngineCounters, EngineIdentity
 from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
@@ -31,14 +40,15 @@ from specbench_client.dialects.recognition import MODELS_PAGE
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.record import RecordPhase
 from specbench_client.errors import EngineFailed
-from specbench_client.known_secrets import fact_without_secrets
+from specbench_client.known_secrets import fact_without_secrets, without_known_secrets
 from specbench_client.load.conversations import Conversation
 from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult
 from specbench_client.transport.control_client import ControlClient, ControlError
-from specbench_client.transport.error_messages import truncate
+from specbench_client.transport.error_messages import RETRY_AFTER_MAX_S, truncate
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.chat_template.template import AppliedTemplate
+from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 
 # A health route shows only that a server listens. A completion over the measured path shows that the engine serves this
@@ -46,10 +56,11 @@ from specbench_client.workload.row_parsing import Prompt
 # temporary are retried: a server that has just started may fail once, and giving up would cost the arm.
 
 FIRST_COMPLETION_TOKENS = 8
+FIRST_COMPLETION_IDS = 64
 FIRST_COMPLETION_ID = "first-completion"
 FIRST_COMPLETION_TRIES = 3
 FIRST_COMPLETION_PAUSE_S = 2.0
-RETRYABLE_ERRORS = (ErrorClass.HTTP_5XX, ErrorClass.RESET, ErrorClass.REFUSED)
+RETRYABLE_ERRORS = (ErrorClass.HTTP_5XX, ErrorClass.RATE_LIMITED, ErrorClass.RESET, ErrorClass.REFUSED)
 """Failures that are retried. A rejected request (4xx) or an invalid answer would be the same again, and a timeout has
 waited long enough."""
 
@@ -102,28 +113,77 @@ async def first_completion(
     messages: Sequence[ChatMessage],
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> TurnResult:
-    """Take one short turn; retry temporary failures. Raises EngineFailed with its message."""
-    tries = 1
+    """Take one short turn; retry temporary failures. Raises EngineFailed with its message.
+
+    A server that asks to wait (Retry-After) is waited for, RETRY_AFTER_MAX_S in all.
+    """
+    tries, waited_s = 1, 0.0
     result = await _try_completion(turn_client, messages, tries)
-    while result.record.error_class in RETRYABLE_ERRORS and tries < FIRST_COMPLETION_TRIES:
-        await pause(FIRST_COMPLETION_PAUSE_S)
+    while result.record.error_class in RETRYABLE_ERRORS:
+        asked_s = result.retry_after_s
+        if tries >= FIRST_COMPLETION_TRIES if asked_s is None else waited_s + asked_s > RETRY_AFTER_MAX_S:
+            break
+        pause_s = max(asked_s or 0.0, FIRST_COMPLETION_PAUSE_S)
+        if asked_s is not None:
+            _log.warning("%s: waiting %.0f s, as the server asks", result.record.error, pause_s)
+        await pause(pause_s)
+        waited_s += pause_s
         tries += 1
         result = await _try_completion(turn_client, messages, tries)
     record = result.record
     if record.error_class is not None:
         times = f", {tries} times" if tries > 1 else ""
         message = f"the engine failed a first completion ({record.error_class}{times}): {record.error}"
+        if record.error_class == ErrorClass.RATE_LIMITED:
+            raise RateLimited(f"{message}: lower the load on it, or wait", EngineReason.FIRST_REQUEST_FAILED)
+        field = rejected_field(record.error or "") if record.error_class == ErrorClass.HTTP_4XX else None
+        if field is not None and field not in turn_client.request_config.extra_body:
+            raise FieldRejected(message, record.error or "", field, turn_client.request_config.output.max_tokens)
         raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
     if not record.output_tokens:
         raise EngineFailed("the engine returned no tokens for a first completion", EngineReason.FIRST_REQUEST_FAILED)
     return result
 
 
+_REJECTS = re.compile(
+    r"unsupported|(?:not|n't) (?:support|permitted|allowed|accept)|extra|unknown|unrecogni[sz]ed|unexpected|additional",
+    re.IGNORECASE,
+)
+_REMOVABLE = re.compile(rf"\b(?:{'|'.join(RESERVED_BODY_FIELDS.keys() - {*NEVER_REMOVED, NEW_TOKEN_LIMIT})})\b")
+
+
+def rejected_field(error: str) -> str | None:
+    """Return the field of the body that a server's message rejects by its name; None if the message is not plain."""
+    named = set(_REMOVABLE.findall(error)) if _REJECTS.search(error) else set()
+    return named.pop() if len(named) == 1 else None
+
+
+class RateLimited(EngineFailed):
+    """The server limits its rate for longer than is waited."""
+
+
+class FieldRejected(EngineFailed):
+    """The server rejects a field of the body, in its own `words`. `changes`: what leaves it out, as in `extraBody`.
+
+    `harmless`: whether what is measured stays the same without the field. Another temperature would be another
+    measurement; a token limit is harmless only under its new name.
+    """
+
+    def __init__(self, message: str, words: str, field: str, max_tokens: int) -> None:
+        self.words, self.field = words, field
+        renamed = field == TOKEN_LIMIT and re.search(rf"\b{NEW_TOKEN_LIMIT}\b", message) is not None
+        self.changes = {field: None, **({NEW_TOKEN_LIMIT: max_tokens} if renamed else {})}
+        self.harmless = renamed or field in ("seed", "stream_options")
+        remedy = f"to leave it out, give --extra-body '{json.dumps(self.changes)}', in a spec workloads[].extraBody"
+        super().__init__(f"{message}: {remedy}", EngineReason.FIRST_REQUEST_FAILED)
+
+
 async def _try_completion(turn_client: TurnClient, messages: Sequence[ChatMessage], number: int) -> TurnResult:
     """Take the turn once, with its own request id."""
     config = turn_client.request_config
     tokens, prefix = min(FIRST_COMPLETION_TOKENS, config.output.max_tokens), f"{config.request_prefix}-first-{number}"
-    short = replace(config, output=Output(max_tokens=tokens), request_prefix=prefix, keep_text=True)
+    output = config.output.model_copy(update={"max_tokens": tokens})
+    short = replace(config, output=output, request_prefix=prefix, keep_text=True)
     prompt = Prompt(FIRST_COMPLETION_ID, None, (tuple(messages),))
     conversation = Conversation(0, FIRST_COMPLETION_ID, prompt)
     return await take_first_turn(replace(turn_client, request_config=short), conversation)
@@ -205,8 +265,8 @@ class EngineConnection:
         return drafter is not None and LAUNCHERS[self.plan.engine.kind].verification(self.plan.engine, drafter).partial
 
     async def alive(self) -> bool:
-        """Return whether the health route answers."""
-        return await self.control.healthy(self.dialect.health_path)
+        """Return whether the engine answers on its health route."""
+        return await self.control.answers(self.dialect.health_path)
 
     @property
     def drafting(self) -> bool:
@@ -229,30 +289,29 @@ def served_model(plan: Plan, arm: Arm) -> str:
     return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)).served_model or plan.target.name
 
 
-def missing_health_route_hint(engine: Engine) -> str:
-    """Return the remedy for an endpoint without the health route of its dialect; empty for engines that we start."""
-    if not engine.is_external:
-        return ""
-    named = engine.dialect or DialectName.OPENAI
-    others = ", ".join(name for name in DialectName if name is not named)
-    return f"give the base URL of the engine, or, if it is not an engine of dialect {named}, another dialect ({others})"
-
-
 async def identify_engine(control: ControlClient, dialect: Dialect) -> EngineIdentity:
     """Return the model and version that the engine reports."""
-    return dialect.identity(await control.documents(dialect.identity_paths))
+    found = dialect.identity(await control.documents(dialect.identity_paths))
+    return replace(found, model=without_known_secrets(found.model), version=without_known_secrets(found.version))
 
 
-def common_template(templates: Mapping[str, AppliedTemplate | None]) -> AppliedTemplate | None:
-    """Return the first template if every workload has one, otherwise None."""
-    values = list(templates.values())
-    return values[0] if values and None not in values else None
+def first_messages(prompts: Prompts) -> list[ChatMessage]:
+    """Return a short prompt of the workload's kind: an engine that gets token ids may have no chat route.
+
+    Where the client applies a chat template, it does so to this prompt too.
+    """
+    message = prompts.rows[0].turns[0][-1]
+    if message.token_ids is None or message.content:
+        return [FIRST_MESSAGE]
+    return [replace(message, token_ids=tuple(message.reversed().token_ids or ())[:FIRST_COMPLETION_IDS])]
 
 
-async def check_first_completion(engine: EngineConnection, request_prefix: str) -> None:
-    """Take one real completion over the measured path. Raises EngineFailed (FirstRequestFailed).
+async def check_first_completion(
+    engine: EngineConnection, workload: str, messages: Sequence[ChatMessage], request_prefix: str
+) -> TurnResult:
+    """Take one real completion over the measured path, with a workload's settings.
 
-    An engine whose workloads are all token ids may have no chat route, so the completion uses token ids too.
+    Raises EngineFailed (FirstRequestFailed).
     """
     async with one_off_client(
         engine.plan.engine_of(engine.arm),
@@ -261,20 +320,26 @@ async def check_first_completion(engine: EngineConnection, request_prefix: str) 
         request_prefix,
         engine.headers,
         drafting=engine.drafting,
-        template=common_template(engine.templates),
+        workload=engine.plan.workload(workload),
+        template=engine.templates.get(workload),
     ) as turn_client:
         try:
-            await first_completion(turn_client, [FIRST_MESSAGE])
+            return await first_completion(turn_client, messages)
+        except (FieldRejected, RateLimited):
+            raise
         except EngineFailed as error:
-            hint = other_models_hint(engine, all_models((await engine.control.documents([MODELS_PAGE]))[MODELS_PAGE]))
-            raise EngineFailed(f"{error}{hint}", error.reason) from error
+            listed = (await engine.control.documents([MODELS_PAGE]))[MODELS_PAGE]
+            raise EngineFailed(f"{error}{address_hint(engine, all_models(listed))}", error.reason) from error
 
 
-def other_models_hint(engine: EngineConnection, served: Sequence[str]) -> str:
-    """Return the remedy for an endpoint that lists models, but not the requested one; empty otherwise."""
-    if not engine.plan.engine.is_external or not served or engine.model in served:
+def address_hint(engine: EngineConnection, served: Sequence[str]) -> str:
+    """Return the remedy for a server that serves other models, or lists none; empty if it serves the requested one."""
+    if not engine.plan.engine.is_external or engine.model in served:
         return ""
-    return f": {engine.endpoint} serves {shown_models(served)}, but not {engine.model}: correct --model"
+    if served:
+        return f": {engine.endpoint} serves {shown_models(served)}, but not {engine.model}: correct --model"
+    routes = f"{route_url(engine.endpoint, engine.dialect.path)} is requested"
+    return f": {routes}: if the server has another path, give --endpoint up to its {CHAT_ROUTE}"
 
 
 def shown_models(models: Sequence[str]) -> str:

@@ -32,8 +32,8 @@ from specbench_client.documents.summary import PointSummary
 from specbench_client.drive.engine_connection import (
     EngineConnection,
     check_first_completion,
+    first_messages,
     identify_engine,
-    missing_health_route_hint,
     observe_launch,
     served_model,
 )
@@ -175,7 +175,9 @@ class _GroupDriver:
         self, engine: EngineConnection, points: PointStore, inputs: _GroupInputs
     ) -> dict[str, PointProvenance]:
         """Take a first completion and return the provenance by workload, compared with that of earlier points."""
-        await check_first_completion(engine, f"g{self.group.index}-{self.options.attempt}")
+        for number, (name, prompted) in enumerate(inputs.prompts.items()):
+            prefix = f"g{self.group.index}-{self.options.attempt}{f'-{number}' if number else ''}"
+            await check_first_completion(engine, name, first_messages(prompted.prompts), prefix)
         observed = {name: self._observed(engine, inputs, name) for name in inputs.prompts}
         manifests = await asyncio.to_thread(points.manifests, [point.hash for point in self.plan.points])
         reject_changed_inputs(self.plan, manifests, observed, self.group.arm)
@@ -229,9 +231,7 @@ class _GroupDriver:
         dialect = dialect_of(engine)
         templates = {name: one.template for name, one in inputs.prompts.items()}
         async with ControlClient(self.endpoint, headers=self.options.client.headers) as control:
-            await control.wait_healthy(
-                dialect.health_path, self.options.healthy_within_s, missing_health_route_hint(engine)
-            )
+            await control.wait_healthy(dialect.health_path, self.options.healthy_within_s, may_lack=engine.is_external)
             identity, model = await identify_engine(control, dialect), served_model(self.plan, arm)
             endpoint, headers = self.endpoint.rstrip("/"), self.options.client.headers
             yield EngineConnection(self.plan, arm, endpoint, model, dialect, control, identity, headers, templates)

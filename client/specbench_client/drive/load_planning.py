@@ -150,13 +150,14 @@ def _rate(point: Point, times: ScheduledTimes) -> float:
 # How many failed requests a load tolerates before it is given up.
 #
 # A point with many failed requests is Invalid in any case, and an engine that is gone fails all remaining requests
-# within milliseconds. Both are ended early, so that the other arms can be measured.
+# within milliseconds. Both are ended early, so that the other arms can be measured. Only an engine that no longer
+# answers is lost, and launched again: one that answers would reject the same prompts, or limit the same rate, again.
 
-FAILED_SHARE_MAX = 0.2
+FAILED_SHARE_MAX = 0.5
 """A load is given up if more than this share of at least FAILED_SHARE_AFTER requests failed."""
 FAILED_SHARE_AFTER = 8
 CONNECTION_FAILURES_MAX = 5
-"""A load is given up if so many connections failed in a row, and the engine is not healthy."""
+"""A load is given up if so many connections failed in a row, and the engine does not answer."""
 
 
 class FailureCounter:
@@ -170,7 +171,7 @@ class FailureCounter:
         self._connection_failures = 0
 
     async def add(self, record: Record) -> None:
-        """Count a record. Raises EngineFailed (LOST) if the load is given up."""
+        """Count a record. Raises EngineFailed (LOST or REQUESTS_FAILED) if the load is given up."""
         if record.error_class == ErrorClass.SKIPPED_AFTER_ERROR:
             return
         self._requests += 1
@@ -179,20 +180,13 @@ class FailureCounter:
             return
         self._failed += 1
         self._connection_failures = self._connection_failures + 1 if record.error_class in _CONNECTION_ERRORS else 0
-        if self._requests >= FAILED_SHARE_AFTER and self._failed > self._share_max * self._requests:
-            raise EngineFailed(
-                f"{self._failed} of {self._requests} requests failed; the last one: {_describe(record)}",
-                EngineReason.LOST,
-            )
-        if self._connection_failures >= CONNECTION_FAILURES_MAX:
-            failures, self._connection_failures = self._connection_failures, 0
-            if not await self._alive():
-                raise EngineFailed(
-                    f"{failures} connections failed in a row and the engine is not healthy; "
-                    f"the last one: {_describe(record)}",
-                    EngineReason.LOST,
-                )
-
-
-def _describe(record: Record) -> str:
-    return f"{record.error_class}: {record.error}"
+        too_many = self._requests >= FAILED_SHARE_AFTER and self._failed > self._share_max * self._requests
+        if not too_many and self._connection_failures < CONNECTION_FAILURES_MAX:
+            return
+        self._connection_failures = 0
+        failed = f"{self._failed} of {self._requests} requests failed"
+        last = f"the last one, of prompt {record.prompt_id}: {record.error_class}: {record.error}"
+        if not await self._alive():
+            raise EngineFailed(f"{failed} and the engine does not answer; {last}", EngineReason.LOST)
+        if too_many:
+            raise EngineFailed(f"{failed}; {last}", EngineReason.REQUESTS_FAILED)

@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
-from specbench_api.spec.engine import Engine, PromptCache
+from specbench_api.spec.engine import Engine, PromptCache, route_url
 from specbench_api.spec.workload import Answers, Output, Sampling, ThinkTime
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CooperativeTask, run_to_completion
-from specbench_client.dialects.dialect import CompletionRequest, Dialect
+from specbench_client.dialects.dialect import CompletionRequest, Dialect, with_extra_fields
 from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_document
 from specbench_client.documents.record import AnswerFlaw, Record, RecordPhase
+from specbench_client.known_secrets import without_known_secrets
 from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.conversations import Conversation, request_seed
-from specbench_client.transport.error_messages import ADDRESS_REMEDY, compression_error, truncate
+from specbench_client.transport.error_messages import ADDRESS_REMEDY, compression_error, retry_after_s, truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport, UnparsedExchange
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, parse_events
 from specbench_client.workload.chat_template.reasoning import SplitAnswer, split_channels
@@ -102,6 +103,8 @@ class TurnResult:
     reply_text: str | None
     ended_ns: int
     unjudged: EngineAnswer | None = None
+    retry_after_s: float | None = None
+    """How long a server that refused the request asks to wait."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,8 @@ class TurnClient:
         )
         path = self.dialect.path if completion.token_ids is None else self.dialect.tokens_path
         return HttpRequest(
-            url=f"{config.endpoint.rstrip('/')}{path}",
-            body=json.dumps({**self.dialect.body(completion), **config.extra_body}).encode(),
+            url=route_url(config.endpoint, path),
+            body=json.dumps(with_extra_fields(self.dialect.body(completion), config.extra_body)).encode(),
             headers={**config.headers, "X-Request-Id": _request_id(config, turn)},
         )
 
@@ -152,7 +155,8 @@ class TurnClient:
             answer = yield from _read_answer(config, self.dialect, exchange)
         except BadAnswer as bad:
             error = {"error_class": str(bad.error_class), "error": truncate(str(bad)), **end}
-            return TurnResult(_record(config, turn, exchange, error), None, exchange.ended_ns)
+            record = _record(config, turn, exchange, error)
+            return TurnResult(record, None, exchange.ended_ns, retry_after_s=retry_after_s(exchange.headers))
         flaw, unjudged = _judge(config, turn, answer)
         fields_of_answer = _answer_fields(answer, exchange, config)
         judgement = {"flaw": None if flaw is None else str(flaw), "judged": unjudged is None}
@@ -290,8 +294,8 @@ def _answer_fields(answer: EngineAnswer, exchange: HttpExchange, request_config:
         "cut_tokens": acceptance.cut_tokens,
         "acceptance_source": None if acceptance.source is None else str(acceptance.source),
         "cached_tokens": answer.cached_tokens,
-        "finish_reason": answer.finish_reason,
+        "finish_reason": without_known_secrets(answer.finish_reason),
         "output_sha256": hashlib.sha256(output_text.encode()).hexdigest(),
-        "output_text": output_text if request_config.keep_text else None,
+        "output_text": without_known_secrets(output_text) if request_config.keep_text else None,
         "reasoning_tokens": answer.reasoning_tokens if request_config.output.stream else None,
     }

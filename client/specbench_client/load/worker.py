@@ -34,6 +34,7 @@ from typing import Any, Protocol, Self
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import ClientError
+from specbench_client.known_secrets import keep_headers_secret
 from specbench_client.load.client_monitor import EventLoopMonitor, WorkerDone
 from specbench_client.load.conversation_runner import (
     MAX_UNREAD,
@@ -249,6 +250,7 @@ class _Worker:
             _answer_judge(load, record_sender) as judge,
             ParsingQueue(_unread_limit(load)) as parsing_queue,
         ):
+            keep_headers_secret(load.request_config.headers)
             turn_client = TurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
             recorder = InFlightRecorder(load.share.phases(self.shared.worker_table(load.workers), load.worker))
             runner = ConversationRunner(

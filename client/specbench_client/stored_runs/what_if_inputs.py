@@ -214,7 +214,7 @@ def read_oracle_subject(run: RunLoad, name: str | None = None, cost: CostModel |
         draft_cost(cost, arm.name, str(arm.drafter.method)),
         arm.most_drafts,
         simulated=run.simulated,
-        sampled=run.plan.workload(run.workload).sampling.temperature > 0,
+        sampled=not run.plan.workload(run.workload).greedy,
         left_out=recorded.left_out,
     )
 

@@ -8,25 +8,30 @@ gigabyte.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
 from specbench_api.spec.conditions import EngineReason
+from specbench_api.spec.engine import route_url
 from specbench_client.bounded_json import parse_strict_json
 from specbench_client.errors import ClientError, EngineFailed
 from specbench_client.transport.error_messages import (
+    RETRY_AFTER_MAX_S,
     answers_without_tls,
     compression_error,
     handshake_error_message,
     http_error_message,
     is_redirect,
     rejects_key,
+    retry_after_s,
     truncate,
 )
 
@@ -34,21 +39,31 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
 MAX_CONTROL_BYTES = 4 * 1024 * 1024
 """Longest answer. The metrics of an engine with eight workers are some hundreds of kilobytes."""
+_WITHOUT_ROUTE = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.TOO_MANY_REQUESTS)
+"""Answers of a server that works, on a route that it lacks or limits."""
+_log = logging.getLogger(__name__)
 
 
 class ControlError(ClientError):
     """The request failed or was not answered with status 200; the message contains the reason.
 
-    `status`, `location` and `body`: of the answer, if there was one.
+    `status`, `location`, `body` and `retry_after_s`: of the answer, if there was one.
     """
 
-    def __init__(self, message: str, status: int | None = None, location: str | None = None, body: bytes = b"") -> None:
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        location: str | None = None,
+        body: bytes = b"",
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(message)
-        self.status, self.location, self.body = status, location, body
+        self.status, self.location, self.body, self.retry_after_s = status, location, body, retry_after_s
 
 
 class RouteNotFound(ControlError):
-    """The engine answered 404: it has no such route."""
+    """The engine answered 404 or 405: it has no such route."""
 
 
 class EngineStarting(ControlError):
@@ -102,6 +117,14 @@ class ControlClient:
         """Return whether the path is answered with status 200."""
         return await self.text_or_none(path) is not None
 
+    async def answers(self, path: str) -> bool:
+        """Return whether the server works: it may lack the path, limit its rate or protect it with another key."""
+        try:
+            await self.text(path)
+        except ControlError as error:
+            return error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        return True
+
     async def text_or_none(self, path: str) -> str | None:
         """Return the body as text; None unless the path is answered with status 200."""
         try:
@@ -109,30 +132,46 @@ class ControlClient:
         except ControlError:
             return None
 
-    async def wait_healthy(self, path: str, deadline_s: float, if_absent: str = "") -> None:
-        """Wait until the path is answered with status 200.
+    async def wait_healthy(self, path: str, deadline_s: float, *, may_lack: bool = False) -> None:
+        """Wait until the path is answered with status 200, or, if it `may_lack` the path, with 404, 405 or 429.
 
         Raises EngineFailed (NEVER_READY) with the last failure: after the deadline, or at once for AccessRejected.
-        `if_absent`: the remedy if the engine answers but has no such route.
         """
-        give_up_ns = time.monotonic_ns() + int(deadline_s * 1e9)
+
+        def is_final(error: ControlError) -> bool:
+            return isinstance(error, AccessRejected) or (may_lack and error.status in _WITHOUT_ROUTE)
+
+        try:
+            await self.wait_for(path, deadline_s, is_final)
+        except ControlError as error:
+            if may_lack and error.status in _WITHOUT_ROUTE:
+                return
+            message = str(error)
+            if not is_final(error):
+                message = f"the engine was not healthy within {deadline_s:g} s: {error}"
+            if isinstance(error, EngineUnreachable):
+                message += f": start the engine, or correct the address ({self._endpoint})"
+            raise EngineFailed(message, EngineReason.NEVER_READY) from error
+
+    async def wait_for(self, path: str, deadline_s: float, is_final: Callable[[ControlError], bool]) -> str:
+        """Return the body as text as soon as the path is answered with status 200.
+
+        Raises the last ControlError after the deadline, or at once if it `is_final`. A server that asks to wait
+        (Retry-After) is waited for longer, up to RETRY_AFTER_MAX_S.
+        """
+        started_s = time.monotonic()
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                await self.text(path)
-            except AccessRejected as rejected:
-                raise EngineFailed(str(rejected), EngineReason.NEVER_READY) from rejected
+                return await self.text(path)
             except ControlError as error:
-                if time.monotonic_ns() >= give_up_ns:
-                    message = f"the engine was not healthy within {deadline_s:g} s: {error}"
-                    if isinstance(error, RouteNotFound) and if_absent:
-                        message += f": it answers, but has no {path}: {if_absent}"
-                    elif isinstance(error, EngineUnreachable):
-                        message += f": start the engine, or correct the address ({self._endpoint})"
-                    raise EngineFailed(message, EngineReason.NEVER_READY) from error
-            else:
-                return
-            await asyncio.sleep(pause_s)
+                asked_s = error.retry_after_s
+                most_s = deadline_s if asked_s is None else max(deadline_s, RETRY_AFTER_MAX_S)
+                if is_final(error) or time.monotonic() - started_s + (asked_s or 0.0) >= most_s:
+                    raise
+            if asked_s is not None:
+                _log.warning("%s: waiting %.0f s, as the server asks", path, asked_s)
+            await asyncio.sleep(max(asked_s or 0.0, pause_s))
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
     async def text(self, path: str) -> str:
@@ -144,26 +183,33 @@ class ControlClient:
         return (await self._body(path, method="POST")).decode(errors="replace")
 
     async def _body(self, path: str, method: str = "GET") -> bytes:
+        url = route_url(self._endpoint, path)
+        status, headers, body = await self._request(method, url)
+        location = urljoin(url, headers["location"]) if "location" in headers else None
+        if is_redirect(status, location) and urlsplit(location)[:2] == urlsplit(url)[:2]:  # the same server
+            status, headers, body = await self._request(method, str(location))
+        if status == HTTPStatus.OK:
+            return body
+        message = f"{method} {url}: {http_error_message(status, body, location)}"
+        kind = _ERRORS_BY_STATUS.get(status, ControlError)
+        raise (AccessRejected if is_redirect(status, location) or rejects_key(status) else kind)(
+            message, status, location, body, retry_after_s(headers)
+        )
+
+    async def _request(self, method: str, url: str) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers by their names in lower case, and body of an answer. Raises ControlError."""
         assert self._session is not None, "the client is used inside `async with`"
-        url = f"{self._endpoint}{path}"
         try:
             async with self._session.request(method, url, allow_redirects=False) as response:
                 body = await _read_limited(response, url)
-                status, location = response.status, response.headers.get("Location")
                 self.server = response.headers.get("Server")
+                return response.status, {name.lower(): value for name, value in response.headers.items()}, body
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             raise _handshake_failure(f"{method} {url}", error) from error
         except aiohttp.ClientConnectorError as error:
             raise EngineUnreachable(f"{method} {url}: cannot connect: {truncate(str(error.os_error))}") from error
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise ControlError(f"{method} {url}: {truncate(str(error) or type(error).__name__)}") from error
-        if status == HTTPStatus.OK:
-            return body
-        message = f"{method} {url}: {http_error_message(status, body, location)}"
-        kind = _ERRORS_BY_STATUS.get(status, ControlError)
-        raise (AccessRejected if is_redirect(status, location) or rejects_key(status) else kind)(
-            message, status, location, body
-        )
 
     async def documents(self, paths: Sequence[str]) -> dict[str, Any]:
         """Return the JSON at each path; None for paths without, since engines of one kind differ in their routes.
@@ -191,6 +237,7 @@ def _handshake_failure(
 
 _ERRORS_BY_STATUS: dict[int, type[ControlError]] = {
     HTTPStatus.NOT_FOUND: RouteNotFound,
+    HTTPStatus.METHOD_NOT_ALLOWED: RouteNotFound,
     HTTPStatus.SERVICE_UNAVAILABLE: EngineStarting,
 }
 

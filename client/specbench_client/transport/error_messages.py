@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -109,6 +112,21 @@ def http_error_message(status: int, body: bytes, location: str | None = None) ->
     if not message:
         return start + remedy
     return f"{start}: {truncate(message, MAX_MESSAGE_CHARS - len(start) - len(': ') - len(remedy))}{remedy}"
+
+
+RETRY_AFTER_MAX_S = 60.0
+"""Longest time that is waited, in all, because a server asks for it."""
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return how long the header Retry-After asks to wait; None without one. Its names are in lower case."""
+    given = headers.get("retry-after", "")
+    if given.strip().isascii() and given.strip().isdigit():
+        return float(given)
+    try:
+        return max((parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds(), 0.0)
+    except (ValueError, TypeError):  # no date, or one without a time zone
+        return None
 
 
 def is_redirect(status: int, location: str | None) -> bool:

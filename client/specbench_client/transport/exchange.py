@@ -22,6 +22,8 @@ class ErrorClass(StrEnum):
     """No connection: refused, unreachable, or not established in time."""
     HTTP_4XX = "http_4xx"
     """The engine rejected the request."""
+    RATE_LIMITED = "rate_limited"
+    """The server limits the rate of requests (HTTP 429)."""
     HTTP_5XX = "http_5xx"
     """The engine failed, by its status, by an error in mid-stream, or by a finish reason such as error or abort."""
     RESET = "reset"
@@ -38,6 +40,8 @@ class ErrorClass(StrEnum):
     @classmethod
     def of_status(cls, status: int) -> ErrorClass:
         """Return the error class of an HTTP status other than 200."""
+        if status == HTTPStatus.TOO_MANY_REQUESTS:
+            return cls.RATE_LIMITED
         if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
             return cls.HTTP_4XX
         return cls.HTTP_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else cls.MALFORMED

@@ -232,7 +232,7 @@ class CellEvidence:
 
     @property
     def greedy(self) -> bool:
-        return self.workload.sampling.temperature == 0
+        return self.workload.greedy is True
 
     @property
     def is_speedup_claimed(self) -> bool:

@@ -138,7 +138,7 @@ def _claimed_fields(spec: RunSpec) -> list[Problem]:
         where = f"spec.workloads[{row}].extraBody"
         problems += [
             Problem(f"{where}.{name}", "is set by specbench itself", RESERVED_BODY_FIELDS[name])
-            for name in sorted(RESERVED_BODY_FIELDS.keys() & workload.extra_body)
+            for name in workload.claimed_fields
         ]
         problems += [
             Problem(

@@ -83,6 +83,7 @@ class EngineReason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     FIRST_REQUEST_FAILED = "FirstRequestFailed"
     LOST = "EngineLost"
+    REQUESTS_FAILED = "RequestsFailed"
     PREEMPTED = "Preempted"
 
 

@@ -17,8 +17,9 @@ from specbench_api.spec.secret_refs import ApiKeySecretRef
 # Validation of an external endpoint's address, for the spec and for the command line. The API server checks the
 # pattern; `flaw_of` is equally strict and names each fault. No message repeats the value, which may contain a password.
 
-ADDRESS = r"^https?://[^/\s?#@]+(/[^\s?#]*)?$"
-"""Pattern of an endpoint. User, password and query are excluded because they would be stored with the results."""
+ADDRESS = r"^https?://[^/\s?#@]+(/[^\s?#]*)?(\?api-version=[A-Za-z0-9._-]+)?$"
+"""Pattern of an endpoint. User, password and most queries are excluded: they would be stored with the results."""
+CHAT_ROUTE = "/chat/completions"
 SCHEMES = ("http", "https")
 _EXAMPLE = "http://127.0.0.1:8000"
 
@@ -64,10 +65,23 @@ def _flaws(address: str) -> Iterator[Flaw]:
         yield Flaw("has an invalid port", f"write the engine's, a whole number from 1 to 65535, such as {_EXAMPLE}")
     if "@" in url.netloc:
         yield SECRET
-    if "?" in address or "#" in address:
-        yield Flaw("has a query or fragment (? or #) after its path", "write only the part before /v1")
+    if re.search(r"\?(?!api-version=[A-Za-z0-9._-]+$)|#", address):
+        remedy = "write only the part before it: give a key as a header; only ?api-version=… may follow a path"
+        yield Flaw("has a query or fragment (? or #) after its path", remedy)
     if not re.search(ADDRESS, address):  # for example a scheme in capitals
         yield Flaw("does not have the form http://HOST:PORT/PATH or https://HOST:PORT/PATH")
+
+
+def route_url(address: str, path: str) -> str:
+    """Return the URL of a route, such as /v1/models or /metrics, of an endpoint.
+
+    An address that ends with /chat/completions is of a server whose routes have no /v1. The query follows every route.
+    """
+    base, mark, query = address.partition("?")
+    base = base.rstrip("/")
+    if base.endswith(CHAT_ROUTE):
+        base, path = base.removesuffix(CHAT_ROUTE), path.removeprefix("/v1")
+    return f"{base}{path}{mark}{query}"
 
 
 def _has_port(url: SplitResult) -> bool:

@@ -78,7 +78,9 @@ PATTERN_DESCRIPTIONS: Mapping[str, str] = {
     "\\S": "more than spaces",
     "^[A-Za-z0-9][A-Za-z0-9._-]*$": "letters, digits, dots, dashes and underscores, no punctuation first: main",
     "^[A-Za-z0-9][A-Za-z0-9_.,-]*$": "letters, digits and _ . , -, starting with a letter or digit",
-    "^https?://[^/\\s?#@]+(/[^\\s?#]*)?$": "a URL without user, query or fragment: http://engine:8000",
+    "^https?://[^/\\s?#@]+(/[^\\s?#]*)?(\\?api-version=[A-Za-z0-9._-]+)?$": (
+        "a URL without user, query (except ?api-version=…) or fragment: http://engine:8000"
+    ),
     "^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$": "an image reference: registry.example/team/engine:1.0",
     "^([A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*)?$": (
         "letters, digits and ! _ . * ' ( ) -, in parts separated by single slashes, no slash at either end: team/a"

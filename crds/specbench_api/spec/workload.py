@@ -110,7 +110,7 @@ RESERVED_BODY_FIELDS = {
     "prompt": "it comes from the dataset",
     "n": "each request is measured with one answer: raise load.requests instead",
     "max_tokens": "set output.maxTokens",
-    "max_completion_tokens": "set output.maxTokens",
+    "max_completion_tokens": "set output.maxTokens; to rename max_tokens, set it to null, and this to output.maxTokens",
     "ignore_eos": "set output.ignoreEos",
     "stream": "set output.stream",
     "stream_options": "it follows from output.stream",
@@ -122,6 +122,9 @@ RESERVED_BODY_FIELDS = {
     "return_spec_tokens_details": "it is always on: SGLang reports its draft counts in it",
 }
 """Fields of the request body that `extraBody` must not set, and what to do instead."""
+NEVER_REMOVED = ("model", "messages", "prompt", "n", "stream", "cache_prompt")
+"""Reserved fields that not even null removes: without them, another request would be measured."""
+TOKEN_LIMIT, NEW_TOKEN_LIMIT = "max_tokens", "max_completion_tokens"
 WITHHOLDS_REASONING = ("include_reasoning", "stream_reasoning")
 """Fields of vLLM's and SGLang's requests. If false, the tokens of the reasoning are never sent, or all at its end."""
 
@@ -155,15 +158,33 @@ class Workload(RuledModel):
     answers: Answers | None = None
     """What the answers are checked for, besides flaws that need no question. Without it: only those."""
     extra_body: Annotated[dict[str, Any], Field(max_length=32), PreserveUnknown()] = {}
-    """Additional fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … Rejected are
-    fields that specbench sets itself, except its neutral values of other samplers (top_k, min_p, penalties), which are
-    overridden, and fields that withhold reasoning (include_reasoning: false, stream_reasoning: false)."""
+    """Additional fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … null removes a
+    field that a server rejects: {seed: null}. {max_tokens: null, max_completion_tokens: N} renames the limit of an
+    answer's tokens, where N is output.maxTokens. Rejected are other values of fields that specbench sets itself, except
+    its neutral values of other samplers (top_k, min_p, penalties), which are overridden, and fields that withhold
+    reasoning (include_reasoning: false, stream_reasoning: false)."""
     chat_template: ChatTemplate | None = None
     """Who renders messages into tokens. Without it: the engine, with its own chat template."""
 
     def _rules_hold(self) -> Sequence[bool]:
         parts = (self.dataset, *(self.dataset.members or ()))
         return [all(each.sessions.answer_tokens <= self.output.max_tokens for each in parts if each.sessions)]
+
+    @property
+    def claimed_fields(self) -> list[str]:
+        """Names in `extraBody` that specbench sets itself, unless null removes them or the token limit is renamed."""
+        extra = self.extra_body
+        renamed = extra.get(TOKEN_LIMIT, 0) is None and extra.get(NEW_TOKEN_LIMIT) == self.output.max_tokens
+        return sorted(
+            name
+            for name in RESERVED_BODY_FIELDS.keys() & extra
+            if (extra[name] is not None or name in NEVER_REMOVED) and not (renamed and name == NEW_TOKEN_LIMIT)
+        )
+
+    @property
+    def greedy(self) -> bool | None:
+        """Whether requests ask for greedy answers; None if `extraBody` removes the temperature: the server chooses."""
+        return None if "temperature" in self.extra_body else self.sampling.temperature == 0
 
     @property
     def waits(self) -> bool:

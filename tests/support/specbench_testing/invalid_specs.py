@@ -953,6 +953,16 @@ VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ),
     ("answers with a number", {"spec.workloads[0].answers": {"expected": {"field": "gold", "match": "Number"}}}),
     ("a null in the extra body", {"spec.workloads[0].extraBody": {"top_k": None}}),
+    (
+        "fields that are removed and renamed",
+        {
+            "spec.workloads[0].output": {"maxTokens": 64},
+            "spec.workloads[0].extraBody": {
+                **dict.fromkeys(("seed", "temperature", "stream_options", "max_tokens")),
+                "max_completion_tokens": 64,
+            },
+        },
+    ),
     ("whole numbers are numbers", {"spec.workloads[0].sampling": {"temperature": 2, "topP": 1}}),
     ("the longest name", {"metadata.name": "n" * 40}),
     ("a model from a claim", {"spec.model.pvc": {"claimName": "models", "path": "tiny"}}),

@@ -80,6 +80,7 @@ def unused_url(scheme: str = "http") -> str:
     return f"{scheme}://127.0.0.1:9"
 
 
-def response(status: int, body: bytes) -> bytes:
+def response(status: int, body: bytes, *headers: bytes) -> bytes:
     """A complete response with its length."""
-    return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(body), body)
+    lines = [b"HTTP/1.1 %d X" % status, b"Content-Length: %d" % len(body), b"Connection: close", *headers]
+    return b"\r\n".join([*lines, b"", body])

@@ -108,7 +108,11 @@ def applicability_line(plan: Plan, summary: RunSummary) -> str:
 
 def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
     languages = _joined(", ".join(each.dataset.languages) for each in plan.workloads if each.dataset.languages)
-    sampling = _joined(f"{_named(each, plan)}temperature {each.sampling.temperature:g}" for each in plan.workloads)
+    sampling = _joined(
+        f"{_named(each, plan)}temperature "
+        + ("chosen by the server" if each.greedy is None else f"{each.sampling.temperature:g}")
+        for each in plan.workloads
+    )
     return [
         ("Workload", _prompts(plan, summary), "acceptance differs by prompt: higher for code than for role play"),
         ("Batch", _loads(plan), "the gain falls as more requests share a step; other loads were not measured"),

@@ -380,7 +380,7 @@ def drafter_carryover(evidence: RunEvidence) -> CheckResults:
     """
     if evidence.plan.soaks:
         return []  # Its windows continue in the dataset, so their prompts differ.
-    found = [result for workload in evidence.plan.workloads if workload.sampling.temperature == 0
+    found = [result for workload in evidence.plan.workloads if workload.greedy
              for result in _of_workload(evidence, workload.name)]  # fmt: skip
     return [result for _, (result, *_) in groupby(found, key=lambda result: (result.arm, result.workload))]
 

@@ -190,7 +190,7 @@ def temperature_not_applied(evidence: CellEvidence) -> CheckResults:
     first one.
     """
     temperature = evidence.workload.sampling.temperature
-    if 0 < temperature < CLEARLY_SAMPLED:
+    if evidence.workload.greedy is None or 0 < temperature < CLEARLY_SAMPLED:
         return []
     compared = _compared(evidence.rows, longest=LONGEST if evidence.greedy else np.inf)
     if len(compared) < PROMPTS_MIN:

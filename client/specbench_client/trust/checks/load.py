@@ -8,9 +8,10 @@ import numpy as np
 
 from specbench_api.spec.load import ArrivalProcess
 from specbench_client.documents.finding import Severity
-from specbench_client.metrics.rows import text_counts
+from specbench_client.metrics.rows import distinct_texts, has_text, text_counts
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check
+from specbench_client.transport.exchange import ErrorClass
+from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, name_some
 
 CONCURRENCY_SHARE = 0.9
 
@@ -137,6 +138,7 @@ def _by_chance(evidence: PointEvidence) -> float:
 
 
 FAILED_SHARE = 0.01
+PROMPTS_NAMED = 5
 
 
 @check(
@@ -147,7 +149,10 @@ FAILED_SHARE = 0.01
         "Failed requests are removed from both sides of a comparison, but they are seldom typical; from 1 % on the"
         " 99th percentile may consist of the missing requests."
     ),
-    remedy="Read the errors in the records and the engine's log, then lower the load or fix the engine.",
+    remedy=(
+        "Read the errors in the records and the engine's log, then lower the load, remove the prompts that are"
+        " rejected, or fix the engine."
+    ),
 )
 def requests_failed(evidence: PointEvidence) -> CheckResults:
     """Requests failed."""
@@ -160,8 +165,15 @@ def requests_failed(evidence: PointEvidence) -> CheckResults:
     skipped = len(evidence.rows) - len(tried)
     message = f"{len(failed)} of {len(tried)} requests failed ({kinds})"
     message += f", and {skipped} later turns were not sent" if skipped else ""
+    rejected = distinct_texts(failed.among(has_text(failed, "error_class", ErrorClass.HTTP_4XX)), "prompt_id")
+    message += f"; the server rejected prompts {name_some(sorted(rejected), PROMPTS_NAMED)}" if rejected else ""
+    limited = has_text(failed, "error_class", ErrorClass.RATE_LIMITED).any()
+    message += "; the server limits the rate of requests (HTTP 429): lower the load" if limited else ""
     severity = Severity.INVALID if share > FAILED_SHARE else Severity.INFO
     return [CheckResult(severity, message, value=share, threshold=FAILED_SHARE)]
+
+
+PROMPTS_NAMED = 5
 
 
 IN_FLIGHT = 1.5

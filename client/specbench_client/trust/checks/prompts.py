@@ -51,7 +51,7 @@ def duplicate_prompts(evidence: PointEvidence) -> CheckResults:
     Records do not contain prompts, but their lengths and answers: at temperature 0, two prompts of the same length with
     the same long answer have the same, or practically the same, text.
     """
-    if evidence.workload.sampling.temperature > 0:
+    if not evidence.workload.greedy:
         return []
     rows = evidence.steady
     long = rows.among((numbers(rows, "turn") == 0) & (numbers(rows, "tokens") >= TOKENS_MIN))

@@ -143,16 +143,17 @@ def _failed_client(
 ) -> LaunchState:
     if termination.code == Exit.BAD_INPUT:
         return failed(FailureScope.RUN, termination.reason, termination.message)
-    if termination.code == Exit.ENGINE_FAILED and termination.reason == EngineReason.LOST:
+    scope, reason = FailureScope.GROUP, termination.reason
+    if termination.code == Exit.ENGINE_FAILED and reason in (EngineReason.LOST, EngineReason.REQUESTS_FAILED):
         settle_s = (failure.at + timedelta(seconds=settings.engine_lost_settle_s) - now).total_seconds()
-        # The client only observes a closed connection. The engine's pod reports its own end a moment later, and its
-        # reason decides whether the engine is launched again.
+        # The client only observes failed requests. The engine's pod reports its own end a moment later, and its reason
+        # decides whether the engine is launched again.
         if settle_s > 0:
             return LaunchState(
-                LaunchStage.SERVING, EngineReason.LOST, termination.message, degraded=True, requeue_after_s=settle_s
+                LaunchStage.SERVING, reason, termination.message, degraded=True, requeue_after_s=settle_s
             )
-        return failed(FailureScope.LAUNCH, EngineReason.LOST, termination.message)
-    return failed(FailureScope.GROUP, termination.reason, termination.message)
+        scope = FailureScope.LAUNCH if reason == EngineReason.LOST else scope
+    return failed(scope, reason, termination.message)
 
 
 def _idle_engine(delay: str, pods: Iterable[Pod], context: LaunchContext) -> LaunchState:

@@ -50,6 +50,7 @@ ENGINE_FAULTS = (
     EngineReason.CRASHED,
     EngineReason.NEVER_READY,
     EngineReason.FIRST_REQUEST_FAILED,
+    EngineReason.REQUESTS_FAILED,
 )
 """Reasons that a later launch of the same arm would fail with again. Unschedulable is not one: clusters change."""
 
