@@ -117,19 +117,14 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
         yield
     if not has_done:
         raise BadAnswer(f"the stream ended after {len(deltas)} chunks without [DONE]", ErrorClass.TRUNCATED_STREAM)
-    last = next((one.document for one in reversed(deltas) if isinstance(one.document.get("usage"), dict)), None)
+    documents = [one.document for one in reversed(deltas) if isinstance(one.document.get("usage"), dict)]
+    counting = (one for one in documents if count_in(one["usage"], "completion_tokens"))
+    last = next(counting, documents[0] if documents else None)
     if last is None or count_in(last["usage"], "completion_tokens") is None:
         raise BadAnswer("the stream ended without the requested usage", ErrorClass.TRUNCATED_STREAM)
     if not any(delta.finish_reason for delta in deltas):
         raise BadAnswer("the stream ended without a finish reason", ErrorClass.TRUNCATED_STREAM)
-    stream = ChatStream(tuple(deltas), last["usage"], last)
-    _reject_uncounted(stream)
-    return stream
-
-
-def _reject_uncounted(stream: ChatStream) -> None:
-    if not count_in(stream.usage, "completion_tokens") and any(one.text or one.reasoning for one in stream.deltas):
-        raise BadAnswer("the answer has text, but its usage counts no tokens", ErrorClass.MALFORMED)
+    return ChatStream(tuple(deltas), last["usage"], last)
 
 
 def read_unstreamed(document: Any) -> ChatStream:
@@ -150,9 +145,7 @@ def read_unstreamed(document: Any) -> ChatStream:
     text = _as_text(message.get("content")) or _as_text(choices[0].get("text"))
     calls = _calls_in(message)
     delta = StreamDelta(0, document, text, _text_outside_content(message, calls), finish, calls=calls)
-    stream = ChatStream((delta,), document["usage"], document)
-    _reject_uncounted(stream)
-    return stream
+    return ChatStream((delta,), document["usage"], document)
 
 
 def count_in(block: Any, *path: str) -> int | None:
@@ -381,12 +374,10 @@ def chunks_by_usage(stream: ChatStream) -> tuple[AnswerChunk, ...]:
         if not document.get("choices"):
             continue
         total = count_in(document.get("usage"), "completion_tokens")
-        if total is not None and total < previous:
-            raise BadAnswer(f"a chunk counts {total} tokens after one that counted {previous}", ErrorClass.MALFORMED)
-        tokens = None if total is None else total - previous
+        tokens = None if total is None else max(total - previous, 0)
         if text or reasoning or tokens:
             chunks.append(_new_chunk((ns, tokens, coalesced)))
-        previous = total or previous
+        previous = max(previous, total or 0)
     return tuple(chunks)
 
 
@@ -394,7 +385,7 @@ def steps_by_chunk(content: Sequence[AnswerChunk], output_tokens: int, *, drafti
     """Return the acceptance of an answer for which the engine reports none. A baseline generates one token per step.
 
     With a drafter, each chunk is taken as one step, which is true if the engine's stream interval is 1 and nothing
-    merges chunks. Such values have the source CHUNKS, and are dropped if the engine's counters contradict them.
+    merges chunks. Such values have the source CHUNKS, and are used only if the engine's counters confirm them.
     """
     if not output_tokens:
         return RequestAcceptance()

@@ -306,5 +306,5 @@ async def _unreported_acceptance(
             return ()
     if result.record.acceptance_source in (AcceptanceSource.PER_STEP, AcceptanceSource.PER_REQUEST):
         return ()
-    what = "the engine drafts, but its answers do not report acceptance, which is then inferred from counters or chunks"
+    what = "the engine drafts, but its answers do not report acceptance, so it is known only if its counters confirm it"
     return (f"{what}: {dialect.signature.report_acceptance}",)

@@ -7,7 +7,6 @@ not as a series of failed requests.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -114,7 +113,7 @@ async def first_completion(
         times = f", {tries} times" if tries > 1 else ""
         message = f"the engine failed a first completion ({record.error_class}{times}): {record.error}"
         raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
-    if not record.output_tokens:
+    if not (record.output_tokens or record.output_text or record.token_conflict):
         raise EngineFailed("the engine returned no tokens for a first completion", EngineReason.FIRST_REQUEST_FAILED)
     return result
 
@@ -132,7 +131,6 @@ async def _try_completion(turn_client: TurnClient, messages: Sequence[ChatMessag
 MODELS_SHOWN = 5
 FIRST_MESSAGE = ChatMessage("user", "Say one word.")
 _SIMULATED = "simulated"
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -214,12 +212,13 @@ class EngineConnection:
         return self.arm.drafter is not None or self.plan.engine.is_external
 
     async def counters(self) -> EngineCounters | None:
-        """Return the engine's current counters; None if they cannot be read, which only leaves figures out."""
-        try:
-            return self.dialect.counters(await self.control.text(self.dialect.metrics_path))
-        except ControlError as error:
-            _log.warning("the engine's counters cannot be read: %s", error)
+        """Return the engine's current counters; None if its API has none. Unread ones only leave figures out."""
+        if not self.dialect.counter_series:
             return None
+        try:
+            return self.dialect.counters(await self.control.text(self.dialect.metrics_path), self.model)
+        except ControlError as error:
+            return EngineCounters(unread=str(error))
 
 
 def served_model(plan: Plan, arm: Arm) -> str:

@@ -144,7 +144,7 @@ class TurnClient:
         config, exchange = self.request_config, unread.read()
         yield
         try:
-            answer = yield from _read_answer(config, self.dialect, exchange)
+            answer = yield from _read_answer(config, self.dialect, exchange, _token_limit(config, turn))
         except BadAnswer as bad:
             error = {"error_class": str(bad.error_class), "error": truncate(str(bad))}
             return TurnResult(_record(config, turn, exchange, error), None, exchange.ended_ns)
@@ -181,13 +181,23 @@ def _judge(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> tuple[Ans
     return unmet_demand(config.answers, turn.expected, final), None
 
 
-def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange) -> CooperativeTask[EngineAnswer]:
+def _token_limit(config: RequestConfig, turn: Turn) -> int | None:
+    """Return the most tokens that the answer may have; None if the user's own fields may allow others."""
+    if {"max_tokens", "max_completion_tokens"} & config.extra_body.keys():
+        return None
+    return turn.conversation.prompt.output_tokens or config.output.max_tokens
+
+
+def _read_answer(
+    config: RequestConfig, dialect: Dialect, exchange: HttpExchange, max_tokens: int | None
+) -> CooperativeTask[EngineAnswer]:
     """Parse the answer of an exchange with the dialect. Raises BadAnswer."""
     if exchange.error_class is not None:
         raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
     if not config.output.stream:
         body = b"".join(arrival.data for arrival in exchange.arrivals)
-        return dialect.read_whole(parse_document(body, "the answer"), drafting=config.drafting)
+        document = parse_document(body, "the answer")
+        return dialect.read_whole(document, drafting=config.drafting, max_tokens=max_tokens)
     try:
         events = parse_events(exchange.arrivals)
     except NotAnEventStream as error:
@@ -197,7 +207,7 @@ def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange
     except MalformedStream as error:
         raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
     yield
-    return (yield from dialect.read(events, drafting=config.drafting))
+    return (yield from dialect.read(events, drafting=config.drafting, max_tokens=max_tokens))
 
 
 def skipped_after(failed: TurnResult, turn: int) -> Record:
@@ -276,4 +286,5 @@ def _answer_fields(answer: EngineAnswer, exchange: HttpExchange, request_config:
         "output_sha256": hashlib.sha256(output_text.encode()).hexdigest(),
         "output_text": output_text if request_config.keep_text else None,
         "reasoning_tokens": answer.reasoning_tokens if request_config.output.stream else None,
+        "token_conflict": None if answer.token_conflict is None else str(answer.token_conflict),
     }
