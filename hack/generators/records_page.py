@@ -11,7 +11,7 @@ from generators.structural_schema import described_fields
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome import layout
 from specbench_client.documents.manifest import Manifest, PointProvenance, StoredFile
-from specbench_client.documents.record import AcceptanceSource, AnswerFlaw, Record, RecordPhase
+from specbench_client.documents.record import AcceptanceSource, AnswerFlaw, Record, RecordPhase, TokenConflict
 from specbench_client.store.records import FILE_SCHEMA, RECORD_SCHEMA
 from specbench_client.transport.exchange import ErrorClass, TimestampSource
 
@@ -185,6 +185,7 @@ def _parts() -> Iterator[str]:
     yield _words("Clocks", TimestampSource) + _CLOCKS
     yield _words("Acceptance", AcceptanceSource)
     yield _words("Flaws", AnswerFlaw)
+    yield _words("Token conflicts", TokenConflict)
     yield _words("Errors", ErrorClass)
     yield _SCHEDULE
     yield "## Manifest\n\nWritten last, once, and never replaced.\n"
@@ -197,7 +198,9 @@ def _type(kind: pa.DataType) -> str:
     return f"list of {kind.value_type}" if pa.types.is_list(kind) else str(kind)
 
 
-def _words(title: str, kind: type[RecordPhase | AcceptanceSource | AnswerFlaw | TimestampSource | ErrorClass]) -> str:
+def _words(
+    title: str, kind: type[RecordPhase | AcceptanceSource | AnswerFlaw | TokenConflict | TimestampSource | ErrorClass]
+) -> str:
     texts = documented(kind)
     rows = [f"| `{member}` | {texts[member.name]} |" for member in kind]
     return "\n".join([f"## {title}\n\n| word | meaning |\n|---|---|", *rows, ""])

@@ -63,6 +63,14 @@ def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
     assert capsys.readouterr().err.splitlines() == lines
 
 
+def test_acceptance_of_chunks_is_not_shown_before_counters_confirm_it() -> None:
+    tracker = tracker_in_warmup(SyntheticRun(), 0)
+    tracker.add(record(acceptance_source="chunks"))
+    assert tracker.current().acceptance_length is None
+    tracker.add(record(acceptance_source="per_step"))
+    assert tracker.current().acceptance_length is not None
+
+
 def test_messages_of_engines_are_not_parsed_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
     with LiveProgress(SyntheticRun().plan, 0) as live:
         live.failed("ngram", "EngineCrashed", "unknown tag [/INST] in [bold]prompt")

@@ -15,7 +15,7 @@ from specbench_api.spec.workload import RESERVED_BODY_FIELDS, Output, Sampling
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CHUNKS_PER_SLICE, run_to_completion
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity, with_extra_fields
-from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, ToolCall
+from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, dialect_of
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import SseEvent
@@ -468,11 +468,162 @@ def test_token_of_the_finish_chunk_is_counted_but_is_not_the_last_text(dialect: 
     assert answer.last_text_ns == text[-1]
 
 
-@ALL
-def test_decreasing_counts_are_malformed(dialect: Dialect) -> None:
-    chunks = chunks_of(dialect)
+def test_decreasing_totals_of_llama_cpp_are_malformed() -> None:
+    chunks = llama(THREE)
     chunks[2], chunks[3] = chunks[3], chunks[2]
-    assert refusal(dialect, chunks)[0] is ErrorClass.MALFORMED
+    assert refusal(LLAMA, chunks)[0] is ErrorClass.MALFORMED
+
+
+OPENAI = DIALECTS_BY_NAME[DialectName.OPENAI]
+Usage = dict[str, Any]
+
+
+def chunk(text: str | None = None, finish: str | None = None, usage: Usage | None = None, **delta: Any) -> Usage:
+    """Return a chunk; without text, finish reason and other fields it is one that has only a usage."""
+    content = {} if text is None else {"content": text}
+    choices = [{"index": 0, "delta": {**content, **delta}, "finish_reason": finish}]
+    return {"choices": choices if text is not None or finish or delta else [], "usage": usage}
+
+
+def counted(tokens: int, reasoning: int | None = None, **others: Any) -> Usage:
+    details = {} if reasoning is None else {"completion_tokens_details": {"reasoning_tokens": reasoning}}
+    return {"prompt_tokens": 9, "completion_tokens": tokens, **details, **others}
+
+
+FOUR = [chunk("word ")] * 4
+STOP = chunk(finish="stop")
+CALL: dict[str, Any] = {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]}
+CONFLICTS: dict[str, tuple[list[Usage], int | None, str | None]] = {
+    "one usage": ([*FOUR, STOP, chunk(usage=counted(4))], 4, None),
+    "the same usage twice": ([*FOUR, chunk(finish="stop", usage=counted(4)), chunk(usage=counted(4))], 4, None),
+    "the second usage has the end token": (
+        [*FOUR, chunk(finish="stop", usage=counted(4)), chunk(usage=counted(5))],
+        5,
+        None,
+    ),
+    "a last usage that is too low": (
+        [*FOUR, chunk(finish="stop", usage=counted(4)), chunk(usage=counted(1))],
+        None,
+        "UnequalUsages",
+    ),
+    "a first usage that is too low": (
+        [*FOUR, chunk(finish="stop", usage=counted(1)), chunk(usage=counted(4))],
+        None,
+        "UnequalUsages",
+    ),
+    "a running usage that falls": (
+        [chunk("a", usage=counted(9)), *FOUR, STOP, chunk(usage=counted(5))],
+        None,
+        "UnequalUsages",
+    ),
+    "a running usage": (
+        [chunk("a ", usage=counted(one)) for one in (1, 2, 3)] + [STOP, chunk(usage=counted(3))],
+        3,
+        None,
+    ),
+    "a usage in the first chunk": ([chunk("", usage=counted(1)), *FOUR, STOP, chunk(usage=counted(4))], 4, None),
+    "a usage of 0 after another": ([*FOUR, chunk(finish="stop", usage=counted(4)), chunk(usage=counted(0))], 4, None),
+    "an empty usage after another": ([*FOUR, chunk(finish="stop", usage=counted(4)), chunk(usage={})], 4, None),
+    "the finish reason on each chunk": (
+        [chunk("a ", "stop", usage=counted(one)) for one in (1, 3, 5)] + [chunk(usage=counted(5))],
+        5,
+        None,
+    ),
+    "text without tokens": ([*FOUR, STOP, chunk(usage=counted(0))], None, "MoreChunksThanTokens"),
+    "the whole text again": (
+        [*FOUR, chunk("word " * 4, "stop"), chunk(usage=counted(4))],
+        None,
+        "MoreChunksThanTokens",
+    ),
+    "text letter by letter": ([chunk("w")] * 9 + [STOP, chunk(usage=counted(3))], None, "MoreChunksThanTokens"),
+    "reasoning letter by letter": (
+        [chunk(reasoning="w")] * 9 + [STOP, chunk(usage=counted(3))],
+        None,
+        "MoreChunksThanTokens",
+    ),
+    "a tool call in many parts": ([chunk(**CALL)] * 9 + [STOP, chunk(usage=counted(3))], 3, None),
+    "the limit and the end token": ([*[chunk("word ")] * 8, STOP, chunk(usage=counted(9))], 9, None),
+    "more than the limit, as sent": ([*[chunk("word ")] * 12, STOP, chunk(usage=counted(12))], 12, "AboveMaxTokens"),
+    "more than the limit, in as many chunks": (
+        [*[chunk("word ")] * 8, STOP, chunk(usage=counted(12))],
+        None,
+        "AboveMaxTokens",
+    ),
+    "more than the limit, in few chunks": ([*FOUR, STOP, chunk(usage=counted(12))], None, "AboveMaxTokens"),
+    "hidden reasoning": ([*FOUR, STOP, chunk(usage=counted(304, 300))], 4, "UnsentTokens"),
+    "nothing but hidden reasoning": ([STOP, chunk(usage=counted(8, 8))], 0, "UnsentTokens"),
+    "hidden reasoning and a tool call": ([chunk(**CALL), STOP, chunk(usage=counted(304, 300))], 4, "UnsentTokens"),
+    "reasoning that the usage leaves out": (
+        [*FOUR, STOP, chunk(usage=counted(4, 381, total_tokens=9 + 4 + 381))],
+        4,
+        None,
+    ),
+    "more reasoning than tokens": ([*FOUR, STOP, chunk(usage=counted(4, 381))], 4, None),
+    "reasoning that was sent": ([chunk(reasoning="hm "), *FOUR, STOP, chunk(usage=counted(5, 1))], 5, None),
+    "reasoning in the text": ([chunk("a "), chunk("</think>b"), STOP, chunk(usage=counted(6, 4))], 6, None),
+    "reasoning in as many chunks": ([*FOUR, STOP, chunk(usage=counted(5, 3))], 5, None),
+}
+
+
+@pytest.mark.parametrize("case", CONFLICTS)
+def test_tokens_are_counted_by_the_usage_unless_the_stream_contradicts_it(case: str) -> None:
+    chunks, tokens, conflict = CONFLICTS[case]
+    answer = run_to_completion(OPENAI.read(as_events(chunks), drafting=True, max_tokens=8))
+    assert (answer.output_tokens, answer.token_conflict) == (tokens, conflict)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "conflict"),
+    [
+        ([chunk("word ")] * 3, "UnsentTokens"),
+        ([chunk("word " * 8)] * 3, None),
+        ([chunk(reasoning="hm ")] * 3 + [chunk("word " * 20)], None),
+        ([chunk(**CALL)], None),
+    ],
+    ids=["too little text", "enough text", "with reasoning", "markup of a tool call"],
+)
+def test_more_tokens_than_bytes_of_text_were_not_sent(chunks: list[Usage], conflict: str | None) -> None:
+    answer = run_to_completion(OPENAI.read(as_events([*chunks, STOP, chunk(usage=counted(40))]), drafting=True))
+    assert (answer.output_tokens, answer.token_conflict) == (None if conflict else 40, conflict)
+
+
+def test_chunks_that_count_their_tokens_need_no_text() -> None:
+    chunks = [chunk("a", usage=counted(1)), *[chunk("", usage=counted(one)) for one in range(2, 41)]]
+    answer = run_to_completion(VLLM.read(as_events([*chunks, STOP, chunk(usage=counted(40))]), drafting=True))
+    assert (answer.output_tokens, answer.token_conflict) == (40, None)
+
+
+def test_summary_instead_of_reasoning_contradicts_its_tokens() -> None:
+    chunks = [chunk(reasoning="I thought."), chunk("word " * 80), STOP, chunk(usage=counted(120, 80))]
+    answer = run_to_completion(OPENAI.read(as_events(chunks), drafting=True))
+    assert (answer.output_tokens, answer.token_conflict) == (None, "UnsentTokens")
+
+
+@pytest.mark.parametrize(("tokens", "left"), [(1, (None, "UnequalUsages")), (3, (4, None))])
+def test_contradicted_count_leaves_no_count_of_chunks_and_no_acceptance(
+    tokens: int, left: tuple[int | None, str | None]
+) -> None:
+    chunks = vllm(THREE)
+    chunks[-1] = {**chunks[-1], "usage": {**chunks[-1]["usage"], "completion_tokens": tokens}}
+    answer = run_to_completion(VLLM.read(as_events(chunks), drafting=True))
+    if left[1] is None:
+        assert (answer.output_tokens, answer.output_tokens_client, answer.token_conflict) == (tokens, 4, None)
+        return
+    assert (answer.output_tokens, answer.token_conflict) == left
+    assert (answer.output_tokens_client, answer.acceptance) == (None, RequestAcceptance())
+    assert {one.tokens for one in answer.content} == {None}
+
+
+@ALL
+def test_answer_that_was_not_streamed_has_no_chunks_to_contradict_its_count(dialect: Dialect) -> None:
+    def read(usage: Usage) -> tuple[int | None, str | None]:
+        choice = {"index": 0, "message": {"content": "word"}, "finish_reason": "stop"}
+        answer = dialect.read_whole({"choices": [choice], "usage": usage}, drafting=False, max_tokens=8)
+        return answer.output_tokens, answer.token_conflict
+
+    assert read(counted(9, 5)) == (9, None)
+    assert read(counted(12)) == (12, "AboveMaxTokens")
+    assert read(counted(0)) == (None, "MoreChunksThanTokens")
 
 
 JSON = st.recursive(

@@ -14,9 +14,9 @@ from specbench_api.outcome.provenance import FACTS, Fact, FactName, FactSource, 
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Dialect, EngineCounters, counter_difference
 from specbench_client.dialects.engine_facts import FactReading, info_labels, is_metrics_page, pages_of, read_facts
-from specbench_client.dialects.prometheus import labels_by_series, totals_by_series
+from specbench_client.dialects.prometheus import labels_by_series, totals_by_model
 from specbench_client.dialects.registry import DIALECTS
-from specbench_client.documents.summary import CounterDeltas
+from specbench_client.documents.summary import CounterDeltas, TokenCounters
 
 EVERY = dict.fromkeys(DIALECTS.values())
 NOTHING: tuple[Any, ...] = (None, [], {}, "text", 3, {"data": []}, {"data": [None]}, [None], {"internal_states": "x"})
@@ -302,6 +302,51 @@ def test_vllm_baseline_has_no_speculation_counters() -> None:
     assert VLLM.speculating(None, "") is None
 
 
+@pytest.mark.parametrize(
+    ("prefix", "total"), [("vllm_", "_total"), ("vllm:", ""), ("vllm_", ""), ("VLLM.", "_total")], ids=str
+)
+def test_counters_that_a_collector_renamed_are_read(prefix: str, total: str) -> None:
+    tokens, drafts = f"{prefix}generation_tokens{total}", f"{prefix}spec_decode_num_drafts{total}"
+    assert VLLM.counters(f'{{"{tokens}",engine="0"}} 7\n{{"{drafts}"}} 3\n') == EngineCounters(7, draft_steps=3)
+    both = f'{{"{tokens}"}} 7\nvllm:generation_tokens_total 8\n'
+    assert VLLM.counters(both).output_tokens == 8, "the engine's own name comes first"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "vllm:request_generation_tokens_sum 7\n"])
+def test_page_without_counters_names_what_was_searched(text: str) -> None:
+    unread = VLLM.counters(text).unread or ""
+    assert all(series in unread for series in VLLM.counter_series.values())
+    counted = counter_difference(EngineCounters(unread=unread), EngineCounters(output_tokens=3))
+    assert counted == CounterDeltas(unread=unread, output_tokens_total=3)
+
+
+@pytest.mark.parametrize("label", ["model_name", "model"])
+def test_counters_of_other_models_are_left_out_and_named(label: str) -> None:
+    def text(mine: int, theirs: int) -> str:
+        lines = {"a": mine - 1, "b": theirs, "c": 0}
+        series = "".join(f'vllm:generation_tokens_total{{{label}="{name}"}} {lines[name]}\n' for name in lines)
+        return f"{series}vllm:generation_tokens_total 1\nprocess_start_time_seconds 7.5\n"
+
+    before, after = (VLLM.counters(text(*each), "a") for each in ((10, 500), (40, 900)))
+    assert counter_difference(before, after) == CounterDeltas(
+        output_tokens=30,
+        output_tokens_total=40,
+        process_started_s=7.5,
+        other_models=["b", "c"],
+        all_models=TokenCounters(output_tokens=430),
+    )
+    assert VLLM.counters(text(10, 500), "another name").output_tokens == 510
+    assert VLLM.counters(text(10, 500)) == EngineCounters(510, started_s=7.5)
+
+
+def test_second_process_of_a_server_is_not_a_restart() -> None:
+    first, second = (f'process_start_time_seconds{{pid="{pid}"}} {at}\n' for pid, at in (("1", 7.5), ("2", 9.5)))
+    count = "vllm:generation_tokens_total 5\n"
+    assert not counter_difference(VLLM.counters(first + count), VLLM.counters(second + first + count)).restarted
+    assert counter_difference(VLLM.counters(first + count), VLLM.counters(second + count)).restarted
+    assert VLLM.counters("process_start_time_seconds NaN\n").started_s is None
+
+
 def test_llama_cpp_page_is_read() -> None:
     """Its prompt_tokens_total counts only the computed tokens, as a run with 1,000 cached ones per request showed."""
     text = page("llamacpp:", tokens_predicted_total=100, prompt_tokens_total=40, prompt_tokens_cached_total=10)
@@ -364,13 +409,13 @@ def test_usage_of_the_kv_cache_is_the_mean_over_workers(dialect: Dialect, series
     """It is a gauge, so a difference of two readings has none."""
     for used, expected in ((("0.25", "0.75"), 0.5), (("0", "0"), 0), (("0.5", "NaN"), None), (("40", "0"), None)):
         text = "".join(f'{series}{{engine="{worker}"}} {each}\n' for worker, each in enumerate(used))
-        assert dialect.counters(f"{series}_other 1\n{text}") == EngineCounters(kv_cache_usage=expected)
+        assert dialect.counters(f"{series}_other 1\n{text}").kv_cache_usage == expected
     assert counter_difference(*[EngineCounters(kv_cache_usage=each) for each in (0.5, 0.2)]) == CounterDeltas()
 
 
 def test_lines_that_are_not_samples_are_skipped() -> None:
     text = 'a 1\na{x="} 3"} 2 1700000000\n\n# a 5\nb NaN\nc +Inf\nd\ne x\n{} 3\nf 1e3\n'
-    assert totals_by_series(text) == {"a": 3.0, "f": 1000.0}
+    assert totals_by_model(text) == {None: {"a": 3.0, "f": 1000.0}}
 
 
 def test_exemplars_and_float_timestamps_do_not_change_a_value() -> None:
@@ -381,7 +426,7 @@ def test_exemplars_and_float_timestamps_do_not_change_a_value() -> None:
         "vllm:prompt_tokens_total 50.0 1700000000.5 # {} 3\n"
         'vllm:e2e_bucket{le="+Inf"} 7 # {trace_id="x"} 0.67\n'
     )
-    assert totals_by_series(text) == {
+    assert totals_by_model(text)[None] == {
         "vllm:generation_tokens_total": 100.0,
         "vllm:prompt_tokens_total": 50.0,
         "vllm:e2e_bucket": 7.0,

@@ -22,7 +22,7 @@ FORMS = {
     "specbench.io/manifest/v2": "94e745df14c54950",
     "specbench.io/ngram/v1": "bbbac462eb5f1ef5",
     "specbench.io/oracle/v1": "519790b0920103cb",
-    "specbench.io/point-summary/v2": "ba39d70b31f20170",
+    "specbench.io/point-summary/v3": "791bc4c47b4246d9",
     "specbench.io/recommendation/v1": "6e908e26ac62fea7",
     "specbench.io/run-summary/v3": "94c3ca381ed815b9",
 }

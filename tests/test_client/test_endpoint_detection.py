@@ -49,6 +49,7 @@ from specbench_testing.conversation_turns import CannedTransport, context
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, arrivals, sse, vllm
 from specbench_testing.ports import free_port
 from specbench_testing.resources import MISSING, external_engine, run_of
+from specbench_testing.scripted_server import response, serve_scripts
 from specbench_testing.simulated_groups import simulator
 
 Pages = Mapping[str, Any]
@@ -653,3 +654,25 @@ async def test_drafts_that_were_never_verified_are_not_counted(adaptive: bool) -
             assert engine.request_config(point, 0, "p").counts_drafts is (arm.is_baseline or not adaptive)
             uncounted = replace(engine, identity=EngineIdentity(counts_drafts=False))
             assert not uncounted.request_config(point, 0, "p").counts_drafts
+
+
+@pytest.mark.parametrize(
+    ("page", "tokens", "words"),
+    [
+        (response(200, b'vllm:generation_tokens_total{model_name="m"} 5\n'), 5, None),
+        (response(200, b"other_total 5\n"), None, "GET /metrics does not have vllm:generation_tokens_total"),
+        (response(401, b'{"detail": "no key"}'), None, "no key"),
+        (response(404, b""), None, "404"),
+    ],
+    ids=["found", "other names", "rejected", "absent"],
+)
+async def test_unread_counters_have_the_reason(page: bytes, tokens: int | None, words: str | None) -> None:
+    plan = expand(run_of({"spec.engine": {"kind": "vllm"}, "spec.drafters": MISSING}))
+    async with serve_scripts([page]) as (url, _), ControlClient(url) as control:
+        dialect = DIALECTS[EngineKind.VLLM]
+        engine = EngineConnection(plan, plan.arms[0], url, "m", dialect, control, EngineIdentity())
+        counters = await engine.counters()
+        assert counters is not None
+        assert counters.output_tokens == tokens
+        assert (counters.unread is None) if words is None else (words in (counters.unread or ""))
+        assert await replace(engine, dialect=Dialect()).counters() is None, "its API has no counters"

@@ -221,7 +221,7 @@ def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:
         "TokenCountMismatch", "PrematureLengthStop", "ClientSaturated", "ClientClocksDiffer", "UnexpectedOutputLengths",
         "DatasetRowsMissing", "KvCacheReduced", "SamplingDiffersFromLog", "DrafterCarryover", "ArmSpecificArguments",
         "ArmEnvironmentsDiffer", "MissingPoints", "AnswersWorse", "BaselineAnswersFlawed",
-        "ReasoningNotAsRequested",
+        "ReasoningNotAsRequested", "AcceptanceUnconfirmed",
     }  # fmt: skip
     ours = re.compile(
         r"load\.[a-z]|`load`|placement|output\.|sampling\.|engine\.args|specbench (measure|run)|--(?!baseline)|json`"

@@ -238,3 +238,30 @@ async def test_extra_body_fields_are_sent_and_override_others() -> None:
 async def test_unstreamed_answer_that_is_not_json_is_malformed() -> None:
     turn_context = context(CannedTransport(exchange(b"<html>")), output=Output(stream=False))
     assert (await turn_context.take_turn(turn())).record.error_class == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "conflict"),
+    [
+        ({}, "AboveMaxTokens"),
+        ({"max_tokens": 99}, None),
+        ({"max_completion_tokens": 99}, None),
+        ({"top_k": 5}, "AboveMaxTokens"),
+    ],
+    ids=str,
+)
+async def test_answer_above_its_limit_is_marked_unless_other_fields_set_it(
+    fields: dict[str, Any], conflict: str | None
+) -> None:
+    wire = CannedTransport(exchange())
+    record = (await context(wire, output=Output(max_tokens=3), extra_body=fields).take_turn(turn())).record
+    assert (record.token_conflict, record.error_class) == (conflict, None)
+    assert (record.output_tokens is None) == (conflict is not None), "three chunks do not confirm five tokens"
+
+
+async def test_limit_of_a_prompt_comes_before_that_of_its_workload() -> None:
+    longer = turn()
+    prompt = replace(longer.conversation.prompt, output_tokens=5)
+    longer = replace(longer, conversation=replace(longer.conversation, prompt=prompt))
+    record = (await context(CannedTransport(exchange()), output=Output(max_tokens=3)).take_turn(longer)).record
+    assert (record.token_conflict, record.output_tokens) == (None, 5)

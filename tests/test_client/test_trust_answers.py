@@ -401,10 +401,7 @@ def test_acceptance_length_contradicted_by_counters_is_not_reported() -> None:
         return [(each.figures[EMITTED].value, each.figures[VERIFIED].value) for each in (point[0], cell)]
 
     assert lengths(0) == [(None, None)] * 2
-    alone = lengths(None)
-    assert all(value is not None and value > 3.5 for pair in alone for value in pair), (
-        "without counters the value is kept"
-    )
+    assert lengths(None) == [(None, None)] * 2, "nothing confirms it without counters"
 
 
 def test_stream_interval_of_an_endpoint_without_drafter_is_only_info() -> None:
@@ -425,6 +422,52 @@ def test_acceptance_from_chunks_is_used_if_the_counters_confirm_it() -> None:
     assert summary.findings == []
     assert summary.figures[EMITTED].value == point_of(WORLD, NGRAM)[0].figures[EMITTED].value
     assert summary.figures[EMITTED].source == "client (chunks)"
+
+
+def of_chunks(**counted: int | None) -> Corruptions:
+    """Report no drafts in answers, and only these counters."""
+    hidden = replace_columns(draft_steps=None, drafted_tokens=None, step_accepted=None, acceptance_source="chunks")
+    known = {"output_tokens": None, "draft_steps": None, "drafted_tokens": None, "accepted_tokens": None}
+    return combine(hidden, replace_counters(**{**known, **counted}))
+
+
+STEPS = WORLD.records(NGRAM)["steps"][WORLD.warmup :].sum()
+
+
+@pytest.mark.parametrize(
+    ("counted", "confirmed"),
+    [
+        ({}, False),
+        ({"drafted_tokens": 500}, False),
+        ({"draft_steps": STEPS}, True),
+        ({"draft_steps": STEPS // 2}, True),
+        ({"draft_steps": 2 * STEPS}, False),
+        ({"output_tokens": 1000, "draft_steps": 0}, False),
+        ({"output_tokens": 1000}, False),
+    ],
+    ids=str,
+)
+def test_acceptance_from_chunks_needs_counters_that_agree(counted: dict[str, int], confirmed: bool) -> None:
+    """SGLang counts draft steps but no accepted tokens; steps without drafts are not counted."""
+    summary, _ = point_of(WORLD, NGRAM, of_chunks(**counted))
+    assert (summary.figures[EMITTED].value is not None) is confirmed
+
+
+def test_other_answers_that_report_drafts_confirm_those_of_chunks() -> None:
+    chunks = of_chunks()
+    records = Corruptions(
+        records=lambda point, frame: pd.concat([frame[::2], chunks.records(point, frame)[1::2]]).sort_index(),
+        counters=without_counters,
+    )
+    summary, _ = point_of(WORLD, NGRAM, records)
+    assert summary.findings == []
+    assert summary.figures[EMITTED].value == point_of(WORLD, NGRAM)[0].figures[EMITTED].value
+
+
+def test_reason_for_unknown_acceptance_is_what_the_server_answered() -> None:
+    unread = Corruptions(counters=lambda *_: CounterDeltas(unread="GET /metrics: HTTP 401: no key"))
+    finding = next(each for each in findings_of(combine(of_chunks(), unread)) if each.check == "AcceptanceUnconfirmed")
+    assert "HTTP 401: no key" in finding.message
 
 
 def test_baseline_that_drafts_has_no_acceptance_length() -> None:

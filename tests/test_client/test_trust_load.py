@@ -15,7 +15,7 @@ from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import Engine
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.record import RecordPhase
-from specbench_client.documents.summary import ClientHealth, CounterDeltas
+from specbench_client.documents.summary import ClientHealth, CounterDeltas, TokenCounters
 from specbench_client.metrics.latency import stream_end_share
 from specbench_testing.corrupted_records import (
     OPEN,
@@ -275,6 +275,17 @@ def growing_queue(growth: float, reached: float, seconds: float = 1000, **values
     return replace_watch(in_flight_growth=growth, **watch | values)
 
 
+def conflicts(kind: str, every: int, *, known: bool = False) -> Corruptions:
+    """Let the streams of some answers contradict their token counts."""
+    uncounted = dict.fromkeys(("output_tokens", "output_tokens_client", "chunk_tokens", "steps", "step_accepted"))
+
+    def edit(name: str, value: Any) -> Callable[[int, Any], Any]:
+        return lambda index, row: row.get(name) if index % every else value
+
+    lost = {} if known else {name: edit(name, value) for name, value in uncounted.items()}
+    return replace_columns(token_conflict=edit("token_conflict", kind), **lost)
+
+
 THINKING = SyntheticRun(edits={"spec.workloads[0].thinkTime": {"seconds": 2}})
 FOUND: dict[str, tuple[Corruptions, SyntheticRun, list[tuple[str, Severity]]]] = {
     "a load that was not reached": (
@@ -307,7 +318,33 @@ FOUND: dict[str, tuple[Corruptions, SyntheticRun, list[tuple[str, Severity]]]] =
     "acceptance from chunks, which may be a stream interval": (
         combine(NO_STEPS, replace_columns(acceptance_source="chunks"), WITHOUT_COUNTERS),
         WORLD,
-        [("NeverDrafted", WARNING)],
+        [("NeverDrafted", WARNING), ("AcceptanceUnconfirmed", INFO)],
+    ),
+    "acceptance from chunks, and a page without counters": (
+        combine(
+            NO_STEPS,
+            replace_columns(acceptance_source="chunks"),
+            Corruptions(counters=lambda *_: CounterDeltas(unread="401")),
+        ),
+        WORLD,
+        [("NeverDrafted", WARNING), ("AcceptanceUnconfirmed", INFO)],
+    ),
+    "token counts that streams contradict": (
+        conflicts("AboveMaxTokens", 2, known=True),
+        WORLD,
+        [("TokenCountConflict", WARNING)],
+    ),
+    "no token counts": (conflicts("UnsentTokens", 2), WORLD, [("TokenCountConflict", WARNING)]),
+    "one such count of hundreds": (conflicts("UnequalUsages", 120), POINTS_MANY, [("TokenCountConflict", INFO)]),
+    "reasoning that is not counted": (conflicts("UnsentTokens", 1, known=True), WORLD, [("TokenCountConflict", INFO)]),
+    "another model of the server": (
+        Corruptions(
+            counters=lambda _, counted: counted.model_copy(
+                update={"other_models": ["b"], "all_models": TokenCounters(output_tokens=90_000)}
+            )
+        ),
+        WORLD,
+        [("ForeignTraffic", INFO)],
     ),
     "more usage than chunks and counters": (MORE_USAGE, WORLD, [("TokenCountMismatch", INVALID)] * 2),
     "more usage than chunks": (combine(MORE_USAGE, WITHOUT_COUNTERS), WORLD, [("TokenCountMismatch", INVALID)]),
@@ -365,6 +402,14 @@ VALID: dict[str, tuple[Corruptions, SyntheticRun]] = {
         WORLD,
     ),
     "no count by the client": (replace_columns(output_tokens_client=None, chunk_tokens=None), WORLD),
+    "requests that the page counts under two names": (
+        Corruptions(
+            counters=lambda _, counted: CounterDeltas(
+                output_tokens=(counted.output_tokens or 0) // 2, other_models=["adapter"], all_models=counted
+            )
+        ),
+        WORLD,
+    ),
     "a cache as served": (replace_columns(cached_tokens=90), AS_SERVED),
     "a cached start token": (replace_columns(cached_tokens=1), WORLD),
     "a cached history": (replace_columns(cached_tokens=lambda _, row: 80 if row["turn"] else 0), TALKS),

@@ -28,8 +28,16 @@ from specbench_client.dialects.openai_stream import (
     read_unstreamed,
     text_in,
 )
+from specbench_client.dialects.prometheus import (
+    add_totals,
+    counter_value,
+    first_start_s,
+    fraction_value,
+    totals_by_model,
+)
 from specbench_client.dialects.recognition import EngineSignature
-from specbench_client.documents.summary import CounterDeltas
+from specbench_client.dialects.token_counts import with_checked_count
+from specbench_client.documents.summary import CounterDeltas, TokenCounters
 from specbench_client.transport.sse import SseEvent
 
 
@@ -75,6 +83,12 @@ class EngineCounters:
     """When the engine's process started, if it reports it. A change shows a restart that counters may not show."""
     kv_cache_usage: float | None = None
     """Fraction of the KV cache in use now, the mean over the engine's workers. Cached prefixes are not in use."""
+    unread: str | None = None
+    """Why there are no counters: what the server answered, or which names its page lacks."""
+    other_models: tuple[str, ...] = ()
+    """Other models on the page; their series are left out."""
+    all_models: EngineCounters | None = None
+    """The counters over all models of the page, if it has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +112,10 @@ class Dialect:
     keeps_special_tokens = False
     """Whether the engine can be requested to leave special tokens in a completion's text."""
     metrics_path = "/metrics"
+    counter_series: Mapping[str, str] = {}
+    """The series of each count of `EngineCounters` on the metrics page; empty if the engine has none."""
+    kv_usage_series: str | None = None
+    """The gauge of `EngineCounters.kv_cache_usage`."""
     identity_paths: tuple[str, ...] = ("/v1/models",)
     """Paths of the JSON documents for `identity`; any of them may be missing."""
     readings: tuple[FactReading, ...] = (VERSION_FACT, *MODEL_LIST_FACTS)
@@ -119,18 +137,46 @@ class Dialect:
             **(streamed if request.output.stream else {"stream": False}),
         }
 
-    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
-        """Parse a streamed answer in slices; `drafting`: whether this arm has a drafter. Raises BadAnswer."""
+    def read(
+        self, events: Sequence[SseEvent], *, drafting: bool, max_tokens: int | None = None
+    ) -> CooperativeTask[EngineAnswer]:
+        """Parse a streamed answer in slices. Raises BadAnswer.
+
+        `drafting`: whether this arm has a drafter. `max_tokens`: the limit of the request; None: unknown.
+        """
         stream = yield from read_stream(events)
-        return self._answer(stream, self._content(stream), drafting=drafting)
+        answer = self._answer(stream, self._content(stream), drafting=drafting)
+        return with_checked_count(answer, stream, max_tokens, streamed=True)
 
-    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
+    def read_whole(self, document: Any, *, drafting: bool, max_tokens: int | None = None) -> EngineAnswer:
         """Parse an answer that was not streamed, without chunks and the fields derived from them. Raises BadAnswer."""
-        return replace(self._answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
+        stream = read_unstreamed(document)
+        answer = replace(self._answer(stream, (), drafting=drafting), output_tokens_client=None)
+        return with_checked_count(answer, stream, max_tokens, streamed=False)
 
-    def counters(self, metrics: str) -> EngineCounters:  # noqa: ARG002 -- the names differ from server to server
-        """Parse a Prometheus page; counters that it does not contain are None."""
-        return EngineCounters()
+    def counters(self, metrics: str, model: str | None = None) -> EngineCounters:
+        """Parse a Prometheus page; counters that it does not contain are None.
+
+        `model`: the served name. If the page has series of this name and of others, only these count.
+        """
+        by_model = totals_by_model(metrics)
+        others = by_model.keys() - {model, None} if model is not None and model in by_model else set()
+        counts = self._counts(add_totals(totals for name, totals in by_model.items() if name not in others))
+        unread = None
+        if self.counter_series and all(count is None for count in counts.values()):
+            unread = f"GET {self.metrics_path} does not have {', '.join(self.counter_series.values())}"
+        return EngineCounters(
+            **counts,
+            started_s=first_start_s(metrics),
+            kv_cache_usage=fraction_value(metrics, self.kv_usage_series) if self.kv_usage_series else None,
+            unread=unread,
+            other_models=tuple(sorted(map(str, others))),
+            all_models=EngineCounters(**self._counts(add_totals(by_model.values()))) if others else None,
+        )
+
+    def _counts(self, totals: Mapping[str, float]) -> dict[str, Any]:
+        """Return the counts of `counter_series`."""
+        return {name: counter_value(totals, series) for name, series in self.counter_series.items()}
 
     def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """Parse the documents at `identity_paths`, by path; a missing one is None or left out."""
@@ -181,7 +227,7 @@ class CountedStreamDialect(Dialect, ABC):
         """Return the acceptance that the engine reports, else that of the chunks."""
 
 
-_COUNTER_NAMES = tuple(one.name for one in fields(EngineCounters) if one.name not in ("started_s", "kv_cache_usage"))
+_COUNTER_NAMES = tuple(one.name for one in fields(EngineCounters) if one.type == "int | None")
 
 
 def counter_difference(before: EngineCounters, after: EngineCounters) -> CounterDeltas:
@@ -190,8 +236,7 @@ def counter_difference(before: EngineCounters, after: EngineCounters) -> Counter
     `restarted`: a counter decreased, or the engine's process is a different one. The differences do not describe the
     point then; they are returned unchanged for the finding that reports the restart.
     """
-    pairs = {name: (getattr(before, name), getattr(after, name)) for name in _COUNTER_NAMES}
-    gains = {name: end - start for name, (start, end) in pairs.items() if start is not None and end is not None}
+    gains = _gains(before, after)
     other_process = None not in (before.started_s, after.started_s) and before.started_s != after.started_s
     return CounterDeltas(
         **gains,
@@ -199,7 +244,19 @@ def counter_difference(before: EngineCounters, after: EngineCounters) -> Counter
         process_started_s=after.started_s,
         output_tokens_total=after.output_tokens,
         prompt_tokens_total=after.prompt_tokens,
+        unread=before.unread or after.unread,
+        other_models=list(after.other_models),
+        all_models=(
+            TokenCounters(**_gains(before.all_models, after.all_models))
+            if before.all_models and after.all_models
+            else None
+        ),
     )
+
+
+def _gains(before: EngineCounters, after: EngineCounters) -> dict[str, int]:
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in _COUNTER_NAMES}
+    return {name: end - start for name, (start, end) in pairs.items() if start is not None and end is not None}
 
 
 def shared_fields(request: CompletionRequest) -> dict[str, Any]:

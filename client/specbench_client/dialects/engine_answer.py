@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from specbench_api.errors import SpecbenchError
-from specbench_client.documents.record import AcceptanceSource
+from specbench_client.documents.record import AcceptanceSource, TokenConflict
 from specbench_client.transport.exchange import ErrorClass
 
 
@@ -59,7 +59,8 @@ class ToolCall(NamedTuple):
 class EngineAnswer:
     """A complete answer.
 
-    `output_tokens` is the count in the engine's usage, `output_tokens_client` the sum over its chunks.
+    `output_tokens` is the count in the engine's usage, `output_tokens_client` the sum over its chunks. If the stream
+    contradicts the count, see `dialects.token_counts`.
     `reasoning` is text outside the content: reasoning, tool calls, a refusal. Its tokens count, but it is not part of
     the history.
     """
@@ -78,3 +79,4 @@ class EngineAnswer:
     reasoning_tokens: int | None = None
     """Output tokens of the reasoning before the answer; None if the chunks do not report them."""
     tool_calls: tuple[ToolCall, ...] = ()
+    token_conflict: TokenConflict | None = None

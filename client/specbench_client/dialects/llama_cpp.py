@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
-from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineCounters, EngineIdentity, shared_fields
+from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity, shared_fields
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS, FactReading, as_count, of_object, read_facts
 from specbench_client.dialects.openai_stream import (
@@ -26,7 +26,6 @@ from specbench_client.dialects.openai_stream import (
     count_in,
     first_model,
 )
-from specbench_client.dialects.prometheus import counter_value, totals_by_series
 from specbench_client.dialects.recognition import EngineSignature
 from specbench_client.documents.record import AcceptanceSource
 from specbench_client.transport.exchange import ErrorClass
@@ -109,6 +108,14 @@ class LlamaCppDialect(Dialect):
     readings = LLAMA_CPP_FACTS
     state_path: str | None = "/slots"
     signature: EngineSignature | None = LLAMA_CPP_SIGNATURE
+    counter_series = {
+        "output_tokens": "llamacpp:tokens_predicted_total",
+        "prompt_tokens": "llamacpp:prompt_tokens_total",
+        "cached_tokens": "llamacpp:prompt_tokens_cached_total",
+        "draft_steps": f"{_SPEC}_drafts_total",
+        "drafted_tokens": f"{_SPEC}_draft_tokens_total",
+        "accepted_tokens": f"{_SPEC}_accepted_tokens_total",
+    }
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """See `Dialect.body`. Overrides the defaults top_k 40, top_p 0.95 and min_p 0.05."""
@@ -123,19 +130,11 @@ class LlamaCppDialect(Dialect):
             **(_STREAMED if request.output.stream else {"stream": False}),
         }
 
-    def counters(self, metrics: str) -> EngineCounters:
-        """See `Dialect.counters`. llama.cpp's own count of prompt tokens leaves out those from the cache."""
-        sums = totals_by_series(metrics)
-        computed = counter_value(sums, "llamacpp:prompt_tokens_total")
-        cached = counter_value(sums, "llamacpp:prompt_tokens_cached_total")
-        return EngineCounters(
-            output_tokens=counter_value(sums, "llamacpp:tokens_predicted_total"),
-            prompt_tokens=None if computed is None or cached is None else computed + cached,
-            cached_tokens=cached,
-            draft_steps=counter_value(sums, f"{_SPEC}_drafts_total"),
-            drafted_tokens=counter_value(sums, f"{_SPEC}_draft_tokens_total"),
-            accepted_tokens=counter_value(sums, f"{_SPEC}_accepted_tokens_total"),
-        )
+    def _counts(self, totals: Mapping[str, float]) -> dict[str, Any]:
+        """See `Dialect._counts`. llama.cpp's own count of prompt tokens leaves out those from the cache."""
+        counts = super()._counts(totals)
+        computed, cached = counts["prompt_tokens"], counts["cached_tokens"]
+        return counts | {"prompt_tokens": None if computed is None or cached is None else computed + cached}
 
     def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """See `Dialect.identity`."""

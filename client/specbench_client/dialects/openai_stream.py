@@ -139,7 +139,6 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
         count = sum(bool(delta.document.get("choices")) for delta in deltas)
         message = f"the stream ended after {count} chunks without {' and without '.join(missing)}"
         raise BadAnswer(message + _other_words(chunks, deltas), ErrorClass.TRUNCATED_STREAM)
-    _reject_uncounted(stream)
     return stream
 
 
@@ -170,11 +169,6 @@ def _usage_in(deltas: Sequence[StreamDelta]) -> tuple[dict[str, Any], dict[str, 
     return usage, last
 
 
-def _reject_uncounted(stream: ChatStream) -> None:
-    if not count_in(stream.usage, "completion_tokens") and any(one.text or one.reasoning for one in stream.deltas):
-        raise BadAnswer("the answer has text, but its usage counts no tokens", ErrorClass.MALFORMED)
-
-
 def read_unstreamed(document: Any) -> ChatStream:
     """Parse an answer that was not streamed, as a stream of one chunk. Raises BadAnswer like `read_stream`."""
     if not isinstance(document, dict):
@@ -195,7 +189,6 @@ def read_unstreamed(document: Any) -> ChatStream:
     stream = ChatStream((delta,), *_usage_in([delta]))
     if count_in(stream.usage, "completion_tokens") is None:
         raise BadAnswer("the answer has no usage", ErrorClass.TRUNCATED_STREAM)
-    _reject_uncounted(stream)
     return stream
 
 
@@ -481,12 +474,10 @@ def chunks_by_usage(stream: ChatStream) -> tuple[AnswerChunk, ...]:
         if not document.get("choices"):
             continue
         total = count_in(document.get("usage"), "completion_tokens")
-        if total is not None and total < previous:
-            raise BadAnswer(f"a chunk counts {total} tokens after one that counted {previous}", ErrorClass.MALFORMED)
-        tokens = None if total is None else total - previous
+        tokens = None if total is None else max(total - previous, 0)
         if text or reasoning or tokens:
             chunks.append(_new_chunk((ns, tokens, coalesced)))
-        previous = total or previous
+        previous = max(previous, total or 0)
     return tuple(chunks)
 
 
@@ -494,7 +485,7 @@ def steps_by_chunk(content: Sequence[AnswerChunk], output_tokens: int, *, drafti
     """Return the acceptance of an answer for which the engine reports none. A baseline generates one token per step.
 
     With a drafter, each chunk is taken as one step, which is true if the engine's stream interval is 1 and nothing
-    merges chunks. Such values have the source CHUNKS, and are dropped if the engine's counters contradict them.
+    merges chunks. Such values have the source CHUNKS, and are used only if the engine's counters confirm them.
     """
     if not output_tokens:
         return RequestAcceptance()

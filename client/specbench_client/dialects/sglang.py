@@ -28,7 +28,7 @@ import orjson
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
-from specbench_client.dialects.dialect import CountedStreamDialect, EngineCounters, EngineIdentity
+from specbench_client.dialects.dialect import CountedStreamDialect, EngineIdentity
 from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
 from specbench_client.dialects.engine_facts import (
     FactReading,
@@ -47,7 +47,6 @@ from specbench_client.dialects.openai_stream import (
     steps_by_chunk,
     text_in,
 )
-from specbench_client.dialects.prometheus import counter_value, fraction_value, totals_by_series
 from specbench_client.dialects.recognition import EndpointPages, EngineSignature
 from specbench_client.documents.record import AcceptanceSource
 
@@ -159,18 +158,14 @@ class SglangDialect(CountedStreamDialect):
     state_path: str | None = "/server_info"
     signature: EngineSignature | None = SGLANG_SIGNATURE
     own_fields = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "return_spec_tokens_details": True}
-
-    def counters(self, metrics: str) -> EngineCounters:
-        """See `Dialect.counters`. They are updated when a request ends. Drafts are not counted: gauges are averages."""
-        sums = totals_by_series(metrics)
-        return EngineCounters(
-            output_tokens=counter_value(sums, "sglang:generation_tokens_total"),
-            prompt_tokens=counter_value(sums, "sglang:prompt_tokens_total"),
-            cached_tokens=counter_value(sums, "sglang:cached_tokens_total"),
-            draft_steps=counter_value(sums, "sglang:spec_verify_calls_total"),
-            started_s=sums.get("process_start_time_seconds"),
-            kv_cache_usage=fraction_value(metrics, "sglang:token_usage"),
-        )
+    # They are updated when a request ends. Accepted drafts are not counted: the gauges are averages.
+    counter_series = {
+        "output_tokens": "sglang:generation_tokens_total",
+        "prompt_tokens": "sglang:prompt_tokens_total",
+        "cached_tokens": "sglang:cached_tokens_total",
+        "draft_steps": "sglang:spec_verify_calls_total",
+    }
+    kv_usage_series = "sglang:token_usage"
 
     def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """See `Dialect.identity`."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specbench_api.outcome.provenance import FactName
-from specbench_client.dialects.dialect import CompletionRequest, CountedStreamDialect, EngineCounters
+from specbench_client.dialects.dialect import CompletionRequest, CountedStreamDialect
 from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
 from specbench_client.dialects.engine_facts import VERSION_FACT, FactReading
 from specbench_client.dialects.openai_stream import (
@@ -65,7 +65,11 @@ class _Progress:
 
 
 class TensorrtLlmDialect(CountedStreamDialect):
-    """See `Dialect`."""
+    """See `Dialect`. It has no counters: the engine counts requests, but neither tokens nor drafts.
+
+    The iteration statistics at /metrics contain drafts, but are returned only once and limited to the last thousand
+    iterations, so they cannot be summed.
+    """
 
     keeps_special_tokens = True
     health_path = "/health"
@@ -84,14 +88,6 @@ class TensorrtLlmDialect(CountedStreamDialect):
         schema = request.answers.json_schema if request.answers is not None else None
         form = {} if schema is None else {"response_format": {"type": "json_schema", "json_schema": schema}}
         return {**super().body(request), **form}
-
-    def counters(self, metrics: str) -> EngineCounters:  # noqa: ARG002 -- see below
-        """Return no counters: the engine counts requests, but neither tokens nor drafts.
-
-        The iteration statistics at /metrics contain drafts, but are returned only once and limited to the last
-        thousand iterations, so they cannot be summed.
-        """
-        return EngineCounters()
 
     def _acceptance(
         self, stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FactName
-from specbench_client.dialects.dialect import CountedStreamDialect, EngineCounters
+from specbench_client.dialects.dialect import CountedStreamDialect
 from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptance
 from specbench_client.dialects.engine_facts import (
     MODEL_LIST_FACTS,
@@ -32,7 +32,7 @@ from specbench_client.dialects.openai_stream import (
     counts_in,
     steps_by_chunk,
 )
-from specbench_client.dialects.prometheus import counter_value, fraction_value, label_values, totals_by_series
+from specbench_client.dialects.prometheus import label_values
 from specbench_client.dialects.recognition import EndpointPages, EngineSignature
 from specbench_client.documents.record import AcceptanceSource
 
@@ -131,25 +131,20 @@ class VllmDialect(CountedStreamDialect):
     own_fields = {"top_k": -1, "repetition_penalty": 1.0}
     keeps_special_tokens = True
     readings = VLLM_FACTS
-
-    def counters(self, metrics: str) -> EngineCounters:
-        """See `Dialect.counters`."""
-        sums = totals_by_series(metrics)
-        return EngineCounters(
-            output_tokens=counter_value(sums, "vllm:generation_tokens_total"),
-            prompt_tokens=counter_value(sums, "vllm:prompt_tokens_total"),
-            cached_tokens=counter_value(sums, "vllm:prompt_tokens_cached_total"),
-            draft_steps=counter_value(sums, f"{_SPEC}_drafts_total"),
-            drafted_tokens=counter_value(sums, f"{_SPEC}_draft_tokens_total"),
-            accepted_tokens=counter_value(sums, f"{_SPEC}_accepted_tokens_total"),
-            started_s=sums.get("process_start_time_seconds"),
-            kv_cache_usage=fraction_value(metrics, "vllm:kv_cache_usage_perc"),
-        )
+    counter_series = {
+        "output_tokens": "vllm:generation_tokens_total",
+        "prompt_tokens": "vllm:prompt_tokens_total",
+        "cached_tokens": "vllm:prompt_tokens_cached_total",
+        "draft_steps": f"{_SPEC}_drafts_total",
+        "drafted_tokens": f"{_SPEC}_draft_tokens_total",
+        "accepted_tokens": f"{_SPEC}_accepted_tokens_total",
+    }
+    kv_usage_series = "vllm:kv_cache_usage_perc"
 
     def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- only in the metrics
         """See `Dialect.speculating`. The counters of speculation exist only on an engine with a drafter."""
-        sums = totals_by_series(metrics)
-        return f"{_SPEC}_drafts_total" in sums if "vllm:generation_tokens_total" in sums else None
+        counters = self.counters(metrics)
+        return None if counters.output_tokens is None else counters.draft_steps is not None
 
     def _acceptance(
         self, stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool

@@ -33,7 +33,8 @@ class AcceptanceSource(StrEnum):
     COUNTERS = "counters"
     """From the engine's counters, over all requests."""
     CHUNKS = "chunks"
-    """From the stream: each chunk with content counts as one step."""
+    """From the stream: each chunk with content counts as one step. Figures use it only if the engine's counters, or
+    other answers of the point, show that it drafted."""
 
 
 class AnswerFlaw(StrEnum):
@@ -60,6 +61,20 @@ class AnswerFlaw(StrEnum):
     NOT_JUDGED = "NotJudged"
     """Whether it matches its schema is unknown, and `judged` is false: that took more than 1 s of CPU time, ten
     answers of this load had taken as long before, or 256 MiB of answers and their records were waiting."""
+
+
+class TokenConflict(StrEnum):
+    """How an answer's stream contradicts its token count. Of several contradictions, a record has the first found."""
+
+    UNSENT_TOKENS = "UnsentTokens"
+    """The usage includes tokens of which no text was sent, such as hidden reasoning: it has more tokens than the text
+    has bytes, or reasoning tokens without text. output_tokens leaves reasoning out that the usage counts apart."""
+    UNEQUAL_USAGES = "UnequalUsages"
+    """The stream ends with several usages that differ, or that are below an earlier one."""
+    MORE_CHUNKS_THAN_TOKENS = "MoreChunksThanTokens"
+    """More chunks have text than there are tokens."""
+    ABOVE_MAX_TOKENS = "AboveMaxTokens"
+    """There are more tokens than the request allows. If its chunks confirm the count, output_tokens has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +127,8 @@ class Record:
     input_tokens: int | None
     """Tokens of the prompt with its history, as counted by the engine. Null: not reported, or the request failed."""
     output_tokens: int | None
-    """Tokens of the answer, as counted by the engine. Null: not reported, or the request failed."""
+    """Tokens of the answer, as counted by the engine. Null: not reported, contradicted (see token_conflict), or the
+    request failed."""
     output_tokens_client: int | None
     """Tokens of the answer, summed over its chunks. Null if the chunks do not report them."""
     steps: int | None
@@ -163,3 +179,5 @@ class Record:
     ended_ns: int | None = None
     """When the exchange ended: the last byte of the response, or when the client gave it up (also a stream that is open
     1 s after [DONE]). The stream of a closed loop sends its next request then. Null: nothing was sent."""
+    token_conflict: str | None = None
+    """How the stream contradicts the engine's token count: see Token conflicts. Null: it does not."""

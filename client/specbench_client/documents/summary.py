@@ -197,8 +197,8 @@ class ClientHealth(ApiModel):
     """Seconds from the first request sent to the last token, without warm-up."""
 
 
-class CounterDeltas(ApiModel):
-    """Increase of the engine's counters over the point, without warm-up. None for counters that it does not have."""
+class TokenCounters(ApiModel):
+    """Increase of the engine's counts over the point, without warm-up. None for counters that it does not have."""
 
     output_tokens: int | None = None
     """Generated tokens."""
@@ -212,6 +212,11 @@ class CounterDeltas(ApiModel):
     """Draft tokens proposed."""
     accepted_tokens: int | None = None
     """Draft tokens accepted."""
+
+
+class CounterDeltas(TokenCounters):
+    """Increase of the engine's counters over the point, without warm-up, and what else its metrics page shows."""
+
     restarted: bool = False
     """Whether a counter decreased, which means that the engine restarted."""
     process_started_s: float | None = None
@@ -221,6 +226,12 @@ class CounterDeltas(ApiModel):
     """The counter of generated tokens, read after the point."""
     prompt_tokens_total: int | None = None
     """The counter of prompt tokens, read after the point."""
+    unread: str | None = None
+    """Why there are no counters: what the server answered, or which names its metrics page lacks."""
+    other_models: list[str] = []
+    """Other models on the metrics page; the counts leave them out."""
+    all_models: TokenCounters | None = None
+    """The counts over all models of the page, if it has others."""
 
 
 class LoadResult(ApiModel):
@@ -248,7 +259,7 @@ class LoadResult(ApiModel):
 class PointSummary(LoadResult):
     """Results of one point."""
 
-    schema_version: Literal["specbench.io/point-summary/v2"] = "specbench.io/point-summary/v2"
+    schema_version: Literal["specbench.io/point-summary/v3"] = "specbench.io/point-summary/v3"
     """Version of this document."""
     hash: str
     """Hash of the point."""

@@ -321,5 +321,5 @@ def unreported_acceptance(name: DialectName | None, result: TurnResult) -> str |
     reported = source in (AcceptanceSource.PER_STEP, AcceptanceSource.PER_REQUEST)
     if reported or signature is None or not signature.report_acceptance:
         return None
-    what = "the engine drafts, but its answers do not report acceptance, which is then inferred from counters or chunks"
+    what = "the engine drafts, but its answers do not report acceptance, so it is known only if its counters confirm it"
     return f"{what}: {signature.report_acceptance}"

@@ -140,7 +140,7 @@ async def first_completion(
         if field is not None and field not in turn_client.request_config.extra_body:
             raise FieldRejected(message, record.error or "", field, turn_client.request_config.output.max_tokens)
         raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
-    if not record.output_tokens:
+    if not (record.output_tokens or record.output_text or record.token_conflict):
         raise EngineFailed("the engine returned no tokens for a first completion", EngineReason.FIRST_REQUEST_FAILED)
     return result
 
@@ -274,12 +274,13 @@ class EngineConnection:
         return self.arm.drafter is not None or self.plan.engine.is_external
 
     async def counters(self) -> EngineCounters | None:
-        """Return the engine's current counters; None if they cannot be read, which only leaves figures out."""
-        try:
-            return self.dialect.counters(await self.control.text(self.dialect.metrics_path))
-        except ControlError as error:
-            _log.warning("the engine's counters cannot be read: %s", error)
+        """Return the engine's current counters; None if its API has none. Unread ones only leave figures out."""
+        if not self.dialect.counter_series:
             return None
+        try:
+            return self.dialect.counters(await self.control.text(self.dialect.metrics_path), self.model)
+        except ControlError as error:
+            return EngineCounters(unread=str(error))
 
 
 def served_model(plan: Plan, arm: Arm) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pydantic.alias_generators import to_camel
 
 from specbench_api.plan.plan import EngineGroup, Point
-from specbench_client.documents.record import Record, RecordPhase
+from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase
 from specbench_client.documents.summary import Trend
 from specbench_client.load.conversations import is_filler
 
@@ -110,7 +110,8 @@ class ProgressTracker:
         self._requests += 1
         self._failed += record.error_class is not None
         self._tokens += record.output_tokens or 0
-        if record.steps and record.output_tokens is not None:
+        is_inferred = record.acceptance_source == AcceptanceSource.CHUNKS  # The counters may deny it after the point.
+        if record.steps and record.output_tokens is not None and not is_inferred:
             self._emitted += record.output_tokens - 1
             self._steps += record.steps
 

@@ -152,7 +152,7 @@ class TurnClient:
         end = {"ended_ns": unread.ended_ns - config.started_ns}
         yield
         try:
-            answer = yield from _read_answer(config, self.dialect, exchange)
+            answer = yield from _read_answer(config, self.dialect, exchange, _token_limit(config, turn))
         except BadAnswer as bad:
             error = {"error_class": str(bad.error_class), "error": truncate(str(bad)), **end}
             record = _record(config, turn, exchange, error)
@@ -190,7 +190,16 @@ def _judge(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> tuple[Ans
     return unmet_demand(config.answers, turn.expected, final), None
 
 
-def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange) -> CooperativeTask[EngineAnswer]:
+def _token_limit(config: RequestConfig, turn: Turn) -> int | None:
+    """Return the most tokens that the answer may have; None if the user's own fields may allow others."""
+    if {"max_tokens", "max_completion_tokens"} & config.extra_body.keys():
+        return None
+    return turn.conversation.prompt.output_tokens or config.output.max_tokens
+
+
+def _read_answer(
+    config: RequestConfig, dialect: Dialect, exchange: HttpExchange, max_tokens: int | None
+) -> CooperativeTask[EngineAnswer]:
     """Parse the answer of an exchange with the dialect. Raises BadAnswer."""
     if exchange.error_class is not None:
         raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
@@ -198,26 +207,29 @@ def _read_answer(config: RequestConfig, dialect: Dialect, exchange: HttpExchange
     if compressed is not None:
         raise BadAnswer(compressed, ErrorClass.MALFORMED)
     if not config.output.stream:
-        return _read_whole(config, dialect, exchange)
+        return _read_whole(config, dialect, exchange, max_tokens)
     try:
         events = parse_events(exchange.arrivals)
     except NotAnEventStream as error:
         content_type = truncate(exchange.headers.get("content-type", "none"), _MAX_CONTENT_TYPE_CHARS)
         if content_type.lower().startswith("application/json"):
-            _read_whole(config, dialect, exchange)  # Raises the error that it may contain.
+            _read_whole(config, dialect, exchange, max_tokens)  # Raises the error that it may contain.
             raise BadAnswer(_NOT_STREAMED, ErrorClass.MALFORMED) from error
         message = f"the answer is not an event stream (Content-Type: {content_type}): {error}: {ADDRESS_REMEDY}"
         raise BadAnswer(message, ErrorClass.MALFORMED) from error
     except MalformedStream as error:
         raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
     yield
-    return (yield from dialect.read(events, drafting=config.drafting))
+    return (yield from dialect.read(events, drafting=config.drafting, max_tokens=max_tokens))
 
 
-def _read_whole(config: RequestConfig, dialect: Dialect, exchange: HttpExchange) -> EngineAnswer:
+def _read_whole(
+    config: RequestConfig, dialect: Dialect, exchange: HttpExchange, max_tokens: int | None
+) -> EngineAnswer:
     """Parse an answer that was not streamed. Raises BadAnswer."""
     body = b"".join(arrival.data for arrival in exchange.arrivals)
-    return dialect.read_whole(parse_document(body, "the answer"), drafting=config.drafting)
+    document = parse_document(body, "the answer")
+    return dialect.read_whole(document, drafting=config.drafting, max_tokens=max_tokens)
 
 
 def skipped_after(failed: TurnResult, turn: int) -> Record:
@@ -298,4 +310,5 @@ def _answer_fields(answer: EngineAnswer, exchange: HttpExchange, request_config:
         "output_sha256": hashlib.sha256(output_text.encode()).hexdigest(),
         "output_text": without_known_secrets(output_text) if request_config.keep_text else None,
         "reasoning_tokens": answer.reasoning_tokens if request_config.output.stream else None,
+        "token_conflict": None if answer.token_conflict is None else str(answer.token_conflict),
     }

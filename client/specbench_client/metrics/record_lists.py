@@ -32,6 +32,7 @@ POINT_ONLY_COLUMNS = (
     "burst_tokens",
     "output_tokens_client",
     "reasoning_tokens",
+    "token_conflict",
 )
 """Columns that only the checks of a single point need; dropped when points are combined, as they are most of a row."""
 BURST_NS = 100_000.0

@@ -32,7 +32,16 @@ IGNORED_COLUMNS = ("request_id", "timestamp_source", "error", "chunk_coalesced",
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in IGNORED_COLUMNS)
 """Columns that are read from a record."""
 LISTS = ("chunk_ns", "chunk_tokens", "step_accepted", "step_drafted")
-TEXTS = ("prompt_id", "category", "phase", "acceptance_source", "finish_reason", "error_class", "flaw")
+TEXTS = (
+    "prompt_id",
+    "category",
+    "phase",
+    "acceptance_source",
+    "finish_reason",
+    "error_class",
+    "flaw",
+    "token_conflict",
+)
 NAME, DIGEST = "conversation_id", "output_sha256"
 """Texts that differ in nearly every row and are only tested for equality: stored as hashes."""
 ANSWERS = ("output_text", "output_token_ids")

@@ -25,11 +25,18 @@ from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.lossless import JudgedAnswers
 from specbench_client.documents.prompt_coverage import PromptCoverage
-from specbench_client.documents.summary import ArmEnvironment, ClientHealth, CounterDeltas, PointSummary, Trend
+from specbench_client.documents.summary import (
+    ArmEnvironment,
+    ClientHealth,
+    CounterDeltas,
+    PointSummary,
+    TokenCounters,
+    Trend,
+)
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import numbers, sent_rows, steady_rows
+from specbench_client.metrics.tidy_frame import known_sum, numbers, sent_rows, steady_rows
 
 
 @dataclass(frozen=True)
@@ -146,10 +153,21 @@ class PointEvidence:
     def workload(self) -> Workload:
         return self.plan.workload(self.point.workload)
 
-    @property
-    def monotonic_counters(self) -> CounterDeltas | None:
-        """The engine's counters; None if they are not known, or if the engine restarted and they decreased."""
-        return None if self.counters is None or self.counters.restarted else self.counters
+    @cached_property
+    def monotonic_counters(self) -> TokenCounters | None:
+        """The engine's counters; None if they are not known, or if the engine restarted and they decreased.
+
+        A page may count our requests under several names, such as those of adapters: if the model's own counter has
+        fewer tokens than the answers, the counters are those of all models.
+        """
+        counters = self.counters
+        if counters is None or counters.restarted:
+            return None
+        received, most = known_sum(numbers(self.answered, "tokens")) or 0, len(self.answered)
+        every = counters.all_models
+        if every is not None and (counters.output_tokens or 0) + most < received <= (every.output_tokens or 0) + most:
+            return every
+        return counters
 
     @property
     def closed(self) -> bool:

@@ -1,4 +1,4 @@
-"""The rows of several points as one table, without acceptance that counters contradict, and which points are compared.
+"""The rows of several points as one table, without acceptance that nothing confirms, and which points are compared.
 
 A run that stops when it is decided measures another round rather than lose its answer to a single invalid point. A
 round, two repeats in which every arm is first once (ABBA), is left out on both sides if something outside of the
@@ -21,7 +21,7 @@ from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, without_point_columns
 from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.client import client_clocks_differ, client_saturated
-from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, refuted_rows
+from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
 from specbench_client.trust.checks.load import foreign_traffic
 
 REPEATS_OF_ROUND = 2
@@ -88,11 +88,11 @@ def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords)
     `records` maps the point's hash to its records. Many rows are on disk (`metrics.rows.collect_tables`).
     """
     rows = collect_tables(table for point in points for table in _tidy_rows(point.hash, records))
-    refuted = np.zeros(len(rows), dtype=np.bool_)
+    doubtful = np.zeros(len(rows), dtype=np.bool_)
     for point in points:
         mine = has_text(rows, POINT, point.hash)
-        refuted[mine] = refuted_rows(_evidence(plan, point, rows.among(mine).table(DRAFTING_COLUMNS)))
-    return rows.assign(**acceptance_without(rows, refuted).columns) if refuted.any() else rows
+        doubtful[mine] = doubtful_rows(_evidence(plan, point, rows.among(mine).table(DRAFTING_COLUMNS)))
+    return rows.assign(**acceptance_without(rows, doubtful).columns) if doubtful.any() else rows
 
 
 def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:

@@ -13,7 +13,7 @@ from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import PointEvidence
-from specbench_client.trust.checks.counter_agreement import acceptance_without, refuted_rows
+from specbench_client.trust.checks.counter_agreement import acceptance_without, doubtful_rows
 from specbench_client.trust.registry import POINT_CHECKS
 
 
@@ -28,12 +28,12 @@ def summarise_point(
 ) -> PointSummary:
     """Summarise one point from its tidy rows, which have no warm-up.
 
-    Acceptance that was only inferred and that the engine's counters refute is not in any figure
+    Acceptance that was only inferred, and that nothing confirms, is not in any figure
     (`trust.checks.counter_agreement`). Fields that are missing in `watch` are computed from the records where possible.
     """
     health = _completed(watch, rows)
     evidence = PointEvidence(plan, point, rows, health, counters)
-    believed = rows.assign(**acceptance_without(rows, refuted_rows(evidence)).columns)
+    believed = rows.assign(**acceptance_without(rows, doubtful_rows(evidence)).columns)
     return PointSummary(
         hash=point.hash,
         arm=point.arm,

@@ -12,17 +12,19 @@ from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.finding import Severity
-from specbench_client.documents.record import AcceptanceSource
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.metrics.rows import Table, has_text
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import known_sum, numbers
 from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, report_impossible
 from specbench_client.trust.checks.counter_agreement import (
     TOLERATED_PER_ANSWER,
     TOLERATED_SHARE,
     Contradiction,
+    confirms_chunks,
     contradictions,
+    doubtful_rows,
+    is_by_chunks,
     is_inferred,
 )
 
@@ -235,7 +237,7 @@ def acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
     message = (
         f"the answers contain {_counts(found, 'reported')}, but the engine's own counters {_counts(found, 'counted')}"
     )
-    if has_text(evidence.answered, "acceptance_source", AcceptanceSource.CHUNKS.value).any():
+    if is_by_chunks(evidence.answered).any():
         message += "; acceptance inferred from chunks alone is dropped, because a chunk is not one step here"
     only_our_inference = evidence.plan.engine.is_external and bool(is_inferred(evidence.answered).all())
     return [
@@ -243,6 +245,31 @@ def acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
             Severity.INFO if only_our_inference else Severity.INVALID, message, value=value, threshold=TOLERATED_SHARE
         )
     ]
+
+
+@check(
+    name="AcceptanceUnconfirmed",
+    severities=(Severity.INFO,),
+    threshold="any answer without counts of its own, if the engine's counters of drafts are not known",
+    rationale=(
+        "A chunk of four tokens is a step with three accepted drafts, or four steps that the engine sent together"
+        " (vLLM: --stream-interval 4). Only counts of drafts distinguish them."
+    ),
+    remedy=(
+        "Let the engine report acceptance with each answer (vLLM: --per-request-spec-decode-metrics detailed), or make"
+        " its metrics page readable, with the names that the engine itself uses."
+    ),
+)
+def acceptance_unconfirmed(evidence: PointEvidence) -> CheckResults:
+    """Nothing but the sizes of the chunks shows that a drafter works, so acceptance is left out."""
+    if not (doubtful_rows(evidence) & is_by_chunks(evidence.rows)).any() or confirms_chunks(evidence):
+        return []
+    unread = evidence.counters.unread if evidence.counters else None
+    message = (
+        "acceptance and steps are unknown: the answers do not report drafts, and neither do the engine's counters"
+        f" ({unread or 'there are none, or they decreased'})"
+    )
+    return [CheckResult(Severity.INFO, message)]
 
 
 def _counts(found: Sequence[Contradiction], side: str) -> str:

@@ -10,6 +10,10 @@ What the engine itself reports for each request is used even then, next to the f
 dropped: that each chunk is a step (wrong where the engine streams at an interval, or a proxy merges chunks), or that an
 arm without a drafter emits one token per step (wrong where the endpoint drafts without reporting it). An engine that
 counts its tokens and has no counter of drafts has no drafter.
+
+Chunks look the same whether a drafter works or the engine streams at an interval, so acceptance that was inferred from
+them needs more than no contradiction: the counters must be known, or other answers of the point must report drafts. A
+drafter that was only requested confirms nothing.
 """
 
 from __future__ import annotations
@@ -21,17 +25,17 @@ import numpy as np
 
 from specbench_client.columns import Mask, TextCodes, Values
 from specbench_client.documents.record import AcceptanceSource
-from specbench_client.documents.summary import CounterDeltas
+from specbench_client.documents.summary import TokenCounters
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import PointEvidence
 
 TOLERATED_SHARE = 0.01
 TOLERATED_PER_ANSWER = 1
-ACCEPTED = "accepted_tokens"
+ACCEPTED, STEPS = "accepted_tokens", "steps"
 _SOURCE = "acceptance_source"
 DRAFTING_COLUMNS = [
-    "steps",
+    STEPS,
     "draft_steps",
     "drafted_tokens",
     ACCEPTED,
@@ -40,8 +44,8 @@ DRAFTING_COLUMNS = [
     "ok",
     "error_class",
 ]
-"""Columns with information about drafting; `refuted_rows` needs no others."""
-_NAMES = {"draft_steps": "draft steps", "drafted_tokens": "drafted tokens", ACCEPTED: "accepted tokens"}
+"""Columns with information about drafting; `doubtful_rows` needs no others."""
+_NAMES = {"draft_steps": "draft steps", "drafted_tokens": "drafted tokens", ACCEPTED: "accepted tokens", STEPS: "steps"}
 
 
 @dataclass(frozen=True)
@@ -69,37 +73,57 @@ def contradictions(evidence: PointEvidence) -> list[Contradiction]:
 
 def is_inferred(rows: Table) -> Mask:
     """Return a mask, shape (rows,), of the rows whose drafting was not reported by the engine itself."""
-    return has_text(rows, _SOURCE, AcceptanceSource.CHUNKS.value) | ~rows.known(_SOURCE)
+    return is_by_chunks(rows) | ~rows.known(_SOURCE)
 
 
-def refuted_rows(evidence: PointEvidence) -> Mask:
-    """Return a mask, shape (rows,), of the point's rows with inferred acceptance that the counters contradict."""
-    refuted = any(each.column == ACCEPTED for each in contradictions(evidence))
-    return is_inferred(evidence.rows) & refuted
+def is_by_chunks(rows: Table) -> Mask:
+    """Return a mask, shape (rows,), of the rows whose chunks were counted as steps."""
+    return has_text(rows, _SOURCE, AcceptanceSource.CHUNKS.value)
 
 
-def acceptance_without(rows: Table, refuted: Mask) -> Table:
+def confirms_chunks(evidence: PointEvidence) -> bool:
+    """Return whether something shows how much was drafted in this point: the counters, or other answers."""
+    counters = evidence.monotonic_counters
+    is_counted = counters is not None and (
+        _counted(evidence, counters, ACCEPTED) is not None or counters.draft_steps is not None
+    )
+    reported = evidence.answered.among(~is_inferred(evidence.answered))
+    return is_counted or any(
+        bool((numbers(reported, name) > 0).any()) for name in ("draft_steps", "drafted_tokens", ACCEPTED)
+    )
+
+
+def doubtful_rows(evidence: PointEvidence) -> Mask:
+    """Return a mask, shape (rows,), of the rows with inferred acceptance that is contradicted or not confirmed."""
+    if any(each.column in (ACCEPTED, STEPS) for each in contradictions(evidence)):
+        return is_inferred(evidence.rows)
+    by_chunks = is_by_chunks(evidence.rows)
+    return by_chunks & (not confirms_chunks(evidence)) if by_chunks.any() else by_chunks
+
+
+def acceptance_without(rows: Table, doubtful: Mask) -> Table:
     """Return the columns of steps and acceptance, unknown for the rows selected by a mask of shape (rows,)."""
     sources = rows.codes(_SOURCE)
     return Table(
         {
-            **{name: np.where(refuted, np.nan, numbers(rows, name)) for name in ("steps", ACCEPTED)},
-            _SOURCE: TextCodes(np.where(refuted, np.int32(-1), sources.codes), sources.texts),
+            **{name: np.where(doubtful, np.nan, numbers(rows, name)) for name in (STEPS, ACCEPTED)},
+            _SOURCE: TextCodes(np.where(doubtful, np.int32(-1), sources.codes), sources.texts),
         }
     )
 
 
-def _counted(evidence: PointEvidence, counters: CounterDeltas, column: str) -> int | None:
-    reported: int | None = getattr(counters, column)
-    has_none = (
-        counters.output_tokens is not None and counters.draft_steps is None and is_inferred(evidence.answered).all()
-    )
+def _counted(evidence: PointEvidence, counters: TokenCounters, column: str) -> int | None:
+    """Return the engine's count; of all steps only those that drafted are counted."""
+    reported: int | None = counters.draft_steps if column == STEPS else getattr(counters, column)
+    has_none = counters.output_tokens is not None and not counters.draft_steps and is_inferred(evidence.answered).all()
     return 0 if reported is None and column == ACCEPTED and has_none else reported
 
 
 def _compare(evidence: PointEvidence, column: str, counted: int | None) -> Contradiction | None:
     rows = evidence.answered
     per_answer = _accepted(rows) if column == ACCEPTED else numbers(rows, column)
+    if column == STEPS:  # An answer that reports its drafts may be cut, which hides steps.
+        per_answer = np.where(is_by_chunks(rows), per_answer, np.nan)
     known = ~np.isnan(per_answer)
     if counted is None or not known.any():
         return None
@@ -121,6 +145,8 @@ def _accepted(rows: Table) -> Values:
 
 def _allowance_per_answer(evidence: PointEvidence, column: str) -> tuple[float, float]:
     """Return by how much one answer may exceed the counter, and by how much the counter may exceed one answer."""
+    if column == STEPS:  # Engines count only those that drafted.
+        return math.inf, TOLERATED_PER_ANSWER
     drafts = math.inf if evidence.drafts is None else float(max(evidence.drafts, TOLERATED_PER_ANSWER))
     if column == ACCEPTED:
         return TOLERATED_PER_ANSWER, drafts

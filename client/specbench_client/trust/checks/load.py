@@ -223,12 +223,16 @@ def _in_flight(evidence: RunEvidence, load: str) -> float | None:
 
 
 FOREIGN_SHARE = 0.01
+OTHERS_SHOWN = 3
 
 
 @check(
     name="ForeignTraffic",
-    severities=(Severity.INVALID,),
-    threshold=f"more than {FOREIGN_SHARE:.0%} plus one token per request; failed requests count as full answers",
+    severities=(Severity.INVALID, Severity.INFO),
+    threshold=(
+        f"more than {FOREIGN_SHARE:.0%} plus one token per request; failed requests count as full answers. Info if the"
+        " server counts them for another model, which may run on another GPU"
+    ),
     rationale=(
         "One token per request is the end-of-sequence token, which some counters include; 1 % of foreign tokens"
         " reduces the speed by about 1 % at most."
@@ -248,12 +252,28 @@ def foreign_traffic(evidence: PointEvidence) -> CheckResults:
     ours = float(np.nansum(counted)) + most * int((~tried.array("ok")).sum())
     foreign = counters.output_tokens - ours
     if foreign <= FOREIGN_SHARE * ours + len(tried):
-        return []
+        return _of_other_models(evidence)
     message = (
         f"the engine generated {counters.output_tokens} tokens, but our requests received at most {ours:.0f}: other"
         " clients used it during the measurement"
     )
     return [CheckResult(Severity.INVALID, message, value=foreign / counters.output_tokens, threshold=FOREIGN_SHARE)]
+
+
+def _of_other_models(evidence: PointEvidence) -> CheckResults:
+    """Name the other models of the server if they generated tokens meanwhile."""
+    counters, counted = evidence.counters, evidence.monotonic_counters
+    if counters is None or counters.all_models is None or counted is None:
+        return []
+    theirs = (counters.all_models.output_tokens or 0) - (counted.output_tokens or 0)
+    if theirs <= 0:
+        return []
+    names = name_some(counters.other_models, OTHERS_SHOWN)
+    message = (
+        f"the server also generated {theirs} tokens with other models ({names}) during the measurement: if they share"
+        " its GPU, they slowed it"
+    )
+    return [CheckResult(Severity.INFO, message, value=theirs, threshold=0)]
 
 
 @check(

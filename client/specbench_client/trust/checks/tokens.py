@@ -9,9 +9,10 @@ import numpy as np
 
 from specbench_client.columns import Mask, TextCodes, Values
 from specbench_client.documents.finding import Severity
+from specbench_client.documents.record import TokenConflict
 from specbench_client.metrics.latency import stream_end_share
 from specbench_client.metrics.pairing import Pairs
-from specbench_client.metrics.rows import Table, has_text, repeated_rows
+from specbench_client.metrics.rows import Table, has_text, repeated_rows, text_counts
 from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows, sums_by_text
 from specbench_client.trust.check import (
     CellEvidence,
@@ -118,6 +119,41 @@ def _usage_against_counters(evidence: PointEvidence) -> list[CheckResult]:
 
 def _not_cut(rows: Table) -> Mask:
     return ~has_text(rows, "finish_reason", LENGTH)
+
+
+CONFLICT_SHARE = 0.01
+
+
+@check(
+    name="TokenCountConflict",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"more than {CONFLICT_SHARE:.0%} of the answers; Info below, and if only hidden reasoning was left out. Two"
+        " usages may differ by the end token, and 16 tokens more than bytes of text are allowed"
+    ),
+    rationale=(
+        "A count that the stream contradicts is not used, so nothing per token is computed from these answers: no time"
+        " per token, no throughput, no acceptance length. The figures of the others may not be typical."
+    ),
+    remedy=(
+        "Compare the usage of one answer by hand with its chunks. A gateway may count hidden reasoning, add or repeat"
+        " chunks, or not pass on the limit; measure the engine behind it, or correct the gateway."
+    ),
+)
+def token_count_conflict(evidence: PointEvidence) -> CheckResults:
+    """The streams of answers contradict the token counts of their usage."""
+    rows = evidence.answered
+    counts = text_counts(rows, "token_conflict")
+    if not counts:
+        return []
+    share, missing = counts.total() / len(rows), int(np.isnan(numbers(rows, "output_tokens")).sum())
+    kinds = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    message = f"the streams of {counts.total()} of {len(rows)} answers contradict their usage ({kinds})"
+    message += f": {missing} have no token count" if missing else ": their counts are those of the text that was sent"
+    is_doubt = share > CONFLICT_SHARE and (missing or counts[TokenConflict.ABOVE_MAX_TOKENS])
+    return [
+        CheckResult(Severity.WARNING if is_doubt else Severity.INFO, message, value=share, threshold=CONFLICT_SHARE)
+    ]
 
 
 BACKWARDS_NS = 1e6
