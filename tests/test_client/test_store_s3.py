@@ -202,8 +202,8 @@ def test_aborted_upload_leaves_no_parts(s3_store: S3Store) -> None:
 
 
 def test_parts_need_no_checksum_in_the_servers_answer(s3_store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    upload_part = s3_store._client.upload_part
-    monkeypatch.setattr(s3_store._client, "upload_part", lambda **part: {"ETag": upload_part(**part)["ETag"]})
+    upload_part = s3_store._bucket.form.client.upload_part
+    monkeypatch.setattr(s3_store._bucket.form.client, "upload_part", lambda **part: {"ETag": upload_part(**part)["ETag"]})
     upload = s3_store.start_upload("big")
     upload.add(b"rest")
     upload.complete()
@@ -254,7 +254,7 @@ def refusal(code: str, status: int) -> Any:
 def test_uploads_that_may_not_be_listed_are_left_with_a_warning(
     code: str, status: int, s3_store: S3Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(s3_store._client, "get_paginator", refusal(code, status))
+    monkeypatch.setattr(s3_store._bucket.form.client, "get_paginator", refusal(code, status))
     s3_store.abort_uploads("points/")
     assert "unfinished uploads are not removed" in caplog.text
 

@@ -10,12 +10,18 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import BinaryIO, Protocol
 
+from specbench_client.errors import NotDurable
+
 OBJECT_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of an object that is read into memory. Only files of records are larger, which are opened instead."""
 FILE_BYTES_MAX = 16 * 1024**3
 """Bytes of an object that is opened: the records of fifty million requests without their texts."""
 KEYS_MAX = 1_000_000
 """Keys of one listing."""
+CONDITIONAL_WRITES_NEEDED = (
+    "without conditional writes (If-None-Match: *), two clients overwrite each other's results: use another server or"
+    " a newer version of it; on this machine also --results FOLDER"
+)
 
 
 class StoreErrorReason(StrEnum):
@@ -95,3 +101,46 @@ class Store(Protocol):
     def below(self, prefix: str) -> Store:
         """Return the store of all keys below a prefix."""
         ...
+
+
+# Servers and proxies that call themselves S3 differ, so a store is tried before an engine is started for it.
+
+CHECK_KEYS = ("specbench-check/object", "specbench-check/upload")
+"""Objects that the check writes below the root of all results. They are always the same and stay there."""
+_CHECK_OBJECT = b"specbench wrote this object to check that results can be stored here\n"
+_CHECK_PARTS = (bytes(5 * 1024 * 1024), b"end")
+
+
+def check_s3_server(store: Store) -> None:
+    """Write and read as a run will. Does nothing for a folder. Raises NotDurable with what the server cannot do."""
+    if not store.uri().startswith("s3://"):
+        return
+    small, large = CHECK_KEYS
+    store.replace(small, _CHECK_OBJECT)
+    _require(store, small, _CHECK_OBJECT)
+    try:
+        store.put(small, b"not equal")
+    except NotDurable as refused:
+        if refused.reason != StoreErrorReason.CONFLICT:
+            raise
+    else:
+        what = f"the server replaced it although it exists: {CONDITIONAL_WRITES_NEEDED}"
+        raise NotDurable(f"{store.uri(small)}: {what}", StoreErrorReason.REFUSED)
+    upload = store.start_upload(large)
+    try:
+        for part in _CHECK_PARTS:
+            upload.add(part)
+        upload.complete()
+    except BaseException:
+        upload.abort()
+        raise
+    _require(store, large, b"".join(_CHECK_PARTS))
+    if missing := set(CHECK_KEYS) - set(store.keys("specbench-check/")):
+        what = f"the server does not list {min(missing)}, which was written: give the address of an S3 server"
+        raise NotDurable(f"{store.uri()}: {what}", StoreErrorReason.REFUSED)
+
+
+def _require(store: Store, key: str, data: bytes) -> None:
+    if store.get(key) != data:
+        what = "the server does not return what was written: give the address of an S3 server"
+        raise NotDurable(f"{store.uri(key)}: {what}", StoreErrorReason.REFUSED)
