@@ -203,7 +203,9 @@ def test_aborted_upload_leaves_no_parts(s3_store: S3Store) -> None:
 
 def test_parts_need_no_checksum_in_the_servers_answer(s3_store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
     upload_part = s3_store._bucket.form.client.upload_part
-    monkeypatch.setattr(s3_store._bucket.form.client, "upload_part", lambda **part: {"ETag": upload_part(**part)["ETag"]})
+    monkeypatch.setattr(
+        s3_store._bucket.form.client, "upload_part", lambda **part: {"ETag": upload_part(**part)["ETag"]}
+    )
     upload = s3_store.start_upload("big")
     upload.add(b"rest")
     upload.complete()

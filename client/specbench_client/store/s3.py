@@ -14,7 +14,6 @@ import base64
 import hashlib
 import logging
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -45,10 +44,11 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
+from specbench_api.outcome.layout import CONDITIONAL_WRITES_NEEDED
+from specbench_api.spec.store_endpoints import wants_virtual_host
 from specbench_client.errors import NotDurable
 from specbench_client.store.folder import translate_os_errors
 from specbench_client.store.store import (
-    CONDITIONAL_WRITES_NEEDED,
     FILE_BYTES_MAX,
     KEYS_MAX,
     OBJECT_BYTES_MAX,
@@ -216,7 +216,6 @@ def s3_client(endpoint: str | None = None, region: str | None = None, style: str
 
 # What servers refuse although it is part of S3. It is found by the server's answer, so that nobody must configure it.
 
-_PATH_STYLE_REFUSED = re.compile("path.?style|virtual.?host|(second|third).?level.?domain", re.IGNORECASE)
 _INVALID = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED)
 _WRONG_BODY_CODES = frozenset({"BadDigest", "XAmzContentSHA256Mismatch"})
 
@@ -235,12 +234,9 @@ class _RequestForm:
 
     def next_after(self, error: ClientError, bucket: str) -> _RequestForm | None:
         """Return the form that a server may accept which answered this error; None if the form is not the cause."""
-        endpoint = urlsplit(self.client.meta.endpoint_url)
-        by_host = f"{endpoint.scheme}://{bucket}.{endpoint.netloc}"
-        if self.style == "path" and (_PATH_STYLE_REFUSED.search(str(error)) or _location(error) == by_host):
-            _log.warning("%s refuses path style: it is addressed as %s", self.client.meta.endpoint_url, by_host)
-            client = s3_client(self.client.meta.endpoint_url, self.client.meta.region_name, "virtual")
-            return replace(self, client=client, style="virtual")
+        where = self.client.meta
+        if self.style == "path" and wants_virtual_host(where.endpoint_url, bucket, str(error), _location(error)):
+            return replace(self, client=s3_client(where.endpoint_url, where.region_name, "virtual"), style="virtual")
         unrelated = _code(error) in (_CREDENTIAL_CODES | _CLOCK_SKEW_CODES | _RETRYABLE_CODES | _WRONG_BODY_CODES)
         return (
             replace(self, checksums=False) if self.checksums and _status(error) in _INVALID and not unrelated else None
@@ -265,25 +261,21 @@ class _Bucket:
 
     def send(self, operation: str, **request: Any) -> Any:
         """Send a request to the bucket and return the answer. If its form is refused, another one is kept."""
-        form, first = self.form, None
-        while True:
-            try:
-                answer = form.send(operation, {"Bucket": self.name, **request})
-            except ClientError as error:
-                first = first or error
-                other = form.next_after(error, self.name)
-                if other is not None:
-                    form = other
-                    continue
-                if (
-                    _status(error) in _INVALID
-                ):  # The form is not the reason, so the first answer is the server's reason.
-                    raise first from None
-                self.form = form
+        form = self.form
+        try:
+            return form.send(operation, {"Bucket": self.name, **request})
+        except ClientError as error:
+            other = form.next_after(error, self.name)
+            if other is None:
                 raise
-            if first is not None:  # Otherwise an answer to an older request could bring a refused form back.
-                self.form = form
-            return answer
+            self.form = other
+            try:
+                return self.send(operation, **request)
+            except ClientError as further:
+                if _status(further) not in _INVALID:
+                    raise
+                self.form = form  # It was not the reason, and the first answer names the server's reason.
+                raise error from None
 
     def translated_errors(self) -> AbstractContextManager[None]:
         return translate_s3_errors(self.name, self.form.client.meta.endpoint_url)

@@ -10,6 +10,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import BinaryIO, Protocol
 
+from specbench_api.outcome.layout import (
+    CHECK_CONTENT,
+    CHECK_OBJECT,
+    CHECK_UPLOAD,
+    CHECKS,
+    CONDITIONAL_WRITES_NEEDED,
+)
 from specbench_client.errors import NotDurable
 
 OBJECT_BYTES_MAX = 256 * 1024 * 1024
@@ -18,10 +25,6 @@ FILE_BYTES_MAX = 16 * 1024**3
 """Bytes of an object that is opened: the records of fifty million requests without their texts."""
 KEYS_MAX = 1_000_000
 """Keys of one listing."""
-CONDITIONAL_WRITES_NEEDED = (
-    "without conditional writes (If-None-Match: *), two clients overwrite each other's results: use another server or"
-    " a newer version of it; on this machine also --results FOLDER"
-)
 
 
 class StoreErrorReason(StrEnum):
@@ -105,42 +108,36 @@ class Store(Protocol):
 
 # Servers and proxies that call themselves S3 differ, so a store is tried before an engine is started for it.
 
-CHECK_KEYS = ("specbench-check/object", "specbench-check/upload")
-"""Objects that the check writes below the root of all results. They are always the same and stay there."""
-_CHECK_OBJECT = b"specbench wrote this object to check that results can be stored here\n"
-_CHECK_PARTS = (bytes(5 * 1024 * 1024), b"end")
+CHECK_PARTS = (bytes(5 * 1024 * 1024), b"end")
+"""Parts of the upload. The first has the smallest size that S3 accepts."""
 
 
-def check_s3_server(store: Store) -> None:
-    """Write and read as a run will. Does nothing for a folder. Raises NotDurable with what the server cannot do."""
-    if not store.uri().startswith("s3://"):
+def check_s3_server(results: Store) -> None:
+    """Write and read as a run will. Does nothing for a folder. Raises NotDurable with what the server cannot do.
+
+    `results`: the root of all results.
+    """
+    if not results.uri().startswith("s3://"):
         return
-    small, large = CHECK_KEYS
-    store.replace(small, _CHECK_OBJECT)
-    _require(store, small, _CHECK_OBJECT)
+    results.replace(CHECK_OBJECT, CHECK_CONTENT)
     try:
-        store.put(small, b"not equal")
+        results.put(CHECK_OBJECT, b"other content")
     except NotDurable as refused:
         if refused.reason != StoreErrorReason.CONFLICT:
             raise
     else:
-        what = f"the server replaced it although it exists: {CONDITIONAL_WRITES_NEEDED}"
-        raise NotDurable(f"{store.uri(small)}: {what}", StoreErrorReason.REFUSED)
-    upload = store.start_upload(large)
+        what = f"the server overwrote it although it exists: {CONDITIONAL_WRITES_NEEDED}"
+        raise NotDurable(f"{results.uri(CHECK_OBJECT)}: {what}", StoreErrorReason.REFUSED)
+    upload = results.start_upload(CHECK_UPLOAD)
     try:
-        for part in _CHECK_PARTS:
+        for part in CHECK_PARTS:
             upload.add(part)
         upload.complete()
-    except BaseException:
+    except NotDurable:
         upload.abort()
         raise
-    _require(store, large, b"".join(_CHECK_PARTS))
-    if missing := set(CHECK_KEYS) - set(store.keys("specbench-check/")):
-        what = f"the server does not list {min(missing)}, which was written: give the address of an S3 server"
-        raise NotDurable(f"{store.uri()}: {what}", StoreErrorReason.REFUSED)
-
-
-def _require(store: Store, key: str, data: bytes) -> None:
-    if store.get(key) != data:
-        what = "the server does not return what was written: give the address of an S3 server"
-        raise NotDurable(f"{store.uri(key)}: {what}", StoreErrorReason.REFUSED)
+    listed = results.keys(CHECKS)
+    for key, data in ((CHECK_OBJECT, CHECK_CONTENT), (CHECK_UPLOAD, b"".join(CHECK_PARTS))):
+        if key not in listed or results.get(key) != data:
+            what = "the server does not list it, or does not return what was written: give the address of an S3 server"
+            raise NotDurable(f"{results.uri(key)}: {what}", StoreErrorReason.REFUSED)

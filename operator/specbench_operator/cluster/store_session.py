@@ -225,13 +225,16 @@ def _pool_classes(addresses: AddressRule, timeout_s: float) -> dict[str, Any]:
 class StoreSession(URLLib3Session):
     """Sends the requests of one botocore client, within the limits of the current look."""
 
-    def __init__(self, endpoint: str, addresses: AddressRule, timeout_s: float, *, verify: Any, proxies: Any) -> None:
+    def __init__(
+        self, endpoints: tuple[str, str], addresses: AddressRule, timeout_s: float, *, verify: Any, proxies: Any
+    ) -> None:
+        """`endpoints`: of the server, and of the bucket by host name, to which alone the server may redirect."""
         timeout: Any = timeout_s  # botocore-stubs accept only whole seconds
         super().__init__(verify=verify, proxies=proxies, timeout=timeout)
         self._pool_classes_by_scheme = _pool_classes(addresses, timeout_s)
         manager: Any = vars(self)["_manager"]  # botocore-stubs do not have it
         manager.pool_classes_by_scheme = self._pool_classes_by_scheme
-        self._endpoint = endpoint
+        self._endpoint, self._by_host = endpoints
         self._addresses = addresses
 
     def send_request(self, request: Any, **_: Any) -> Any:
@@ -260,13 +263,19 @@ class StoreSession(URLLib3Session):
 
     def _check_host(self, look: Look, url: str) -> None:
         """A custom endpoint is the only host; AWS has several, which botocore derives from bucket and region."""
-        if self._endpoint and urlsplit(url).netloc != urlsplit(self._endpoint).netloc:
+        allowed = (urlsplit(self._endpoint).netloc, urlsplit(self._by_host).netloc)
+        if self._endpoint and urlsplit(url).netloc not in allowed:
             raise look.failed(_redirected())
         if refusal := refused_endpoint(url, self._addresses):
             raise look.failed(_endpoint_refused(refusal))
 
     def _check_redirect(self, look: Look, answer: Any) -> None:
-        if 300 <= answer.status_code < 400 and (self._endpoint or "x-amz-bucket-region" not in answer.headers):
+        known = (
+            answer.headers.get("Location", "").startswith(self._by_host)
+            if self._endpoint
+            else "x-amz-bucket-region" in answer.headers
+        )
+        if 300 <= answer.status_code < 400 and not known:
             raise look.failed(_redirected())
 
     @staticmethod
