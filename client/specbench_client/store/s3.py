@@ -207,11 +207,17 @@ def s3_client(endpoint: str | None = None, region: str | None = None, style: str
     session = boto3.Session()
     where = region or os.environ.get("AWS_REGION") or session.region_name or DEFAULT_REGION
     client = session.client("s3", endpoint_url=endpoint, region_name=where, config=_CONFIG)
-    if client.meta.endpoint_url.endswith("amazonaws.com") or "addressing_style" in client.meta.config.s3:
-        return client
-    # Self-hosted servers rarely have a DNS name for each bucket.
-    config = _CONFIG.merge(Config(s3={"payload_signing_enabled": True, "addressing_style": style}))
-    return session.client("s3", endpoint_url=endpoint, region_name=where, config=config)
+    if not client.meta.endpoint_url.endswith("amazonaws.com") and "addressing_style" not in client.meta.config.s3:
+        # Self-hosted servers rarely have a DNS name for each bucket.
+        config = _CONFIG.merge(Config(s3={"payload_signing_enabled": True, "addressing_style": style}))
+        client = session.client("s3", endpoint_url=endpoint, region_name=where, config=config)
+    client.meta.events.register("before-call.s3.HeadBucket", _do_not_redirect)
+    return client
+
+
+def _do_not_redirect(params: dict[str, Any], **_: Any) -> None:
+    """After a redirect, botocore asks for the bucket's region, and without this for ever if that is redirected too."""
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 # What servers refuse although it is part of S3. It is found by the server's answer, so that nobody must configure it.

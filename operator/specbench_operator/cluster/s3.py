@@ -244,7 +244,13 @@ def _client(
     sender = StoreSession((s3.endpoint, by_host), addresses, timeout_s, verify=verify, proxies=proxies)
     events: Any = client.meta.events
     events.register("before-send.s3", sender.send_request)
+    events.register("before-call.s3.HeadBucket", _do_not_redirect)
     return client
+
+
+def _do_not_redirect(params: dict[str, Any], **_: Any) -> None:
+    """After a redirect, botocore asks for the bucket's region, and without this for ever if that is redirected too."""
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 @cache

@@ -161,9 +161,10 @@ class _LimitedSocket:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
 
-    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
-        """A file for reading, which is all that http.client needs."""
-        return io.BufferedReader(_LimitedReader(self._socket, self._timeout_s))
+    def makefile(self, _mode: str, buffering: int = -1) -> io.BufferedReader | _LimitedReader:
+        """A file for reading, which is all that http.client needs. botocore reads an early answer without a buffer."""
+        reader = _LimitedReader(self._socket, self._timeout_s)
+        return io.BufferedReader(reader) if buffering else reader
 
 
 class _CheckedConnection:
