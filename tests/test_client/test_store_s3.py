@@ -206,9 +206,9 @@ def test_aborted_upload_leaves_no_parts(s3_store: S3Store) -> None:
 
 
 def test_parts_need_no_checksum_in_the_servers_answer(s3_store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    upload_part = s3_store._bucket.form.client.upload_part
+    upload_part = s3_store.bucket.form.client.upload_part
     monkeypatch.setattr(
-        s3_store._bucket.form.client, "upload_part", lambda **part: {"ETag": upload_part(**part)["ETag"]}
+        s3_store.bucket.form.client, "upload_part", lambda **part: {"ETag": upload_part(**part)["ETag"]}
     )
     upload = s3_store.start_upload("big")
     upload.add(b"rest")
@@ -284,7 +284,7 @@ def refusal(code: str, status: int) -> Any:
 def test_uploads_that_may_not_be_listed_are_left_with_a_warning(
     code: str, status: int, s3_store: S3Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(s3_store._bucket.form.client, "get_paginator", refusal(code, status))
+    monkeypatch.setattr(s3_store.bucket.form.client, "get_paginator", refusal(code, status))
     s3_store.abort_uploads("points/")
     assert "unfinished uploads are not removed" in caplog.text
 
@@ -380,7 +380,7 @@ def test_bodies_have_signed_checksums_in_headers_and_no_trailers(
     store = store_with_habit(answer, s3_access, monkeypatch, endpoint=endpoint)
     store.put("object", b"body")
     store.replace("object", b"body")
-    s3.S3Upload(store._bucket, "upload", "id").add(b"body")
+    s3.S3Upload(store, "upload", {"Key": "upload", "UploadId": "id"}).add(b"body")
 
     for request in sent:
         headers = {
@@ -540,8 +540,8 @@ def test_a_listing_in_pages_is_complete(s3_access: S3Access, monkeypatch: pytest
     keys = [f"k{number} &" for number in range(5)]
     for key in keys:
         store.put(key, b"x")
-    send_ = store._bucket.send
-    monkeypatch.setattr(store._bucket, "send", lambda *args, **request: send_(*args, MaxKeys=2, **request))
+    send_ = store.bucket.send
+    monkeypatch.setattr(store.bucket, "send", lambda *args, **request: send_(*args, MaxKeys=2, **request))
 
     assert store.keys() == keys
 

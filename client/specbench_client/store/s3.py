@@ -15,13 +15,13 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypedDict
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 import boto3
@@ -57,7 +57,6 @@ from specbench_client.store.store import (
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
 _log = logging.getLogger(__name__)
 
@@ -183,10 +182,6 @@ _MISSING_CODES = ("NoSuchKey", "404")
 _NO_UPLOAD = "NoSuchUpload"
 
 
-class _ContentType(TypedDict):
-    ContentType: str
-
-
 _CONFIG = Config(
     connect_timeout=5,
     read_timeout=60,
@@ -223,7 +218,6 @@ def _do_not_redirect(params: dict[str, Any], **_: Any) -> None:
 # What servers refuse although it is part of S3. It is found by the server's answer, so that nobody must configure it.
 
 _INVALID = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED)
-_WRONG_BODY_CODES = frozenset({"BadDigest", "XAmzContentSHA256Mismatch"})
 
 
 @dataclass(frozen=True)
@@ -242,11 +236,9 @@ class _RequestForm:
         """Return the form that a server may accept which answered this error; None if the form is not the cause."""
         where = self.client.meta
         if self.style == "path" and wants_virtual_host(where.endpoint_url, bucket, str(error), _location(error)):
+            _log.warning("the server refuses path style, so the bucket is addressed by its host name: %s", error)
             return replace(self, client=s3_client(where.endpoint_url, where.region_name, "virtual"), style="virtual")
-        unrelated = _code(error) in (_CREDENTIAL_CODES | _CLOCK_SKEW_CODES | _RETRYABLE_CODES | _WRONG_BODY_CODES)
-        return (
-            replace(self, checksums=False) if self.checksums and _status(error) in _INVALID and not unrelated else None
-        )
+        return replace(self, checksums=False) if self.checksums and _status(error) in _INVALID else None
 
 
 def _without_checksums(value: Any) -> Any:
@@ -291,24 +283,24 @@ class S3Store:
     """Objects of a bucket below a prefix. Thread-safe, because boto3's clients are."""
 
     def __init__(self, client: S3Client | _Bucket, bucket: str, prefix: str = "") -> None:
-        self._bucket = client if isinstance(client, _Bucket) else _Bucket(client, bucket)
+        self.bucket = client if isinstance(client, _Bucket) else _Bucket(client, bucket)
         self._prefix = prefix.strip("/")
 
     def put(self, key: str, data: bytes) -> None:
-        with self._bucket.translated_errors():
+        with self.bucket.translated_errors():
             try:
                 self._put(key, data, IfNoneMatch="*")
             except ClientError as error:
                 if _code(error) not in _EXISTS_CODES:
                     raise
-                self._same_or_conflict(key, data)
+                self.require_content(key, hashlib.sha256(data).digest())
 
     def replace(self, key: str, data: bytes) -> None:
-        with self._bucket.translated_errors():
+        with self.bucket.translated_errors():
             self._put(key, data)
 
     def _put(self, key: str, data: bytes, **condition: str) -> None:
-        self._bucket.send(
+        self.bucket.send(
             "put_object",
             Key=self._full(key),
             Body=data,
@@ -338,7 +330,7 @@ class S3Store:
         """Copy an object of at most this many bytes to a file; False if it does not exist."""
         with self._reading(key):
             try:
-                answer = self._bucket.send("get_object", Key=self._full(key), ChecksumMode="ENABLED")
+                answer = self.bucket.send("get_object", Key=self._full(key), ChecksumMode="ENABLED")
             except ClientError as error:
                 if _code(error) in _MISSING_CODES:
                     return False
@@ -354,7 +346,7 @@ class S3Store:
 
     @contextmanager
     def _reading(self, key: str) -> Iterator[None]:
-        with self._bucket.translated_errors():
+        with self.bucket.translated_errors():
             try:
                 yield
             except FlexibleChecksumError as error:
@@ -364,22 +356,22 @@ class S3Store:
                 ) from error
 
     def start_upload(self, key: str) -> S3Upload:
-        with self._bucket.translated_errors():
-            started = self._bucket.send(
+        with self.bucket.translated_errors():
+            started = self.bucket.send(
                 "create_multipart_upload", Key=self._full(key), ChecksumAlgorithm="SHA256", **_content_type_of(key)
             )
-            return S3Upload(self._bucket, self._full(key), started["UploadId"])
+            return S3Upload(self, key, {"Key": self._full(key), "UploadId": started["UploadId"]})
 
     def abort_uploads(self, prefix: str) -> None:
         try:
-            with self._bucket.translated_errors():
-                client = self._bucket.form.client
+            with self.bucket.translated_errors():
+                client = self.bucket.form.client
                 pages = client.get_paginator("list_multipart_uploads").paginate(
-                    Bucket=self._bucket.name, Prefix=self._full(prefix)
+                    Bucket=self.bucket.name, Prefix=self._full(prefix)
                 )
                 for upload in [each for page in pages for each in page.get("Uploads", [])]:
                     client.abort_multipart_upload(
-                        Bucket=self._bucket.name, Key=upload["Key"], UploadId=upload["UploadId"]
+                        Bucket=self.bucket.name, Key=upload["Key"], UploadId=upload["UploadId"]
                     )
         except NotDurable as refused:
             # Its parts only need space, and a rule of the bucket may remove them.
@@ -392,9 +384,9 @@ class S3Store:
         keys: list[str] = []
         marker: str | None = ""
         while marker is not None:
-            with self._bucket.translated_errors():
+            with self.bucket.translated_errors():
                 # Not ListObjectsV2, which some servers do not have.
-                page = self._bucket.send("list_objects", Prefix=root + prefix, Marker=marker)
+                page = self.bucket.send("list_objects", Prefix=root + prefix, Marker=marker)
                 found = [entry["Key"] for entry in page.get("Contents", [])]
             keys += [key.removeprefix(root) for key in found]
             if len(keys) > KEYS_MAX:
@@ -407,29 +399,35 @@ class S3Store:
         return sorted(keys)
 
     def uri(self, key: str = "") -> str:
-        return f"s3://{self._bucket.name}/{self._full(key)}".rstrip("/")
+        return f"s3://{self.bucket.name}/{self._full(key)}".rstrip("/")
 
     def below(self, prefix: str) -> S3Store:
-        return S3Store(self._bucket, self._bucket.name, self._full(prefix))
+        return S3Store(self.bucket, self.bucket.name, self._full(prefix))
 
     def _full(self, key: str) -> str:
         return f"{self._prefix}/{key}" if self._prefix and key else self._prefix or key
 
-    def _same_or_conflict(self, key: str, data: bytes) -> None:
-        found = self.get(key)
+    def require_content(self, key: str, sha256: bytes, missing: StoreErrorReason = StoreErrorReason.AWAY) -> None:
+        """Accept an object that could not be created, if it has this content: the first answer was lost.
+
+        It is read, because not every server returns checksums, and an ETag need not be one. `missing`: the reason if
+        it does not exist. Raises NotDurable.
+        """
+        found = self.open(key)
         if found is None:
-            raise NotDurable(f"{self.uri(key)} is being written by another client: run again", StoreErrorReason.AWAY)
-        if found != data:
-            raise NotDurable(_conflict(self.uri(key)), StoreErrorReason.CONFLICT)
+            what = "another client is writing it, or aborted its upload: run again"
+            raise NotDurable(f"{self.uri(key)} could not be created: {what}", missing)
+        with found:
+            if hashlib.file_digest(found, "sha256").digest() != sha256:
+                raise NotDurable(_conflict(self.uri(key)), StoreErrorReason.CONFLICT)
 
 
 class S3Upload:
     """A multipart upload, see `Upload`. Its parts stay in the bucket until it is completed or aborted."""
 
-    def __init__(self, bucket: _Bucket, key: str, upload_id: str) -> None:
-        self._bucket = bucket
-        self._upload = {"Key": key, "UploadId": upload_id}
-        self._parts: list[CompletedPartTypeDef] = []
+    def __init__(self, store: S3Store, key: str, upload: Mapping[str, str]) -> None:
+        self._store, self._bucket, self._key, self._upload = store, store.bucket, key, upload
+        self._parts: list[dict[str, Any]] = []
         self._sha256 = hashlib.sha256()
 
     def add(self, part: bytes) -> None:
@@ -451,29 +449,9 @@ class S3Upload:
             except ClientError as error:
                 if _code(error) not in (*_EXISTS_CODES, _NO_UPLOAD):
                     raise
-                self._raise_unless_stored(error)
+                missing = StoreErrorReason.REFUSED if _code(error) == _NO_UPLOAD else StoreErrorReason.AWAY
+                self._store.require_content(self._key, self._sha256.digest(), missing)
                 self.abort()
-
-    def _raise_unless_stored(self, error: ClientError) -> None:
-        """Accept an error that follows a completion whose answer was lost: the object then has our content.
-
-        It is read, because not every server returns a checksum, and an ETag need not be one.
-        """
-        uri = f"s3://{self._bucket.name}/{self._upload['Key']}"
-        try:
-            body = self._bucket.send("get_object", Key=self._upload["Key"])["Body"]
-        except ClientError as missing:
-            if _code(missing) not in _MISSING_CODES:
-                raise
-            if _code(error) == _NO_UPLOAD:
-                what = "another client, or a rule of the bucket, aborted its upload: run again"
-                raise NotDurable(f"{uri}: {what}", StoreErrorReason.REFUSED) from error
-            raise NotDurable(f"{uri} is being written by another client: run again", StoreErrorReason.AWAY) from error
-        stored = hashlib.sha256()
-        for piece in body.iter_chunks(COPY_BYTES):
-            stored.update(piece)
-        if stored.digest() != self._sha256.digest():
-            raise NotDurable(_conflict(uri), StoreErrorReason.CONFLICT) from error
 
     def abort(self) -> None:
         try:
@@ -494,7 +472,7 @@ def _conflict(uri: str) -> str:
     )
 
 
-def _content_type_of(key: str) -> _ContentType:
+def _content_type_of(key: str) -> dict[str, str]:
     """Return the content type, so that a browser displays the report instead of saving it."""
     guess = {"json": "application/json", "html": "text/html; charset=utf-8", "csv": "text/csv; charset=utf-8"}
     return {"ContentType": guess.get(key.rpartition(".")[2], "application/octet-stream")}
