@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import urlsplit
 
 import boto3
@@ -182,6 +182,7 @@ _MISSING_CODES = ("NoSuchKey", "404")
 _NO_UPLOAD = "NoSuchUpload"
 
 
+AddressingStyle = Literal["path", "virtual"]
 _CONFIG = Config(
     connect_timeout=5,
     read_timeout=60,
@@ -193,7 +194,7 @@ _CONFIG = Config(
 )
 
 
-def s3_client(endpoint: str | None = None, region: str | None = None, style: str = "path") -> S3Client:
+def s3_client(endpoint: str | None = None, region: str | None = None, style: AddressingStyle = "path") -> S3Client:
     """Return a client configured by the standard AWS environment; `endpoint` and `region` override it.
 
     `style`: how servers other than AWS are addressed, unless AWS_CONFIG_FILE contains an `addressing_style`. Raises
@@ -202,7 +203,10 @@ def s3_client(endpoint: str | None = None, region: str | None = None, style: str
     session = boto3.Session()
     where = region or os.environ.get("AWS_REGION") or session.region_name or DEFAULT_REGION
     client = session.client("s3", endpoint_url=endpoint, region_name=where, config=_CONFIG)
-    if not client.meta.endpoint_url.endswith("amazonaws.com") and "addressing_style" not in client.meta.config.s3:
+    if (
+        not client.meta.endpoint_url.endswith("amazonaws.com")
+        and "addressing_style" not in vars(client.meta.config)["s3"]
+    ):
         # Self-hosted servers rarely have a DNS name for each bucket.
         config = _CONFIG.merge(Config(s3={"payload_signing_enabled": True, "addressing_style": style}))
         client = session.client("s3", endpoint_url=endpoint, region_name=where, config=config)
@@ -227,7 +231,7 @@ class _RequestForm:
     client: S3Client
     checksums: bool = True
     """Whether requests have checksums besides the signed SHA-256 of the body, so that the server stores them."""
-    style: str = "path"
+    style: AddressingStyle = "path"
 
     def send(self, operation: str, request: dict[str, Any]) -> Any:
         return getattr(self.client, operation)(**(request if self.checksums else _without_checksums(request)))
@@ -413,7 +417,7 @@ class S3Store:
         It is read, because not every server returns checksums, and an ETag need not be one. `missing`: the reason if
         it does not exist. Raises NotDurable.
         """
-        found = self.open(key)
+        found: Any = self.open(key)
         if found is None:
             what = "another client is writing it, or aborted its upload: run again"
             raise NotDurable(f"{self.uri(key)} could not be created: {what}", missing)

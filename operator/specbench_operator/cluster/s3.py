@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import boto3
 import botocore.session
@@ -220,7 +220,11 @@ class Bucket:
 
 
 def _client(
-    s3: S3, credentials: Mapping[str, str] | None, timeout_s: float, addresses: AddressRule, style: str
+    s3: S3,
+    credentials: Mapping[str, str] | None,
+    timeout_s: float,
+    addresses: AddressRule,
+    style: Literal["path", "virtual"],
 ) -> S3Client:
     keys: dict[str, Any] = {}
     if credentials is not None:

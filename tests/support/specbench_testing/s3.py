@@ -167,8 +167,8 @@ def store_with_habit(habit: Habit, access: S3Access, monkeypatch: pytest.MonkeyP
 def s3_answer(request: Any, status: int, code: str = "", message: str = "", **headers: str) -> AWSResponse:
     """An answer with an error of S3, or an empty one without a code."""
     error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode() if code else b""
-    given: Any = {name.replace("_", "-"): value for name, value in headers.items()}
-    return AWSResponse(request.url, status, {"content-length": str(len(error)), **given}, _Raw(error))
+    given: Any = {"Content-Length": str(len(error)), **headers}
+    return AWSResponse(request.url, status, given, _Raw(error))
 
 
 class _Raw(io.BytesIO):
