@@ -18,14 +18,13 @@ from botocore.parsers import ResponseParserError
 from specbench_api.outcome.layout import CHECK_OBJECT, CHECK_UPLOAD, manifest_key, point_root
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store import s3
-from specbench_client.store.folder import FolderStore
 from specbench_client.store.locations import open_store, read_object
 from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.s3 import S3Store, s3_client, translate_s3_errors
 from specbench_client.store.store import Store, check_s3_server
 from specbench_testing.ports import free_port
-from specbench_testing.s3 import Habit, S3Access, S3Server, s3_answer, store_with_habit
+from specbench_testing.s3 import Habit, IgnoringConditions, S3Access, S3Server, s3_answer, store_with_habit
 
 OPERATIONS: dict[str, Callable[[Store], object]] = {
     "put": lambda store: store.put("plan.json", b"x"),
@@ -472,20 +471,10 @@ def test_a_server_that_cannot_store_results_is_refused_before_a_run(
     assert words in str(failure)
 
 
-class IgnoringConditions(FolderStore):
-    """Overwrites, as servers do that ignore the header If-None-Match."""
-
-    def put(self, key: str, data: bytes) -> None:
-        self.replace(key, data)
-
-    def uri(self, key: str = "") -> str:
-        return f"s3://bench/{key}"
-
-
 def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path) -> None:
     failure = failure_of(IgnoringConditions(tmp_path), check_s3_server)
     assert failure.reason == "StoreRefused"
-    assert "overwrote it although it exists" in str(failure)
+    assert "accepted other content although it exists" in str(failure)
 
 
 @pytest.mark.parametrize(

@@ -150,9 +150,10 @@ def _server_error(error: ClientError, code: str, status: int, where: str) -> Not
     if code in _RETRYABLE_CODES or (status >= 500 and status != 501):
         return NotDurable(f"{where} is failing ({error}): run again when it works", StoreErrorReason.AWAY)
     if status == HTTPStatus.NOT_IMPLEMENTED:
+        conditional = error.operation_name in ("PutObject", "CompleteMultipartUpload")
+        remedy = CONDITIONAL_WRITES_NEEDED if conditional else "use another server, or a newer version of it"
         return NotDurable(
-            f"{where} does not support a request that specbench needs ({error}): {CONDITIONAL_WRITES_NEEDED}",
-            StoreErrorReason.REFUSED,
+            f"{where} does not support a request that specbench needs ({error}): {remedy}", StoreErrorReason.REFUSED
         )
     remedy = "check the bucket, the region, and the endpoint, which is the server's address without the bucket"
     return NotDurable(f"{where}: {error}: {remedy}", StoreErrorReason.REFUSED)

@@ -126,7 +126,7 @@ def check_s3_server(results: Store) -> None:
         if refused.reason != StoreErrorReason.CONFLICT:
             raise
     else:
-        what = f"the server overwrote it although it exists: {CONDITIONAL_WRITES_NEEDED}"
+        what = f"the server accepted other content although it exists, or is not S3: {CONDITIONAL_WRITES_NEEDED}"
         raise NotDurable(f"{results.uri(CHECK_OBJECT)}: {what}", StoreErrorReason.REFUSED)
     upload = results.start_upload(CHECK_UPLOAD)
     try:

@@ -22,6 +22,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.httpsession import URLLib3Session
 
+from specbench_client.store.folder import FolderStore
 from specbench_client.store.s3 import S3Store, s3_client
 from specbench_cluster.binaries import build
 from specbench_cluster.cluster import to_stderr
@@ -169,6 +170,18 @@ def s3_answer(request: Any, status: int, code: str = "", message: str = "", **he
     error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode() if code else b""
     given: Any = {"Content-Length": str(len(error)), **headers}
     return AWSResponse(request.url, status, given, _Raw(error))
+
+
+class IgnoringConditions(FolderStore):
+    """Overwrites, as servers do that ignore the header If-None-Match."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Replace it."""
+        self.replace(key, data)
+
+    def uri(self, key: str = "") -> str:
+        """As of a bucket."""
+        return f"s3://bench/{key}"
 
 
 class _Raw(io.BytesIO):
