@@ -482,7 +482,7 @@ def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path) -> None:
     [
         {"status": 403, "code": "AccessDenied", "message": "PathStyleDomainForbidden"},
         {"status": 400, "code": "SecondLevelDomainForbidden", "message": "use a third level domain"},
-        {"status": 301, "Location": "http://specbench-tests.s3.test/"},
+        {"status": 301, "Location": "https://specbench-tests.s3.test/"},
     ],
     ids=["403", "400", "301"],
 )

@@ -26,14 +26,14 @@ _PATH_STYLE_REFUSED = re.compile("path.?style|virtual.?host|(second|third).?leve
 
 
 def virtual_host(endpoint: str, bucket: str) -> str:
-    """Return the address of a bucket at a server that accepts the bucket only in the name of the host."""
-    parts = urlsplit(endpoint)
-    return f"{parts.scheme}://{bucket}.{parts.netloc}"
+    """Return host and port of a bucket at a server that accepts the bucket only in the name of the host."""
+    return f"{bucket}.{urlsplit(endpoint).netloc}"
 
 
 def wants_virtual_host(endpoint: str, bucket: str, error: str, location: str) -> bool:
     """Return whether a server refused the bucket in the path of a request, by its error or its redirect."""
-    return _PATH_STYLE_REFUSED.search(error) is not None or location.startswith(virtual_host(endpoint, bucket))
+    redirected = urlsplit(location).netloc == virtual_host(endpoint, bucket)
+    return redirected or _PATH_STYLE_REFUSED.search(error) is not None
 
 
 class AddressRule(StrEnum):

@@ -244,8 +244,8 @@ def _client(
     client: S3Client = session.client("s3", endpoint_url=s3.endpoint or None, config=config)
     verify = base.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True  # as botocore does
     proxies = get_environ_proxies(s3.endpoint or client.meta.endpoint_url)
-    by_host = virtual_host(s3.endpoint, s3.bucket) if s3.endpoint else ""
-    sender = StoreSession((s3.endpoint, by_host), addresses, timeout_s, verify=verify, proxies=proxies)
+    by_host = virtual_host(s3.endpoint, s3.bucket)
+    sender = StoreSession(s3.endpoint, by_host, addresses, timeout_s, verify=verify, proxies=proxies)
     events: Any = client.meta.events
     events.register("before-send.s3", sender.send_request)
     events.register("before-call.s3.HeadBucket", _do_not_redirect)

@@ -227,15 +227,15 @@ class StoreSession(URLLib3Session):
     """Sends the requests of one botocore client, within the limits of the current look."""
 
     def __init__(
-        self, endpoints: tuple[str, str], addresses: AddressRule, timeout_s: float, *, verify: Any, proxies: Any
+        self, endpoint: str, by_host: str, addresses: AddressRule, timeout_s: float, *, verify: Any, proxies: Any
     ) -> None:
-        """`endpoints`: of the server, and of the bucket by host name, to which alone the server may redirect."""
+        """`by_host`: host and port with the bucket's name, to which alone a custom endpoint may redirect."""
         timeout: Any = timeout_s  # botocore-stubs accept only whole seconds
         super().__init__(verify=verify, proxies=proxies, timeout=timeout)
         self._pool_classes_by_scheme = _pool_classes(addresses, timeout_s)
         manager: Any = vars(self)["_manager"]  # botocore-stubs do not have it
         manager.pool_classes_by_scheme = self._pool_classes_by_scheme
-        self._endpoint, self._by_host = endpoints
+        self._endpoint, self._by_host = endpoint, by_host
         self._addresses = addresses
 
     def send_request(self, request: Any, **_: Any) -> Any:
@@ -264,15 +264,14 @@ class StoreSession(URLLib3Session):
 
     def _check_host(self, look: Look, url: str) -> None:
         """A custom endpoint is the only host; AWS has several, which botocore derives from bucket and region."""
-        allowed = (urlsplit(self._endpoint).netloc, urlsplit(self._by_host).netloc)
-        if self._endpoint and urlsplit(url).netloc not in allowed:
+        if self._endpoint and urlsplit(url).netloc not in (urlsplit(self._endpoint).netloc, self._by_host):
             raise look.failed(_redirected())
         if refusal := refused_endpoint(url, self._addresses):
             raise look.failed(_endpoint_refused(refusal))
 
     def _check_redirect(self, look: Look, answer: Any) -> None:
         known = (
-            answer.headers.get("Location", "").startswith(self._by_host)
+            urlsplit(answer.headers.get("Location", "")).netloc == self._by_host
             if self._endpoint
             else "x-amz-bucket-region" in answer.headers
         )
