@@ -524,13 +524,19 @@ def test_a_failed_request_keeps_its_form_and_the_servers_first_words(
     assert checksums == [True, False, True]
 
 
-def test_a_listing_in_pages_is_complete(s3_access: S3Access, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("named", [True, False], ids=["next page named", "not named"])
+def test_a_listing_in_pages_is_complete(named: bool, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_of(s3_access, monkeypatch).below(uuid.uuid4().hex)
     keys = [f"k{number} &" for number in range(5)]
     for key in keys:
         store.put(key, b"x")
-    send_ = store.bucket.send
-    monkeypatch.setattr(store.bucket, "send", lambda *args, **request: send_(*args, MaxKeys=2, **request))
+    send = store.bucket.send
+
+    def page(*operation: str, **request: Any) -> Any:
+        found = send(*operation, MaxKeys=2, **request)
+        return {name: value for name, value in found.items() if named or name != "NextMarker"}
+
+    monkeypatch.setattr(store.bucket, "send", page)
 
     assert store.keys() == keys
 

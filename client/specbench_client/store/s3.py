@@ -191,7 +191,6 @@ _CONFIG = Config(
     # By default, botocore appends checksums to bodies over TLS (aws-chunked), which many servers reject.
     request_checksum_calculation="when_required",
     response_checksum_validation="when_required",
-    s3={"payload_signing_enabled": True},
 )
 
 
@@ -204,12 +203,10 @@ def s3_client(endpoint: str | None = None, region: str | None = None, style: Add
     session = boto3.Session()
     where = region or os.environ.get("AWS_REGION") or session.region_name or DEFAULT_REGION
     client = session.client("s3", endpoint_url=endpoint, region_name=where, config=_CONFIG)
-    if (
-        not client.meta.endpoint_url.endswith("amazonaws.com")
-        and "addressing_style" not in vars(client.meta.config)["s3"]
-    ):
+    configured = vars(client.meta.config)["s3"] or {}
+    if not client.meta.endpoint_url.endswith("amazonaws.com") and "addressing_style" not in configured:
         # Self-hosted servers rarely have a DNS name for each bucket.
-        config = _CONFIG.merge(Config(s3={"payload_signing_enabled": True, "addressing_style": style}))
+        config = _CONFIG.merge(Config(s3={"addressing_style": style}))
         client = session.client("s3", endpoint_url=endpoint, region_name=where, config=config)
     client.meta.events.register("before-call.s3.HeadBucket", _do_not_redirect)
     return client
