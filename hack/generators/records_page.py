@@ -80,6 +80,30 @@ The keys need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket`, and for such part
 rule to the bucket (`AbortIncompleteMultipartUpload`, `DaysAfterInitiation: 1`), since a client without a successor
 leaves parts too.
 
+### S3 servers
+
+A server needs signatures of version 4, multipart uploads, and conditional writes (`If-None-Match: *`). Without these,
+two clients could overwrite each other's results, so a server that rejects or ignores the header is refused: use a
+newer version of it, another server, or on one machine `--results FOLDER`. Nothing else must be configured:
+
+- **Uploads** are signed, with `x-amz-content-sha256` and `x-amz-checksum-sha256` in the header; there are no trailing
+  checksums (`aws-chunked`), over HTTP and TLS alike. A server that refuses `x-amz-checksum-…` (400, 501) gets
+  requests without it from then on; it still verifies the body by its signature.
+- **Answers** need no checksum: `manifest.json` has the SHA-256 of every file of a point, which readers compare. If an
+  answer was lost, the object is read back and compared. ETags are not interpreted.
+- **Listings** are `ListObjects`, not `ListObjectsV2`, which some servers do not have.
+- **The bucket** is addressed by host name on AWS, and by path on other servers; if a server's error or redirect asks
+  for it, by host name (`BUCKET.HOST`). Other redirects are not followed, except to another region of AWS: the error
+  names the address for `endpoint`, which is that of the server without the bucket.
+- **Encryption** is the bucket's default. Requests have no encryption headers, so a policy must not demand them.
+- **Settings** are those of boto3: `AWS_PROFILE`, `AWS_CONFIG_FILE` (also `addressing_style`), `AWS_CA_BUNDLE`,
+  `HTTPS_PROXY`, `NO_PROXY`.
+
+Before an engine is started or measured, `specbench run` and `specbench measure` write, read and list two objects as a
+run does, one of them by a multipart upload of two parts, below `specbench-check/` beside `runs/`; so does every
+client on a cluster. There, the operator tries conditional writes before a run's first launch, with the keys of the
+run's Secret. These objects are always the same, 5 MiB in all, and stay.
+
 ## Size
 
 {size}

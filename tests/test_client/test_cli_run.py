@@ -21,8 +21,9 @@ import pytest
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.parsing import parse_campaign
-from specbench_client.cli import exit_code
+from specbench_client.cli import exit_code, run_execution
 from specbench_testing.operator_process import eventually
+from specbench_testing.s3 import IgnoringConditions
 from specbench_testing.specs import simulated_campaign, simulated_run, write_campaign, write_run
 from specbench_testing.synthetic_records import measured_rows
 
@@ -121,6 +122,17 @@ def test_changed_spec_is_stored_separately(copy: Path) -> None:
     setting = "spec.workloads[0].output.maxTokens=16"
     answer(specbench("run", "run.yaml", "--results", "out", "--output", "json", "--set", setting, cwd=copy))
     assert len(list((copy / "out/runs/local/small").iterdir())) == 2
+
+
+def test_a_store_that_cannot_keep_results_is_refused_before_an_engine_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_execution, "open_store", lambda _: IgnoringConditions(tmp_path / "s3"))
+    monkeypatch.setattr(run_execution, "execute_locally", None)
+    file = write_run(tmp_path, simulated_run())
+    assert exit_code(["run", str(file), "--results", "s3://bench"]) == Exit.RESULTS_NOT_STORED
+    assert "StoreRefused" in capsys.readouterr().err
 
 
 def test_unreadable_or_unwritable_report_is_explained(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

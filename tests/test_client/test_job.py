@@ -38,7 +38,7 @@ from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.closing_servers import accepting
 from specbench_testing.faulty_stores import RejectingStore
 from specbench_testing.local_results import store_results
-from specbench_testing.s3 import S3Access
+from specbench_testing.s3 import IgnoringConditions, S3Access
 from specbench_testing.simulated_groups import UID, RunningSimulator, plan_of, records_of, simulator, write_prompts
 from specbench_testing.synthetic_records import SyntheticRun, measured_rows
 
@@ -135,6 +135,15 @@ def test_missing_bucket_exits_with_5(
 
     assert run_program(drive_args(tmp_path, results="s3://no-such-bucket/p")) == 5
     assert termination_message(tmp_path)["reason"] == "BucketMissing"
+
+
+def test_a_store_that_cannot_keep_results_exits_with_5_before_the_engine_is_asked(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "open_store", lambda _: IgnoringConditions(tmp_path / "s3"))
+
+    assert run_program(drive_args(tmp_path)) == 5
+    assert termination_message(tmp_path)["reason"] == "StoreRefused"
 
 
 def test_internal_error_exits_with_1_and_logs_its_traceback(

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, IncompleteReadError
 from botocore.parsers import ResponseParserError
 
-from specbench_api.outcome.layout import manifest_key, point_root
+from specbench_api.outcome.layout import CHECK_OBJECT, CHECK_UPLOAD, manifest_key, point_root
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store import s3
 from specbench_client.store.locations import open_store, read_object
 from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.s3 import S3Store, s3_client, translate_s3_errors
-from specbench_client.store.store import Store
+from specbench_client.store.store import Store, check_s3_server
 from specbench_testing.ports import free_port
-from specbench_testing.s3 import S3Access, S3Server
+from specbench_testing.s3 import Habit, IgnoringConditions, S3Access, S3Server, s3_answer, store_with_habit
 
 OPERATIONS: dict[str, Callable[[Store], object]] = {
     "put": lambda store: store.put("plan.json", b"x"),
@@ -202,8 +205,10 @@ def test_aborted_upload_leaves_no_parts(s3_store: S3Store) -> None:
 
 
 def test_parts_need_no_checksum_in_the_servers_answer(s3_store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    upload_part = s3_store._client.upload_part
-    monkeypatch.setattr(s3_store._client, "upload_part", lambda **part: {"ETag": upload_part(**part)["ETag"]})
+    upload_part = s3_store.bucket.form.client.upload_part
+    monkeypatch.setattr(
+        s3_store.bucket.form.client, "upload_part", lambda **part: {"ETag": upload_part(**part)["ETag"]}
+    )
     upload = s3_store.start_upload("big")
     upload.add(b"rest")
     upload.complete()
@@ -211,26 +216,31 @@ def test_parts_need_no_checksum_in_the_servers_answer(s3_store: S3Store, monkeyp
 
 
 class LosingClient:
-    """Passes requests to S3, and loses the answer to the first completion of an upload."""
+    """Passes requests to S3, and loses the answer to the first one of an operation."""
 
-    def __init__(self, client: Any) -> None:
-        self._client, self._lost = client, False
+    def __init__(self, client: Any, operation: str) -> None:
+        self._client, self._operation = client, operation
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
+        return self._lose if name == self._operation else getattr(self._client, name)
 
-    def complete_multipart_upload(self, **request: Any) -> Any:
-        answer = self._client.complete_multipart_upload(**request)
-        if not self._lost:
-            self._lost = True
-            raise EndpointConnectionError(endpoint_url="http://s3")
-        return answer
+    def _lose(self, **request: Any) -> Any:
+        name, self._operation = self._operation, ""
+        getattr(self._client, name)(**request)
+        raise EndpointConnectionError(endpoint_url="http://s3")
 
 
-def test_completion_whose_answer_was_lost_is_repeated_without_a_conflict(s3_store: S3Store) -> None:
-    bucket, _, prefix = s3_store.uri().removeprefix("s3://").partition("/")
-    losing: Any = LosingClient(s3_client())
-    store = RetryingStore(S3Store(losing, bucket, prefix), RetryPolicy(pause_s=lambda _: False))
+def losing_store(store: S3Store, operation: str) -> RetryingStore:
+    bucket, _, prefix = store.uri().removeprefix("s3://").partition("/")
+    losing: Any = LosingClient(s3_client(), operation)
+    return RetryingStore(S3Store(losing, bucket, prefix), RetryPolicy(pause_s=lambda _: False))
+
+
+@pytest.mark.parametrize("operation", ["upload_part", "complete_multipart_upload"])
+def test_a_step_of_an_upload_whose_answer_was_lost_is_repeated_without_a_conflict(
+    operation: str, s3_store: S3Store
+) -> None:
+    store = losing_store(s3_store, operation)
     upload = store.start_upload("big")
     for part in (bytes(5 * 1024 * 1024), b"rest"):
         upload.add(part)
@@ -238,6 +248,25 @@ def test_completion_whose_answer_was_lost_is_repeated_without_a_conflict(s3_stor
     upload.complete()
 
     assert store.get("big") == bytes(5 * 1024 * 1024) + b"rest"
+    assert unfinished(s3_store) == []
+
+
+def test_an_upload_is_accepted_beside_equal_content_only(s3_store: S3Store) -> None:
+    def upload(content: bytes) -> None:
+        upload = s3_store.start_upload("big")
+        upload.add(content)
+        try:
+            upload.complete()
+        finally:
+            upload.abort()
+
+    upload(b"one")
+    upload(b"one")
+    with pytest.raises(NotDurable) as caught:
+        upload(b"two")
+
+    assert caught.value.reason == "Conflict"
+    assert (s3_store.get("big"), unfinished(s3_store)) == (b"one", [])
 
 
 def refusal(code: str, status: int) -> Any:
@@ -254,7 +283,7 @@ def refusal(code: str, status: int) -> Any:
 def test_uploads_that_may_not_be_listed_are_left_with_a_warning(
     code: str, status: int, s3_store: S3Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(s3_store._client, "get_paginator", refusal(code, status))
+    monkeypatch.setattr(s3_store.bucket.form.client, "get_paginator", refusal(code, status))
     s3_store.abort_uploads("points/")
     assert "unfinished uploads are not removed" in caplog.text
 
@@ -332,3 +361,215 @@ def test_objects_and_listings_above_the_limits_are_not_read(s3_store: S3Store, m
     assert "more than 2 objects: give the root of one run" in str(
         failure_of(s3_store, lambda store: store.keys("limits/"))
     )
+
+
+# -- servers with habits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("endpoint", ["http://s3.test", "https://s3.test"])
+def test_bodies_have_signed_checksums_in_headers_and_no_trailers(
+    endpoint: str, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+
+    def answer(request: Any, _: object) -> Any:
+        sent.append(request)
+        return s3_answer(request, 200, ETag='"tag"')
+
+    store = store_with_habit(answer, s3_access, monkeypatch, endpoint=endpoint)
+    store.put("object", b"body")
+    store.replace("object", b"body")
+    s3.S3Upload(store, "upload", {"Key": "upload", "UploadId": "id"}).add(b"body")
+
+    for request in sent:
+        headers = {
+            name: value.decode() if isinstance(value, bytes) else value for name, value in request.headers.items()
+        }
+        assert headers["X-Amz-Content-SHA256"] == hashlib.sha256(b"body").hexdigest()
+        assert base64.b64decode(headers["x-amz-checksum-sha256"]) == hashlib.sha256(b"body").digest()
+        assert (headers["Content-Length"], request.body.read()) == ("4", b"body")
+        assert not {"X-Amz-Trailer", "Content-Encoding", "Transfer-Encoding"} & set(headers)
+    assert len(sent) == 3
+
+
+def refuses(code: str, status: int, *names: str) -> Habit:
+    """Refuse requests with one of these words in a header's name or in the address."""
+
+    def answer(request: Any, send: Callable[[], Any]) -> Any:
+        given = " ".join([request.url, *request.headers]).lower()
+        return s3_answer(request, status, code) if any(name in given for name in names) else send()
+
+    return answer
+
+
+def removes(*names: str) -> Habit:
+    """Remove these headers from answers."""
+
+    def answer(request: Any, send: Callable[[], Any]) -> Any:
+        response = send()
+        for name in [name for name in response.headers if name.lower().startswith(names)]:
+            del response.headers[name]
+        return response
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "habit",
+    [
+        refuses("InvalidRequest", 400, "x-amz-checksum", "x-amz-sdk-checksum"),
+        refuses("NotImplemented", 501, "x-amz-checksum-algorithm"),
+        refuses("NotImplemented", 501, "list-type=2"),
+        refuses("AccessDenied", 403, "uploads&"),
+        removes("x-amz-checksum"),
+        removes("content-length", "date", "server"),
+    ],
+    ids=["no checksums", "no checksums of uploads", "no ListObjectsV2", "no list of uploads", "no echo", "chunked"],
+)
+def test_a_store_works_with_a_server_that_has_this_habit(
+    habit: Habit, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_with_habit(habit, s3_access, monkeypatch)
+
+    check_s3_server(store)
+    check_s3_server(store)
+
+    assert store.keys() == [CHECK_OBJECT, CHECK_UPLOAD]
+    assert unfinished(store) == []
+    assert failure_of(store, lambda store: store.put(CHECK_OBJECT, b"other")).reason == "Conflict"
+    assert store.get("missing") is None
+    file = store.open(CHECK_UPLOAD)
+    assert file is not None
+    with file:
+        assert len(file.read()) == 5 * 1024 * 1024 + 3
+
+
+def redirects(request: Any, _: object) -> Any:
+    return s3_answer(request, 307, Location="https://other.test/bucket/key")
+
+
+def serves_pages(request: Any, _: object) -> Any:
+    return s3_answer(request, 200)
+
+
+@pytest.mark.parametrize(
+    ("habit", "reason", "words"),
+    [
+        (refuses("NotImplemented", 501, "if-none-match"), "StoreRefused", "If-None-Match"),
+        (refuses("AccessDenied", 403, "x-amz-checksum-sha256"), "CredentialsRefused", "read, write and list"),
+        (removes("etag"), "StoreRefused", "an answer has no 'ETag'"),
+        (redirects, "StoreRefused", "spec.results.s3.endpoint) to https://other.test"),
+        (serves_pages, "StoreRefused", "If-None-Match"),
+    ],
+    ids=["no conditional writes", "read only", "no ETag", "redirect", "web server"],
+)
+def test_a_server_that_cannot_store_results_is_refused_before_a_run(
+    habit: Habit, reason: str, words: str, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = failure_of(store_with_habit(habit, s3_access, monkeypatch), check_s3_server)
+    assert failure.reason == reason
+    assert words in str(failure)
+
+
+def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path) -> None:
+    failure = failure_of(IgnoringConditions(tmp_path), check_s3_server)
+    assert failure.reason == "StoreRefused"
+    assert "accepted other content although it exists" in str(failure)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"status": 403, "code": "AccessDenied", "message": "PathStyleDomainForbidden"},
+        {"status": 400, "code": "SecondLevelDomainForbidden", "message": "use a third level domain"},
+        {"status": 301, "Location": "https://specbench-tests.s3.test/"},
+    ],
+    ids=["403", "400", "301"],
+)
+def test_a_server_without_path_style_is_addressed_by_the_buckets_host(
+    refusal: dict[str, Any], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(request: Any, _: object) -> Any:
+        if request.method == "PUT":  # botocore asks for a bucket's region after a redirect
+            asked.append(request.url)
+        return s3_answer(request, **refusal) if request.url.startswith("http://s3.test") else s3_answer(request, 200)
+
+    store = store_with_habit(answer, s3_access, monkeypatch, endpoint="http://s3.test")
+    store.put("a", b"x")
+    store.below("below").put("b", b"x")
+
+    root = store.uri().rpartition("/")[2]
+    of_bucket = f"http://specbench-tests.s3.test/{root}"
+    assert asked == [f"http://s3.test/specbench-tests/{root}/a", f"{of_bucket}/a", f"{of_bucket}/below/b"]
+
+
+def test_a_failed_request_keeps_its_form_and_the_servers_first_words(
+    s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([(400, "InvalidRequest", "first"), (400, "InvalidRequest", "second")])
+    checksums: list[bool] = []
+
+    def answer(request: Any, send: Callable[[], Any]) -> Any:
+        checksums.append("x-amz-checksum-sha256" in request.headers)
+        found = next(answers, None)
+        return s3_answer(request, *found) if found else send()
+
+    store = store_with_habit(answer, s3_access, monkeypatch)
+
+    assert "first" in str(failure_of(store, lambda store: store.put("a", b"x")))
+    store.put("b", b"x")
+
+    assert checksums == [True, False, True]
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["next page named", "not named"])
+def test_a_listing_in_pages_is_complete(named: bool, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_of(s3_access, monkeypatch).below(uuid.uuid4().hex)
+    keys = [f"k{number} &" for number in range(5)]
+    for key in keys:
+        store.put(key, b"x")
+    send = store.bucket.send
+
+    def page(*operation: str, **request: Any) -> Any:
+        found = send(*operation, MaxKeys=2, **request)
+        return {name: value for name, value in found.items() if named or name != "NextMarker"}
+
+    monkeypatch.setattr(store.bucket, "send", page)
+
+    assert store.keys() == keys
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("AWS_PROFILE", "nope", "The config profile (nope) could not be found"),
+        ("AWS_CONFIG_FILE", __file__, "Unable to parse config file"),
+        ("AWS_SECRET_ACCESS_KEY", None, "Partial credentials found in env"),
+        ("AWS_REGION", "us east", "'us east'"),
+    ],
+)
+def test_invalid_aws_settings_are_bad_input(
+    variable: str, value: str | None, words: str, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_access.enter(monkeypatch)
+    if value is None:
+        monkeypatch.delenv(variable)
+    else:
+        monkeypatch.setenv(variable, value)
+
+    with pytest.raises(BadInput) as caught:
+        open_store("s3://bench/prefix")
+    assert words in str(caught.value)
+
+
+def test_a_missing_file_of_authorities_is_named(s3_access: S3Access, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3_access.enter(monkeypatch)
+    monkeypatch.setenv("AWS_CA_BUNDLE", "/missing/ca.pem")
+    store = open_store(f"s3://{s3_access.bucket}/p?endpoint={s3_access.endpoint.replace('http:', 'https:')}")
+
+    failure = failure_of(store, check_s3_server)
+
+    assert failure.reason == "StoreRefused"
+    assert "/missing/ca.pem" in str(failure)

@@ -12,7 +12,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from specbench_api.outcome.layout import PLAN, ended_key, manifest_key, run_root
+from specbench_api.outcome.layout import CHECK_CONTENT, CHECK_OBJECT, PLAN, ended_key, manifest_key, run_root
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_run
@@ -30,6 +30,7 @@ from specbench_operator.errors import Retry
 from specbench_operator.state.run import StoredResults, StoreFailure
 from specbench_testing.fake_api import FakeApi, FakeBucket
 from specbench_testing.gate_reports import gate_report, gate_status
+from specbench_testing.http_server import Reply, Request, http_server
 from specbench_testing.operator_builders import UID, operator_run, summary_of
 from specbench_testing.s3 import S3Server
 
@@ -330,3 +331,65 @@ def test_without_a_secret_the_operators_own_credentials_are_used(
         monkeypatch.delenv(name)
     fresh = replace(harness)
     assert fresh.read_failure(credentialsSecretRef=None).reason == "CredentialsMissing"
+
+
+# Before the first launch of a run, the store is tried with the run's own keys.
+
+
+def checked(harness: ResultsHarness) -> bytes | None:
+    """The object that the operator writes; None if it does not exist."""
+    try:
+        return harness.client.get_object(Bucket=harness.server.access.bucket, Key=f"{PREFIX}/{CHECK_OBJECT}")[
+            "Body"
+        ].read()
+    except harness.client.exceptions.NoSuchKey:
+        return None
+
+
+def test_conditional_writes_are_tried_before_the_first_launch(harness: ResultsHarness) -> None:
+    harness.read()
+    assert checked(harness) == CHECK_CONTENT
+    harness.client.delete_object(Bucket=harness.server.access.bucket, Key=f"{PREFIX}/{CHECK_OBJECT}")
+    harness.read()
+    assert checked(harness) is None, "once for each store and its keys"
+
+    harness.put(manifest_key("aaaa"))
+    later = ResultsHarness(harness.server)
+    later.read()
+    assert checked(later) is None, "something was measured already"
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason", "words"),
+    [
+        ([(412, "PreconditionFailed")], None, ""),
+        ([(200, ""), (412, "PreconditionFailed")], None, ""),
+        ([(200, ""), (409, "ConditionalRequestConflict")], None, ""),
+        ([(200, ""), (200, "")], "StoreRefused", "overwrote team/a/specbench-check/object"),
+        ([(501, "NotImplemented")], "StoreRefused", "If-None-Match"),
+        ([(400, "InvalidArgument")], "StoreRefused", "If-None-Match"),
+        ([(403, "AccessDenied")], "CredentialsRefused", "read and write"),
+        ([(503, "SlowDown")] * 2, "S3Away", "SlowDown"),
+    ],
+    ids=["kept", "new", "conflict", "ignored", "501", "400", "read only", "busy"],
+)
+def test_a_store_without_conditional_writes_is_refused_before_the_first_launch(
+    answers: list[tuple[int, str]], reason: str | None, words: str, harness: ResultsHarness
+) -> None:
+    left = iter(answers)
+
+    def answer(request: Request) -> Reply:
+        if request.method != "PUT":
+            return 200, {}, b"<ListBucketResult></ListBucketResult>"
+        assert request.headers["If-None-Match"] == "*"
+        assert request.body == CHECK_CONTENT
+        status, code = next(left)
+        return status, {}, f"<Error><Code>{code}</Code></Error>".encode() if code else b""
+
+    with http_server(answer) as port:
+        found = harness.results.read(harness.run(endpoint=f"http://127.0.0.1:{port}"))
+
+    assert next(left, None) is None
+    assert (found.reason if isinstance(found, StoreFailure) else None) == reason
+    if isinstance(found, StoreFailure):
+        assert words in found.message

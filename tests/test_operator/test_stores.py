@@ -367,7 +367,7 @@ _REDIRECTS: dict[str, Reply] = {
     ),
     "307 of a new bucket": (
         307,
-        {"x-amz-bucket-region": ELSEWHERE, "Location": "https://results.s3.eu-central-1.amazonaws.com/?list-type=2"},
+        {"x-amz-bucket-region": ELSEWHERE, "Location": "https://results.s3.eu-central-1.amazonaws.com/?marker="},
         b"<Error><Code>TemporaryRedirect</Code><Endpoint>results.s3.eu-central-1.amazonaws.com</Endpoint></Error>",
     ),
     "400 with the region": (
@@ -465,13 +465,43 @@ def test_the_next_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) ->
         assert look(run_at(f"http://store.test:{server.port}")) == StoredResults()
 
 
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        ((403, {}, b"<Error><Code>AccessDenied</Code><Message>PathStyleDomainForbidden</Message></Error>"), None),
+        ((400, {}, b"<Error><Code>SecondLevelDomainForbidden</Code></Error>"), None),
+        ((301, {"Location": "http://results.store.test:{port}/"}, b""), None),
+        ((301, {"Location": "http://results.elsewhere.test/"}, b""), "RedirectRefused"),
+        ((403, {}, b"<Error><Code>AccessDenied</Code></Error>"), "CredentialsRefused"),
+    ],
+    ids=["403", "400", "301", "301 elsewhere", "403 for another reason"],
+)
+def test_a_store_without_path_style_is_read_by_the_buckets_host(
+    refusal: Reply, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(host: str, _: str) -> Reply:
+        if host.startswith("results."):
+            return 200, {}, EMPTY
+        status, headers, body = refusal
+        return status, {name: value.format(port=server.port) for name, value in headers.items()}, body
+
+    with serving(Server(answer)) as server:
+        resolve_to(monkeypatch, server)
+        found = look(run_at(f"http://store.test:{server.port}"))
+    assert (found.reason if isinstance(found, StoreFailure) else None) == reason
+    assert {host.partition(":")[0] for host, _ in server.requests} == {
+        "store.test",
+        *([] if reason else ["results.store.test"]),
+    }
+
+
 @pytest.mark.draws
 def test_a_run_of_many_points_is_read_in_several_looks() -> None:
     """After a restart of the operator, the manifests of a large run take longer than one look may."""
     points = [f"{number:064x}" for number in range(60)]
 
     def answer(_host: str, target: str) -> Reply:
-        if "list-type=2" not in target:
+        if "marker=" not in target:
             time.sleep(0.02)
             return 200, {}, b""
         prefix = unquote(target.partition("prefix=")[2].partition("&")[0])

@@ -50,7 +50,7 @@ from specbench_client.report.text.findings import points_are
 from specbench_client.report.text.text_table import TextTable, mark_simulated
 from specbench_client.store.locations import open_store
 from specbench_client.store.scratch import scratch_folder
-from specbench_client.store.store import StoreErrorReason
+from specbench_client.store.store import StoreErrorReason, check_s3_server
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude
 
@@ -141,6 +141,8 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
             echo(f"every point was measured before, the last at {_ended(run)}: only the report is missing", err=True)
         elif run.manifests:
             echo(f"continuing: {points_are(run.plan, len(run.manifests))} measured already", err=True)
+        if not run.is_finished:
+            check_s3_server(results)
         with _stating_what_is_kept(run, options):
             failed = _measure(run, options) if not run.is_finished else {}
             echo("analyzing the records and writing the report", err=True)

@@ -31,7 +31,7 @@ from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.gate import GATE_VARIABLE, GateRequest
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
-from specbench_client.drive.group import drive_group
+from specbench_client.drive.group import CLAIM_PATIENCE_S, drive_group
 from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.errors import BadInput, ClientError, Interrupted
 from specbench_client.job.termination import (
@@ -44,7 +44,7 @@ from specbench_client.job.termination import (
 from specbench_client.known_secrets import api_key_header, without_secrets
 from specbench_client.store.locations import open_baseline, open_store
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
-from specbench_client.store.store import Store
+from specbench_client.store.store import Store, check_s3_server
 
 T = TypeVar("T")
 
@@ -121,6 +121,7 @@ def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
     endpoint, place = _parse_endpoint(call.endpoint), HostFacts()
     if call.place is not None:
         place = _parse_document(HostFacts, call.place, "--place: not the place of an engine")
+    check_s3_server(RetryingStore(open_store(call.results), RetryPolicy(CLAIM_PATIENCE_S)))
     options = DriveOptions(
         attempt=attempt,
         base_dir=call.prompts,

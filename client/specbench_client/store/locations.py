@@ -35,12 +35,15 @@ def open_store(location: str) -> Store:
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
         raise BadInput(f"{location}: the endpoint {endpoint!r} needs http:// or https:// before it")
     _validate_bucket_name(location, parts.netloc)
-    from specbench_client.store.s3 import S3Store, s3_client  # noqa: PLC0415  boto3 takes 0.3 s to import
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415  boto3 takes 0.3 s to import
+
+    from specbench_client.store.s3 import S3Store, s3_client  # noqa: PLC0415
 
     try:
         client = s3_client(endpoint, region)
-    except ValueError as error:  # botocore: an invalid endpoint, which may come from the environment
-        raise BadInput(f"{location}: {error}") from error
+    except (BotoCoreError, ValueError, OSError) as error:  # Nothing is sent yet: the settings are wrong.
+        remedy = "correct the endpoint and region, and the AWS settings (AWS_PROFILE, AWS_CONFIG_FILE, AWS_… keys)"
+        raise BadInput(f"{location}: S3 cannot be used: {error}: {remedy}") from error
     return S3Store(client, parts.netloc, parts.path)
 
 

@@ -274,6 +274,8 @@ class RecordWriter:
                     upload.add(rest)
                 upload.complete()
                 upload = None
+                # An upload whose beginning was not answered was begun again, and the first one still exists.
+                self._store.abort_uploads(self._key)
             self._stored = StoredFile(key=self._key, size=size, sha256=sha256.hexdigest(), rows=self._rows)
         except BaseException as error:
             # Before the file is closed: `_encode` then fails as well, with an error that does not name the cause.

@@ -3,6 +3,9 @@
 With `If-None-Match: *` the server rejects overwriting, also between independent clients. If the answer
 to a write is lost, the repeated write looks like a conflict; then the contents are compared. Only botocore's short
 retries happen here; `RetryingStore` handles longer outages.
+
+Every server gets the same requests: the body is signed, with its SHA-256 in a header and never in a trailer, and
+listings are ListObjects. What a server may refuse all the same, `_RequestForm` leaves out or changes.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ import base64
 import hashlib
 import logging
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypedDict
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -38,13 +44,19 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
+from specbench_api.outcome.layout import CONDITIONAL_WRITES_NEEDED
+from specbench_api.spec.store_endpoints import wants_virtual_host
 from specbench_client.errors import NotDurable
 from specbench_client.store.folder import translate_os_errors
-from specbench_client.store.store import FILE_BYTES_MAX, KEYS_MAX, OBJECT_BYTES_MAX, StoreErrorReason
+from specbench_client.store.store import (
+    FILE_BYTES_MAX,
+    KEYS_MAX,
+    OBJECT_BYTES_MAX,
+    StoreErrorReason,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, GetObjectOutputTypeDef
 
 _log = logging.getLogger(__name__)
 
@@ -69,11 +81,16 @@ _CONNECTION_ERRORS = (UnreachableError, HTTPClientError, ResponseStreamingError,
 
 @contextmanager
 def translate_s3_errors(bucket: str, endpoint: str) -> Iterator[None]:
-    """Raise NotDurable for whatever boto3 raises inside."""
+    """Raise NotDurable for whatever boto3 raises inside, and for an answer without a value that S3 requires."""
     try:
         yield
     except (BotoCoreError, ClientError, ResponseParserError) as error:
         raise store_error_of(error, bucket, endpoint) from error
+    except KeyError as error:
+        what = f"an answer has no {error}: {endpoint} is not an S3 server, or a proxy before it changes answers"
+        raise NotDurable(
+            f"s3://{bucket}: {what}; give the address of an S3 server", StoreErrorReason.REFUSED
+        ) from error
 
 
 def store_error_of(error: BotoCoreError | ClientError | ResponseParserError, bucket: str, endpoint: str) -> NotDurable:
@@ -86,18 +103,28 @@ def store_error_of(error: BotoCoreError | ClientError | ResponseParserError, buc
             f"no usable credentials for s3://{bucket}: {error}; {remedy}", StoreErrorReason.CREDENTIALS_REFUSED
         )
     if isinstance(error, SSLError):
-        remedy = "if its certificate is self-signed, set AWS_CA_BUNDLE to the file of its authority"
+        bundle = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or "botocore's own file"
+        remedy = (
+            f"set AWS_CA_BUNDLE to a file with the authority of its certificate (now it is {bundle}); the endpoint of a"
+            " server without TLS begins with http://"
+        )
         return NotDurable(f"no TLS with {endpoint}: {error}; {remedy}", StoreErrorReason.REFUSED)
     if isinstance(error, _CONNECTION_ERRORS):
-        remedy = "check the endpoint (AWS_ENDPOINT_URL_S3) and the network, then run again; nothing was lost"
+        remedy = (
+            "check the endpoint (AWS_ENDPOINT_URL_S3), the network and its proxy (HTTPS_PROXY, NO_PROXY), then run"
+            " again; nothing was lost"
+        )
         return NotDurable(f"{endpoint} cannot be reached: {error}; {remedy}", StoreErrorReason.AWAY)
     return NotDurable(f"s3://{bucket} at {endpoint}: {error}", StoreErrorReason.REFUSED)
 
 
 def _response_error(error: ClientError, bucket: str, endpoint: str) -> NotDurable:
-    code = str(error.response.get("Error", {}).get("Code", ""))
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    where = f"s3://{bucket} at {endpoint}"
+    code, status, where = _code(error), _status(error), f"s3://{bucket} at {endpoint}"
+    if location := _location(error):
+        remedy = f"set the endpoint (AWS_ENDPOINT_URL_S3, or spec.results.s3.endpoint) to {location}"
+        return NotDurable(
+            f"{where} redirects, and redirects are not followed ({error}): {remedy}", StoreErrorReason.REFUSED
+        )
     if code == "NoSuchBucket" or (code == "404" and error.operation_name == "HeadBucket"):
         remedy = "create it, or correct spec.results.s3.bucket; buckets are never created by specbench"
         return NotDurable(
@@ -122,12 +149,30 @@ def _server_error(error: ClientError, code: str, status: int, where: str) -> Not
         )
     if code in _RETRYABLE_CODES or (status >= 500 and status != 501):
         return NotDurable(f"{where} is failing ({error}): run again when it works", StoreErrorReason.AWAY)
-    if status == 501:
-        remedy = "use a server with conditional writes (If-None-Match) and SHA-256 checksums"
+    if status == HTTPStatus.NOT_IMPLEMENTED:
+        conditional = error.operation_name in ("PutObject", "CompleteMultipartUpload")
+        remedy = CONDITIONAL_WRITES_NEEDED if conditional else "use another server, or a newer version of it"
         return NotDurable(
             f"{where} does not support a request that specbench needs ({error}): {remedy}", StoreErrorReason.REFUSED
         )
-    return NotDurable(f"{where}: {error}", StoreErrorReason.REFUSED)
+    remedy = "check the bucket, the region, and the endpoint, which is the server's address without the bucket"
+    return NotDurable(f"{where}: {error}: {remedy}", StoreErrorReason.REFUSED)
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _status(error: ClientError) -> int:
+    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+
+
+def _location(error: ClientError) -> str:
+    """Return scheme and host of the server that a redirect leads to; empty if the error is no redirect."""
+    if not 300 <= _status(error) < 400:
+        return ""
+    parts = urlsplit(error.response["ResponseMetadata"].get("HTTPHeaders", {}).get("location", ""))
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else "the bucket's own server"
 
 
 DEFAULT_REGION = "us-east-1"
@@ -138,108 +183,172 @@ _MISSING_CODES = ("NoSuchKey", "404")
 _NO_UPLOAD = "NoSuchUpload"
 
 
-class _ContentType(TypedDict):
-    ContentType: str
-
-
-class _Target(TypedDict):
-    Bucket: str
-    Key: str
-
-
-class _MultipartUpload(_Target):
-    UploadId: str
-
-
+AddressingStyle = Literal["path", "virtual"]
 _CONFIG = Config(
     connect_timeout=5,
     read_timeout=60,
     retries={"mode": "standard", "max_attempts": 2},
-    request_checksum_calculation="when_supported",
-    response_checksum_validation="when_supported",
+    # By default, botocore appends checksums to bodies over TLS (aws-chunked), which many servers reject.
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
 )
 
 
-def s3_client(endpoint: str | None = None, region: str | None = None) -> S3Client:
-    """Return a client configured by the standard AWS environment; `endpoint` and `region` override it."""
+def s3_client(endpoint: str | None = None, region: str | None = None, style: AddressingStyle = "path") -> S3Client:
+    """Return a client configured by the standard AWS environment; `endpoint` and `region` override it.
+
+    `style`: how servers other than AWS are addressed, unless AWS_CONFIG_FILE contains an `addressing_style`. Raises
+    ValueError, OSError or BotoCoreError for invalid settings.
+    """
     session = boto3.Session()
     where = region or os.environ.get("AWS_REGION") or session.region_name or DEFAULT_REGION
     client = session.client("s3", endpoint_url=endpoint, region_name=where, config=_CONFIG)
-    chosen = session._session.get_scoped_config().get("s3", {})  # noqa: SLF001 -- boto3 has no public API for it
-    if client.meta.endpoint_url.endswith("amazonaws.com") or "addressing_style" in chosen:
-        return client
-    # Self-hosted servers rarely have a DNS name for each bucket.
-    by_path = _CONFIG.merge(Config(s3={"addressing_style": "path"}))
-    return session.client("s3", endpoint_url=endpoint, region_name=where, config=by_path)
+    configured = vars(client.meta.config)["s3"] or {}
+    if not client.meta.endpoint_url.endswith("amazonaws.com") and "addressing_style" not in configured:
+        # Self-hosted servers rarely have a DNS name for each bucket.
+        config = _CONFIG.merge(Config(s3={"addressing_style": style}))
+        client = session.client("s3", endpoint_url=endpoint, region_name=where, config=config)
+    client.meta.events.register("before-call.s3.HeadBucket", _do_not_redirect)
+    return client
+
+
+def _do_not_redirect(params: dict[str, Any], **_: Any) -> None:
+    """After a redirect, botocore asks for the bucket's region, and without this for ever if that is redirected too."""
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True
+
+
+# What servers refuse although it is part of S3. It is found by the server's answer, so that nobody must configure it.
+
+_INVALID = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED)
+
+
+@dataclass(frozen=True)
+class _RequestForm:
+    """How requests are sent. The default form is first; a server that refuses it gets the next ones."""
+
+    client: S3Client
+    checksums: bool = True
+    """Whether requests have checksums besides the signed SHA-256 of the body, so that the server stores them."""
+    style: AddressingStyle = "path"
+
+    def send(self, operation: str, request: dict[str, Any]) -> Any:
+        return getattr(self.client, operation)(**(request if self.checksums else _without_checksums(request)))
+
+    def next_after(self, error: ClientError, bucket: str) -> _RequestForm | None:
+        """Return the form that a server may accept which answered this error; None if the form is not the cause."""
+        where = self.client.meta
+        if self.style == "path" and wants_virtual_host(where.endpoint_url, bucket, str(error), _location(error)):
+            _log.warning("the server refuses path style, so the bucket is addressed by its host name: %s", error)
+            return replace(self, client=s3_client(where.endpoint_url, where.region_name, "virtual"), style="virtual")
+        return replace(self, checksums=False) if self.checksums and _status(error) in _INVALID else None
+
+
+def _without_checksums(value: Any) -> Any:
+    """Return the parameters of a request without those of checksums, also in the parts of an upload."""
+    if isinstance(value, list):
+        return [_without_checksums(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _without_checksums(each) for name, each in value.items() if not name.startswith("Checksum")}
+    return value
+
+
+class _Bucket:
+    """A bucket and the form of requests that its server accepts. Shared by all stores below it."""
+
+    def __init__(self, client: S3Client, name: str) -> None:
+        self.name = name
+        self.form = _RequestForm(client)
+
+    def send(self, operation: str, **request: Any) -> Any:
+        """Send a request to the bucket and return the answer. If its form is refused, another one is kept."""
+        form = self.form
+        try:
+            return form.send(operation, {"Bucket": self.name, **request})
+        except ClientError as error:
+            other = form.next_after(error, self.name)
+            if other is None:
+                raise
+            self.form = other
+            try:
+                return self.send(operation, **request)
+            except ClientError as further:
+                if _status(further) not in _INVALID:
+                    raise
+                self.form = form  # It was not the reason, and the first answer names the server's reason.
+                raise error from None
+
+    def translated_errors(self) -> AbstractContextManager[None]:
+        return translate_s3_errors(self.name, self.form.client.meta.endpoint_url)
 
 
 class S3Store:
     """Objects of a bucket below a prefix. Thread-safe, because boto3's clients are."""
 
-    def __init__(self, client: S3Client, bucket: str, prefix: str = "") -> None:
-        self._client = client
-        self._bucket = bucket
+    def __init__(self, client: S3Client | _Bucket, bucket: str, prefix: str = "") -> None:
+        self.bucket = client if isinstance(client, _Bucket) else _Bucket(client, bucket)
         self._prefix = prefix.strip("/")
 
     def put(self, key: str, data: bytes) -> None:
-        with self._translated_errors():
+        with self.bucket.translated_errors():
             try:
-                self._client.put_object(
-                    Bucket=self._bucket,
-                    Key=self._full(key),
-                    Body=data,
-                    ChecksumAlgorithm="SHA256",
-                    IfNoneMatch="*",
-                    **_content_type_of(key),
-                )
+                self._put(key, data, IfNoneMatch="*")
             except ClientError as error:
-                if error.response["Error"]["Code"] not in _EXISTS_CODES:
+                if _code(error) not in _EXISTS_CODES:
                     raise
-                self._same_or_conflict(key, data)
+                self.require_content(key, hashlib.sha256(data).digest())
 
     def replace(self, key: str, data: bytes) -> None:
-        with self._translated_errors():
-            self._client.put_object(
-                Bucket=self._bucket, Key=self._full(key), Body=data, ChecksumAlgorithm="SHA256", **_content_type_of(key)
-            )
+        with self.bucket.translated_errors():
+            self._put(key, data)
+
+    def _put(self, key: str, data: bytes, **condition: str) -> None:
+        self.bucket.send(
+            "put_object",
+            Key=self._full(key),
+            Body=data,
+            ChecksumSHA256=_sha256(data),
+            **_content_type_of(key),
+            **condition,
+        )
 
     def get(self, key: str) -> bytes | None:
-        with self._reading(key):
-            answer = self._request(key, OBJECT_BYTES_MAX)
-            return None if answer is None else answer["Body"].read()
+        file = BytesIO()
+        return file.getvalue() if self._download(key, file, OBJECT_BYTES_MAX) else None
 
     def open(self, key: str) -> BinaryIO | None:
-        with self._reading(key):
-            answer = self._request(key, FILE_BYTES_MAX)
-            if answer is None:
-                return None
-            with translate_os_errors(Path(tempfile.gettempdir())):
-                file = tempfile.TemporaryFile(prefix="specbench-")  # noqa: SIM115 -- the caller closes it
-                try:
-                    shutil.copyfileobj(answer["Body"], file, COPY_BYTES)
+        with translate_os_errors(Path(tempfile.gettempdir())):
+            file = tempfile.TemporaryFile(prefix="specbench-")  # noqa: SIM115 -- the caller closes it
+            try:
+                if self._download(key, file, FILE_BYTES_MAX):
                     file.seek(0)
-                except BaseException:
-                    file.close()
-                    raise
-            return file
+                    return file
+            except BaseException:
+                file.close()
+                raise
+            file.close()
+            return None
 
-    def _request(self, key: str, most: int) -> GetObjectOutputTypeDef | None:
-        """Request an object of at most this many bytes; None if it does not exist."""
-        try:
-            answer = self._client.get_object(Bucket=self._bucket, Key=self._full(key), ChecksumMode="ENABLED")
-        except ClientError as error:
-            if error.response["Error"]["Code"] in _MISSING_CODES:
-                return None
-            raise
-        if answer["ContentLength"] > most:
-            answer["Body"].close()
-            what = f"is larger than {most // 2**20} MiB, which no such file of a run is: it is damaged"
-            raise NotDurable(f"{self.uri(key)}: {what}", StoreErrorReason.DAMAGED)
-        return answer
+    def _download(self, key: str, file: IO[bytes], most: int) -> bool:
+        """Copy an object of at most this many bytes to a file; False if it does not exist."""
+        with self._reading(key):
+            try:
+                answer = self.bucket.send("get_object", Key=self._full(key), ChecksumMode="ENABLED")
+            except ClientError as error:
+                if _code(error) in _MISSING_CODES:
+                    return False
+                raise
+            size = answer.get("ContentLength", 0)  # A chunked answer has none.
+            while size <= most and (piece := answer["Body"].read(COPY_BYTES)):
+                size = max(size, file.tell() + file.write(piece))
+            if size > most:
+                answer["Body"].close()
+                what = f"is larger than {most // 2**20} MiB, which no such file of a run is: it is damaged"
+                raise NotDurable(f"{self.uri(key)}: {what}", StoreErrorReason.DAMAGED)
+            return True
 
     @contextmanager
     def _reading(self, key: str) -> Iterator[None]:
-        with self._translated_errors():
+        with self.bucket.translated_errors():
             try:
                 yield
             except FlexibleChecksumError as error:
@@ -249,22 +358,22 @@ class S3Store:
                 ) from error
 
     def start_upload(self, key: str) -> S3Upload:
-        target: _Target = {"Bucket": self._bucket, "Key": self._full(key)}
-        with self._translated_errors():
-            started = self._client.create_multipart_upload(
-                **target, ChecksumAlgorithm="SHA256", **_content_type_of(key)
+        with self.bucket.translated_errors():
+            started = self.bucket.send(
+                "create_multipart_upload", Key=self._full(key), ChecksumAlgorithm="SHA256", **_content_type_of(key)
             )
-        return S3Upload(self._client, {**target, "UploadId": started["UploadId"]})
+            return S3Upload(self, key, {"Key": self._full(key), "UploadId": started["UploadId"]})
 
     def abort_uploads(self, prefix: str) -> None:
         try:
-            with self._translated_errors():
-                pages = self._client.get_paginator("list_multipart_uploads").paginate(
-                    Bucket=self._bucket, Prefix=self._full(prefix)
+            with self.bucket.translated_errors():
+                client = self.bucket.form.client
+                pages = client.get_paginator("list_multipart_uploads").paginate(
+                    Bucket=self.bucket.name, Prefix=self._full(prefix)
                 )
                 for upload in [each for page in pages for each in page.get("Uploads", [])]:
-                    self._client.abort_multipart_upload(
-                        Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                    client.abort_multipart_upload(
+                        Bucket=self.bucket.name, Key=upload["Key"], UploadId=upload["UploadId"]
                     )
         except NotDurable as refused:
             # Its parts only need space, and a rule of the bucket may remove them.
@@ -275,91 +384,87 @@ class S3Store:
     def keys(self, prefix: str = "") -> list[str]:
         root = f"{self._prefix}/" if self._prefix else ""
         keys: list[str] = []
-        with self._translated_errors():
-            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=root + prefix)
-            for page in pages:
-                keys += [entry["Key"].removeprefix(root) for entry in page.get("Contents", [])]
-                if len(keys) > KEYS_MAX:
-                    what = f"more than {KEYS_MAX:,} objects: give the root of one run"
-                    raise NotDurable(f"{self.uri(prefix)}: {what}", StoreErrorReason.REFUSED)
+        marker: str | None = ""
+        while marker is not None:
+            with self.bucket.translated_errors():
+                # Not ListObjectsV2, which some servers do not have.
+                page = self.bucket.send("list_objects", Prefix=root + prefix, Marker=marker)
+                found = [entry["Key"] for entry in page.get("Contents", [])]
+            keys += [key.removeprefix(root) for key in found]
+            if len(keys) > KEYS_MAX:
+                what = f"more than {KEYS_MAX:,} objects: give the root of one run"
+                raise NotDurable(f"{self.uri(prefix)}: {what}", StoreErrorReason.REFUSED)
+            if marker in found:
+                what = "the server lists the same objects again: give the address of an S3 server"
+                raise NotDurable(f"{self.uri(prefix)}: {what}", StoreErrorReason.REFUSED)
+            marker = (page.get("NextMarker") or found[-1]) if page.get("IsTruncated") and found else None
         return sorted(keys)
 
     def uri(self, key: str = "") -> str:
-        return f"s3://{self._bucket}/{self._full(key)}".rstrip("/")
+        return f"s3://{self.bucket.name}/{self._full(key)}".rstrip("/")
 
     def below(self, prefix: str) -> S3Store:
-        return S3Store(self._client, self._bucket, self._full(prefix))
+        return S3Store(self.bucket, self.bucket.name, self._full(prefix))
 
     def _full(self, key: str) -> str:
         return f"{self._prefix}/{key}" if self._prefix and key else self._prefix or key
 
-    def _same_or_conflict(self, key: str, data: bytes) -> None:
-        found = self.get(key)
-        if found is None:
-            raise NotDurable(f"{self.uri(key)} is being written by another client: run again", StoreErrorReason.AWAY)
-        if found != data:
-            raise NotDurable(_conflict(self.uri(key)), StoreErrorReason.CONFLICT)
+    def require_content(self, key: str, sha256: bytes, missing: StoreErrorReason = StoreErrorReason.AWAY) -> None:
+        """Accept an object that could not be created, if it has this content: the first answer was lost.
 
-    def _translated_errors(self) -> AbstractContextManager[None]:
-        return translate_s3_errors(self._bucket, self._client.meta.endpoint_url)
+        It is read, because not every server returns checksums, and an ETag need not be one. `missing`: the reason if
+        it does not exist. Raises NotDurable.
+        """
+        found: Any = self.open(key)
+        if found is None:
+            what = "another client is writing it, or aborted its upload: run again"
+            raise NotDurable(f"{self.uri(key)} could not be created: {what}", missing)
+        with found:
+            if hashlib.file_digest(found, "sha256").digest() != sha256:
+                raise NotDurable(_conflict(self.uri(key)), StoreErrorReason.CONFLICT)
 
 
 class S3Upload:
     """A multipart upload, see `Upload`. Its parts stay in the bucket until it is completed or aborted."""
 
-    def __init__(self, client: S3Client, upload: _MultipartUpload) -> None:
-        self._client, self._upload = client, upload
-        self._parts: list[CompletedPartTypeDef] = []
+    def __init__(self, store: S3Store, key: str, upload: Mapping[str, str]) -> None:
+        self._store, self._bucket, self._key, self._upload = store, store.bucket, key, upload
+        self._parts: list[dict[str, Any]] = []
+        self._sha256 = hashlib.sha256()
 
     def add(self, part: bytes) -> None:
-        number = len(self._parts) + 1
-        # The answers of some servers lack the checksum.
-        sha256 = base64.b64encode(hashlib.sha256(part).digest()).decode()
-        with self._translated_errors():
-            answer = self._client.upload_part(**self._upload, PartNumber=number, Body=part, ChecksumSHA256=sha256)
-        self._parts.append({"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": sha256})
+        number, sha256 = len(self._parts) + 1, _sha256(part)
+        with self._bucket.translated_errors():
+            answer = self._bucket.send(
+                "upload_part", **self._upload, PartNumber=number, Body=part, ChecksumSHA256=sha256
+            )
+            # The checksum is ours, because the answers of some servers lack it.
+            self._parts.append({"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": sha256})
+        self._sha256.update(part)
 
     def complete(self) -> None:
-        with self._translated_errors():
+        with self._bucket.translated_errors():
             try:
-                self._client.complete_multipart_upload(
-                    **self._upload, MultipartUpload={"Parts": self._parts}, IfNoneMatch="*"
+                self._bucket.send(
+                    "complete_multipart_upload", **self._upload, MultipartUpload={"Parts": self._parts}, IfNoneMatch="*"
                 )
             except ClientError as error:
-                if error.response["Error"]["Code"] not in (*_EXISTS_CODES, _NO_UPLOAD):
+                if _code(error) not in (*_EXISTS_CODES, _NO_UPLOAD):
                     raise
-                self._raise_unless_stored(error)
-
-    def _raise_unless_stored(self, error: ClientError) -> None:
-        """Accept an error that follows a completion whose answer was lost: the object then has our checksum."""
-        uri = f"s3://{self._upload['Bucket']}/{self._upload['Key']}"
-        try:
-            found = self._client.head_object(
-                Bucket=self._upload["Bucket"], Key=self._upload["Key"], ChecksumMode="ENABLED"
-            )
-        except ClientError as missing:
-            if missing.response["Error"]["Code"] not in _MISSING_CODES:
-                raise
-            if error.response["Error"]["Code"] == _NO_UPLOAD:
-                what = "another client, or a rule of the bucket, aborted its upload: run again"
-                raise NotDurable(f"{uri}: {what}", StoreErrorReason.REFUSED) from error
-            raise NotDurable(f"{uri} is being written by another client: run again", StoreErrorReason.AWAY) from error
-        if found.get("ChecksumSHA256") != self._checksum():
-            raise NotDurable(_conflict(uri), StoreErrorReason.CONFLICT) from error
-
-    def _checksum(self) -> str:
-        """Return the SHA-256 that S3 gives an object of several parts: of the parts' own, and their number."""
-        each = b"".join(base64.b64decode(part["ChecksumSHA256"]) for part in self._parts)
-        return f"{base64.b64encode(hashlib.sha256(each).digest()).decode()}-{len(self._parts)}"
+                missing = StoreErrorReason.REFUSED if _code(error) == _NO_UPLOAD else StoreErrorReason.AWAY
+                self._store.require_content(self._key, self._sha256.digest(), missing)
+                self.abort()
 
     def abort(self) -> None:
         try:
-            self._client.abort_multipart_upload(**self._upload)
+            self._bucket.send("abort_multipart_upload", **self._upload)
         except (BotoCoreError, ClientError) as error:
-            _log.warning("the parts of %s still use space: %s", self._upload["Key"], error)
+            if not isinstance(error, ClientError) or _code(error) != _NO_UPLOAD:
+                _log.warning("the parts of %s still use space: %s", self._upload["Key"], error)
 
-    def _translated_errors(self) -> AbstractContextManager[None]:
-        return translate_s3_errors(self._upload["Bucket"], self._client.meta.endpoint_url)
+
+def _sha256(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
 
 
 def _conflict(uri: str) -> str:
@@ -369,7 +474,7 @@ def _conflict(uri: str) -> str:
     )
 
 
-def _content_type_of(key: str) -> _ContentType:
+def _content_type_of(key: str) -> dict[str, str]:
     """Return the content type, so that a browser displays the report instead of saving it."""
     guess = {"json": "application/json", "html": "text/html; charset=utf-8", "csv": "text/csv; charset=utf-8"}
     return {"ContentType": guess.get(key.rpartition(".")[2], "application/octet-stream")}

@@ -10,6 +10,15 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import BinaryIO, Protocol
 
+from specbench_api.outcome.layout import (
+    CHECK_CONTENT,
+    CHECK_OBJECT,
+    CHECK_UPLOAD,
+    CHECKS,
+    CONDITIONAL_WRITES_NEEDED,
+)
+from specbench_client.errors import NotDurable
+
 OBJECT_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of an object that is read into memory. Only files of records are larger, which are opened instead."""
 FILE_BYTES_MAX = 16 * 1024**3
@@ -95,3 +104,40 @@ class Store(Protocol):
     def below(self, prefix: str) -> Store:
         """Return the store of all keys below a prefix."""
         ...
+
+
+# Servers and proxies that call themselves S3 differ, so a store is tried before an engine is started for it.
+
+CHECK_PARTS = (bytes(5 * 1024 * 1024), b"end")
+"""Parts of the upload. The first has the smallest size that S3 accepts."""
+
+
+def check_s3_server(results: Store) -> None:
+    """Write and read as a run will. Does nothing for a folder. Raises NotDurable with what the server cannot do.
+
+    `results`: the root of all results.
+    """
+    if not results.uri().startswith("s3://"):
+        return
+    results.replace(CHECK_OBJECT, CHECK_CONTENT)
+    try:
+        results.put(CHECK_OBJECT, b"other content")
+    except NotDurable as refused:
+        if refused.reason != StoreErrorReason.CONFLICT:
+            raise
+    else:
+        what = f"the server accepted other content although it exists, or is not S3: {CONDITIONAL_WRITES_NEEDED}"
+        raise NotDurable(f"{results.uri(CHECK_OBJECT)}: {what}", StoreErrorReason.REFUSED)
+    upload = results.start_upload(CHECK_UPLOAD)
+    try:
+        for part in CHECK_PARTS:
+            upload.add(part)
+        upload.complete()
+    except NotDurable:
+        upload.abort()
+        raise
+    listed = results.keys(CHECKS)
+    for key, data in ((CHECK_OBJECT, CHECK_CONTENT), (CHECK_UPLOAD, b"".join(CHECK_PARTS))):
+        if key not in listed or results.get(key) != data:
+            what = "the server does not list it, or does not return what was written: give the address of an S3 server"
+            raise NotDurable(f"{results.uri(key)}: {what}", StoreErrorReason.REFUSED)

@@ -35,6 +35,16 @@ POINT_SUMMARY = "summary.json"
 LAUNCHES = "launches"
 ENDED = "ended"
 
+CHECKS = "specbench-check/"
+"""Prefix of the objects that are written below the root of all results, beside `runs/`, to try the store."""
+CHECK_OBJECT, CHECK_UPLOAD = f"{CHECKS}object", f"{CHECKS}upload"
+CHECK_CONTENT = b"specbench wrote this object to check that results can be stored here\n"
+"""Content of CHECK_OBJECT. It is always the same, and the object stays there."""
+CONDITIONAL_WRITES_NEEDED = (
+    "without conditional writes (If-None-Match: *), two clients overwrite each other's results: use another S3 server,"
+    " or a newer version of it"
+)
+
 # Documents name points, launches and files. A stranger's document must not lead to files outside of its run.
 _NAME = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}"
 StorageName = Annotated[str, Field(pattern=f"^{_NAME}$")]

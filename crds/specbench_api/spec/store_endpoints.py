@@ -22,6 +22,20 @@ BUCKET_CHARACTERS = "[a-z0-9.-]*"
 """What a `*` in the pattern of a bucket matches: no slash, and nothing that a client would not read as the bucket."""
 
 
+_PATH_STYLE_REFUSED = re.compile("path.?style|virtual.?host|(second|third).?level.?domain", re.IGNORECASE)
+
+
+def virtual_host(endpoint: str, bucket: str) -> str:
+    """Return host and port of a bucket at a server that accepts the bucket only in the name of the host."""
+    return f"{bucket}.{urlsplit(endpoint).netloc}"
+
+
+def wants_virtual_host(endpoint: str, bucket: str, error: str, location: str) -> bool:
+    """Return whether a server refused the bucket in the path of a request, by its error or its redirect."""
+    redirected = urlsplit(location).netloc == virtual_host(endpoint, bucket)
+    return redirected or _PATH_STYLE_REFUSED.search(error) is not None
+
+
 class AddressRule(StrEnum):
     """Which addresses an endpoint may resolve to."""
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.fence.model import Fence
-from specbench_api.outcome.layout import ENDED, GATE, LAUNCHES, PLAN, STATUS, manifest_key, run_root
+from specbench_api.outcome.layout import CHECK_OBJECT, ENDED, GATE, LAUNCHES, PLAN, STATUS, manifest_key, run_root
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import differing_fields
@@ -204,6 +204,8 @@ class ResultsReader:
                 bucket = self._bucket_of(run)
                 known = self._known_points(f"{s3.endpoint} {s3.bucket} {root}")
                 stored = _read_results(bucket, root, known, last_launch=last_launch)
+                if s3.secret_name and not stored.measured and not stored.launches:  # The client has the same keys.
+                    bucket.require_conditional_writes(s3.key(CHECK_OBJECT))
                 return replace(stored, plan_json=_plan_json(bucket, root)) if run.spec.results.adopt else stored
         except StoreError as error:
             return error.failure

@@ -1,4 +1,4 @@
-"""Read access to one S3 bucket within the limits of a look, and the mapping of every error to StoreFailure."""
+"""Access to one S3 bucket within the limits of a look, and the mapping of every error to StoreFailure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache, partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import boto3
 import botocore.session
@@ -28,8 +29,9 @@ from botocore.exceptions import (
 from botocore.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError
 
+from specbench_api.outcome.layout import CHECK_CONTENT, CONDITIONAL_WRITES_NEEDED
 from specbench_api.spec.results import S3
-from specbench_api.spec.store_endpoints import AddressRule
+from specbench_api.spec.store_endpoints import AddressRule, virtual_host, wants_virtual_host
 from specbench_operator.cluster.store_session import StoreError, StoreSession, current_look
 from specbench_operator.state.run import StoreFailure
 
@@ -43,6 +45,7 @@ _UNREACHABLE = (UnreachableError, HTTPClientError, ResponseStreamingError, HTTPE
 _DENIED_STATUS = (401, 403)
 _BUSY = frozenset({"SlowDown", "Throttling", "RequestTimeout", "TooManyRequests", "429"})
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
+_EXISTS = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 PAGE_MAX_BYTES = 2 * 1024 * 1024
@@ -76,7 +79,11 @@ class Bucket:
         timeout_s: float,
         addresses: AddressRule = AddressRule.ANY,
     ) -> None:
-        self._client = _client(s3, credentials, timeout_s, addresses)
+        self._connect = partial(_client, s3, credentials, timeout_s, addresses)
+        self._client = self._connect("path")
+        self._style = "path"
+        self._written: set[str] = set()
+        """Keys with which conditional writes were tried."""
         self._name = s3.bucket
         self._where = s3.endpoint or "AWS"
 
@@ -84,17 +91,17 @@ class Bucket:
         """List one level. Raises StoreError."""
         modified: dict[str, datetime] = {}
         prefixes: dict[str, None] = {}
-        token: str | None = None
+        marker = ""
         size_bytes = 0
         for _ in range(LISTING_MAX_PAGES):
-            page = self._page(prefix, token)
+            page = self._page(prefix, marker)
             size_bytes += current_look().body_bytes
             if size_bytes > LISTING_MAX_BYTES:
                 break
             modified |= {row["Key"]: row["LastModified"] for row in page.get("Contents", [])}
             prefixes |= {row["Prefix"]: None for row in page.get("CommonPrefixes", [])}
-            token = page.get("NextContinuationToken") if page.get("IsTruncated") else None
-            if not token:
+            marker = page.get("NextMarker") or max((*modified, *prefixes), default="")
+            if not page.get("IsTruncated"):
                 return Listing(modified, tuple(prefixes))
         message = (
             f"{self._description}: the listing of {prefix} has more than {LISTING_MAX_PAGES} pages or"
@@ -115,15 +122,32 @@ class Bucket:
 
         return self._unless_missing(request, max_bytes)
 
+    def require_conditional_writes(self, key: str) -> None:
+        """Try once whether the server rejects overwriting, with an object that stays there. Raises StoreError."""
+        if key in self._written:
+            return
+        for _ in range(2):
+            try:
+                self._ask(lambda: self._put_new(key), 0)
+            except StoreError as error:
+                if not isinstance(error.__cause__, ClientError) or _code(error.__cause__) not in _EXISTS:
+                    raise
+                self._written.add(key)
+                return
+        message = f"{self._description} overwrote {key}, which exists: {CONDITIONAL_WRITES_NEEDED}"
+        raise StoreError(StoreFailure("StoreRefused", message, refused=True))
+
+    def _put_new(self, key: str) -> None:
+        self._client.put_object(Bucket=self._name, Key=key, Body=CHECK_CONTENT, IfNoneMatch="*")
+
     @property
     def _description(self) -> str:
         return f"s3://{self._name} at {self._where}"
 
-    def _page(self, prefix: str, token: str | None) -> dict[str, Any]:
-        more = {"ContinuationToken": token} if token else {}
-
+    def _page(self, prefix: str, marker: str) -> dict[str, Any]:
         def request() -> dict[str, Any]:
-            page: Any = self._client.list_objects_v2(Bucket=self._name, Prefix=prefix, Delimiter="/", **more)  # type: ignore[arg-type] # only a token
+            # Not ListObjectsV2, which some servers do not have.
+            page: Any = self._client.list_objects(Bucket=self._name, Prefix=prefix, Delimiter="/", Marker=marker)
             rows, below = page.get("Contents", []), page.get("CommonPrefixes", [])
             if not all("Key" in row and "LastModified" in row for row in rows) or not all(
                 "Prefix" in row for row in below
@@ -154,7 +178,16 @@ class Bucket:
             ) from error
         # The parsers of botocore raise many types for an invalid answer, RecursionError among them.
         except Exception as error:
+            if self._refuses_path_style(error):
+                self._style, self._client = "virtual", self._connect("virtual")
+                return self._ask(request, max_bytes, max_tags)
             raise StoreError(self._failure(error)) from error
+
+    def _refuses_path_style(self, error: Exception) -> bool:
+        if self._style == "virtual" or not isinstance(error, ClientError):
+            return False
+        location = error.response["ResponseMetadata"].get("HTTPHeaders", {}).get("location", "")
+        return wants_virtual_host(self._client.meta.endpoint_url, self._name, str(error), location)
 
     def _failure(self, error: Exception) -> StoreFailure:
         where = self._description
@@ -178,14 +211,21 @@ class Bucket:
             return StoreFailure("BucketMissing", message, refused=True)
         shown = f"HTTP {status} {code}" if _CODE.fullmatch(code) and code != str(status) else f"HTTP {status}"
         if code in _DENIED or status in _DENIED_STATUS:
-            remedy = "allow the operator's credentials to list the bucket and to read its objects"
+            remedy = "allow these credentials to list the bucket, and to read and write its objects"
             return StoreFailure("CredentialsRefused", f"{where} denied access: {shown}; {remedy}", refused=True)
-        away = code in _BUSY or status >= 500
-        message = f"{where} answered {shown} to {error.operation_name}"
+        away = code in _BUSY or (status >= 500 and status != HTTPStatus.NOT_IMPLEMENTED)
+        remedy = f": {CONDITIONAL_WRITES_NEEDED}" if error.operation_name == "PutObject" and not away else ""
+        message = f"{where} answered {shown} to {error.operation_name}{remedy}"
         return StoreFailure("S3Away" if away else "StoreRefused", message, refused=not away)
 
 
-def _client(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float, addresses: AddressRule) -> S3Client:
+def _client(
+    s3: S3,
+    credentials: Mapping[str, str] | None,
+    timeout_s: float,
+    addresses: AddressRule,
+    style: Literal["path", "virtual"],
+) -> S3Client:
     keys: dict[str, Any] = {}
     if credentials is not None:
         names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
@@ -194,8 +234,9 @@ def _client(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float, add
         connect_timeout=timeout_s,
         read_timeout=timeout_s,
         retries={"mode": "standard", "total_max_attempts": 2},
+        request_checksum_calculation="when_required",
         # Servers other than AWS rarely have a DNS name per bucket.
-        s3={"addressing_style": "path"} if s3.endpoint else None,
+        s3={"addressing_style": style} if s3.endpoint else None,
     )
     base = botocore.session.Session()
     base.register_component("data_loader", _loader())
@@ -203,10 +244,17 @@ def _client(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float, add
     client: S3Client = session.client("s3", endpoint_url=s3.endpoint or None, config=config)
     verify = base.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True  # as botocore does
     proxies = get_environ_proxies(s3.endpoint or client.meta.endpoint_url)
-    sender = StoreSession(s3.endpoint, addresses, timeout_s, verify=verify, proxies=proxies)
+    by_host = virtual_host(s3.endpoint, s3.bucket)
+    sender = StoreSession(s3.endpoint, by_host, addresses, timeout_s, verify=verify, proxies=proxies)
     events: Any = client.meta.events
     events.register("before-send.s3", sender.send_request)
+    events.register("before-call.s3.HeadBucket", _do_not_redirect)
     return client
+
+
+def _do_not_redirect(params: dict[str, Any], **_: Any) -> None:
+    """After a redirect, botocore asks for the bucket's region, and without this for ever if that is redirected too."""
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 @cache

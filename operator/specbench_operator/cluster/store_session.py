@@ -161,9 +161,10 @@ class _LimitedSocket:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
 
-    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
-        """A file for reading, which is all that http.client needs."""
-        return io.BufferedReader(_LimitedReader(self._socket, self._timeout_s))
+    def makefile(self, _mode: str, buffering: int = -1) -> io.BufferedReader | _LimitedReader:
+        """A file for reading, which is all that http.client needs. botocore reads an early answer without a buffer."""
+        reader = _LimitedReader(self._socket, self._timeout_s)
+        return io.BufferedReader(reader) if buffering else reader
 
 
 class _CheckedConnection:
@@ -225,13 +226,16 @@ def _pool_classes(addresses: AddressRule, timeout_s: float) -> dict[str, Any]:
 class StoreSession(URLLib3Session):
     """Sends the requests of one botocore client, within the limits of the current look."""
 
-    def __init__(self, endpoint: str, addresses: AddressRule, timeout_s: float, *, verify: Any, proxies: Any) -> None:
+    def __init__(
+        self, endpoint: str, by_host: str, addresses: AddressRule, timeout_s: float, *, verify: Any, proxies: Any
+    ) -> None:
+        """`by_host`: host and port with the bucket's name, to which alone a custom endpoint may redirect."""
         timeout: Any = timeout_s  # botocore-stubs accept only whole seconds
         super().__init__(verify=verify, proxies=proxies, timeout=timeout)
         self._pool_classes_by_scheme = _pool_classes(addresses, timeout_s)
         manager: Any = vars(self)["_manager"]  # botocore-stubs do not have it
         manager.pool_classes_by_scheme = self._pool_classes_by_scheme
-        self._endpoint = endpoint
+        self._endpoint, self._by_host = endpoint, by_host
         self._addresses = addresses
 
     def send_request(self, request: Any, **_: Any) -> Any:
@@ -260,13 +264,18 @@ class StoreSession(URLLib3Session):
 
     def _check_host(self, look: Look, url: str) -> None:
         """A custom endpoint is the only host; AWS has several, which botocore derives from bucket and region."""
-        if self._endpoint and urlsplit(url).netloc != urlsplit(self._endpoint).netloc:
+        if self._endpoint and urlsplit(url).netloc not in (urlsplit(self._endpoint).netloc, self._by_host):
             raise look.failed(_redirected())
         if refusal := refused_endpoint(url, self._addresses):
             raise look.failed(_endpoint_refused(refusal))
 
     def _check_redirect(self, look: Look, answer: Any) -> None:
-        if 300 <= answer.status_code < 400 and (self._endpoint or "x-amz-bucket-region" not in answer.headers):
+        known = (
+            urlsplit(answer.headers.get("Location", "")).netloc == self._by_host
+            if self._endpoint
+            else "x-amz-bucket-region" in answer.headers
+        )
+        if 300 <= answer.status_code < 400 and not known:
             raise look.failed(_redirected())
 
     @staticmethod

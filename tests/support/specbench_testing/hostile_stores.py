@@ -28,7 +28,7 @@ def head(status: int = 200, *lines: str) -> bytes:
 
 def page(rows: str, token: str = "") -> bytes:
     """A page of a listing, complete with its head. With a token, another page follows."""
-    more = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+    more = f"<IsTruncated>true</IsTruncated><NextMarker>{token}</NextMarker>" if token else ""
     body = f"<ListBucketResult>{rows}{more}</ListBucketResult>".encode()
     return head(200, f"Content-Length: {len(body)}") + body
 
@@ -41,7 +41,7 @@ def row(key: str) -> str:
 
 def lists(target: str) -> bool:
     """Whether the request is for a listing."""
-    return "list-type=2" in target
+    return "marker=" in target
 
 
 def listing_of(*names: str) -> Callable[[str], bytes]:
@@ -79,13 +79,13 @@ def _answers_nothing(_target: str, _send: Send, stopped: threading.Event) -> Non
 
 
 def _pages_without_end(target: str, send: Send, _stopped: threading.Event) -> None:
-    token = target.partition("continuation-token=")[2].partition("&")[0]
+    token = target.partition("marker=")[2].partition("&")[0]
     number = int(token or 0) + 1
     send(page("".join(row(f"k{number}-{each}") for each in range(100)), str(number)))
 
 
 def _pages_of_long_keys(target: str, send: Send, _stopped: threading.Event) -> None:
-    token = target.partition("continuation-token=")[2].partition("&")[0]
+    token = target.partition("marker=")[2].partition("&")[0]
     number = int(token or 0) + 1
     send(page("".join(row(f"k{number}-{each}-{'x' * 100_000}") for each in range(15)), str(number)))
 
@@ -95,7 +95,7 @@ def _many_folders(target: str, send: Send, _stopped: threading.Event) -> None:
     if not lists(target):
         send(head(200, "Content-Length: 0"))
         return
-    token = int(target.partition("continuation-token=")[2].partition("&")[0] or 0)
+    token = int(target.partition("marker=")[2].partition("&")[0] or 0)
     rows = (f"<CommonPrefixes><Prefix>points/{token}-{each}/</Prefix></CommonPrefixes>" for each in range(1000))
     send(page("".join(rows) if "points" in target else "", str(token + 1) if token < 19 and "points" in target else ""))
 

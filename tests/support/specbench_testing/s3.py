@@ -6,18 +6,23 @@ SPECBENCH_TEST_S3=endpoint,key,secret,bucket makes the tests use another server,
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.httpsession import URLLib3Session
 
+from specbench_client.store.folder import FolderStore
 from specbench_client.store.s3 import S3Store, s3_client
 from specbench_cluster.binaries import build
 from specbench_cluster.cluster import to_stderr
@@ -138,3 +143,48 @@ def s3_store(s3_access: S3Access, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     """A separate prefix in the session's bucket, with multipart uploads from 5 MiB on."""
     s3_access.enter(monkeypatch)
     return S3Store(s3_client(), s3_access.bucket, f"test-{uuid.uuid4().hex[:12]}")
+
+
+# Servers with habits: an answer of the real one is changed, or replaced by an error.
+
+Habit = Callable[[Any, Callable[[], AWSResponse]], AWSResponse]
+"""Answers a prepared request of botocore. The function that it gets sends the request to the real server."""
+
+
+def store_with_habit(habit: Habit, access: S3Access, monkeypatch: pytest.MonkeyPatch, **client: str) -> S3Store:
+    """A store of its own at a server with this habit. `client`: arguments of `s3_client`."""
+    access.enter(monkeypatch)
+    session, create = URLLib3Session(), s3_client
+
+    def create_with_habit(*args: Any, **more: Any) -> Any:
+        made: Any = create(*args, **more)
+        made.meta.events.register("before-send.s3", lambda request, **_: habit(request, lambda: session.send(request)))
+        return made
+
+    monkeypatch.setattr("specbench_client.store.s3.s3_client", create_with_habit)
+    return S3Store(create_with_habit(**client), access.bucket, f"test-{uuid.uuid4().hex[:12]}")
+
+
+def s3_answer(request: Any, status: int, code: str = "", message: str = "", **headers: str) -> AWSResponse:
+    """An answer with an error of S3, or an empty one without a code."""
+    error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode() if code else b""
+    given: Any = {"Content-Length": str(len(error)), **headers}
+    return AWSResponse(request.url, status, given, _Raw(error))
+
+
+class IgnoringConditions(FolderStore):
+    """Overwrites, as servers do that ignore the header If-None-Match."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Replace it."""
+        self.replace(key, data)
+
+    def uri(self, key: str = "") -> str:
+        """As of a bucket."""
+        return f"s3://bench/{key}"
+
+
+class _Raw(io.BytesIO):
+    def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
+        """Yield the body."""
+        yield self.read()
