@@ -129,7 +129,7 @@ def _why_not(each: CandidateCell) -> str:
     if candidate.excluded:
         return f"cannot be chosen: {candidate.excluded}"
     return {
-        Attainment.UNKNOWN: LACKS_FIGURE,
+        Attainment.UNKNOWN: f"{LACKS_FIGURE}: {each.why_by_value}",
         Attainment.MISSED: "is shown to miss the targets",
         Attainment.MISSED_BY_VALUE: f"misses the targets by value, but this is not shown: {each.why_by_value}",
     }.get(candidate.attainment, "meets the targets")

@@ -15,9 +15,9 @@ from specbench_client.analysis.decision.candidates import (
     CandidateCell,
     candidate_cells,
     engine_costs,
-    gain_of,
     gain_verdicts,
     sustained_load,
+    unpaired_gain,
 )
 from specbench_client.analysis.decision.choice import LACKS_FIGURE, Complexity, choose, complexity_of
 from specbench_client.analysis.decision.request import (
@@ -27,7 +27,6 @@ from specbench_client.analysis.decision.request import (
     ruled_out,
     worse_arms,
 )
-from specbench_client.analysis.statistics.effects import figure_ratio
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import doubting_checks, faults_by_arm
 from specbench_client.documents.recommendation import (
@@ -329,5 +328,4 @@ def _across(entry: CandidateCell, baseline: CandidateCell, request: Recommendati
         return None
     over, under = (mine, its) if MORE_IS_BETTER[request.objective] else (its, mine)
     loads = f"{entry.cell.level.words} against the baseline at {baseline.cell.level.words}"
-    gain = figure_ratio(over, under, f"Gain in {in_words(request.objective)} at {loads}; not paired")
-    return gain_of(entry.cell, gain)
+    return unpaired_gain(entry.cell, over, under, f"Gain in {in_words(request.objective)} at {loads}; not paired")
