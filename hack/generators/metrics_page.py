@@ -259,7 +259,9 @@ def render_metrics_page() -> str:
         _table([_histogram_row()]),
         "\nThe shares of 0 to k add up to 1; 1 + Σ i × `accepted_exactly_i` is the acceptance length of draft steps.",
         "\n## Percentiles\n",
-        "Linear interpolation between neighbouring values. Speeds have low percentiles: the slowest requests.\n",
+        "Linear interpolation between neighbouring values. Speeds have low percentiles: the slowest requests.\n"
+        "A percentile is missing unless at least one of the requests is expected beyond it: a 90th needs 10 requests,\n"
+        "a 95th 20, a 99th 100; of fewer, it is nearly their extreme value. A target at a missing percentile is unknown.\n",
         _table([_percentile_row(measure) for measure in MEASURES]),
         "\n## Goodput\n",
         GOODPUT,
