@@ -28,6 +28,10 @@ from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CH
 
 Row = tuple[str, str, str, str, str]
 
+_PERCENTILES = """Linear interpolation between neighbouring values. Speeds have low percentiles: the slowest requests.
+A percentile is missing unless at least one request is expected beyond it: a 90th needs 10 requests, a 95th 20, a 99th
+100. Of fewer requests it is nearly their extreme value. A target at a missing percentile is neither met nor missed.
+"""
 GOODPUT = """Only if the run has targets: `spec.slo`, or `--slo-ttft-ms`, `--slo-tpot-ms` and `--slo-e2e-ms` of
 `specbench measure` and `specbench report`. The figures are in `cells[].goodput` of the run's `summary.json`.
 """
@@ -259,9 +263,7 @@ def render_metrics_page() -> str:
         _table([_histogram_row()]),
         "\nThe shares of 0 to k add up to 1; 1 + Σ i × `accepted_exactly_i` is the acceptance length of draft steps.",
         "\n## Percentiles\n",
-        "Linear interpolation between neighbouring values. Speeds have low percentiles: the slowest requests.\n"
-        "A percentile is missing unless at least one of the requests is expected beyond it: a 90th needs 10 requests,\n"
-        "a 95th 20, a 99th 100; of fewer, it is nearly their extreme value. A target at a missing percentile is unknown.\n",
+        _PERCENTILES,
         _table([_percentile_row(measure) for measure in MEASURES]),
         "\n## Goodput\n",
         GOODPUT,

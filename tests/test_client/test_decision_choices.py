@@ -214,7 +214,8 @@ def test_gain_over_too_few_repeats_has_no_interval(load: int) -> None:
     cells = [Given("none", 8), Given("none", 1, tps=90), Given("ngram", load, tps=200, gain=2.0, repeats=2)]
     recommendation = decide(*cells)
     (choice,) = recommendation.choices
-    assert "ngram has too few repeats to tell (2.00x" in choice.reason
+    where = {8: "2.00x)", 1: "2.00x at concurrency 1 against the baseline at concurrency 8)"}
+    assert f"ngram has too few repeats to tell ({where[load]}" in choice.reason
     assert "[" not in choice.reason + recommendation.sentence
     assert not any(each.gain.interval for each in recommendation.candidates if each.gain)
 
@@ -633,7 +634,7 @@ def test_only_post_hoc_drafters_need_training(method: Method) -> None:
     assert drafter is not None
     arms = [Arm.model_construct(name="arm", drafter=drafter.model_copy(update={"method": method}))]
     found = ruled_out(
-        CONSTRAINTS_PLAN.model_copy(update={"arms": arms}), summary_of(), RecommendationRequest(can_train=False)
+        CONSTRAINTS_PLAN.model_copy(update={"arms": arms}), summary_of(), RecommendationRequest(can_train=False), {}
     )
     without = {Method.NGRAM, Method.SUFFIX, Method.LOOKAHEAD, Method.DRAFT_MODEL, Method.MTP}
     assert ("arm" in found) == (method not in without)

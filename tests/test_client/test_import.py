@@ -322,7 +322,7 @@ def _with(file: str, path: tuple[str | int, ...], value: Any, tmp_path: Path) ->
     """Return a copy of a file with another value at a path."""
     text = (PEERS / file).read_text()
     is_lines = file.endswith("jsonl")
-    data = [json.loads(line) for line in text.splitlines()] if is_lines else json.loads(text)
+    data: Any = [json.loads(line) for line in text.splitlines()] if is_lines else json.loads(text)
     holder = data
     for step in path[:-1]:
         holder = holder[step]

@@ -439,11 +439,14 @@ class RunSummary(RunConclusion):
     summary."""
 
 
-class SummaryInputs(ApiModel):
-    """The fields of a summary that no other stored file has. A summary of any version can be read as this."""
+class SummaryOfAnyVersion(ApiModel):
+    """The fields of a summary that later commands need: whether it is up to date, and what no other file has."""
 
     model_config = ConfigDict(extra="ignore")
 
+    created: str
+    points_measured: int
+    missing: list[str] = []
     slo: Slo | None = None
     failures: dict[str, str] = {}
 

@@ -15,7 +15,7 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.decision.request import Prices, RecommendationRequest, faulty_arms
+from specbench_client.analysis.decision.request import Prices, RecommendationRequest
 from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure, verdicts
 from specbench_client.documents.figure import Figure, StatusFigure, Verdict, too_few_repeats
@@ -94,6 +94,8 @@ class CandidateCell:
     candidate: Candidate
     why_by_value: str = ""
     """Why its targets are met or missed by value only, or why that is unknown; empty if neither."""
+    loads: str = ""
+    """Both loads of a gain over the baseline at another one; empty at the same load."""
     unjudged: str = ""
     """Loads at which its arm could not be judged, with the reasons: a better one may be among them."""
 
@@ -121,14 +123,20 @@ class CandidateCell:
 
 
 def candidate_cells(
-    summary: RunSummary, request: RecommendationRequest, bills: Mapping[str, EngineCost]
+    summary: RunSummary,
+    request: RecommendationRequest,
+    bills: Mapping[str, EngineCost],
+    faulty: Mapping[str, str],
 ) -> list[CandidateCell]:
-    """Return the candidates in the summary's order; conclusions are after Holm's correction over all gains."""
+    """Return the candidates in the summary's order; conclusions are after Holm's correction over all gains.
+
+    `faulty`: why arms are at fault.
+    """
     baselines = {_slot(cell): cell for cell in summary.cells if cell.arm == BASELINE_NAME}
     found = [
         CandidateCell(
             cell,
-            _candidate(cell, baselines.get(_slot(cell)), request, bills, summary),
+            _candidate(cell, baselines.get(_slot(cell)), request, bills, summary, faulty=faulty),
             why_by_value(cell, request.targets),
         )
         for cell in summary.cells
@@ -150,6 +158,8 @@ def _candidate(
     request: RecommendationRequest,
     bills: Mapping[str, EngineCost],
     summary: RunSummary,
+    *,
+    faulty: Mapping[str, str],
 ) -> Candidate:
     bill = bills.get(cell.arm)
     figures = dict[str, Figure]()
@@ -181,7 +191,7 @@ def _candidate(
         value=value,
         gain=gain,
         attainment=attainment(cell, request.targets),
-        excluded=_excluded(cell, value, request, summary),
+        excluded=_excluded(cell, value, request, summary, faulty),
         doubts=list(
             dict.fromkeys(
                 each.check for each in cell.own_findings(summary.findings) if each.severity is not Severity.INFO
@@ -200,10 +210,16 @@ def _objective_value(cell: Cell, objective: Objective) -> Figure | None:
     return value
 
 
-def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest, summary: RunSummary) -> str:
+def _excluded(
+    cell: Cell,
+    value: Figure | None,
+    request: RecommendationRequest,
+    summary: RunSummary,
+    faulty: Mapping[str, str],
+) -> str:
     if not cell.valid:
         return cell.why_invalid(summary.findings)
-    if cell.arm in (faulty := faulty_arms(summary)):
+    if cell.arm in faulty:
         return faulty[cell.arm]
     if not request.takes(cell):
         return f"not at the requested load {request.load}"

@@ -148,7 +148,7 @@ def _state(each: CandidateCell) -> str:
         None: "was not compared",
     }[each.candidate.conclusion]
     gain = each.candidate.gain
-    return f"{words} ({_words(gain)})" if gain is not None and gain.value is not None else words
+    return f"{words} ({_words(gain)}{each.loads})" if gain is not None and gain.value is not None else words
 
 
 def _lacking(each: CandidateCell) -> str:
