@@ -294,6 +294,18 @@ def test_target_without_a_measured_figure_is_not_met() -> None:
 
 
 @pytest.mark.runs
+def test_target_at_a_percentile_of_too_few_requests_is_not_known() -> None:
+    """It is within its target by value, but as an extreme value of six requests."""
+    world = SyntheticRun(prompts=6, repeats=1)
+    summary = run_of_world(world)
+    for percentile, attained in (("p50", Attainment.MET_BY_VALUE), ("p95", Attainment.UNKNOWN)):
+        target = SloTarget.model_validate({"metric": "tpot_ms", "percentile": percentile, "limit_ms": 1e6})
+        found = recommend(world.plan, summary, RecommendationRequest(targets=(target,)))
+        assert {each.attainment for each in found.candidates} <= {attained, Attainment.MET}
+        assert ("TPOT p95: p95 needs at least 20 requests" in found.choices[0].reason) == (percentile == "p95")
+
+
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("ms", "half", "expected"),
     [

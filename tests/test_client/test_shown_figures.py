@@ -20,6 +20,7 @@ from rich.console import Console
 
 from specbench_api.plan.plan import Point
 from specbench_api.spec.slo import Slo
+from specbench_client.documents.figure import too_few_requests
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.html import render_html
@@ -60,6 +61,12 @@ def result(case: str) -> RunSummary:
     fault = Finding(check="ReuseLost", severity=Severity.FAULT, message="m", arm="ngram")
     summary = run_of_world(*WORLDS[case])
     return summary.model_copy(update={"findings": [*summary.findings, fault]})
+
+
+@pytest.mark.parametrize(("percent", "enough"), [(50, 1), (90, 10), (95, 20), (99, 100), (10, 10), (1, 100), (75, 4)])
+def test_a_percentile_needs_one_request_beyond_it(percent: int, enough: int) -> None:
+    assert too_few_requests(percent, enough) == ""
+    assert str(enough) in too_few_requests(percent, enough - 1)
 
 
 Shown = tuple[float | None, float | None, float | None]
