@@ -259,32 +259,33 @@ class PeerRow:
             )
         return request
 
-    def positive(self, *path: str | int, most: float = SECONDS_MAX) -> float | None:
+    def positive(self, *path: str, most: float = SECONDS_MAX) -> float | None:
         """Return a number above 0: a time, or a moment on a clock that does not start at 0."""
-        return self._number(path, lambda number: 0 < number <= most, f"a number above 0 and at most {most:g}")
-
-    def times(self, *path: str) -> list[float]:
-        """Return a list of numbers from 0; empty if there is none."""
-        found, valid = inside(self.data, *path), lambda number: 0 <= number <= SECONDS_MAX
-        numbers = [self._number((*path, at), valid, "a number from 0") for at in range(len(_list(found)))]
-        return [number for number in numbers if number is not None]
+        value = inside(self.data, *path)
+        what = f"a number above 0 and at most {most:g}"
+        return None if value is None else self._read(path, value, lambda number: 0 < number <= most, what)
 
     def count(self, *path: str) -> int | None:
         """Return a count of tokens or steps."""
-        is_count = f"a whole number from 0 to {MOST_TOKENS:,}"
-        number = self._number(path, lambda number: 0 <= number <= MOST_TOKENS and number == int(number), is_count)
-        return None if number is None else int(number)
+        value, what = inside(self.data, *path), f"a whole number from 0 to {MOST_TOKENS:,}"
+        if value is None:
+            return None
+        return int(self._read(path, value, lambda number: 0 <= number <= MOST_TOKENS and number.is_integer(), what))
 
-    def _number(self, path: Sequence[str | int], valid: Callable[[float], bool], what: str) -> float | None:
-        value = inside(self.data, *path)
+    def times(self, *path: str) -> list[float]:
+        """Return a list of numbers from 0; empty if there is none."""
+        values = inside(self.data, *path)
+        if not isinstance(values, list | None):
+            raise damaged(f"{self.place}: {'.'.join(path)} is {str(values)[:40]}, which is not a list")
+        what = f"a number from 0 to {SECONDS_MAX:g}"
+        each = enumerate(values or ())
+        return [self._read((*path, str(at)), value, lambda time: 0 <= time <= SECONDS_MAX, what) for at, value in each]
+
+    def _read(self, path: Sequence[str], value: Any, valid: Callable[[float], bool], what: str) -> float:
         number = finite(value)
-        if value is not None and (number is None or not valid(number)):
-            raise damaged(f"{self.place}: {'.'.join(map(str, path))} is {str(value)[:40]}, which is not {what}")
+        if number is None or not valid(number):
+            raise damaged(f"{self.place}: {'.'.join(path)} is {str(value)[:40]}, which is not {what}")
         return number
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def inside(data: Any, *path: str | int) -> Any:

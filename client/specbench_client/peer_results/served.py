@@ -194,11 +194,7 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
             why = f"the answer has no token (output_lens {tokens}, ttfts {row['ttfts']})"
             yield PeerRequest(prompt, start_ns=start_ns, error=str(row["errors"] or why))
             continue
-        gaps = [ns_of(gap) for gap in row["itls"]] if isinstance(row["itls"], list) else [None]
-        known = [gap for gap in gaps if gap is not None]
-        if len(known) < len(gaps):
-            raise damaged(f"{name}, request {index + 1}: a gap between its chunks (itls) is no time")
-        chunk_ns = tuple(accumulate(known, initial=first_ns))
+        chunk_ns = tuple(accumulate((round(gap * 1e9) for gap in fields.times("itls")), initial=first_ns))
         request = PeerRequest(
             prompt,
             start_ns=start_ns,
