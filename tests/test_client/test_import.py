@@ -297,6 +297,7 @@ def test_a_gap_that_is_no_time_is_refused(gap: object, tmp_path: Path) -> None:
         ),
         (lambda data: data["output_lens"].__setitem__(0, 2.5), "request 1: output_lens is 2.5"),
         (lambda data: data["start_times"].__setitem__(0, "x"), "request 1: start_times is x"),
+        (lambda data: data["itls"].__setitem__(0, None), "request 1: itls is null"),
         (lambda data: data.update(ttfts=[1000 * each for each in data["ttfts"]]), "mean_ttft_ms .* another unit"),
         (lambda data: data.update(total_output_tokens=4 * data["total_output_tokens"]), "but its requests have"),
         (lambda data: data.update(completed=5), "5 requests were answered .* but 24 of 24 are"),

@@ -194,6 +194,8 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
             why = f"the answer has no token (output_lens {tokens}, ttfts {row['ttfts']})"
             yield PeerRequest(prompt, start_ns=start_ns, error=str(row["errors"] or why))
             continue
+        if row["itls"] is None:
+            raise damaged(f"{fields.place}: itls is null, so its last token has no time")
         chunk_ns = tuple(accumulate((round(gap * 1e9) for gap in fields.times("itls")), initial=first_ns))
         request = PeerRequest(
             prompt,
