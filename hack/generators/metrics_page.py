@@ -11,7 +11,8 @@ from specbench_client.analysis.breakdown import breakdown, reuse
 from specbench_client.analysis.estimates import speedups
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.summary.trends import FIGURES, RELATIVE_CHANGE, SHARE_CHANGE
-from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, MIN_WINDOWS
+from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
+from specbench_client.documents.summary import MIN_WINDOWS
 from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
 from specbench_client.metrics.acceptance import (
     accepted_exactly,
@@ -27,6 +28,10 @@ from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CH
 
 Row = tuple[str, str, str, str, str]
 
+_PERCENTILES = """Linear interpolation between neighbouring values. Speeds have low percentiles: the slowest requests.
+A percentile is missing unless at least one request is expected beyond it: a 90th needs 10 requests, a 95th 20, a 99th
+100. Of fewer requests it is nearly their extreme value. A target at a missing percentile is neither met nor missed.
+"""
 GOODPUT = """Only if the run has targets: `spec.slo`, or `--slo-ttft-ms`, `--slo-tpot-ms` and `--slo-e2e-ms` of
 `specbench measure` and `specbench report`. The figures are in `cells[].goodput` of the run's `summary.json`.
 """
@@ -258,7 +263,7 @@ def render_metrics_page() -> str:
         _table([_histogram_row()]),
         "\nThe shares of 0 to k add up to 1; 1 + Σ i × `accepted_exactly_i` is the acceptance length of draft steps.",
         "\n## Percentiles\n",
-        "Linear interpolation between neighbouring values. Speeds have low percentiles: the slowest requests.\n",
+        _PERCENTILES,
         _table([_percentile_row(measure) for measure in MEASURES]),
         "\n## Goodput\n",
         GOODPUT,

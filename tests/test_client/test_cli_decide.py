@@ -203,7 +203,7 @@ def test_plan_of_another_version_is_reported(root: Path, capsys: pytest.CaptureF
     (file,) = root.rglob(PLAN)
     file.write_text(file.read_text().replace("specbench.io/plan/v", "specbench.io/plan/v9"))
     assert exit_code(["recover", str(root), "--into", CLUSTER_RESULTS]) == Exit.RESULTS_NOT_STORED
-    assert "written by another version" in capsys.readouterr().err
+    assert "which this version of specbench does not read" in capsys.readouterr().err
 
 
 def test_latest_run_is_the_one_with_the_last_activity(

@@ -142,6 +142,8 @@ def test_percentile_with_few_requests_beyond_it_has_no_interval() -> None:
     long_ = percentile(TPOT_MS, 95)(ComparedArm(rows_of(many), rows_of(many)), 0)
     assert short is not None
     assert short.effect.chosen is None
+    assert percentile(TPOT_MS, 99)(ComparedArm(rows_of(few), rows_of(few)), 0) is None, "36 requests have none"
+    assert percentile(TPOT_MS, 99)(ComparedArm(rows_of(many), rows_of(many)), 0) is not None
     assert long_ is not None
     assert long_.effect.chosen is not None
     assert long_.before == long_.after == pytest.approx(np.percentile(TPOT_MS.values(rows_of(many).rows), 95), rel=0.05)

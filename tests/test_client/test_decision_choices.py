@@ -214,7 +214,8 @@ def test_gain_over_too_few_repeats_has_no_interval(load: int) -> None:
     cells = [Given("none", 8), Given("none", 1, tps=90), Given("ngram", load, tps=200, gain=2.0, repeats=2)]
     recommendation = decide(*cells)
     (choice,) = recommendation.choices
-    assert "ngram has too few repeats to tell (2.00x" in choice.reason
+    where = {8: "2.00x)", 1: "2.00x at concurrency 1 against the baseline at concurrency 8)"}
+    assert f"ngram has too few repeats to tell ({where[load]}" in choice.reason
     assert "[" not in choice.reason + recommendation.sentence
     assert not any(each.gain.interval for each in recommendation.candidates if each.gain)
 
@@ -293,6 +294,18 @@ def test_target_without_a_measured_figure_is_not_met() -> None:
 
 
 @pytest.mark.runs
+def test_target_at_a_percentile_of_too_few_requests_is_not_known() -> None:
+    """It is within its target by value, but as an extreme value of six requests."""
+    world = SyntheticRun(prompts=6, repeats=1)
+    summary = run_of_world(world)
+    for percentile, attained in (("p50", Attainment.MET_BY_VALUE), ("p95", Attainment.UNKNOWN)):
+        target = SloTarget.model_validate({"metric": "tpot_ms", "percentile": percentile, "limit_ms": 1e6})
+        found = recommend(world.plan, summary, RecommendationRequest(targets=(target,)))
+        assert {each.attainment for each in found.candidates} <= {attained, Attainment.MET}
+        assert ("TPOT p95: p95 needs at least 20 requests" in found.choices[0].reason) == (percentile == "p95")
+
+
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("ms", "half", "expected"),
     [
@@ -315,7 +328,7 @@ def test_target_attainment_depends_on_the_interval(ms: float, half: float | None
 @pytest.mark.parametrize(
     ("half", "why"),
     [
-        (None, "TPOT p95 has no interval, which needs at least 72 prompts"),
+        (None, "TPOT p95 has no interval"),
         (0.6, "the interval of TPOT p95 includes 30 ms"),
     ],
 )
@@ -633,7 +646,7 @@ def test_only_post_hoc_drafters_need_training(method: Method) -> None:
     assert drafter is not None
     arms = [Arm.model_construct(name="arm", drafter=drafter.model_copy(update={"method": method}))]
     found = ruled_out(
-        CONSTRAINTS_PLAN.model_copy(update={"arms": arms}), summary_of(), RecommendationRequest(can_train=False)
+        CONSTRAINTS_PLAN.model_copy(update={"arms": arms}), summary_of(), RecommendationRequest(can_train=False), {}
     )
     without = {Method.NGRAM, Method.SUFFIX, Method.LOOKAHEAD, Method.DRAFT_MODEL, Method.MTP}
     assert ("arm" in found) == (method not in without)

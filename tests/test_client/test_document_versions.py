@@ -13,18 +13,18 @@ from specbench_api.api_model import ApiModel
 from specbench_client import documents
 
 FORMS = {
-    "specbench.io/comparison/v1": "cdf5697e920e09d2",
+    "specbench.io/comparison/v1": "259984338f12031f",
     "specbench.io/cost-model/v1": "dbb73df94a26d78c",
-    "specbench.io/curves/v1": "3fdb710fb7a3c0e6",
-    "specbench.io/draft-lengths/v1": "809ca976f157d0c4",
-    "specbench.io/drift/v1": "5569ad6abc2115a3",
-    "specbench.io/gate/v1": "e3d5d9dceb9a1c9d",
+    "specbench.io/curves/v1": "24736119053cf820",
+    "specbench.io/draft-lengths/v1": "c7d3173d74f0f7f7",
+    "specbench.io/drift/v1": "3b88b05d0668dc2c",
+    "specbench.io/gate/v1": "9a842d751863a49a",
     "specbench.io/manifest/v2": "94e745df14c54950",
-    "specbench.io/ngram/v1": "bbbac462eb5f1ef5",
-    "specbench.io/oracle/v1": "519790b0920103cb",
+    "specbench.io/ngram/v1": "1198ee5c745270eb",
+    "specbench.io/oracle/v1": "94179e0eb2f97f11",
     "specbench.io/point-summary/v3": "791bc4c47b4246d9",
-    "specbench.io/recommendation/v1": "6e908e26ac62fea7",
-    "specbench.io/run-summary/v3": "94c3ca381ed815b9",
+    "specbench.io/recommendation/v1": "94ac8f17327bbb69",
+    "specbench.io/run-summary/v4": "4ebe69c37de0b53d",
 }
 """Version → hash of the form: of fields, types and bounds, without descriptions."""
 

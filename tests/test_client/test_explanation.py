@@ -184,19 +184,27 @@ TRUTH = {"code": (40, 10, 400.0, 100.0), "chat": (200, 160, 3000.0, 2500.0)}
 
 
 def pairs_of_mix(
-    truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0, seed: int = 1
+    truth: dict[str, tuple[int, int, float, float]],
+    prompts: int = 12,
+    noise: float = 0.0,
+    seed: int = 1,
+    repeats: int = 1,
 ) -> Pairs:
-    return pairs_of_frame(frame_of_pairs(truth, prompts, noise, seed))
+    return pairs_of_frame(frame_of_pairs(truth, prompts, noise, seed, repeats))
 
 
 def frame_of_pairs(
-    truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0, seed: int = 1
+    truth: dict[str, tuple[int, int, float, float]],
+    prompts: int = 12,
+    noise: float = 0.0,
+    seed: int = 1,
+    repeats: int = 1,
 ) -> pd.DataFrame:
-    """Return pairs with the times of the truth, multiplied by noise with the mean 1."""
+    """Return pairs with the times of the truth, multiplied by noise with the mean 1, which is equal in every repeat."""
     rng, rows = np.random.default_rng(seed), list[dict[str, object]]()
     for name, (tokens, steps, baseline, arm) in truth.items():
         for number in range(prompts):
-            row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "turn": 0.0}
+            row: dict[str, object] = {"prompt_id": f"{name}-{number}", "turn": 0.0}
             for side, ms in (("baseline", baseline), ("arm", arm)):
                 took = ms * 1e6 * (float(rng.gamma(1 / noise**2, noise**2)) if noise else 1.0)
                 columns_of_side = {"category": name, "input_tokens": 9.0, "tokens": float(tokens), "intended_ns": 0.0}
@@ -208,7 +216,7 @@ def frame_of_pairs(
                     "steps": float(steps),
                 }
                 row |= {f"{column}_{side}": each for column, each in columns_of_side.items()}
-            rows.append(row)
+            rows += [{**row, "repeat": float(repeat)} for repeat in range(repeats)]
     return pd.DataFrame(rows)
 
 
@@ -342,7 +350,7 @@ def test_mix_interval_covers_the_truth_at_its_nominal_rate() -> None:
     means = {"code": (100, 40, 400.0, 200.0), "chat": (100, 40, 3000.0, 2400.0)}
     truth, draws, held = (0.8 * 400 + 0.2 * 3000) / (0.8 * 200 + 0.2 * 2400), 300, 0
     for seed in range(draws):
-        pairs = pairs_of_mix(means, prompts=15, noise=20**-0.5, seed=seed)
+        pairs = pairs_of_mix(means, prompts=15, noise=20**-0.5, seed=seed, repeats=3)
         bounds = present(projected(pairs, {"code": 0.8, "chat": 0.2}).speedup.interval)
         held += bounds.low <= truth <= bounds.high
     assert 0.91 <= held / draws <= 0.98, held / draws

@@ -22,7 +22,7 @@ from specbench_client.analysis.estimates.figures import goodput_of
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
 from specbench_client.documents.summary import RunSummary
-from specbench_client.metrics.goodput import judged_rows, meets_slo, meets_target
+from specbench_client.metrics.goodput import judged_rows, meets_slo
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.report.text.results_table import csv, terminal_columns
 from specbench_client.report.text.run_report import markdown
@@ -62,11 +62,6 @@ def test_target_latency_is_measured_from_the_intended_time() -> None:
     assert verdict(Slo(ttft_ms=50), intended_ns=-NS_PER_MS) == 0
 
 
-def test_answer_of_one_token_meets_any_time_per_token() -> None:
-    rows = tidy_frames([frame_of([record(output_tokens=1, output_tokens_client=1, steps=0)])])
-    assert meets_target(rows, "tpot_ms", 0.1).tolist() == [1]
-
-
 def test_unknown_target_is_left_out_unless_another_is_missed() -> None:
     whole: dict[str, Any] = {"first_token_ns": None, "chunk_ns": None, "chunk_tokens": None}
     assert verdict(Slo(e2e_ms=150), **whole) == 1
@@ -74,10 +69,17 @@ def test_unknown_target_is_left_out_unless_another_is_missed() -> None:
     assert verdict(Slo(ttft_ms=50, e2e_ms=149), **whole) == 0
 
 
-def test_answer_of_one_token_cannot_miss_a_tpot_target() -> None:
-    one = {"output_tokens": 1, "output_tokens_client": 1, "last_token_ns": 50 * NS_PER_MS}
-    assert verdict(Slo(tpot_ms=1), **one) == 1
-    assert math.isnan(verdict(Slo(tpot_ms=1), output_tokens=None, output_tokens_client=None))
+def test_answer_of_one_token_is_judged_without_the_tpot_target() -> None:
+    """It has no time per token, so it neither meets such a target nor misses it."""
+    one = {"output_tokens": 1, "output_tokens_client": 1, "steps": 0, "last_token_ns": 50 * NS_PER_MS}
+    assert math.isnan(verdict(Slo(tpot_ms=1), **one))
+    assert [verdict(Slo(ttft_ms=limit, tpot_ms=1), **one) for limit in (50, 49)] == [1, 0]
+    assert math.isnan(verdict(Slo(ttft_ms=50, tpot_ms=1), output_tokens=None, output_tokens_client=None))
+    assert verdict(Slo(tpot_ms=1), **one, error_class="reset") == 0
+    rows = tidy_frames([frame_of([record(), record(**one), record(last_token_ns=250 * NS_PER_MS)])])
+    found = goodput_of(rows, Slo(ttft_ms=50, tpot_ms=10), 1)
+    assert found.slo_attainment.value == pytest.approx(2 / 3)
+    assert found.by_target["tpot_ms"].value == 0.5
 
 
 def test_failed_requests_miss_and_unsent_ones_do_not_count() -> None:

@@ -7,6 +7,7 @@ The files in `peer_results` were written by these benchmarks against `specbench 
 from __future__ import annotations
 
 import json
+import math
 import re
 from copy import deepcopy
 from pathlib import Path
@@ -283,7 +284,7 @@ def test_a_gap_that_is_no_time_is_refused(gap: object, tmp_path: Path) -> None:
     """Also an integer that no float can hold, and seconds that no clock reaches: without it, TPOT would be too low."""
     data = json.loads((PEERS / "vllm-none.json").read_text())
     data["itls"][0] = [*data["itls"][0][1:], gap]
-    with pytest.raises(BadInput, match=r"request 1: a gap between its chunks \(itls\) is no time"):
+    with pytest.raises(BadInput, match=r"request 1: itls\.\d+ is .*not a number from 0"):
         read_peer_file(_write(tmp_path, data))
 
 
@@ -292,9 +293,12 @@ def test_a_gap_that_is_no_time_is_refused(gap: object, tmp_path: Path) -> None:
     [
         (
             lambda data: (data["output_lens"].__setitem__(0, 10**30), data.update(total_output_tokens=None)),
-            "request 1: has a count above 16 million",
+            "request 1: output_lens is 1000",
         ),
-        (lambda data: data["output_lens"].__setitem__(0, 10**30), "but its requests have 10000000"),
+        (lambda data: data["output_lens"].__setitem__(0, 2.5), "request 1: output_lens is 2.5"),
+        (lambda data: data["start_times"].__setitem__(0, "x"), "request 1: start_times is x"),
+        (lambda data: data["itls"].__setitem__(0, None), "request 1: itls is null"),
+        (lambda data: data.update(ttfts=[1000 * each for each in data["ttfts"]]), "mean_ttft_ms .* another unit"),
         (lambda data: data.update(total_output_tokens=4 * data["total_output_tokens"]), "but its requests have"),
         (lambda data: data.update(completed=5), "5 requests were answered .* but 24 of 24 are"),
         (lambda data: data.update(median_ttft_ms=900.0, p99_ttft_ms=2.0), "percentiles of ttft are out of order"),
@@ -308,6 +312,121 @@ def test_requests_that_cannot_be_are_refused(change: Any, message: str, tmp_path
     change(data)
     with pytest.raises(BadInput, match=message):
         read_peer_file(_write(tmp_path, data))
+
+
+ROWS = "aiperf-eagle3/profile_export.jsonl"
+GUIDELLM_ROW = ("benchmarks", 0, "requests", "successful", 1)
+LIFECYCLE = "inference-perf-eagle3/per_request_lifecycle_metrics.json"
+
+
+def _with(file: str, path: tuple[str | int, ...], value: Any, tmp_path: Path) -> Path:
+    """Return a copy of a file with another value at a path."""
+    text = (PEERS / file).read_text()
+    is_lines = file.endswith("jsonl")
+    data: Any = [json.loads(line) for line in text.splitlines()] if is_lines else json.loads(text)
+    holder = data
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = value
+    changed = "\n".join(map(json.dumps, data)) if is_lines else data
+    return _write(tmp_path, changed, Path(file).name)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, "abc", [], True, 1e300])
+@pytest.mark.parametrize(
+    ("file", "path", "place"),
+    [
+        (ROWS, (1, "metrics", "time_to_first_token", "value"), "line 2: metrics.time_to_first_token.value"),
+        (ROWS, (1, "metrics", "request_latency", "value"), "line 2: metrics.request_latency.value"),
+        (ROWS, (1, "metadata", "request_start_ns"), "line 2: metadata.request_start_ns"),
+        (
+            "guidellm-eagle3.json",
+            (*GUIDELLM_ROW, "info", "timings", "first_token_iteration"),
+            "request 2: info.timings.first_token_iteration",
+        ),
+        (LIFECYCLE, (1, "start_time"), "request 2: start_time"),
+        (LIFECYCLE, (1, "end_time"), "request 2: end_time"),
+    ],
+)
+def test_a_time_that_cannot_be_is_refused_with_its_place(
+    file: str, path: tuple[str | int, ...], place: str, value: object, tmp_path: Path
+) -> None:
+    """A time to the first token of 0 would be shown as a measured 0."""
+    changed = _with(file, path, value, tmp_path)
+    with pytest.raises(BadInput, match=re.escape(f"{changed}, {place} is {str(value)[:40]}")):
+        read_peer_file(changed)
+
+
+@pytest.mark.parametrize("value", [-3, math.nan, 2.5, "x", [], True, 1e9])
+@pytest.mark.parametrize(
+    ("file", "path", "place"),
+    [
+        (ROWS, (1, "metrics", "usage_completion_tokens", "value"), "line 2: metrics.usage_completion_tokens"),
+        ("guidellm-eagle3.json", (*GUIDELLM_ROW, "output_tokens"), "request 2: output_tokens"),
+        (
+            LIFECYCLE,
+            (1, "info", "response_metrics", "server_usage", "completion_tokens"),
+            "request 2: info.response_metrics.server_usage.completion_tokens",
+        ),
+    ],
+)
+def test_a_count_that_cannot_be_is_refused_with_its_place(
+    file: str, path: tuple[str | int, ...], place: str, value: object, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=re.escape(place)):
+        read_peer_file(_with(file, path, value, tmp_path))
+    (reading,) = read_peer_file(_with(file, path, 0, tmp_path))
+    assert sum(each.output_tokens is None for each in reading.requests) == 1, "an answer of 0 tokens was not counted"
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "value", "message"),
+    [
+        (ROWS, (1, "metrics", "time_to_first_token", "unit"), "s", "line 2: its times contradict"),
+        (ROWS, (1, "metrics", "request_latency", "unit"), "ns", "line 2: its times contradict"),
+        (ROWS, (1, "metrics", "request_latency", "unit"), "h", "line 2: request_latency.unit is h"),
+        (ROWS, (1, "metadata", "request_start_ns"), 1795709473309, "line 2: its times contradict"),
+        (ROWS, (1, "metrics", "inter_chunk_latency", "value"), [1.0, -5], "line 2: .*value.1 is -5"),
+        ("guidellm-eagle3.json", (*GUIDELLM_ROW, "info", "timings", "request_end"), 1.5, "request 2: its times"),
+        (LIFECYCLE, (1, "end_time"), 0.5, "request 2: its times contradict"),
+        (ROWS, (1, "metrics", "inter_chunk_latency", "value"), "x", "line 2: .*value is x, which is not a list"),
+        (LIFECYCLE, (1, "info", "response_metrics", "output_token_times"), ["x"], "request 2: .*times.0 is x"),
+        (LIFECYCLE, (1, "info", "response_metrics", "output_token_times"), [0.0], "request 2: its times contradict"),
+        ("aiperf-eagle3/profile_export_aiperf.json", ("request_latency", "unit"), "h", "request_latency.unit is h"),
+    ],
+)
+def test_times_in_another_unit_are_refused(
+    file: str, path: tuple[str | int, ...], value: object, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        read_peer_file(_with(file, path, value, tmp_path))
+
+
+def test_units_are_converted_and_an_empty_list_of_gaps_is_no_gap(tmp_path: Path) -> None:
+    plain = _one(ROWS).requests[1]
+    data = [json.loads(line) for line in (PEERS / ROWS).read_text().splitlines()]
+    latency = data[1]["metrics"]["request_latency"]
+    latency.update(value=latency["value"] / 1000, unit="s")
+    data[1]["metrics"]["inter_chunk_latency"]["value"] = []
+    (reading,) = read_peer_file(_write(tmp_path, "\n".join(map(json.dumps, data)), "rows.jsonl"))
+    assert (reading.requests[1].chunk_ns, reading.requests[1].last_ns) == (None, plain.last_ns)
+
+
+@pytest.mark.parametrize("field", ["mean_ttft_ms", "p99_tpot_ms"])
+def test_a_time_of_0_in_a_summary_is_not_comparable(field: str, tmp_path: Path) -> None:
+    figures = _one(_write(tmp_path, {**VLLM, "median_tpot_ms": None, field: 0})).result.figures
+    (figure,) = [each for each in figures if each.field == field]
+    assert (figure.printed, figure.value) == (0.0, None)
+
+
+def test_a_percentile_of_too_few_requests_is_not_comparable() -> None:
+    """24 requests have a 95th percentile, and no 99th."""
+    figures = _figures(_one("vllm-eagle3.json"))
+    assert figures["ttft_from_send_ms_p99"].value is None
+    assert "100 requests" in figures["ttft_from_send_ms_p99"].reason
+    assert {name: each.value for name, each in figures.items() if name.endswith("p50")} == {
+        name: each.printed for name, each in figures.items() if name.endswith("p50")
+    }
 
 
 def test_a_result_without_answers_has_no_acceptance_length(tmp_path: Path) -> None:

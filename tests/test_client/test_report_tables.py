@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -81,9 +80,9 @@ def nothing() -> RunSummary:
     return run_of_world(WORLD, Corruptions(measured=lambda _: False))
 
 
+@cache
 def few_repeats(repeats: int) -> RunSummary:
-    """Return the summary as if so many repeats had been compared."""
-    return with_cells(plain(), [cell.model_copy(update={"compared_repeats": repeats}) for cell in plain().cells])
+    return run_of_world(replace(WORLD, repeats=repeats))
 
 
 @pytest.mark.runs
@@ -186,7 +185,7 @@ def test_csv_has_one_row_per_cell_and_speedup_bounds_from_three_repeats() -> Non
     for repeats, bounded in ((2, False), (3, True)):
         row = table(few_repeats(repeats)).iloc[1]
         assert row["compared_repeats"] == repeats
-        assert row["speedup"] == pytest.approx(present(plain().cells[1].speedup).value)
+        assert row["speedup"] == pytest.approx(present(few_repeats(repeats).cells[1].speedup).value)
         bounds = row[["speedup_low", "speedup_high", "tpot_speedup_low", "tpot_speedup_high"]]
         assert bounds.notna().tolist() == [bounded] * 4
         assert pd.notna(row["acceptance_length_emitted_pooled_low"])
@@ -439,6 +438,8 @@ def test_markdown_right_aligns_numbers_and_shows_missing_values_as_a_dash() -> N
         "| ngram | 1,033/1,871 | 1.234 [0.983, 1.424] | [red]indistinguishable[/red] |",
         "| none | – | – | baseline |",
         "",
+        SHEET.caption,
+        "",
     ]
 
 
@@ -468,16 +469,7 @@ def test_cell_never_ends_its_row_or_starts_another(cells: list[str]) -> None:
     assert "\n" not in row
 
 
-@pytest.mark.parametrize(
-    ("n", "unit", "text"),
-    [
-        (1, "repeat", "9.00 (1 repeat: no interval)"),
-        (60, "prompt", "9.00 (no interval)"),
-        (2, "prompt", "9.00 (2 prompts: no interval)"),
-    ],
-)
-def test_missing_interval_is_explained_by_the_sampling_unit(
-    n: int, unit: Literal["prompt", "repeat"], text: str
-) -> None:
-    figure = Figure(value=9.0, unit="tokens/s", definition="d", n=n, source="both")
-    assert with_interval(figure, unit=unit) == text
+@pytest.mark.parametrize(("missing", "text"), [("", "9.00 (no interval)"), ("1 repeat: few", "9.00 (1 repeat: few)")])
+def test_a_missing_interval_is_explained_by_the_figure(missing: str, text: str) -> None:
+    figure = Figure(value=9.0, unit="tokens/s", definition="d", n=1, missing=missing, source="both")
+    assert with_interval(figure) == text

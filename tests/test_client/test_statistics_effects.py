@@ -165,7 +165,8 @@ def test_a_claim_needs_an_interval_and_three_repeats(
     assert (figure.value, figure.n, figure.unit, figure.definition, figure.source) == (
         approx(40), 7, "tokens", "d", "both",
     )  # fmt: skip
-    assert figure.interval == effect.interval(10)
+    assert figure.interval == (effect.interval(10) if verdict.is_claim else None)
+    assert bool(figure.missing) is not verdict.is_claim
     if figure.interval is not None:
         assert (figure.interval.low, figure.interval.high, figure.interval.freedom) == (approx(20), approx(80), 5)
         assert figure.interval.method == "m, on the log ratio"

@@ -19,7 +19,7 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.slo import PERCENTILES, PERCENTS, Slo
 from specbench_api.spec.status import TEXT_MAX, ArmResult, Percentiles
-from specbench_client.documents.figure import Figure
+from specbench_client.documents.figure import Figure, too_few_repeats
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.recommendation import Objective, Recommendation
 from specbench_client.documents.summary import Cell, EndToEnd, Goodput, RunSummary, best_speedup_text
@@ -75,7 +75,9 @@ def test_a_speedup_is_shown_with_its_interval(speedup: Figure, valid: bool, text
 )
 def test_a_speedup_from_too_few_repeats_has_no_interval(repeats: int, valid: bool, text: str) -> None:
     with_repeats = cell(
-        figure(1.834, 1.76, 1.9), tpot_speedup=figure(2.0, 1.9, 2.1), compared_repeats=repeats, valid=valid
+        figure(1.834, 1.76, 1.9).without_interval(too_few_repeats(repeats)),
+        tpot_speedup=figure(2.0, 1.9, 2.1).without_interval(too_few_repeats(repeats)),
+        valid=valid,
     )
     row = rows_of(with_cells(with_repeats))[0]
     assert row.speedup_text == text
@@ -167,8 +169,8 @@ def test_status_has_a_field_for_every_percentile() -> None:
 @pytest.mark.parametrize(
     ("world", "column_of_the_other_loop"),
     [
-        (SyntheticRun(slo=Slo(ttft_ms=10_000)), "rate"),
-        (SyntheticRun(slo=Slo(ttft_ms=10_000), rate=(2,)), "concurrency"),
+        (SyntheticRun(slo=Slo(ttft_ms=10_000), prompts=40), "rate"),
+        (SyntheticRun(slo=Slo(ttft_ms=10_000), prompts=40, rate=(2,)), "concurrency"),
     ],
 )
 def test_only_the_column_of_the_other_loop_type_is_empty_for_a_drafting_arm(

@@ -182,6 +182,16 @@ def test_a_run_is_complete_only_after_the_last_write_of_its_analysis(tmp_path: P
         assert find_interrupted_plan(results, [plan]) == plan, name
 
 
+def test_a_run_whose_summary_has_another_version_is_complete(tmp_path: Path) -> None:
+    """After an upgrade, the same `measure` command measures again: it does not take up the finished run."""
+    plan, store = concluded_run(tmp_path)
+    changed(Path(store.uri("")), SUMMARY, "schemaVersion", to="specbench.io/run-summary/v0")
+    run = find_local_run(FolderStore(tmp_path), plan)
+    assert (run.is_complete, run.has_current_summary(), run.intact_summary()) == (True, True, None)
+    changed(Path(store.uri("")), SUMMARY, "pointsMeasured", to=1)
+    assert not find_local_run(FolderStore(tmp_path), plan).has_current_summary()
+
+
 def test_an_earlier_analysis_does_not_complete_a_run_that_was_continued(tmp_path: Path) -> None:
     """The first analysis lacked a point. The second one was killed before its last writes."""
     plan, store = concluded_run(tmp_path, points=1)

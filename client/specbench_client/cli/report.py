@@ -19,7 +19,7 @@ from specbench_client.cli.run_selection import run_arguments, select_run, shown_
 from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.finding import Severity
-from specbench_client.documents.summary import RunSummary, SummaryInputs
+from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
@@ -180,12 +180,12 @@ def _analyze(run: Run, given: Slo | None, *, keep_slo: bool, store: bool) -> Run
     """Return the summary computed from the records. `keep_slo`: whether stored limits hold that are not given."""
     from specbench_client.stored_runs.write_results import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
 
-    kept = run.summary_inputs() if keep_slo else SummaryInputs()
-    if kept is None:
+    kept = run.summary_of_any_version()
+    if kept is None and keep_slo:
         what = "the latency limits and the reasons why engines failed cannot be read"
         remedy = "repeat with --no-slo to drop them, and with the limits that should hold (--slo-…)"
         raise NotDurable(f"{run.store.uri(SUMMARY)}: {what}: {remedy}", StoreErrorReason.DAMAGED)
-    slo = override_slo(kept.slo, given)
+    slo = override_slo(kept.slo if kept and keep_slo else None, given)
     return conclude(run.plan, run.store, slo=slo) if store else summarize_stored(run, slo)
 
 

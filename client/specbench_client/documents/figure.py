@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 from specbench_api.api_model import ApiModel
@@ -78,11 +79,39 @@ class FigureInterval(ApiModel):
     """Degrees of freedom of the t distribution that determines its width; None for other methods."""
 
 
+# What may be shown is decided here and when a figure is made; tables, pages, plots, spreadsheets and documents only
+# render the figure.
+
+MIN_REPEATS_TO_COMPARE = 3
+"""With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
+
+
+def too_few_repeats(repeats: int) -> str:
+    """Return why a comparison has no interval: `1 repeat: too few to tell`; empty if it may have one."""
+    return "" if repeats >= MIN_REPEATS_TO_COMPARE else f"{counted(repeats, 'repeat')}: too few to tell"
+
+
+def too_few_requests(percent: int, requests: int) -> str:
+    """Return why a percentile is missing: `p99 needs at least 100 requests`; empty if it is not.
+
+    At least one of the requests must be expected beyond it (p99: 100, p95: 20, p90: 10): of fewer, a percentile is
+    their extreme value under another name. A median is never extreme.
+    """
+    tail = min(percent, 100 - percent)
+    needed = 1 if tail == 50 else math.ceil(100 / tail)
+    return "" if requests >= needed else f"p{percent} needs at least {counted(needed, 'request')}"
+
+
+def counted(count: int, unit: str) -> str:
+    """Return `1 repeat`, `2 repeats`."""
+    return f"{count} {unit}{'s' if count != 1 else ''}"
+
+
 class Figure(ApiModel):
-    """One number with everything needed to interpret it. `value` is missing if it could not be computed."""
+    """One number with everything needed to interpret it, or the reason why it is missing."""
 
     value: float | None = None
-    """The number, in `unit`."""
+    """The number, in `unit`; None if it is missing."""
     unit: str
     """Unit; `ratio` for ratios."""
     definition: str
@@ -90,14 +119,15 @@ class Figure(ApiModel):
     n: int
     """Number of sampling units."""
     interval: FigureInterval | None = None
-    """Confidence interval."""
+    """Confidence interval; None if it is missing."""
+    missing: str = ""
+    """Why the value or the interval is missing; empty if neither is, or if the figure never has it."""
     source: str
     """Origin of the data: client, engine (per_request, counters), or both."""
 
-    @property
-    def bare(self) -> Figure:
-        """The figure without its interval."""
-        return self.model_copy(update={"interval": None})
+    def without_interval(self, why: str) -> Figure:
+        """Return the figure without its interval, with the reason; unchanged if that is empty."""
+        return self.model_copy(update={"interval": None, "missing": why}) if why else self
 
     @property
     def factor(self) -> str:

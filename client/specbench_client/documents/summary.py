@@ -70,8 +70,6 @@ class EndToEnd(ApiModel):
     more. Missing where requests per hour are."""
 
 
-MIN_REPEATS_TO_COMPARE = 3
-"""With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
 MIN_WINDOWS = 8
 """Fewest windows of a soak test that give changes over time: fewer do not separate autocorrelation from a slope."""
 REPEATS_TO_DECIDE = 6
@@ -380,18 +378,6 @@ class Cell(LoadResult):
         names = dict.fromkeys(finding.check for finding in self.own_findings(findings) if finding.invalidates)
         return f"invalid ({', '.join(names)})" if names else "invalid"
 
-    @property
-    def too_few_repeats(self) -> str:
-        """Text for a comparison of too few repeats: `1 repeat: too few to tell`; otherwise empty."""
-        repeats = self.compared_repeats
-        if repeats is None or repeats >= MIN_REPEATS_TO_COMPARE:
-            return ""
-        return f"{repeats} repeat{'s' if repeats != 1 else ''}: too few to tell"
-
-    def compared(self, figure: Figure | None) -> Figure | None:
-        """Return a comparison; with too few repeats without its interval, which lacks the variation between runs."""
-        return figure.bare if figure and self.too_few_repeats else figure
-
 
 class ArmEnvironment(ApiModel):
     """Facts about an arm's launches that matter for the comparison. provenance.json contains all facts."""
@@ -431,7 +417,7 @@ class RunConclusion(ApiModel):
 class RunSummary(RunConclusion):
     """Results of a run: summary.json."""
 
-    schema_version: Literal["specbench.io/run-summary/v3"] = "specbench.io/run-summary/v3"
+    schema_version: Literal["specbench.io/run-summary/v4"] = "specbench.io/run-summary/v4"
     """Version of this document."""
     points_total: int
     """Number of points in the plan."""
@@ -464,11 +450,14 @@ class RunSummary(RunConclusion):
     summary."""
 
 
-class SummaryInputs(ApiModel):
-    """The fields of a summary that no other stored file has. A summary of any version can be read as this."""
+class SummaryOfAnyVersion(ApiModel):
+    """The fields of a summary that later commands need: whether it is up to date, and what no other file has."""
 
     model_config = ConfigDict(extra="ignore")
 
+    created: str
+    points_measured: int
+    missing: list[str] = []
     slo: Slo | None = None
     failures: dict[str, str] = {}
 
@@ -501,8 +490,8 @@ def best_speedup_text(summary: RunSummary) -> str:
 
 
 def _speedup(cell: Cell) -> tuple[float, float, float] | None:
-    """Return value and bounds, or None without an interval that includes run-to-run variation."""
-    figure = cell.compared(cell.speedup)
+    """Return value and bounds, or None without an interval."""
+    figure = cell.speedup
     if figure is None or figure.value is None or figure.interval is None:
         return None
     return figure.value, figure.interval.low, figure.interval.high

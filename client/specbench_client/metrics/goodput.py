@@ -7,7 +7,7 @@ closed loop begin together, so nearly one request per stream too many.
 
 Whether a request met its targets may be unknown: an answer that was not streamed has no first token. A request missed
 the SLO if it missed any target, and is left out if it missed none and one of them is unknown. An answer of one token
-has no time per token that could be too long, and meets that target.
+has no time per token after the first: it is judged by the other targets, and left out if there is none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from specbench_api.spec.slo import Slo
-from specbench_client.columns import Values
+from specbench_client.columns import Mask, Values
 from specbench_client.documents.record import RecordPhase
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
@@ -50,24 +50,30 @@ def judged_rows(rows: Table) -> Table:
 
 def meets_slo(rows: Table, slo: Slo) -> Values:
     """Return 1 for each row that met every target, 0 for one that missed any, NaN if unknown; shape (rows,)."""
-    each = [meets_target(rows, name, target) for name, target in slo.targets.items()]
-    stacked = np.stack(each)
-    missed, unknown = (stacked == 0).any(axis=0), np.isnan(stacked).any(axis=0)
+    met = np.stack([meets_target(rows, name, target) for name, target in slo.targets.items()])
+    applies = np.stack([_applies(rows, name) for name in slo.targets])
+    missed, unknown = (met == 0).any(axis=0), (np.isnan(met) & applies).any(axis=0) | ~applies.any(axis=0)
     return np.where(missed, 0.0, np.where(unknown, np.nan, 1.0))
+
+
+def _applies(rows: Table, name: str) -> Mask:
+    """Return whether a request can be judged by a target in principle, shape (rows,)."""
+    return np.asarray((name != decode_speed.TPOT_MS.name) | (numbers(rows, "tokens") != 1))
 
 
 def meets_target(rows: Table, name: str, target: float) -> Values:
     """Return the same for a single target, in ms."""
     values = MEASURES[name].values(rows)
     met = np.where(np.isnan(values), np.nan, (values <= target).astype(np.float64))
-    if name == decode_speed.TPOT_MS.name:
-        met = np.where(numbers(rows, "tokens") == 1, 1.0, met)
     return np.where(rows.array("ok"), met, 0.0)
 
 
 def attainment_ratio(slo: Slo) -> RatioMetric:
     """Return the share of requests that met every target; it expects the rows of `judged_rows`."""
-    definition = "Share of the steady state's requests that met every given target; failed requests met none"
+    definition = (
+        "Share of the steady state's requests that met every given target; failed requests met none, and an answer of"
+        " one token is judged without tpot_ms"
+    )
     return _share("slo_attainment", definition, lambda rows: meets_slo(rows, slo))
 
 

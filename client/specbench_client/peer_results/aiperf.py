@@ -8,6 +8,7 @@ from typing import Any
 
 from specbench_client.peer_results.reading import (
     PER_CHUNK,
+    SECONDS_MAX,
     WHOLE_RUN,
     WITH_INPUT,
     DraftCounts,
@@ -15,6 +16,8 @@ from specbench_client.peer_results.reading import (
     PeerReading,
     PeerRequest,
     PeerResult,
+    PeerRow,
+    damaged,
     finite,
     inside,
     level_of,
@@ -57,8 +60,7 @@ def read_summary(data: Mapping[str, Any], name: str) -> list[PeerReading]:
     counted = inside(data, "input_config", "endpoint", "use_server_token_count") is True
 
     def look_up(theirs: str, statistic: str) -> tuple[str, Any]:
-        factor = _TO_MS.get(str(inside(data, theirs, "unit")))
-        return f"{theirs}.{statistic}", scaled(inside(data, theirs, statistic), factor)
+        return f"{theirs}.{statistic}", scaled(inside(data, theirs, statistic), _to_ms(name, data, theirs))
 
     rows = (
         ("time_to_first_token", "ttft_from_send_ms", ""),
@@ -125,10 +127,14 @@ def _aiperf_level(data: Any) -> Any:
 def read_aiperf_rows(rows: Sequence[Any], name: str, summary: Any) -> list[PeerReading]:
     """Read `profile_export.jsonl`. `summary`: the JSON summary of the same folder, for the load; None without one."""
     ordered = sorted(
-        (row for row in rows if inside(row, "metadata", "phase_kind") in (None, "profiling")),
-        key=lambda row: (inside(row, "metadata", "session_num") or 0, inside(row, "metadata", "turn_index") or 0),
+        (
+            PeerRow(f"{name}, line {number}", row)
+            for number, row in enumerate(rows, start=1)
+            if inside(row, "metadata", "phase_kind") in (None, "profiling")
+        ),
+        key=lambda row: tuple(inside(row.data, "metadata", name) or 0 for name in ("session_num", "turn_index")),
     )
-    requests = [_aiperf_request(row) for row in ordered]
+    requests = [row.checked(_aiperf_request(row)) for row in ordered]
     answered = sum(request.error is None for request in requests)
     limits = [] if _aiperf_level(summary) else ["its load is in profile_export_aiperf.json, which is not in its folder"]
     result = PeerResult(
@@ -144,35 +150,49 @@ def read_aiperf_rows(rows: Sequence[Any], name: str, summary: Any) -> list[PeerR
     return [PeerReading(result, requests)]
 
 
-def _aiperf_request(row: Mapping[str, Any]) -> PeerRequest:
-    about = row["metadata"]
+def _to_ms(place: str, metrics: Any, metric: str) -> float:
+    """Return the factor from a metric's unit to ms, if there is this metric. Raises BadInput for an unknown unit."""
+    unit = inside(metrics, metric, "unit")
+    if inside(metrics, metric) is not None and unit not in _TO_MS:
+        raise damaged(f"{place}: {metric}.unit is {unit}, which is none of {', '.join(_TO_MS)}")
+    return _TO_MS.get(unit, 1.0)
 
-    def value(metric: str) -> Any:
-        return inside(row, "metrics", metric, "value")
 
-    prompt = f"{whole(about.get('session_num')) or 0:06d}-{value('input_sequence_length')}"
-    start_ns, turn = whole(about.get("request_start_ns")), whole(about.get("turn_index")) or 0
-    first, latency = finite(value("time_to_first_token")), finite(value("request_latency"))
-    failure = row.get("error")
-    if failure or first is None or latency is None:
-        message = inside(failure, "message") or "the answer has no first token"
-        return PeerRequest(prompt, start_ns=start_ns, turn=turn, error=str(message))
-    first_ns, gaps = round(first * 1e6), value("inter_chunk_latency")
-    chunk_ns = (
-        tuple(first_ns + round(after * 1e6) for after in accumulate(gaps, initial=0.0))
-        if isinstance(gaps, list)
-        else None
+def _aiperf_request(row: PeerRow) -> PeerRequest:
+    about, metrics, failure = row.data["metadata"], row.data["metrics"], row.data.get("error")
+
+    def count(metric: str) -> int | None:
+        return row.count("metrics", metric, "value")
+
+    def time_ns(metric: str) -> int | None:
+        time = row.positive("metrics", metric, "value")
+        return None if time is None else round(time * 1e6 * _to_ms(row.place, metrics, metric))
+
+    prompt = f"{whole(about.get('session_num')) or 0:06d}-{inside(metrics, 'input_sequence_length', 'value')}"
+    turn = whole(about.get("turn_index")) or 0
+    start_ns, end_ns = (
+        int(row.positive("metadata", name, most=SECONDS_MAX * 1e9) or 0) or None
+        for name in ("request_start_ns", "request_end_ns")
     )
+    if failure:
+        return PeerRequest(prompt, start_ns=start_ns, turn=turn, error=str(inside(failure, "message") or failure))
+    first_ns, latency_ns = time_ns("time_to_first_token"), time_ns("request_latency")
+    if first_ns is None or latency_ns is None:
+        return PeerRequest(prompt, start_ns=start_ns, turn=turn, error="the answer has no first token")
+    to_ns = 1e6 * _to_ms(row.place, metrics, "inter_chunk_latency")
+    gaps = row.times("metrics", "inter_chunk_latency", "value")
+    chunk_ns = tuple(first_ns + round(after * to_ns) for after in accumulate(gaps, initial=0.0)) if gaps else None
     return PeerRequest(
         prompt,
         start_ns=start_ns,
         first_ns=first_ns,
-        last_ns=chunk_ns[-1] if chunk_ns else round(latency * 1e6),
+        last_ns=chunk_ns[-1] if chunk_ns else latency_ns,
+        ends_ns=(latency_ns, *([end_ns - start_ns] if start_ns and end_ns else [])),
         chunk_ns=chunk_ns,
-        input_tokens=whole(value("usage_prompt_tokens") or value("input_sequence_length")),
-        output_tokens=whole(value("usage_completion_tokens")),
-        draft_steps=whole(value("spec_decode_steps")),
-        drafted_tokens=whole(value("spec_decode_draft_tokens")),
-        accepted_tokens=whole(value("spec_decode_accepted_draft_tokens")),
+        input_tokens=count("usage_prompt_tokens") or count("input_sequence_length"),
+        output_tokens=count("usage_completion_tokens") or None,
+        draft_steps=count("spec_decode_steps"),
+        drafted_tokens=count("spec_decode_draft_tokens"),
+        accepted_tokens=count("spec_decode_accepted_draft_tokens"),
         turn=turn,
     )

@@ -17,7 +17,7 @@ from specbench_client.peer_results.reading import (
     PeerReading,
     PeerRequest,
     PeerResult,
-    finite,
+    PeerRow,
     inside,
     level_of,
     ns_of,
@@ -55,7 +55,8 @@ def read_guidellm(data: Mapping[str, Any], name: str) -> list[PeerReading]:
         place = name if len(data["benchmarks"]) == 1 else f"{name}, benchmark {number}"
         rows = inside(benchmark, "requests", "successful") or []
         failed = inside(benchmark, "requests", "errored") or []
-        requests = [_request(row, index) for index, row in enumerate([*rows, *failed])]
+        numbered = [PeerRow(f"{place}, request {at}", row) for at, row in enumerate([*rows, *failed], start=1)]
+        requests = [row.checked(_request(row, index)) for index, row in enumerate(numbered)]
         strategy = inside(benchmark, "config", "strategy") or inside(benchmark, "args", "strategy")
         totals = inside(benchmark, "metrics", "request_totals", "successful")
         result = PeerResult(
@@ -105,29 +106,30 @@ def _figures(value: Any) -> list[Any]:
     return figures.figures
 
 
-def _request(row: Mapping[str, Any], index: int) -> PeerRequest:
-    tokens, timings = whole(row.get("output_tokens")), inside(row, "info", "timings")
-    start_s = finite(inside(timings, "request_start")) or finite(row.get("request_start_time"))
-    first_s, last_s = (
-        finite(inside(timings, "first_token_iteration")), finite(inside(timings, "last_token_iteration"))
-    )  # fmt: skip
-    prompt, turn = _prompt(row, index), whole(inside(row, "info", "turn_index")) or 0
-    start_ns, error = ns_of(start_s), inside(row, "info", "error")
+def _request(row: PeerRow, index: int) -> PeerRequest:
+    timings = ("info", "timings")
+    start_s = row.positive(*timings, "request_start") or row.positive("request_start_time")
+    first_s, last_s, end_s = (
+        row.positive(*timings, name) for name in ("first_token_iteration", "last_token_iteration", "request_end")
+    )
+    prompt, turn = _prompt(row.data, index), whole(inside(row.data, "info", "turn_index")) or 0
+    start_ns, error = ns_of(start_s), inside(row.data, "info", "error")
     if error or start_s is None or first_s is None or last_s is None:
         return PeerRequest(prompt, start_ns=start_ns, turn=turn, error=str(error or "the answer has no token times"))
-    drafting = inside(row, "response_metrics", "speculative_decoding")
+    drafting = ("response_metrics", "speculative_decoding")
     return PeerRequest(
         prompt,
         start_ns=start_ns,
         first_ns=round((first_s - start_s) * 1e9),
         last_ns=round((last_s - start_s) * 1e9),
-        input_tokens=whole(row.get("prompt_tokens")),
-        output_tokens=tokens,
-        draft_steps=whole(inside(drafting, "num_spec_steps")),
-        drafted_tokens=whole(inside(drafting, "num_draft_tokens")),
-        accepted_tokens=whole(inside(drafting, "num_accepted_draft_tokens")),
+        ends_ns=(round((end_s - start_s) * 1e9),) if end_s else (),
+        input_tokens=row.count("prompt_tokens"),
+        output_tokens=row.count("output_tokens") or None,
+        draft_steps=row.count(*drafting, "num_spec_steps"),
+        drafted_tokens=row.count(*drafting, "num_draft_tokens"),
+        accepted_tokens=row.count(*drafting, "num_accepted_draft_tokens"),
         turn=turn,
-        text=row.get("output") or None,
+        text=row.data.get("output") or None,
     )
 
 

@@ -14,6 +14,7 @@ from specbench_client.peer_results.reading import (
     PeerReading,
     PeerRequest,
     PeerResult,
+    PeerRow,
     finite,
     inside,
     level_of,
@@ -77,8 +78,9 @@ def read_lifecycle(data: Mapping[str, Any], name: str) -> list[PeerReading]:
 
 def read_lifecycle_rows(rows: Sequence[Any], name: str, stage: Any) -> list[PeerReading]:
     """Read the requests. `stage`: the report of the only stage in the same folder, for the load; None without one."""
-    ordered = sorted(rows, key=lambda row: finite(row.get("start_time")) or 0.0)
-    requests = [_request(row, index) for index, row in enumerate(ordered)]
+    numbered = [PeerRow(f"{name}, request {number}", row) for number, row in enumerate(rows, start=1)]
+    numbered.sort(key=lambda row: finite(row.data.get("start_time")) or 0.0)
+    requests = [row.checked(_request(row, index)) for index, row in enumerate(numbered)]
     level = _level(inside(stage, "load_summary"))
     result = PeerResult(
         file=name,
@@ -96,24 +98,23 @@ def _level(load: Any) -> Level | None:
     return level_of(inside(load, "concurrency")) or level_of(None, inside(load, "requested_rate"))
 
 
-def _request(row: Mapping[str, Any], index: int) -> PeerRequest:
-    start_s, response = finite(row.get("start_time")), inside(row, "info", "response_metrics")
-    sent = row.get("request")
-    prompt = str(sent) if sent else f"{index:06d}-{inside(row, 'info', 'request_metrics', 'text', 'input_tokens')}"
-    times = inside(response, "output_token_times") or inside(response, "chunk_times") or []
-    seconds = [time for time in map(finite, times) if time is not None] if isinstance(times, list) else []
-    if row.get("error") or start_s is None or not seconds:
-        message = inside(row, "error", "error_msg") or "the answer has no token times"
+def _request(row: PeerRow, index: int) -> PeerRequest:
+    start_s, end_s = row.positive("start_time"), row.positive("end_time")
+    sent, response = row.data.get("request"), ("info", "response_metrics")
+    text = ("info", "request_metrics", "text", "input_tokens")
+    prompt = str(sent) if sent else f"{index:06d}-{inside(row.data, *text)}"
+    seconds = row.times(*response, "output_token_times") or row.times(*response, "chunk_times")
+    if row.data.get("error") or start_s is None or not seconds:
+        message = inside(row.data, "error", "error_msg") or "the answer has no token times"
         return PeerRequest(prompt, start_ns=ns_of(start_s), error=str(message))
-    usage = inside(response, "server_usage")
     chunk_ns = tuple(dict.fromkeys(round((second - start_s) * 1e9) for second in seconds))
     return PeerRequest(
         prompt,
         start_ns=ns_of(start_s),
         first_ns=chunk_ns[0],
         last_ns=chunk_ns[-1],
+        ends_ns=(round((end_s - start_s) * 1e9),) if end_s else (),
         chunk_ns=chunk_ns,
-        input_tokens=whole(inside(usage, "prompt_tokens"))
-        or whole(inside(row, "info", "request_metrics", "text", "input_tokens")),
-        output_tokens=whole(inside(usage, "completion_tokens")),
+        input_tokens=row.count(*response, "server_usage", "prompt_tokens") or row.count(*text),
+        output_tokens=row.count(*response, "server_usage", "completion_tokens") or None,
     )

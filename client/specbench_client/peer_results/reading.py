@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.load import Level
+from specbench_client.documents.figure import too_few_requests
 from specbench_client.documents.summary import CounterDeltas
 from specbench_client.errors import BadInput
 
@@ -76,7 +77,8 @@ class PeerRequest:
 
     `prompt`: what identifies the prompt in two files of the same prompts: its text, or its index and length.
     `start_ns`: when it was sent, on any clock that all requests of the file share. `waited_ns`: the client's own delay
-    before that. Draft counts are the engine's, with accepted tokens that were cut off at the end of the answer.
+    before that. `ends_ns`: when the exchange ended, by other fields than the tokens' times. Draft counts are the
+    engine's, with accepted tokens that were cut off at the end of the answer.
     """
 
     prompt: str
@@ -84,6 +86,7 @@ class PeerRequest:
     waited_ns: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
+    ends_ns: tuple[int, ...] = ()
     chunk_ns: tuple[int, ...] | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -163,10 +166,13 @@ class FigureList:
             known = finite(value)
             if number < 0 or (known is not None and known < 0):
                 known, how = None, BELOW_ZERO
+            elif number == 0 and unit == "ms":
+                known, how = None, ZERO_TIME
             self.figures.append(PeerFigure(name=name, unit=unit, field=where, printed=number, value=known, reason=how))
 
 
 BELOW_ZERO = "it is below 0, which no measurement gives: the file is damaged"
+ZERO_TIME = "no time is 0: it was not measured"
 WHOLE_RUN = (
     "all tokens / the whole duration, which includes the start and the end, where fewer requests are open; ours covers"
     " the steady window"
@@ -225,6 +231,63 @@ def ns_of(seconds: Any) -> int | None:
     return None if number is None or not 0 <= number <= SECONDS_MAX else round(number * 1e9)
 
 
+CLOCK_NS = 1_000_000
+"""Largest difference between two clocks of one file, or by rounding."""
+LONGEST_NS = 86_400 * 10**9
+"""A day: no request takes longer, and times that do are on different clocks or in another unit."""
+MOST_TOKENS = 2**24
+"""Largest count of tokens or steps in a request."""
+
+
+@dataclass(frozen=True)
+class PeerRow:
+    """A request in a file; fields that are missing are None. Raises BadInput for impossible ones, with their place."""
+
+    place: str
+    data: Any
+
+    def checked(self, request: PeerRequest) -> PeerRequest:
+        """Return the request; its times must be in order."""
+        ends = [end_ns + CLOCK_NS for end_ns in sorted(request.ends_ns)]
+        times = [time for time in (1, request.first_ns, request.last_ns, *ends, LONGEST_NS) if time is not None]
+        chunks = list(request.chunk_ns or ())
+        if request.error is None and (times != sorted(times) or chunks != sorted(chunks)):
+            raise damaged(
+                f"{self.place}: its times contradict one another (from the request to the first token"
+                f" {request.first_ns} ns, to the last {request.last_ns} ns, to the end"
+                f" {request.ends_ns or 'unknown'}): is one in another unit?"
+            )
+        return request
+
+    def positive(self, *path: str, most: float = SECONDS_MAX) -> float | None:
+        """Return a number above 0: a time, or a moment on a clock that does not start at 0."""
+        value = inside(self.data, *path)
+        what = f"a number above 0 and at most {most:g}"
+        return None if value is None else self._read(path, value, lambda number: 0 < number <= most, what)
+
+    def count(self, *path: str) -> int | None:
+        """Return a count of tokens or steps."""
+        value, what = inside(self.data, *path), f"a whole number from 0 to {MOST_TOKENS:,}"
+        if value is None:
+            return None
+        return int(self._read(path, value, lambda number: 0 <= number <= MOST_TOKENS and number.is_integer(), what))
+
+    def times(self, *path: str) -> list[float]:
+        """Return a list of numbers from 0; empty if there is none."""
+        values = inside(self.data, *path)
+        if not isinstance(values, list | None):
+            raise damaged(f"{self.place}: {'.'.join(path)} is {str(values)[:40]}, which is not a list")
+        what = f"a number from 0 to {SECONDS_MAX:g}"
+        each = enumerate(values or ())
+        return [self._read((*path, str(at)), value, lambda time: 0 <= time <= SECONDS_MAX, what) for at, value in each]
+
+    def _read(self, path: Sequence[str], value: Any, valid: Callable[[float], bool], what: str) -> float:
+        number = finite(value)
+        if number is None or not valid(number):
+            raise damaged(f"{self.place}: {'.'.join(path)} is {str(value)[:40]}, which is not {what}")
+        return number
+
+
 def inside(data: Any, *path: str | int) -> Any:
     """Return the value at a path of keys and indices; None if a step is missing."""
     for step in path:
@@ -250,23 +313,32 @@ def damaged(what: str) -> BadInput:
     return BadInput(f"{what}: the file is damaged; write it again", NOT_PEER_FILE)
 
 
-MOST_TOKENS = 2**24
-"""Largest count of tokens or steps in a request."""
+UNIT_FACTOR = 10
+"""Times that differ more from the file's own summary have another unit."""
 
 
-def reject_impossible_requests(name: str, requests: Sequence[PeerRequest]) -> None:
-    """Raise BadInput if the times of a request are out of order, or if a count is larger than any model allows."""
-    for number, request in enumerate(requests, start=1):
-        times = [time for time in (0, request.first_ns, request.last_ns, SECONDS_MAX * 1e9) if time is not None]
-        counts = (request.input_tokens, request.output_tokens, request.draft_steps)
-        if max(count or 0 for count in (*counts, request.drafted_tokens, request.accepted_tokens)) > MOST_TOKENS:
-            raise damaged(f"{name}, request {number}: has a count above 16 million")
-        chunks, is_late = list(request.chunk_ns or ()), (request.start_ns or 0) > SECONDS_MAX * 1e9
-        if is_late or (request.error is None and (times != sorted(times) or chunks != sorted(chunks))):
-            raise damaged(
-                f"{name}, request {number}: its times contradict one another (from the request to the first token"
-                f" {request.first_ns} ns, to the last {request.last_ns} ns)"
-            )
+def reject_other_units(result: PeerResult, requests: Sequence[PeerRequest]) -> None:
+    """Raise BadInput if the requests' times to the first token have another unit than those of the summary."""
+    first_ms = [request.first_ns / 1e6 for request in requests if request.first_ns is not None]
+    for figure in result.figures:
+        if first_ms and figure.name == "ttft_from_send_ms_mean" and figure.value is not None:
+            mean = sum(first_ms) / len(first_ms)
+            if not figure.value / UNIT_FACTOR <= mean <= figure.value * UNIT_FACTOR:
+                raise damaged(
+                    f"{result.file}: its requests take {mean:.4g} ms to the first token, but {figure.field} is"
+                    f" {figure.printed:.4g} ms: one of them is in another unit"
+                )
+
+
+def without_bare_tails(result: PeerResult) -> PeerResult:
+    """Return the result with percentiles of too few requests marked as not comparable, as ours would be missing."""
+    figures = []
+    for figure in result.figures:
+        percent = figure.name.rpartition("_p")[2]
+        few = too_few_requests(int(percent), result.requests) if percent.isdecimal() and result.requests else ""
+        shown = few and figure.value is not None
+        figures.append(figure.model_copy(update={"value": None, "reason": few}) if shown else figure)
+    return result.model_copy(update={"figures": figures})
 
 
 def equal_columns(name: str, columns: Mapping[str, Any]) -> int:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 from specbench_client.peer_results import aiperf, guidellm, inference_perf, served
-from specbench_client.peer_results.reading import NOT_PEER_FILE, PeerReading, reject_impossible_requests
+from specbench_client.peer_results.reading import (
+    NOT_PEER_FILE,
+    PeerReading,
+    reject_other_units,
+    without_bare_tails,
+)
 from specbench_client.visible_text import visible
 
 KNOWN = (
@@ -55,7 +60,7 @@ def read_peer_file(path: Path) -> list[PeerReading]:
             NOT_PEER_FILE,
         ) from error
     for reading in readings:
-        reject_impossible_requests(reading.result.file, reading.requests)
+        reject_other_units(reading.result, reading.requests)
     if not readings:
         raise BadInput(f"{name}: is not a result file that specbench recognises: give a file of {KNOWN}", NOT_PEER_FILE)
     if not any(reading.result.figures or reading.requests for reading in readings):
@@ -64,7 +69,7 @@ def read_peer_file(path: Path) -> list[PeerReading]:
             " interrupted? Run the benchmark again",
             NOT_PEER_FILE,
         )
-    return readings
+    return [replace(reading, result=without_bare_tails(reading.result)) for reading in readings]
 
 
 def _readings(path: Path, text: str) -> list[PeerReading]:

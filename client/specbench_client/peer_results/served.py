@@ -18,6 +18,7 @@ from specbench_client.peer_results.reading import (
     PeerReading,
     PeerRequest,
     PeerResult,
+    PeerRow,
     damaged,
     equal_columns,
     finite,
@@ -183,20 +184,20 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
     open_loop = finite(data.get("request_rate")) is not None
     for index in range(equal_columns(name, columns)):
         row = {key: column[index] for key, column in columns.items() if isinstance(column, list)}
-        tokens, first_ns = whole(row["output_lens"]), ns_of(row["ttfts"])
+        fields = PeerRow(f"{name}, request {index + 1}", row)
+        tokens, first_ns = fields.count("output_lens"), ns_of(row["ttfts"])
         prompt = f"{index:06d}-{row['input_lens']}"
-        start_ns = ns_of(row.get("start_times"))
+        start_ns = ns_of(fields.positive("start_times"))
         if tokens and first_ns is None and not row["errors"]:
             raise damaged(f"{name}, request {index + 1}: its time to the first token (ttfts) is no time")
         if row["errors"] or not tokens or not first_ns:
-            yield PeerRequest(prompt, start_ns=start_ns, error=str(row["errors"] or "the answer has no token"))
+            why = f"the answer has no token (output_lens {tokens}, ttfts {row['ttfts']})"
+            yield PeerRequest(prompt, start_ns=start_ns, error=str(row["errors"] or why))
             continue
-        gaps = [ns_of(gap) for gap in row["itls"]] if isinstance(row["itls"], list) else [None]
-        known = [gap for gap in gaps if gap is not None]
-        if len(known) < len(gaps):
-            raise damaged(f"{name}, request {index + 1}: a gap between its chunks (itls) is no time")
-        chunk_ns = tuple(accumulate(known, initial=first_ns))
-        yield PeerRequest(
+        if row["itls"] is None:
+            raise damaged(f"{fields.place}: itls is null, so its last token has no time")
+        chunk_ns = tuple(accumulate((round(gap * 1e9) for gap in fields.times("itls")), initial=first_ns))
+        request = PeerRequest(
             prompt,
             start_ns=start_ns,
             # At a rate of inf all requests wait for a stream: that is the closed loop, not the client's delay.
@@ -204,7 +205,8 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
             first_ns=first_ns,
             last_ns=chunk_ns[-1],
             chunk_ns=chunk_ns,
-            input_tokens=whole(row["input_lens"]),
+            input_tokens=fields.count("input_lens"),
             output_tokens=tokens,
             text=row.get("generated_texts") or None,
         )
+        yield fields.checked(request)

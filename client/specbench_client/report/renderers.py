@@ -87,6 +87,7 @@ def _markdown_topics(topics: Iterable[Topic]) -> list[str]:
             if table.title not in ("", topic.title):
                 lines += [f"**{escape_markdown(table.title)}**", ""]
             lines += [*markdown_table(table), ""]
+            lines += [markdown_sentence(table.caption), ""] if table.caption else []
         lines += [*(f"- {markdown_sentence(line)}" for line in topic.lines), *([""] if topic.lines else [])]
     return lines
 

@@ -208,8 +208,7 @@ class PointStore:
         A document of another version is not damaged, so the remedy is not to remove it.
         """
         first, count = error.errors(include_url=False)[0], error.error_count()
-        if first["loc"] == _VERSION:
-            what = f"it is a {first['input']!r}, which this version of specbench does not read"
+        if what := version_not_read(error):
             return NotDurable(f"{self.store.uri(key)}: {what}: use the version that wrote it", StoreErrorReason.DAMAGED)
         where = ".".join(str(step) for step in first["loc"])
         more = f" (and {count - 1} more)" if count > 1 else ""
@@ -223,6 +222,13 @@ class PointStore:
         """
         remedy = f"remove {self.store.uri(point_root(point))} with everything below it to measure the point again"
         return NotDurable(f"{self.store.uri(key)}: {what}; {remedy}", StoreErrorReason.DAMAGED)
+
+
+def version_not_read(error: ValidationError) -> str:
+    """Return that a document has another version, if that is why it cannot be parsed; else an empty text."""
+    first = error.errors(include_url=False)[0]
+    version = repr(first["input"])[:80]
+    return f"it is a {version}, which this version of specbench does not read" if first["loc"] == _VERSION else ""
 
 
 def _records_among(point: str, files: Iterable[StoredFile]) -> list[StoredFile]:

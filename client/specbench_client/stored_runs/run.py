@@ -19,13 +19,13 @@ from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.documents.manifest import Manifest
-from specbench_client.documents.summary import PointSummary, RunSummary, SummaryInputs
+from specbench_client.documents.summary import PointSummary, RunSummary, SummaryOfAnyVersion
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.metrics.tidy_frame import COLUMNS
 from specbench_client.report.text.findings import points_are, unfinished_run
 from specbench_client.report.text.run_report import markdown
 from specbench_client.store.folder import FolderStore, lock_holder
-from specbench_client.store.points import PointStore
+from specbench_client.store.points import PointStore, version_not_read
 from specbench_client.store.store import Store, StoreErrorReason
 
 if TYPE_CHECKING:
@@ -229,11 +229,14 @@ class Run(StoredResult):
         except ValidationError:
             return None
 
-    def summary_inputs(self) -> SummaryInputs | None:
-        """Return what a new summary takes from the stored one, of any version; None if it cannot be read."""
+    def summary_of_any_version(self) -> SummaryOfAnyVersion | None:
+        """Return the parts of the stored summary that all versions have; None if it cannot be read.
+
+        Without a summary they are those of a run that measured nothing.
+        """
         data = self.store.get(SUMMARY)
         try:
-            return SummaryInputs() if data is None else SummaryInputs.from_json(data)
+            return _NO_SUMMARY if data is None else SummaryOfAnyVersion.from_json(data)
         except ValidationError:
             return None
 
@@ -242,8 +245,8 @@ class Run(StoredResult):
 
         It lacks points if the run was continued after it, because an engine had failed, and was interrupted.
         """
-        summary = self.intact_summary()
-        return self.has_summary() if summary is None else summary.points_measured >= self.count_measured()
+        kept = self.summary_of_any_version()
+        return kept is None or (kept is not _NO_SUMMARY and kept.points_measured >= self.count_measured())
 
     def require_summary(self) -> Run:
         """Return the run itself. Raises BadInput(RunMissing, RunNotFinished) if it has not ended.
@@ -303,27 +306,26 @@ class Run(StoredResult):
         """Whether results are stored that lack no point. A run with a stop rule may lack none before its last repeat.
 
         status.json is written last, but does not list missing points. One that is older than the summary is of an
-        earlier analysis: the last one did not end.
+        earlier analysis: the last one did not end. A summary of another version is one of this run, too.
         """
+        kept = self.summary_of_any_version()
         try:
-            summary = RunSummary.from_json(self.store.get(SUMMARY) or b"")
             status = StatusDocument.from_json(self.store.get(STATUS) or b"")
         except ValidationError:  # the analysis has not ended, or a file is damaged: both are written again
             return False
-        return status.created == summary.created and not summary.missing
+        return kept is not None and status.created == kept.created and not kept.missing
 
     def _document(self, key: str, kind: type[Document], remedy: str) -> Document:
         try:
             return kind.from_json(self.store.get(key) or b"")
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            version = first["input"] if first["loc"] == ("schemaVersion",) else None
-            what = "it was written by another version of specbench, or damaged"
-            if isinstance(version, str):
-                what = f"it is a {version[:80]}, written by another version of specbench"
+            what = version_not_read(error) or "it was written by another version of specbench, or damaged"
             raise NotDurable(
                 f"{self.store.uri(key)}: cannot be read: {what}: {remedy}", StoreErrorReason.DAMAGED
             ) from error
+
+
+_NO_SUMMARY = SummaryOfAnyVersion(created="", points_measured=0)
 
 
 def _contradiction(plan: Plan, summary: RunSummary) -> str | None:

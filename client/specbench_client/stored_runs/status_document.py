@@ -75,10 +75,10 @@ def _arm_row(cell: Cell) -> ArmResult:
         load=cell.level.label,
         concurrency=cell.level.concurrency,
         rate=cell.level.rate,
-        speedup=_interval(cell, cell.speedup),
+        speedup=_interval(cell.speedup),
         speedup_text=speedup_text(cell, cell.speedup) if _number(cell.speedup) else "",
-        tpot_speedup=_interval(cell, cell.tpot_speedup),
-        e2e_speedup=_interval(cell, cell.end_to_end.speedup if cell.end_to_end else None),
+        tpot_speedup=_interval(cell.tpot_speedup),
+        e2e_speedup=_interval(cell.end_to_end.speedup if cell.end_to_end else None),
         acceptance_length=_value(cell, StatusFigure.ACCEPTANCE_LENGTH),
         acceptance_length_verified=_value(cell, StatusFigure.ACCEPTANCE_LENGTH_VERIFIED),
         acceptance_rate=_value(cell, StatusFigure.ACCEPTANCE_RATE),
@@ -115,13 +115,12 @@ def _percentiles(cell: Cell, name: str) -> Percentiles | None:
     return None if all(value is None for value in values.values()) else Percentiles(**values)
 
 
-def _interval(cell: Cell, figure: Figure | None) -> Interval | None:
-    """Return the figure with its interval; None with too few repeats, as it then lacks the noise between launches."""
-    compared = cell.compared(figure)
-    if compared is None or compared.value is None or compared.interval is None:
+def _interval(figure: Figure | None) -> Interval | None:
+    """Return the figure with its interval; None without one."""
+    if figure is None or figure.value is None or figure.interval is None:
         return None
-    low, high = compared.interval.low, compared.interval.high
-    return Interval(value=_rounded(compared.value), low=_rounded(low), high=_rounded(high))
+    low, high = figure.interval.low, figure.interval.high
+    return Interval(value=_rounded(figure.value), low=_rounded(low), high=_rounded(high))
 
 
 def _fitting(rows: Sequence[ArmResult]) -> list[ArmResult]:

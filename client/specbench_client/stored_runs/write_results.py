@@ -88,7 +88,7 @@ def is_decided(run: Run) -> bool:
 
 def _stored_failures(run: Run) -> Mapping[str, str]:
     """Return why engines failed, according to the stored summary; empty if there is none or it is damaged."""
-    kept = run.summary_inputs()
+    kept = run.summary_of_any_version()
     return {} if kept is None else kept.failures
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Level
-from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.figure import Figure, FigureInterval, too_few_repeats
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import ArrivalPattern, Cell, EndToEnd, RequestCounts, RunSummary
 from specbench_testing.resources import run_of
@@ -66,6 +66,7 @@ class Given:
         }
         compared = self.arm != "none" and self.gain is not None
         hourly = figure(None if self.waits else 3600.0)
+        gain = figure(self.gain, self.half).without_interval(too_few_repeats(self.repeats))
         whole = EndToEnd(
             speedup=figure(self.gain),
             median_speedup=figure(self.gain),
@@ -86,8 +87,8 @@ class Given:
                 "output_tokens_mean": figure(TOKENS, 0.01, "tokens"),
                 **tpot_figures,
             },
-            speedup=figure(self.gain, self.half) if compared else None,
-            tpot_speedup=figure(self.gain, self.half) if compared else None,
+            speedup=gain if compared else None,
+            tpot_speedup=gain if compared else None,
             end_to_end=whole if compared else None,
             compared_repeats=self.repeats if compared else None,
             valid=self.valid,

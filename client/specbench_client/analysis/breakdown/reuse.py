@@ -112,7 +112,8 @@ def _slices(pairs: Pairs, codes: Values, classes: Sequence[BreakdownClass], seed
 def _computed_ratio(inputs: LogRatioInputs) -> Figure:
     ratio = inputs.log_ratio({"computed_arm": 1, "computed_baseline": -1})
     assert ratio is not None, "every request computes a token"
-    return ratio.figure(COMPUTED_RATIO)
+    # A ratio of counted tokens, not of times: like the shares, it has an interval over prompts with one repeat, too.
+    return ratio.figure(COMPUTED_RATIO).model_copy(update={"interval": ratio.interval(), "missing": ""})
 
 
 def _kept_share(reused: Pairs, seed: int) -> Figure | None:

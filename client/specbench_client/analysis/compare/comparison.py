@@ -28,8 +28,8 @@ from specbench_client.documents.comparison import (
     ComparisonGapReason,
     Difference,
 )
-from specbench_client.documents.figure import Figure, Verdict
-from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Cell
+from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, Figure, Verdict
+from specbench_client.documents.summary import Cell
 from specbench_client.metrics import acceptance, decode_speed, latency, steady_window
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.pairing import pair_requests
@@ -70,6 +70,7 @@ class ComparisonRow:
                 definition=definition,
                 n=effect.units,
                 interval=effect.interval() if effect.supports_claim else None,
+                missing=effect.missing,
                 source="both",
             ),
             more_is_better=self.figure.more_is_better,
@@ -170,7 +171,7 @@ def _why_missing(figure: ComparableMetric, before: Cell, after: Cell) -> str:
     ]
     if lacking:
         return f"the {' and the '.join(lacking)} result {'have' if len(lacking) > 1 else 'has'} no value for it"
-    return "no request that has it was answered in the steady state of both results"
+    return "too few requests that have it were answered in the steady state of both results"
 
 
 class _Side:

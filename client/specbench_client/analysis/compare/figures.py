@@ -31,6 +31,7 @@ from specbench_client.analysis.statistics.confidence_sequence import confidence_
 from specbench_client.analysis.statistics.effects import Effect, log_of_product
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
+from specbench_client.documents.figure import too_few_requests
 from specbench_client.metrics import decode_speed, steady_window
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.metrics.pairing import HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
@@ -338,9 +339,9 @@ def _of_percentile(
         for each, side in zip(shared, (both.before, both.after), strict=True)
     )
     values = [side.percentile(percent) for side in (before, after)]
-    if min(values) <= 0:
-        return None
     smallest, largest = (pick(side.ordered.size for side in (before, after)) for pick in (min, max))
+    if min(values) <= 0 or too_few_requests(percent, smallest):
+        return None
     layout, repeats = before.layout, (before.layout.repeats, after.layout.repeats)
     effect = Effect(float(np.log(values[1] / values[0])), layout.prompts, min(repeats))
     if smallest * min(percent, 100 - percent) / 100 >= BEYOND_MIN:

@@ -15,13 +15,13 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.decision.request import Prices, RecommendationRequest, faulty_arms
+from specbench_client.analysis.decision.request import Prices, RecommendationRequest
+from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure, verdicts
-from specbench_client.analysis.statistics.percentiles import prompts_needed
-from specbench_client.documents.figure import Figure, StatusFigure, Verdict
+from specbench_client.documents.figure import Figure, StatusFigure, Verdict, too_few_repeats
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
-from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.metrics.decode_speed import STREAM_TPS
 from specbench_client.trust.check import list_names
 
@@ -48,8 +48,13 @@ def missed(cell: Cell, targets: Sequence[SloTarget]) -> str:
     for target in targets:
         if not _target_attainment(cell, target).within:
             value = cell.value(target.figure)
-            found.append(f"{target.words}: {'not measured' if value is None else f'{value:.3g} ms'}")
+            found.append(f"{target.words}: {_why_unknown(cell, target) if value is None else f'{value:.3g} ms'}")
     return "; ".join(found)
+
+
+def _why_unknown(cell: Cell, target: SloTarget) -> str:
+    figure = cell.figures.get(target.figure)
+    return (figure.missing if figure else "") or "not measured"
 
 
 def _target_attainment(cell: Cell, target: SloTarget) -> Attainment:
@@ -63,16 +68,16 @@ def _target_attainment(cell: Cell, target: SloTarget) -> Attainment:
 
 
 def why_by_value(cell: Cell, targets: Sequence[SloTarget]) -> str:
-    """Return why targets are met or missed by value only: an interval includes the target, or is missing."""
+    """Return why targets are met or missed by value only (an interval includes one, or is missing), or not known."""
     found = []
     for target in targets:
-        if _target_attainment(cell, target) in (Attainment.MET_BY_VALUE, Attainment.MISSED_BY_VALUE):
-            name, _, limit = target.words.partition(" ≤ ")
-            if cell.figures[target.figure].interval is None:
-                needed = prompts_needed(int(target.percentile.removeprefix("p")) / 100)
-                found.append(f"{name} has no interval, which needs at least {needed} prompts")
-            else:
-                found.append(f"the interval of {name} includes {limit}")
+        attained, (name, _, limit) = _target_attainment(cell, target), target.words.partition(" ≤ ")
+        if attained is Attainment.UNKNOWN:
+            found.append(f"{name}: {_why_unknown(cell, target)}")
+        elif attained in (Attainment.MET_BY_VALUE, Attainment.MISSED_BY_VALUE):
+            figure = cell.figures[target.figure]
+            includes = f"the interval of {name} includes {limit}"
+            found.append(includes if figure.interval else f"{name} has {figure.missing or NO_INTERVAL}")
     return list_names(found)
 
 
@@ -88,7 +93,9 @@ class CandidateCell:
     cell: Cell
     candidate: Candidate
     why_by_value: str = ""
-    """Why its targets are met or missed by value only; empty if they are not."""
+    """Why its targets are met or missed by value only, or why that is unknown; empty if neither."""
+    loads: str = ""
+    """Both loads of a gain over the baseline at another one; empty at the same load."""
     unjudged: str = ""
     """Loads at which its arm could not be judged, with the reasons: a better one may be among them."""
 
@@ -116,14 +123,20 @@ class CandidateCell:
 
 
 def candidate_cells(
-    summary: RunSummary, request: RecommendationRequest, bills: Mapping[str, EngineCost]
+    summary: RunSummary,
+    request: RecommendationRequest,
+    bills: Mapping[str, EngineCost],
+    faulty: Mapping[str, str],
 ) -> list[CandidateCell]:
-    """Return the candidates in the summary's order; conclusions are after Holm's correction over all gains."""
+    """Return the candidates in the summary's order; conclusions are after Holm's correction over all gains.
+
+    `faulty`: why arms are at fault.
+    """
     baselines = {_slot(cell): cell for cell in summary.cells if cell.arm == BASELINE_NAME}
     found = [
         CandidateCell(
             cell,
-            _candidate(cell, baselines.get(_slot(cell)), request, bills, summary),
+            _candidate(cell, baselines.get(_slot(cell)), request, bills, summary, faulty=faulty),
             why_by_value(cell, request.targets),
         )
         for cell in summary.cells
@@ -145,6 +158,8 @@ def _candidate(
     request: RecommendationRequest,
     bills: Mapping[str, EngineCost],
     summary: RunSummary,
+    *,
+    faulty: Mapping[str, str],
 ) -> Candidate:
     bill = bills.get(cell.arm)
     figures = dict[str, Figure]()
@@ -163,7 +178,7 @@ def _candidate(
         alike = all(attainment(each, request.targets).within for each in (cell, compared))
         cheaper = _cost_gain(cell, compared, bills) if bills and alike else None
         if request.objective is Objective.LATENCY:
-            gain = gain_of(cell, cell.tpot_speedup)
+            gain = cell.tpot_speedup
         else:
             gain = cheaper if request.objective is Objective.COST else _rate_gain(cell, compared)
         if cheaper is not None:
@@ -176,7 +191,7 @@ def _candidate(
         value=value,
         gain=gain,
         attainment=attainment(cell, request.targets),
-        excluded=_excluded(cell, value, request, summary),
+        excluded=_excluded(cell, value, request, summary, faulty),
         doubts=list(
             dict.fromkeys(
                 each.check for each in cell.own_findings(summary.findings) if each.severity is not Severity.INFO
@@ -195,10 +210,16 @@ def _objective_value(cell: Cell, objective: Objective) -> Figure | None:
     return value
 
 
-def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest, summary: RunSummary) -> str:
+def _excluded(
+    cell: Cell,
+    value: Figure | None,
+    request: RecommendationRequest,
+    summary: RunSummary,
+    faulty: Mapping[str, str],
+) -> str:
     if not cell.valid:
         return cell.why_invalid(summary.findings)
-    if cell.arm in (faulty := faulty_arms(summary)):
+    if cell.arm in faulty:
         return faulty[cell.arm]
     if not request.takes(cell):
         return f"not at the requested load {request.load}"
@@ -210,16 +231,15 @@ def _excluded(cell: Cell, value: Figure | None, request: RecommendationRequest, 
 def _rate_gain(cell: Cell, baseline: Cell) -> Figure | None:
     """Return this arm's throughput over the baseline's at the same load."""
     if cell.level.concurrency is not None and not _streams_wait(cell):
-        return gain_of(cell, cell.speedup)
+        return cell.speedup
     mine, its = (each.figures.get(StatusFigure.OUTPUT_TPS) for each in (cell, baseline))
-    return None if mine is None or its is None else gain_of(cell, figure_ratio(mine, its, UNPAIRED_RATE))
+    return None if mine is None or its is None else unpaired_gain(cell, mine, its, UNPAIRED_RATE)
 
 
-def gain_of(cell: Cell, gain: Figure | None) -> Figure | None:
-    """Return the cell's gain; with too few repeats without its interval, which does not cover run-to-run variation."""
-    if gain is None or _repeats(cell) >= MIN_REPEATS_TO_COMPARE:
-        return gain
-    return gain.bare
+def unpaired_gain(cell: Cell, over: Figure, under: Figure, definition: str) -> Figure | None:
+    """Return the cell's gain from two figures; like every comparison, without an interval over too few repeats."""
+    gain = figure_ratio(over, under, definition)
+    return gain and gain.without_interval(too_few_repeats(_repeats(cell)))
 
 
 def _streams_wait(cell: Cell) -> bool:

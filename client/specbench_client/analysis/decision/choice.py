@@ -129,7 +129,7 @@ def _why_not(each: CandidateCell) -> str:
     if candidate.excluded:
         return f"cannot be chosen: {candidate.excluded}"
     return {
-        Attainment.UNKNOWN: LACKS_FIGURE,
+        Attainment.UNKNOWN: f"{LACKS_FIGURE}: {each.why_by_value}",
         Attainment.MISSED: "is shown to miss the targets",
         Attainment.MISSED_BY_VALUE: f"misses the targets by value, but this is not shown: {each.why_by_value}",
     }.get(candidate.attainment, "meets the targets")
@@ -148,7 +148,7 @@ def _state(each: CandidateCell) -> str:
         None: "was not compared",
     }[each.candidate.conclusion]
     gain = each.candidate.gain
-    return f"{words} ({_words(gain)})" if gain is not None and gain.value is not None else words
+    return f"{words} ({_words(gain)}{each.loads})" if gain is not None and gain.value is not None else words
 
 
 def _lacking(each: CandidateCell) -> str:

@@ -15,9 +15,9 @@ from specbench_client.analysis.decision.candidates import (
     CandidateCell,
     candidate_cells,
     engine_costs,
-    gain_of,
     gain_verdicts,
     sustained_load,
+    unpaired_gain,
 )
 from specbench_client.analysis.decision.choice import LACKS_FIGURE, Complexity, choose, complexity_of
 from specbench_client.analysis.decision.request import (
@@ -27,7 +27,6 @@ from specbench_client.analysis.decision.request import (
     ruled_out,
     worse_arms,
 )
-from specbench_client.analysis.statistics.effects import figure_ratio
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import doubting_checks, faults_by_arm
 from specbench_client.documents.recommendation import (
@@ -68,11 +67,15 @@ _UNIT = {Objective.THROUGHPUT: "throughput", Objective.LATENCY: "token rate", Ob
 
 
 def sentence_of(
-    summary: RunSummary, request: RecommendationRequest, choices: Sequence[WorkloadChoice], lossy: Sequence[str]
+    summary: RunSummary,
+    request: RecommendationRequest,
+    choices: Sequence[WorkloadChoice],
+    lossy: Sequence[str],
+    faulty: Mapping[str, str],
 ) -> str:
     """Return the answer as a sentence: first whether it is simulated, last whether it is untrustworthy.
 
-    `lossy`: arms that are ruled out because their verification is lossy.
+    `lossy`: arms that are ruled out because their verification is lossy. `faulty`: why arms are at fault.
     """
     head = "Simulated, not a measurement: for" if summary.simulated else "For"
     where = f" with {list_names([target.words for target in request.targets])}" if request.targets else ""
@@ -85,7 +88,7 @@ def sentence_of(
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
     unusable = ((lossy, "lossy verification"), (list(worse_arms(summary.cells)), "worse answers"))
     omitted = [f"without {list_names(arms)} ({why})" for arms, why in unusable if arms]
-    omitted += [f"without {arm} ({why})" for arm, why in faulty_arms(summary).items() if arm != BASELINE_NAME]
+    omitted += [f"without {arm} ({why})" for arm, why in faulty.items() if arm != BASELINE_NAME]
     held = "".join(f", {each}" for each in (*request.constraints, *omitted))
     return f"{head} {in_words(request.objective)}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
 
@@ -178,10 +181,9 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
     """Recommend from the summary alone. Raises InvalidSpec: no prices for the objective cost, or an unmeasured load."""
     _reject(summary, request)
     costs = engine_costs(plan, summary, request.prices) if request.prices else {}
-    barred = ruled_out(plan, summary, request)
-    question = _Inputs(
-        request, complexity_of(plan), candidate_cells(summary, request, costs), barred, faulty_arms(summary)
-    )
+    faulty = faulty_arms(summary)
+    barred = ruled_out(plan, summary, request, faulty)
+    question = _Inputs(request, complexity_of(plan), candidate_cells(summary, request, costs, faulty), barred, faulty)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
     return Recommendation(
@@ -190,7 +192,7 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
         worth=request.worth,
         simulated=summary.simulated,
         trustworthy=summary.trustworthy,
-        sentence=sentence_of(summary, request, choices, list(lossy_arms(plan))),
+        sentence=sentence_of(summary, request, choices, list(lossy_arms(plan)), faulty),
         choices=choices,
         candidates=[entry.candidate for entry in question.entries],
         prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
@@ -293,7 +295,9 @@ def _entrants(
     cells = {entry.arm: entry.cell for entry in best}
     conclusions = dict(zip(known, gain_verdicts([(gain, cells[arm]) for arm, gain in known.items()]), strict=True))
     compared = [
-        entry.with_gain(known.get(entry.arm), conclusions.get(entry.arm)) if entry.arm in across else entry
+        replace(entry.with_gain(known.get(entry.arm), conclusions.get(entry.arm)), loads=_loads(entry, baseline))
+        if baseline is not None and entry.arm in across
+        else entry
         for entry in best
     ]
     return [replace(entry, unjudged=_unjudged(entry.arm, mine)) for entry in compared]
@@ -328,6 +332,9 @@ def _across(entry: CandidateCell, baseline: CandidateCell, request: Recommendati
     if mine is None or its is None:
         return None
     over, under = (mine, its) if MORE_IS_BETTER[request.objective] else (its, mine)
-    loads = f"{entry.cell.level.words} against the baseline at {baseline.cell.level.words}"
-    gain = figure_ratio(over, under, f"Gain in {in_words(request.objective)} at {loads}; not paired")
-    return gain_of(entry.cell, gain)
+    loads = _loads(entry, baseline)
+    return unpaired_gain(entry.cell, over, under, f"Gain in {in_words(request.objective)}{loads}; not paired")
+
+
+def _loads(entry: CandidateCell, baseline: CandidateCell) -> str:
+    return f" at {entry.cell.level.words} against the baseline at {baseline.cell.level.words}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -90,14 +90,17 @@ def targets_of(slo: Slo | None, percentile: str | None = None) -> tuple[SloTarge
 GB = 1e9
 
 
-def ruled_out(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> dict[str, str]:
+def ruled_out(
+    plan: Plan, summary: RunSummary, request: RecommendationRequest, faulty: Mapping[str, str]
+) -> dict[str, str]:
     """Return the arms that a fault, lossy verification, worse answers or the constraints rule out, with the reasons.
 
-    A baseline at fault is not among them: it cannot be chosen, but others are compared with it.
+    `faulty`: why arms are at fault. A baseline at fault is not among the arms: it cannot be chosen, but others are
+    compared with it.
     """
     weights, lossy, worse = _weights_gb(summary), lossy_arms(plan), worse_arms(summary.cells)
     found = {arm.name: _why(arm, request, weights.get(arm.name)) for arm in plan.arms}
-    found |= {arm: why for arm, why in faulty_arms(summary).items() if arm != BASELINE_NAME}
+    found |= {arm: why for arm, why in faulty.items() if arm != BASELINE_NAME}
     found |= {arm: f"its answers are worse than the baseline's at {', '.join(at)}" for arm, at in worse.items()}
     found |= {arm: f"lossy verification: {'; '.join(options)}" for arm, options in lossy.items()}
     return {name: why for name, why in found.items() if why}

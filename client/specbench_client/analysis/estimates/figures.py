@@ -11,7 +11,9 @@ import numpy as np
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
+    NO_INTERVAL,
     ChosenInterval,
+    why_no_interval,
 )
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
@@ -21,11 +23,17 @@ from specbench_client.analysis.statistics.intervals import (
     resample_sums,
     two_level_interval,
 )
-from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
+from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of, prompts_needed
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
-from specbench_client.documents.figure import Figure, FigureInterval
-from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE, Goodput, RequestCounts
+from specbench_client.documents.figure import (
+    MIN_REPEATS_TO_COMPARE,
+    Figure,
+    FigureInterval,
+    counted,
+    too_few_requests,
+)
+from specbench_client.documents.summary import Goodput, RequestCounts
 from specbench_client.metrics import steady_window
 from specbench_client.metrics.acceptance import (
     acceptance_by_position,
@@ -36,6 +44,7 @@ from specbench_client.metrics.acceptance import (
 from specbench_client.metrics.catalog import MEASURES, RATIOS
 from specbench_client.metrics.goodput import (
     RATE_DEFINITION,
+    RATE_MISSING,
     RATE_UNIT,
     attainment_ratio,
     good_requests,
@@ -102,17 +111,26 @@ def ratio_figures(sample: SampleRows, ratios: Sequence[RatioMetric]) -> dict[str
     bounds: dict[str, FigureInterval] = {}
     if sample.seed is not None and len(sample.rows):
         bounds = _ratio_intervals(sample.layout, ratios, values_by_name, sample.seed)
-    return {
-        ratio.name: Figure(
-            value=values_by_name[ratio.name].value,
-            unit=ratio.unit,
-            definition=ratio.definition,
-            n=values_by_name[ratio.name].prompts,
-            interval=bounds.get(ratio.name),
-            source=sample.source(ratio.origin),
-        )
-        for ratio in ratios
-    }
+    return {ratio.name: _ratio_figure(sample, ratio, values_by_name[ratio.name], bounds) for ratio in ratios}
+
+
+def _ratio_figure(
+    sample: SampleRows, ratio: RatioMetric, sums: _RatioSums, bounds: Mapping[str, FigureInterval]
+) -> Figure:
+    interval, missing = bounds.get(ratio.name), ""
+    if sums.value is None:
+        missing = ratio.missing
+    elif interval is None and sample.seed is not None:
+        missing = why_no_interval(sums.prompts)
+    return Figure(
+        value=sums.value,
+        unit=ratio.unit,
+        definition=ratio.definition,
+        n=sums.prompts,
+        interval=interval,
+        missing=missing,
+        source=sample.source(ratio.origin),
+    )
 
 
 def percentile_figures(sample: SampleRows, measures: Sequence[RequestMetric]) -> dict[str, Figure]:
@@ -124,14 +142,31 @@ def output_tps(rows: Table, *, intervals: bool) -> Figure:
     """Return the engine's throughput in the steady windows of all points among the rows."""
     tokens, seconds = steady_window.window_throughput(rows)
     definition, unit = steady_window.OUTPUT_TPS_DEFINITION, steady_window.OUTPUT_TPS_UNIT
-    return _rate(tokens, seconds, definition, unit, intervals=intervals)
+    return _rate(tokens, seconds, definition, unit, steady_window.OUTPUT_TPS_MISSING, intervals=intervals)
 
 
-def _rate(counted: Values, seconds: Values, definition: str, unit: str, *, intervals: bool = True) -> Figure:
-    """Return what was counted in the steady windows over their length, each of shape (windows,)."""
-    value = float(counted.sum() / seconds.sum()) if seconds.size else None
-    interval = repeats_interval(value, counted / seconds) if intervals and value is not None else None
-    return Figure(value=value, unit=unit, definition=definition, n=seconds.size, interval=interval, source="both")
+def _rate(
+    numbers: Values, seconds: Values, definition: str, unit: str, missing: str, *, intervals: bool = True
+) -> Figure:
+    """Return what was counted in the steady windows over their length, each of shape (windows,).
+
+    `missing`: when there is no value.
+    """
+    value, interval = None, None
+    if seconds.size:
+        value, missing = float(numbers.sum() / seconds.sum()), ""
+    if intervals and value is not None:
+        interval = repeats_interval(value, numbers / seconds)
+        missing = "" if interval else f"{counted(seconds.size, 'repeat')}: {NO_INTERVAL}"
+    return Figure(
+        value=value,
+        unit=unit,
+        definition=definition,
+        n=seconds.size,
+        interval=interval,
+        missing=missing,
+        source="both",
+    )
 
 
 def _per_gpu(tps: Figure, gpus: int) -> Figure:
@@ -140,7 +175,8 @@ def _per_gpu(tps: Figure, gpus: int) -> Figure:
         "definition": steady_window.OUTPUT_TPS_PER_GPU_DEFINITION,
     }
     if not gpus or tps.value is None:
-        return tps.model_copy(update={**values_by_name, "value": None, "interval": None})
+        missing = steady_window.OUTPUT_TPS_PER_GPU_MISSING
+        return tps.model_copy(update={**values_by_name, "value": None, "interval": None, "missing": missing})
     interval = tps.interval and tps.interval.model_copy(
         update={"low": tps.interval.low / gpus, "high": tps.interval.high / gpus}
     )
@@ -196,7 +232,7 @@ def _ratio_intervals(
 
 
 def _percentiles_of(measure: RequestMetric, sample: SampleRows) -> dict[str, Figure]:
-    """All reported percentiles of one metric."""
+    """All reported percentiles of one metric; those of too few requests are missing."""
     values = piecewise(sample.rows, measure.values)
     known: Mask = ~np.isnan(values)
     layout = sample.layout.of_rows(known)
@@ -207,17 +243,20 @@ def _percentiles_of(measure: RequestMetric, sample: SampleRows) -> dict[str, Fig
     if sample.seed is not None and values.size:
         chosen = percentile_intervals(values, layout, percents, sample.seed)
     metrics, source = [PercentileMetric(measure, percent) for percent in percents], sample.source(measure.origin)
-    return {
-        each.name: Figure(
-            value=value,
+    figures = dict[str, Figure]()
+    for each, value, interval in zip(metrics, found, chosen, strict=True):
+        few = too_few_requests(each.percent, values.size) if values.size else measure.missing
+        why = f"{NO_INTERVAL}: that needs at least {prompts_needed(each.percent / 100)} prompts"
+        figures[each.name] = Figure(
+            value=None if few else value,
             unit=measure.unit,
             definition=each.definition,
             n=layout.prompts,
-            interval=figure_interval(interval) if interval else None,
+            interval=figure_interval(interval) if interval and not few else None,
+            missing=few or ("" if interval or sample.seed is None else why),
             source=source,
         )
-        for each, value, interval in zip(metrics, found, chosen, strict=True)
-    }
+    return figures
 
 
 def figure_interval(chosen: ChosenInterval) -> FigureInterval:
@@ -269,7 +308,7 @@ def goodput_of(rows: Table, slo: Slo, seed: int) -> Goodput:
     figures = ratio_figures(SampleRows(judged_rows(rows), seed), [together, *each.values()])
     return Goodput(
         slo=slo,
-        rate=_rate(*good_requests(rows, slo), RATE_DEFINITION, RATE_UNIT),
+        rate=_rate(*good_requests(rows, slo), RATE_DEFINITION, RATE_UNIT, RATE_MISSING),
         slo_attainment=figures[together.name],
         by_target={name: figures[ratio.name] for name, ratio in each.items()},
     )

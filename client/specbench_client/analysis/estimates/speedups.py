@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.bootstrap import LEVEL, why_no_interval
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect, log_ratio, map_figure
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Values, fill
-from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.figure import Figure, FigureInterval, too_few_repeats
 from specbench_client.documents.summary import EndToEnd
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.latency import E2E_MS
@@ -93,7 +93,7 @@ def paired_speedup(name: str, pairs: Pairs, seed: int) -> PairedSpeedup:
 
 def missing_speedup(name: str) -> Figure:
     """Return the figure without a value."""
-    return Figure(unit="ratio", definition=SPEEDUPS[name].definition, n=0, source="both")
+    return Figure(unit="ratio", definition=SPEEDUPS[name].definition, n=0, missing=SPEEDUP_MISSING, source="both")
 
 
 PairParts = Callable[[Table, Table], Sequence[Values]]
@@ -198,7 +198,13 @@ def _per_hour(name: str, pairs: Pairs, streams: int | None, seed: int) -> Figure
 
 
 def _missing_end_to_end(name: str) -> Figure:
-    return Figure(unit=END_TO_END_UNITS.get(name, "ratio"), definition=END_TO_END_DEFINITIONS[name], n=0, source="both")
+    return Figure(
+        unit=END_TO_END_UNITS.get(name, "ratio"),
+        definition=END_TO_END_DEFINITIONS[name],
+        n=0,
+        missing=END_TO_END_MISSING[name],
+        source="both",
+    )
 
 
 def _median_speedup(pairs: Pairs, seed: int) -> Figure:
@@ -218,7 +224,8 @@ def _median_speedup(pairs: Pairs, seed: int) -> Figure:
         definition += "; geometric mean of the repeats' medians"
     else:
         (value,), (chosen,) = percentiles_of(logs, [50]), percentile_intervals(logs, layout, [50], seed)
-    if chosen:
+    few = too_few_repeats(layout.repeats)
+    if chosen and not few:
         low, high = float(np.exp(chosen.bounds.low)), float(np.exp(chosen.bounds.high))
         interval = FigureInterval(low=low, high=high, level=LEVEL, method=f"{chosen.method}, on the log ratio")
     return Figure(
@@ -227,6 +234,7 @@ def _median_speedup(pairs: Pairs, seed: int) -> Figure:
         definition=definition,
         n=layout.prompts,
         interval=interval,
+        missing="" if interval else few or why_no_interval(layout.prompts),
         source="both",
     )
 

@@ -22,7 +22,7 @@ import scipy
 from numpy.typing import NDArray
 
 from specbench_client.columns import Mask, Values
-from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE
+from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, counted
 
 # All figures of a cell use the same draws, which follow from the seed and the layout. So they are drawn once and
 # cached, with one byte per unit and resample, unless there are too many. A sum over a resample is a matrix product with
@@ -108,6 +108,7 @@ RESAMPLES = 2000
 STRATUM_MIN = 5
 PROMPTS_MIN = 3
 """Two prompts give three different resamples, or only one if they are equal: `[x, x]` would look like certainty."""
+NO_INTERVAL = "no interval"
 FINITE_SHARE = 0.95
 """An interval requires this share of its resamples to have a value."""
 
@@ -119,6 +120,11 @@ _LIMITATIONS = {
 
 Z = NormalDist().inv_cdf(1 - TAIL)
 """Half-width of an interval in standard errors, if these are known exactly."""
+
+
+def why_no_interval(prompts: int) -> str:
+    """Return why no interval could be computed over so many prompts: `2 prompts: no interval`."""
+    return f"{counted(prompts, 'prompt')}: {NO_INTERVAL}" if prompts < PROMPTS_MIN else NO_INTERVAL
 
 
 def t_quantile(freedom: float) -> float:

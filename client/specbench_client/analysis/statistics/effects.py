@@ -30,6 +30,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     IntervalBounds,
     ResamplingLayout,
     t_quantile,
+    why_no_interval,
 )
 from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value
 from specbench_client.analysis.statistics.intervals import (
@@ -40,8 +41,13 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.columns import Values
-from specbench_client.documents.figure import Figure, FigureInterval, Verdict
-from specbench_client.documents.summary import MIN_REPEATS_TO_COMPARE
+from specbench_client.documents.figure import (
+    MIN_REPEATS_TO_COMPARE,
+    Figure,
+    FigureInterval,
+    Verdict,
+    too_few_repeats,
+)
 
 MOVER = "MOVER on the log scale from the two intervals"
 
@@ -82,6 +88,11 @@ class Effect:
     def supports_claim(self) -> bool:
         """Whether the interval includes the variation between runs, so that a claim is possible."""
         return self.chosen is not None and self.repeats >= MIN_REPEATS_TO_COMPARE
+
+    @property
+    def missing(self) -> str:
+        """Why the comparison is shown without an interval; empty if it has one."""
+        return "" if self.supports_claim else too_few_repeats(self.repeats) or why_no_interval(self.units)
 
     @property
     def p_value(self) -> float | None:
@@ -149,13 +160,14 @@ class Effect:
         return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(self.chosen.freedom))
 
     def figure(self, definition: str, unit: str = "ratio", scale: float = 1.0) -> Figure:
-        """Return the figure on its own scale: scale × exp(log)."""
+        """Return the figure on its own scale: scale × exp(log); it has an interval if that supports a claim."""
         return Figure(
             value=float(np.exp(self.value)) * scale,
             unit=unit,
             definition=f"{definition}; geometric mean over repeats" if self.anytime else definition,
             n=self.units,
-            interval=self.interval(scale),
+            interval=self.interval(scale) if self.supports_claim else None,
+            missing=self.missing,
             source="both",
         )
 
@@ -316,7 +328,16 @@ def figure_ratio(over: Figure, under: Figure, definition: str) -> Figure | None:
         bounds = FigureInterval(low=math.exp(value - below), high=math.exp(value + above), level=LEVEL, method=MOVER)
     source = over.source if over.source == under.source else "both"
     n = min(over.n, under.n)
-    return Figure(value=math.exp(value), unit="ratio", definition=definition, n=n, interval=bounds, source=source)
+    missing = over.missing or under.missing
+    return Figure(
+        value=math.exp(value),
+        unit="ratio",
+        definition=definition,
+        n=n,
+        interval=bounds,
+        missing=missing if bounds is None else "",
+        source=source,
+    )
 
 
 def is_larger(better: Figure, other: Figure) -> bool:
@@ -328,7 +349,7 @@ def is_larger(better: Figure, other: Figure) -> bool:
 def map_figure(figure: Figure, change: Callable[[float], float], unit: str, definition: str) -> Figure:
     """Return a monotone function of a figure, applied to its value and to its bounds."""
     if figure.value is None:
-        return Figure(unit=unit, definition=definition, n=0, source=figure.source)
+        return Figure(unit=unit, definition=definition, n=0, missing=figure.missing, source=figure.source)
     bounds, interval = figure.interval, None
     if bounds is not None and bounds.low > 0:  # the function may be undefined at 0 and below
         low, high = sorted((change(bounds.low), change(bounds.high)))

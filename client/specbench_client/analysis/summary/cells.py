@@ -19,19 +19,21 @@ from specbench_client.analysis.estimates.figures import SampleRows, counts_of, f
 from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
+    PairedSpeedup,
     end_to_end,
     figures_by_name,
     paired_speedup,
 )
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.lossless.losslessness import judged_answers
+from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.analysis.statistics.effects import Effect, holm_rejections, verdicts
 from specbench_client.analysis.stepcost.model import observe_cell
 from specbench_client.analysis.summary.trends import trends_of
 from specbench_client.columns import Values
 from specbench_client.documents.breakdown import Reuse, ReuseMissing
 from specbench_client.documents.explanation import StepObservation
-from specbench_client.documents.figure import Figure
+from specbench_client.documents.figure import Figure, counted
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import ArrivalPattern, Cell, Claims, PointSummary
 from specbench_client.metrics.acceptance import limit_to_drafts
@@ -113,7 +115,7 @@ def evaluate_cell(
         rows=measured.rows,
         baseline=baseline.rows if baseline else None,
         pairs=pairs,
-        speedup=compared.figure if compared else None,
+        speedup=_for_checks(compared) if compared else None,
         baseline_repeats=_repeats(baseline),
         divergence=diverged,
         trends=tuple(trends),
@@ -164,6 +166,11 @@ def evaluate_cell(
     )
 
 
+def _for_checks(compared: PairedSpeedup) -> Figure:
+    """Return the speed-up with the interval over prompts that checks use with any number of repeats."""
+    return compared.figure.model_copy(update={"interval": compared.effect.interval() if compared.effect else None})
+
+
 def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, ReuseMissing | None]:
     if pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED:
         return None, None
@@ -194,7 +201,8 @@ class _CategoryFigures:
         """The same figures, without intervals if there are too few prompts for any."""
         if self.prompts >= INTERVAL_FROM:
             return self
-        bare = {name: figure.model_copy(update={"interval": None}) for name, figure in self.figures.items()}
+        why = f"{counted(self.prompts, 'prompt')}: {NO_INTERVAL}"
+        bare = {name: each.without_interval(each.missing or why) for name, each in self.figures.items()}
         return _CategoryFigures(bare, self.effect and replace(self.effect, chosen=None), self.prompts)
 
 

@@ -283,7 +283,7 @@ def _words(conclusion: Verdict, here: Sequence[_Comparison], *, first: bool, eve
         case Verdict.UNCLEAR:
             return f" at {_loads(here)} once corrected for the number of comparisons"
         case Verdict.TOO_FEW_REPEATS:
-            few = "; ".join(dict.fromkeys(each.cell.too_few_repeats for each in here))
+            few = "; ".join(dict.fromkeys(each.cell.speedup.missing for each in here if each.cell.speedup))
             return f": {_at_each(here, _value)} ({few})"
         case Verdict.NO_INTERVAL:
             return f" at {_loads(here)}: too few prompts for an interval"

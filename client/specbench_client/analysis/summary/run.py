@@ -136,9 +136,7 @@ def why_unusable(cell: Cell, findings: Sequence[Finding], *, interval: bool) -> 
         return cell.why_invalid(findings)
     if cell.speedup is None or cell.speedup.value is None:
         return "not compared with the baseline"
-    if cell.too_few_repeats:
-        return cell.too_few_repeats
-    return "" if interval else "too few prompts for an interval"
+    return "" if interval else cell.speedup.missing
 
 
 def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[Finding]) -> ArmCrossover:

@@ -61,7 +61,7 @@ def speedup(summary: RunSummary) -> Drawing | None:
     looks = arm_looks(cell.arm for cell in summary.cells)
     for axes, cells in zip(panels, shown.values(), strict=True):
         axes.axhline(1, label="baseline", **REFERENCE)
-        _draw_by_load(axes, cells, lambda cell: cell.compared(cell.speedup), looks)
+        _draw_by_load(axes, cells, lambda cell: cell.speedup, looks)
         axes.set_ylabel("speed-up (1 = baseline)")
         loads = [level.order for level in _levels(cells)]
         for each in summary.crossovers:
@@ -74,7 +74,7 @@ def speedup(summary: RunSummary) -> Drawing | None:
                 axes.plot(place, 1, marker="|", color=color, markersize=16, markeredgewidth=2.2, zorder=5)
     crossed = any(each.crossover.at.value is not None for each in summary.crossovers)
     crossing = "Stroke on the line at 1: where a speed-up falls to 1; its bar: the interval." if crossed else ""
-    return finished(canvas, (cell.compared(cell.speedup) for cell in summary.cells), crossing, HOLLOW)
+    return finished(canvas, (cell.speedup for cell in summary.cells), crossing, HOLLOW)
 
 
 @mpl.rc_context(STYLE)
@@ -307,7 +307,7 @@ def _positions(cell: Cell, kind: str) -> list[Reading]:
 
 def _relative_cost(cell: Cell) -> Figure | None:
     """Return the cost of a request relative to the baseline's: 1 − the share that is saved."""
-    saved = cell.compared(cell.end_to_end.cost_saved) if cell.end_to_end else None
+    saved = cell.end_to_end.cost_saved if cell.end_to_end else None
     if saved is None or saved.value is None:
         return None
     held = saved.interval

@@ -18,7 +18,6 @@ from specbench_client.report.text.text_table import (
     TextTable,
     Topic,
     cell_place,
-    compared_text,
     number,
     with_interval,
 )
@@ -180,9 +179,9 @@ def _compared(cells: Sequence[Cell]) -> list[tuple[Cell, Reuse]]:
 
 
 def _net_and_shares(cell: Cell, reuse: Reuse) -> str:
-    speedup = cell.compared(cell.end_to_end.speedup) if cell.end_to_end else None
+    speedup = cell.end_to_end.speedup if cell.end_to_end else None
     net = (speedup.factor if speedup else "") or DASH
-    few = f"; {cell.too_few_repeats}" if cell.too_few_repeats else ""
+    few = f"; {speedup.missing}" if speedup and speedup.missing else ""
     lengths = (
         "; its answers have other lengths, which Net contains" if output_lengths_differ.name in cell.findings else ""
     )
@@ -198,12 +197,12 @@ def _reuse_table(title: str, name: str, rows: Sequence[Sequence[str]]) -> TextTa
 
 def _shares(cell: Cell, reuse: Reuse) -> list[str]:
     shares = [f"{each.value or 0:.0%}" for each in (reuse.hit_share, reuse.baseline_hit_share)]
-    net = compared_text(cell, cell.end_to_end.speedup if cell.end_to_end else None)
-    ratio = compared_text(cell, reuse.computed_ratio)
+    net = with_interval(cell.end_to_end.speedup if cell.end_to_end else None)
+    ratio = with_interval(reuse.computed_ratio)
     return [*cell_place(cell), *shares, ratio, net]
 
 
 def _reuse_row(cell: Cell, each: ReuseSlice) -> list[str]:
     shares = (f"{each.hit_share:.0%}", f"{each.baseline_hit_share:.0%}")
-    ratio = compared_text(cell, each.computed_ratio)
+    ratio = with_interval(each.computed_ratio)
     return [*cell_place(cell), each.label, f"{each.pairs}", *shares, ratio]

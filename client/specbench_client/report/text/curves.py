@@ -17,7 +17,7 @@ from specbench_client.documents.curves import (
     SpeedupCurve,
 )
 from specbench_client.documents.explanation import Prediction
-from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.figure import Verdict
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
@@ -27,16 +27,12 @@ from specbench_client.report.text.text_table import (
     TextTable,
     Topic,
     cell_place,
-    compared_text,
     csv_fields,
     figure_text,
     mark_simulated,
-    number,
     with_interval,
 )
 
-_BARE = (Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL, Verdict.NOT_COMPARABLE)
-"""Conclusions whose figures are shown without intervals, because those do not cover the variation between runs."""
 _STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
 
 
@@ -69,18 +65,11 @@ def curves_csv(curves: Curves) -> str:
 
 
 def _row(point: CurvePoint) -> list[str]:
-    figures = [_bare_or_bounded(point.conclusion, each) for each in (point.speedup, point.acceptance_length)]
+    figures = [with_interval(each) for each in (point.speedup, point.acceptance_length)]
     return [point.label, point.arm, point.workload, f"{point.pairs:,}", *figures, in_words(point.conclusion)]
 
 
-def _bare_or_bounded(conclusion: Verdict, figure: Figure) -> str:
-    return number(figure.value) if conclusion in _BARE else with_interval(figure)
-
-
 def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]:
-    speedup, length = point.speedup, point.acceptance_length
-    if point.conclusion in _BARE:
-        speedup, length = speedup.bare, length.bare
     return {
         "curve": curve,
         "title": curves.curves[curve].title,
@@ -89,8 +78,8 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
         "arm": point.arm,
         "workload": point.workload,
         "pairs": point.pairs,
-        **csv_fields("speedup", speedup),
-        **csv_fields("acceptance_length", length),
+        **csv_fields("speedup", point.speedup),
+        **csv_fields("acceptance_length", point.acceptance_length),
         "conclusion": str(point.conclusion),
         "simulated": curves.simulated,
     }
@@ -121,9 +110,9 @@ def _best_length(each: BestDraftLength) -> list[str]:
         each.load,
         ", ".join(map(str, each.measured)),
         str(each.draft_tokens),
-        "baseline" if each.speedup is None else _bare_or_bounded(each.conclusion, each.speedup),
+        "baseline" if each.speedup is None else with_interval(each.speedup),
         str(each.next_draft_tokens),
-        _bare_or_bounded(each.conclusion, each.ratio),
+        with_interval(each.ratio),
         in_words(each.conclusion),
     ]
 
@@ -198,12 +187,11 @@ def break_even_table(summary: RunSummary) -> TextTable:
 
 
 def _break_even(cell: Cell, found: Prediction) -> list[str]:
-    compared, ideal = cell.compared(found.predicted), found.ideal.value or 1.0
-    bounds = compared.interval if compared else None
-    margin = compared_text(cell, found.predicted)
+    bounds, ideal = found.predicted.interval, found.ideal.value or 1.0
+    margin = with_interval(found.predicted)
     if bounds and bounds.low <= 1 <= bounds.high:
         margin += " indistinguishable"
     needed = map_figure(found.step_cost, lambda cost: 1 / cost, "tokens/step", "t_sd / t_ar")
     measured = map_figure(found.acceptance, lambda share: share * ideal, "tokens/step", "tokens per step")
-    lengths = [compared_text(cell, needed), with_interval(measured)]
+    lengths = [with_interval(needed), with_interval(measured)]
     return [*cell_place(cell), *lengths, margin]

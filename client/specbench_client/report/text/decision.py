@@ -70,8 +70,8 @@ def choices_table(recommendation: Recommendation) -> TextTable:
 
 def evidence_table(recommendation: Recommendation) -> TextTable:
     """Return every arm at every load; empty columns about targets and prices are left out."""
-    latency, asked = recommendation.objective is Objective.LATENCY, bool(recommendation.targets)
-    rows = [_candidate(each, targets=asked, latency=latency) for each in recommendation.candidates]
+    asked = bool(recommendation.targets)
+    rows = [_candidate(each, targets=asked) for each in recommendation.candidates]
     bare = {name for name in _ASKED_FOR if all(row[CANDIDATES.index(name)] == DASH for row in rows)}
     kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
     unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
@@ -105,18 +105,17 @@ def decision_report(recommendation: Recommendation) -> Report:
     return Report(topics, recommendation.sentence, simulated=recommendation.simulated)
 
 
-def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
+def _candidate(each: Candidate, *, targets: bool) -> Row:
     unjudged = "baseline" if each.arm == BASELINE_NAME else DASH
     conclusion = each.excluded or (in_words(each.conclusion) if each.conclusion else unjudged)
     doubts = f"; findings: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
     attained = in_words(each.attainment) if targets or each.attainment is not Attainment.MET else DASH
-    paired = latency or not each.load.endswith("/s")  # throughputs of open loops are compared by repeat, not paired
     return [
         each.arm,
         each.workload,
         each.load,
-        with_interval(each.value, unit="prompt" if latency else "repeat"),
-        with_interval(each.gain, unit="prompt" if paired else "repeat"),
+        with_interval(each.value),
+        with_interval(each.gain),
         conclusion + doubts,
         attained,
         number(_value(each, "requests_per_hour"), 0),

@@ -9,7 +9,6 @@ from specbench_client.documents.summary import Cell
 from specbench_client.report.text.text_table import (
     TextTable,
     cell_place,
-    compared_text,
     figure_text,
     number,
     percent,
@@ -74,7 +73,7 @@ def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
 def _factors(cell: Cell, found: Prediction) -> list[str]:
     ideal = found.ideal.value
     inner = (ideal, None if ideal is None else found.acceptance.value, found.step_cost.value)
-    measured = compared_text(cell, found.measured)
+    measured = with_interval(found.measured)
     outer = [number(found.predicted.value), number(found.prefill.value, 3), number(found.length.value, 3)]
     return [*cell_place(cell), measured, *outer, *(number(each, 3) for each in inner)]
 

@@ -17,7 +17,6 @@ from specbench_client.report.text.text_table import (
     DASH,
     TextTable,
     cell_place,
-    compared_text,
     csv_fields,
     mark_simulated,
     number,
@@ -27,8 +26,8 @@ from specbench_client.report.text.text_table import (
 
 # Columns of a cell, shared by terminal, Markdown and page.
 #
-# A missing value is a dash, never 0. A speed-up is never shown without its interval; if the interval contains 1, it is
-# marked `indistinguishable`, and if there are too few repeats, their number replaces the interval.
+# A missing value is a dash, never 0. A speed-up is shown with its interval, or with the reason why it has none; if the
+# interval contains 1, it is marked `indistinguishable`.
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,8 @@ class CellColumn:
     title: str
     text: Callable[[Cell], str]
     numeric: bool = True
+    figures: Sequence[str] = ()
+    """The figures that it shows, if the table has to state why one of them is missing."""
 
 
 INVALID_STYLE = "red"
@@ -52,7 +53,6 @@ TERMINAL_STATISTICS = ("p50", "p99")
 
 def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -> list[CellColumn]:
     """Return the columns. `statistics` of each latency: suffixes of figures, such as `p90` or `mean`."""
-    names = " / ".join(statistics)
     columns = [
         *_place_columns(summary),
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
@@ -60,14 +60,14 @@ def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -
         CellColumn("AL emitted", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH))),
         CellColumn("AL verified", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH_VERIFIED))),
         CellColumn("Accepted", _acceptance),
-        *(CellColumn(f"{title} {names}", _statistics(name, statistics, " / ")) for title, name in _LATENCIES.items()),
+        *_latency_columns(statistics, " ", " / "),
         CellColumn("Output tok/s", lambda cell: number(cell.value(StatusFigure.OUTPUT_TPS), 1)),
         CellColumn("Steady", lambda cell: percent(steady_share(cell), 0)),
     ]
     if summary.slo:
         rate = CellColumn(
             "Goodput req/s [95 %]",
-            lambda cell: with_interval(cell.goodput.rate if cell.goodput else None, unit="repeat"),
+            lambda cell: with_interval(cell.goodput.rate if cell.goodput else None),
         )
         columns += [rate, CellColumn("In time", _met)]
     return [*columns, CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False)]
@@ -75,13 +75,12 @@ def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -
 
 def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATISTICS) -> list[CellColumn]:
     """Return fewer and narrower columns than the page has. `statistics`: see `cell_columns`."""
-    names = "/".join(statistics)
     columns = [
         *_place_columns(summary),
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
         CellColumn("AL", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH))),
         CellColumn("Acc.", _acceptance),
-        *(CellColumn(f"{title}\n{names}", _statistics(name, statistics, "/")) for title, name in _LATENCIES.items()),
+        *_latency_columns(statistics, "\n", "/"),
         CellColumn("tok/s", lambda cell: number(cell.value(StatusFigure.OUTPUT_TPS), 1)),
     ]
     if summary.slo:
@@ -111,10 +110,10 @@ def speedup_text(cell: Cell, figure: Figure | None) -> str:
     """
     if cell.arm == BASELINE_NAME:
         return "baseline"
-    text = compared_text(cell, figure)
+    text = with_interval(figure)
     if not cell.valid:
         return f"{text} invalid" if text != DASH else "invalid"
-    bounds = figure.interval if figure and not cell.too_few_repeats else None
+    bounds = figure.interval if figure else None
     if bounds and bounds.low <= 1 <= bounds.high:
         return f"{text} {in_words(Verdict.INDISTINGUISHABLE)}"
     claimed = cell.claims.overall if cell.claims and figure is cell.speedup else None
@@ -137,12 +136,15 @@ def _ms(value: float | None) -> str:
     return number(value, 0 if value is not None and value >= 100 else 1)
 
 
-def _statistics(name: str, statistics: Sequence[str], separator: str) -> Callable[[Cell], str]:
-    def text(cell: Cell) -> str:
-        found = [cell.value(f"{name}_{each}") for each in statistics]
-        return DASH if found[0] is None else separator.join(_ms(value) for value in found)
+def _latency_columns(statistics: Sequence[str], after_title: str, separator: str) -> list[CellColumn]:
+    """Return a column for each latency with these statistics."""
+    heading = after_title + separator.join(statistics)
+    names = {title: [f"{name}_{each}" for each in statistics] for title, name in _LATENCIES.items()}
+    return [CellColumn(title + heading, _joined_ms(each, separator), figures=each) for title, each in names.items()]
 
-    return text
+
+def _joined_ms(names: Sequence[str], separator: str) -> Callable[[Cell], str]:
+    return lambda cell: separator.join(_ms(cell.value(name)) for name in names)
 
 
 def _acceptance(cell: Cell) -> str:
@@ -171,13 +173,22 @@ def cells_table(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATIS
 
 
 def table_of_cells(title: str, columns: Sequence[CellColumn], summary: RunSummary) -> TextTable:
-    """Return the cells in these columns."""
+    """Return the cells in these columns, and below them why figures are missing."""
+    shown = [
+        cell.figures[name]
+        for cell in summary.cells
+        for column in columns
+        for name in column.figures
+        if name in cell.figures
+    ]
+    reasons = dict.fromkeys(figure.missing for figure in shown if figure.value is None and figure.missing)
     return TextTable(
         title,
         [column.title for column in columns],
         [[column.text(cell) for column in columns] for cell in summary.cells],
         words=[column.title for column in columns if not column.numeric],
         styles=[INVALID_STYLE * (not cell.valid) for cell in summary.cells],
+        caption=f"{DASH}: {'; '.join(reasons)}" if reasons else "",
         optional=[
             column.title for first in _OPTIONAL for column in columns if column.title.partition("\n")[0] == first
         ],
@@ -187,7 +198,7 @@ def table_of_cells(title: str, columns: Sequence[CellColumn], summary: RunSummar
 def categories_table(summary: RunSummary) -> TextTable:
     """Return the figures of each category of every cell but the baseline's."""
     pairs = [
-        (cell, [*cell_place(cell), name, *_category(cell, figures)])
+        (cell, [*cell_place(cell), name, *_category(figures)])
         for cell in summary.cells
         if cell.arm != BASELINE_NAME
         for name, figures in cell.by_category.items()
@@ -198,8 +209,8 @@ def categories_table(summary: RunSummary) -> TextTable:
     )
 
 
-def _category(cell: Cell, figures: Mapping[str, Figure]) -> list[str]:
-    speedups = [compared_text(cell, figures.get(name)) for name in ("speedup", "tpot_speedup")]
+def _category(figures: Mapping[str, Figure]) -> list[str]:
+    speedups = [with_interval(figures.get(name)) for name in ("speedup", "tpot_speedup")]
     return [
         *speedups,
         *(with_interval(figures.get(name)) for name in (StatusFigure.ACCEPTANCE_LENGTH, StatusFigure.ACCEPTANCE_RATE)),
@@ -210,8 +221,6 @@ def csv(summary: RunSummary) -> str:
     """Return one row a cell and one column a figure (and its bounds); missing is empty.
 
     The bounds of the steady windows are in seconds from the start of each point, one a repeat, with `;` between them.
-    A speed-up from too few repeats has no bounds: a spreadsheet would plot them as if they covered the variation
-    between runs.
     """
     return spreadsheet([cell_row(summary, cell) for cell in summary.cells])
 
@@ -242,7 +251,7 @@ def cell_row(summary: RunSummary, cell: Cell) -> dict[str, object]:
     }
     whole = figures_by_name(cell.end_to_end) if cell.end_to_end else dict.fromkeys(END_TO_END)
     for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup, **whole}.items():
-        row |= csv_fields(name, cell.compared(figure))
+        row |= csv_fields(name, figure)
     if cell.goodput:
         row |= csv_fields("slo_goodput", cell.goodput.rate) | csv_fields("slo_attainment", cell.goodput.slo_attainment)
     for name, figure in cell.figures.items():

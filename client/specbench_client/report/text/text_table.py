@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
-from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN
+from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import Cell
 
@@ -26,7 +25,7 @@ class TextTable:
     styles: Sequence[str] = ()
     """A style of rich for each row, empty for none; without any, all are plain. For terminals only."""
     caption: str = ""
-    """A line directly below it, on terminals only."""
+    """A line directly below it."""
     optional: Sequence[str] = ()
     """Columns that a terminal may leave out if it is too narrow: the first one first."""
 
@@ -91,27 +90,15 @@ def figure_text(figure: Figure | None, write: Callable[[float], str] = number, *
     return write(figure.value) + (f" ({bare})" if bare else "")
 
 
-def with_interval(figure: Figure | None, digits: int = 2, *, unit: Literal["prompt", "repeat"] = "prompt") -> str:
-    """Return `1.83 [1.76, 1.90]`; without an interval, the reason in its place: `1.83 (2 prompts: no interval)`.
-
-    `unit`: the sampling unit that `figure.n` counts. It is the repeat for rates of the whole engine.
-    """
-    why = "no interval"
-    if figure is not None and (unit == "repeat" or figure.n < PROMPTS_MIN):
-        why = f"{figure.n} {unit}{'s' if figure.n != 1 else ''}: no interval"
+def with_interval(figure: Figure | None, digits: int = 2) -> str:
+    """Return `1.83 [1.76, 1.90]`; without an interval, the reason in its place: `1.83 (2 prompts: no interval)`."""
+    why = (figure.missing if figure else "") or NO_INTERVAL
     return figure_text(figure, partial(number, digits=digits), bare=why)
 
 
 def cell_place(cell: Cell) -> list[str]:
     """Return arm, workload and load of a cell, the first columns of its row; an invalid cell is marked."""
     return [cell.arm, cell.workload, cell.level.label + ("" if cell.valid else " invalid")]
-
-
-def compared_text(cell: Cell, figure: Figure | None) -> str:
-    """Return a comparison; with too few repeats without its interval, which does not cover run-to-run variation."""
-    if not cell.too_few_repeats or figure is None or figure.value is None:
-        return with_interval(figure)
-    return f"{number(figure.value)} ({cell.too_few_repeats})"
 
 
 def csv_fields(name: str, figure: Figure | None) -> dict[str, float | None]:
