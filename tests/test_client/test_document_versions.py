@@ -22,7 +22,7 @@ FORMS = {
     "specbench.io/manifest/v2": "94e745df14c54950",
     "specbench.io/ngram/v1": "1198ee5c745270eb",
     "specbench.io/oracle/v1": "94179e0eb2f97f11",
-    "specbench.io/point-summary/v3": "791bc4c47b4246d9",
+    "specbench.io/point-summary/v3": "191e47ca560817e4",
     "specbench.io/recommendation/v1": "94ac8f17327bbb69",
     "specbench.io/run-summary/v4": "4ebe69c37de0b53d",
 }
