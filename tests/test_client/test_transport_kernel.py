@@ -88,7 +88,7 @@ CRLF_DONE = b"data: [DONE]\r\n\r\n"
         ([HEAD, chunk(b"{}"), b"0\r\nx-sum: 1\r\n\r\n", ScriptAction.STALL], b"{}"),
         ([HEAD, chunk(DONE), b'00;sig=abc;q="x"\r\n\r\n', ScriptAction.STALL], DONE),
         ([HEAD, b"3;a=b\r\n{}\n\r\n0;sig\r\n\r\n", ScriptAction.STALL], b"{}\n"),
-        ([HEAD, chunk(CRLF_DONE), ScriptAction.WAIT, b"0\r\n\r\n", ScriptAction.STALL], CRLF_DONE),
+        ([HEAD, ScriptAction.WAIT, chunk(CRLF_DONE), ScriptAction.WAIT, b"0\r\n\r\n", ScriptAction.STALL], CRLF_DONE),
         ([b"HTTP/1.1 200 OK\r\n\r\nabc", b"def"], b"abcdef"),
         ([IDENTITY + b"3\r\n\r\nabcHTTP/1.1 500 X\r\n\r\n"], b"abc"),
     ],

@@ -117,7 +117,7 @@ class RecordTally:
             self._streamed += 1
             self._chunks += len(record.chunk_ns)
             self._coalesced += sum(record.chunk_coalesced)
-            last = bisect_right(record.chunk_ns, record.last_token_ns or 0) - 1
+            last = bisect_right(record.chunk_ns, record.last_token_ns or record.chunk_ns[-1]) - 1
             self._coalesced_ends += last >= 0 and record.chunk_coalesced[last]
             self._in_one_read += _arrived_in_one_read(record.chunk_ns, record)
 

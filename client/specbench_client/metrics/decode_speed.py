@@ -32,8 +32,9 @@ def timed_tokens(rows: Table) -> Values:
 
 
 def timed_steps(rows: Table) -> Values:
-    """Return the steps of `timed_tokens`, shape (rows,)."""
-    return numbers(rows, "timed_steps" if "timed_steps" in rows else "steps")
+    """Return the steps of `timed_tokens`, shape (rows,); NaN where the steps are unknown, or refuted by counters."""
+    steps = numbers(rows, "steps")
+    return np.where(np.isnan(steps), steps, numbers(rows, "timed_steps")) if "timed_steps" in rows else steps
 
 
 def flow_ms(rows: Table) -> Values:
