@@ -155,6 +155,22 @@ def test_each_step_of_a_launch_has_its_event_also_if_no_status_reported_it(
     assert [event.reason for event in run_events(before, after)] == reasons
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "lost"),
+    [
+        (WAITING, "OOMKilled", ("OOMKilled", "group 0 (arm none, launch 1): gone")),
+        (STARTING, "Unschedulable", ("EngineLost", "group 0 (arm none, launch 1)")),
+        (MEASURING, "Serving", ("EngineLost", "group 0 (arm none, launch 1)")),
+    ],
+)
+def test_a_loss_has_its_own_reason_and_never_that_of_the_next_launch(
+    state: GroupState, reason: str, lost: tuple[str, str]
+) -> None:
+    row = GroupStatus(index=0, arm="none", state=state, attempt=1, reason=reason, message="gone")
+    event, *_ = run_events(status_of(MEASURING), RunStatus(groups=[row]))
+    assert (event.reason, event.message) == lost
+
+
 @pytest.mark.parametrize(("before", "after"), list(combinations((WAITING, STARTING, MEASURING, DONE), 2)))
 def test_a_replica_that_saw_fewer_statuses_posts_the_same_events(before: GroupState, after: GroupState) -> None:
     """The former leader saw one change of the status, and its successor saw the same in several changes."""

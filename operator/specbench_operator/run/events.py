@@ -29,7 +29,9 @@ def _group_event(row: GroupStatus, known: GroupStatus | None) -> Iterator[Kubern
     launch = f"group {row.index} (arm {row.arm}, launch {row.attempt})"
     message = join_sentences((launch, row.message))
     if row.state is not GroupState.FAILED and known and _losses(row) > _losses(known):
-        yield KubernetesEvent(WARNING, row.reason or "EngineLost", message, launch)
+        # Once the next launch has begun, the row has its reason and not that of the loss.
+        reason, why = (row.reason, message) if row.state is GroupState.WAITING else ("", launch)
+        yield KubernetesEvent(WARNING, reason or "EngineLost", why, launch)
     if row.state is GroupState.QUEUED:
         yield KubernetesEvent(NORMAL, "EngineQueued", message)
     elif row.state is GroupState.FAILED:
