@@ -71,7 +71,7 @@ CORRUPTED_WORLDS: Mapping[str, CorruptedWorld] = {
         _at(between={ARM: TransportFaults(late_end_ns=60_000_000)}),
     ),
     "miscounted": CorruptedWorld(
-        "usage reports three tokens more than were sent", ("TokenCountMismatch",),
+        "usage reports three tokens more than were sent", ("TokenCountConflict",),
         _at(faults=_faulty("miscount", 3)),
     ),
     "truncated": CorruptedWorld(

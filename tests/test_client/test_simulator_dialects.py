@@ -218,12 +218,15 @@ async def test_times_in_a_record_follow_their_causes(tmp_path: Path) -> None:
 
 
 @ALL
-async def test_false_counts_are_recorded_as_reported(name: DialectName, tmp_path: Path) -> None:
+async def test_false_counts_are_recorded_as_reported_or_left_out(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "miscount=3", "prompt-cache=0.5") as site:
         record = (await site.drive(ROWS[:1]))[0]
         truth = site.truth[record.request_id]
-    assert record.output_tokens == (record.output_tokens_client or 0) + 3
-    assert record.output_tokens_client == truth["output_tokens"]
+    sent = truth["output_tokens"]
+    if name is DialectName.SGLANG:  # Its chunk with the finish reason has no count, so none follows the last text.
+        assert (record.output_tokens, record.output_tokens_client) == (sent + 3, sent)
+    else:
+        assert (record.output_tokens, record.token_conflict) == (None, "UnequalUsages")
     assert record.cached_tokens == (record.input_tokens or 0) // 2
     assert record.error_class is None
 
