@@ -23,7 +23,8 @@ from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
-from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, numbers
+from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.transport.exchange import ErrorClass
 
 MEASURES: dict[str, RequestMetric] = {
     each.name: each for each in (latency.TTFT_MS, decode_speed.TPOT_MS, latency.E2E_MS)
@@ -44,7 +45,7 @@ _UNKNOWN = "no target is given, or no request has the data for it"
 
 def judged_rows(rows: Table) -> Table:
     """Return the rows that the share is over: sent in the steady state, including failed ones."""
-    skipped = has_text(rows, "error_class", SKIPPED_AFTER_ERROR)
+    skipped = has_text(rows, "error_class", ErrorClass.SKIPPED_AFTER_ERROR)
     return rows.among(has_text(rows, "phase", RecordPhase.STEADY.value) & ~skipped)
 
 

@@ -173,9 +173,6 @@ def requests_failed(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(severity, message, value=share, threshold=FAILED_SHARE)]
 
 
-PROMPTS_NAMED = 5
-
-
 IN_FLIGHT = 1.5
 
 
