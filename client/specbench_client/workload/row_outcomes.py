@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from statistics import median
 
 from specbench_api.spec.answers import ExpectedAnswer
@@ -115,11 +116,10 @@ def check_rows(
 
 def _in_time_order(rows: Sequence[PromptRow]) -> Sequence[PromptRow]:
     """Return the rows in the order of their timestamps, if all have one: as a trace, the same file is replayed so."""
-    times = [time_of(row.columns["timestamp"]) for row in rows if row.columns.get("timestamp") is not None]
-    known = [time for time in times if time is not None]
-    if len(known) < len(rows):
+    times = [time_of(row.columns.get("timestamp")) for row in rows]
+    if None in times:
         return rows
-    return [rows[place] for place in sorted(range(len(rows)), key=known.__getitem__)]
+    return [row for _, row in sorted(zip(times, rows, strict=True), key=itemgetter(0))]
 
 
 def _with_answer(columns: Columns, published: PromptRow, expected: ExpectedAnswer | None) -> Columns:
