@@ -389,7 +389,7 @@ class StoredRecords(Mapping[str, Iterator[pa.Table]]):
     def columns(self, point: str, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Return these columns of the point's records; None: all columns of a record."""
         self._unread.pop(point, None)
-        return self._points.read_tables(self._manifests[point], names)
+        return self._points.read_files(point, self._manifests[point].files, names)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._manifests)
