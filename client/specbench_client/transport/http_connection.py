@@ -242,7 +242,9 @@ class HttpConnection:
     def is_complete(self, data: bytes) -> bool:
         """Return whether the answer has ended with this read, which is already in `datas`."""
         if self.ends_only_with_empty_line:
-            if not self._ends_with_empty_line(data):
+            # The empty line may be split over several reads.
+            end = data if len(data) >= len(EMPTY_LINE) else b"".join(self.datas[-len(EMPTY_LINE) :])
+            if not end.endswith(EMPTY_LINE):
                 return False
             if _END_AFTER_DONE.search(b"".join(self.datas[-2:])[-_TAIL_BYTES:]):
                 return True
@@ -318,11 +320,6 @@ class HttpConnection:
         self.parser.drop_after(_FEW_READS)
         before, self.held_bytes = self.held_bytes, sum(len(data) + READ_OVERHEAD_BYTES for data in self.datas)
         return before - self.held_bytes
-
-    def _ends_with_empty_line(self, data: bytes) -> bool:
-        if len(data) < len(EMPTY_LINE):  # It may be split over several reads.
-            data = b"".join(self.datas[-len(EMPTY_LINE) :])
-        return data.endswith(EMPTY_LINE)
 
 
 class UnparsedResponse:

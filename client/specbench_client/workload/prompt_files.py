@@ -294,17 +294,15 @@ def read_rows(
 
     `faults`: gets the errors of rows that cannot be read; None: the first one is raised.
     """
-    rows, broken = list[PromptRow](), list[BadInput]()
+    rows = list[PromptRow]()
     for row in iterate_rows(path, source, line_bytes_max):
         if isinstance(row, PromptRow):
             rows.append(row)
         elif faults is None:
             raise row
         else:
-            broken.append(row)
-    if faults is not None:
-        faults += map(str, broken)
-    if not rows and not broken:
+            faults.append(str(row))
+    if not rows and not faults:
         raise BadInput(f"{path}: contains no rows: add one prompt per row, such as {_ROW_EXAMPLE}")
     return rows
 
