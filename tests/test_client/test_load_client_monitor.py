@@ -107,9 +107,10 @@ def test_slow_accept_by_the_server_does_not_count_as_client_lateness() -> None:
 
 
 def streamed(chunk_ns: list[int] | None, *coalesced: int, tokens: int = 5) -> Record:
-    """Return an answer; `gathered` lists the chunks whose read contained further data."""
+    """Return an answer; `coalesced` lists the chunks whose read contained further data."""
     flags = None if chunk_ns is None else [number in coalesced for number in range(len(chunk_ns))]
-    return record(chunk_ns=chunk_ns, chunk_coalesced=flags, output_tokens=tokens)
+    last_ns = chunk_ns[-1] if chunk_ns else None
+    return record(chunk_ns=chunk_ns, chunk_coalesced=flags, output_tokens=tokens, last_token_ns=last_ns)
 
 
 def test_coalesced_share_counts_chunks_whose_read_contained_more() -> None:

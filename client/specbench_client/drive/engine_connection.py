@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from specbench_api.launch.launcher import DerivedMethod
@@ -117,20 +118,18 @@ async def first_completion(
 
     A server that asks to wait (Retry-After) is waited for, RETRY_AFTER_MAX_S in all.
     """
-    tries, waited_s = 1, 0.0
-    result = await _try_completion(turn_client, messages, tries)
-    while result.record.error_class in RETRYABLE_ERRORS:
-        asked_s = result.retry_after_s
-        if tries >= FIRST_COMPLETION_TRIES if asked_s is None else waited_s + asked_s > RETRY_AFTER_MAX_S:
+    waited_s = 0.0
+    for tries in count(1):
+        result = await _try_completion(turn_client, messages, tries)
+        record, asked_s = result.record, result.retry_after_s
+        is_last = tries >= FIRST_COMPLETION_TRIES if asked_s is None else waited_s + asked_s > RETRY_AFTER_MAX_S
+        if record.error_class not in RETRYABLE_ERRORS or is_last:
             break
         pause_s = max(asked_s or 0.0, FIRST_COMPLETION_PAUSE_S)
         if asked_s is not None:
-            _log.warning("%s: waiting %.0f s, as the server asks", result.record.error, pause_s)
+            _log.warning("%s: waiting %.0f s, as the server asks", record.error, pause_s)
         await pause(pause_s)
         waited_s += pause_s
-        tries += 1
-        result = await _try_completion(turn_client, messages, tries)
-    record = result.record
     if record.error_class is not None:
         times = f", {tries} times" if tries > 1 else ""
         message = f"the engine failed a first completion ({record.error_class}{times}): {record.error}"

@@ -14,24 +14,23 @@ constant; with one seed for all of them, W arrivals would coincide each time and
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specbench_api.spec.dataset import Selection, Source
 from specbench_api.spec.load import CONVERSATIONS_MAX, LONGEST_S, Arrival, ArrivalProcess
-from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
-from specbench_client.file_roots import readable_path
+from specbench_client.workload.locations import Fetch, rows_of_selection
+from specbench_client.workload.prompt_files import is_named
 from specbench_client.workload.source_detection import is_mooncake_row
+from specbench_client.workload.sources.openai_logs import time_of
 
 ScheduledTimes = NDArray[np.int64]
 Offsets = NDArray[np.float64]
@@ -220,134 +219,34 @@ def _take_length(blocks: Iterator[Offsets], extent: ScheduleLength) -> Offsets:
     return times[: extent.count] if extent.duration_s is None else times[times < extent.duration_s]
 
 
-# A trace is one column of timestamps in a JSONL or CSV file. A row without a valid timestamp is an error: skipping it
-# would make the load lighter than the recording. The numbers are seconds, except in Mooncake's traces, which are
-# recognised by their columns: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces.
+# A trace is one column of timestamps in a file of rows. A row without a valid timestamp is an error: skipping it would
+# make the load lighter than the recording. The numbers are seconds, except in Mooncake's traces, which are recognised
+# by their columns: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces.
 
 _MAX_SHOWN_PROBLEMS = 5
 _COLUMN = "timestamp"
-_EXAMPLE = f'{{"{_COLUMN}": 12.5}}'
-_REMEDY = f"rename the column of the timestamps to {_COLUMN!r}"
-_BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 _MS_PER_S = 1000.0
 
 
-def load_trace(uri: str, base_dir: Path, fetch: Callable[[str], bytes] | None = None) -> Offsets:
-    """Return the timestamps of a file. `base_dir`: the folder of relative paths. Raises BadInput."""
-    if uri.startswith("s3://"):
-        if fetch is None:
-            raise BadInput(f"{uri}: S3 is not available here: give a local file")
-        return read_trace(fetch(uri), uri)
-    if "://" in uri:
-        raise BadInput(f"{uri}: a trace is read from a path or from s3://BUCKET/KEY: download the file first")
-    path = readable_path(base_dir / Path(uri).expanduser(), "load.arrival.uri")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        remedy = "relative paths start at the spec's folder (in a pod: in the client's image)"
-        raise BadInput(f"{path}: {error.strerror}: {remedy}") from error
-    return read_trace(data, str(path))
+def load_trace(uri: str, base_dir: Path, fetch: Fetch | None = None) -> Offsets:
+    """Return the timestamps of a file in seconds, in its order. Raises BadInput.
 
-
-def read_trace(data: bytes, name: str) -> Offsets:
-    """Return a file's timestamps in seconds, in its order: CSV if the name ends in .csv, else JSON Lines.
-
-    Raises BadInput.
+    `base_dir`: the folder of relative paths.
     """
-    if data.startswith(_GZIP):
-        raise BadInput(f"{name}: is compressed: unpack it first (gunzip)")
-    try:
-        text = data.removeprefix(_BOM).decode()
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{name}: not UTF-8 ({error.reason} at byte {error.start}): save the file as UTF-8") from error
-    rows = _csv(text, name) if name.lower().endswith(".csv") else _jsonl(text)
-    times: list[float] = []
-    problems: list[str] = []
-    for number, value in rows:
-        seconds = value if isinstance(value, _InvalidTime) else _seconds(value)
-        if isinstance(seconds, _InvalidTime):
-            problems.append(f"{name}, line {number}: {seconds}")
-        else:
-            times.append(seconds)
-    if problems:
-        more = len(problems) - _MAX_SHOWN_PROBLEMS
-        total = len(times) + len(problems)
-        rest = [f"and {more} more of {total} rows"] if more > 0 else []
-        raise BadInput("\n".join([*problems[:_MAX_SHOWN_PROBLEMS], *rest]))
-    if not times:
-        raise BadInput(f"{name}: contains no rows: give one arrival per row")
-    return np.array(times) / (_MS_PER_S if _is_mooncake_trace(text, name) else 1.0)
+    selection = Selection(source=Source.CSV if is_named(uri) else Source.JSONL, uri=uri)
+    rows = rows_of_selection(selection, base_dir, fetch, "load.arrival.uri")
+    times = [time_of(row.columns.get(_COLUMN)) for row in rows]
+    wrong = [row for row, seconds in zip(rows, times, strict=True) if seconds is None]
+    if wrong:
+        problems = [f"{uri}, {row.place}: {_time_problem(row.columns)}" for row in wrong[:_MAX_SHOWN_PROBLEMS]]
+        more = len(wrong) - _MAX_SHOWN_PROBLEMS
+        raise BadInput("\n".join([*problems, *([f"and {more} more of {len(rows)} rows"] if more > 0 else [])]))
+    return np.array(times, np.float64) / (_MS_PER_S if is_mooncake_row(rows[0].columns) else 1.0)
 
 
-def _is_mooncake_trace(text: str, name: str) -> bool:
-    """Return whether the first row has the columns of a Mooncake trace. Every row was read before."""
-    if name.lower().endswith(".csv"):
-        return is_mooncake_row(word.strip() for word in next(csv.reader(io.StringIO(text, newline=""))))
-    return is_mooncake_row(parse_json(next(line for line in text.split("\n") if line.strip())))
-
-
-class _InvalidTime(str):
-    """The problem with a row, and its remedy."""
-
-    __slots__ = ()
-
-
-def _jsonl(text: str) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, _member(line)
-
-
-def _member(line: str) -> Any:
-    try:
-        row = parse_json(line)
-    except (ValueError, RecursionError) as error:
-        remedy = f"every line is one object, such as {_EXAMPLE}; a CSV's name ends in .csv"
-        return _InvalidTime(f"not JSON ({error}): {remedy}")
-    if not isinstance(row, dict):
-        return _InvalidTime(f"a JSON {type(row).__name__}: write one object per line, such as {_EXAMPLE}")
-    if _COLUMN not in row:
-        present = ", ".join(map(repr, list(row)[:8])) or "nothing"
-        return _InvalidTime(f"has no {_COLUMN!r}, it has {present}: {_REMEDY}")
-    return row[_COLUMN]
-
-
-def _csv(text: str, name: str) -> Iterator[tuple[int, Any]]:
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = [word.strip() for word in next(rows, [])]
-        if _COLUMN not in header:
-            present = ", ".join(map(repr, header[:8])) or "nothing"
-            remedy = f"the first line contains the column names; {_REMEDY}"
-            raise BadInput(f"{name}, line 1: has no column {_COLUMN!r}, it has {present}: {remedy}")
-        index = header.index(_COLUMN)
-        for row in rows:
-            if row:
-                short = _InvalidTime(f"has {len(row)} fields, but {_COLUMN!r} is column {index + 1}: write all fields")
-                yield rows.line_num, row[index] if index < len(row) else short
-    except csv.Error as error:
-        remedy = "correct the quotes of this line"
-        raise BadInput(f"{name}, line {rows.line_num}: not CSV: {error}: {remedy}") from error
-
-
-def _seconds(value: Any) -> float | _InvalidTime:
-    if isinstance(value, str):
-        value = _number(value.strip())
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        remedy = "give seconds, such as 12.5, or RFC 3339, such as 2026-01-31T09:30:00.5Z"
-        return _InvalidTime(f"{_COLUMN} is {value!r:.60}: {remedy}")
-    return float(value)
-
-
-def _number(text: str) -> float | str:
-    """Parse seconds or RFC 3339; return the text itself if it is neither. A time without an offset is UTC."""
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+def _time_problem(columns: Mapping[str, Any]) -> str:
+    if _COLUMN not in columns:
+        present = ", ".join(map(repr, list(columns)[:8])) or "nothing"
+        return f"has no {_COLUMN!r}, it has {present}: rename the column of the timestamps to {_COLUMN!r}"
+    remedy = "give seconds, such as 12.5, or RFC 3339, such as 2026-01-31T09:30:00.5Z"
+    return f"{_COLUMN} is {columns[_COLUMN]!r:.60}: {remedy}"

@@ -31,10 +31,10 @@ from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.load.client_link import ClockOffset
 from specbench_client.load.phases import LoadTimeline, LoadTimestamps
+from specbench_client.transport.exchange import TimestampSource
 
 SAMPLE_INTERVAL_S = 0.02
 _NS_PER_MS = 1e6
-_KERNEL = "kernel"
 
 
 class EventLoopMonitor:
@@ -112,7 +112,7 @@ class RecordTally:
             self.lateness_ms.append((record.connect_ns - record.intended_ns) / _NS_PER_MS)
         if record.first_byte_ns is not None:
             self._answers += 1
-            self._by_kernel += record.timestamp_source == _KERNEL
+            self._by_kernel += record.timestamp_source == TimestampSource.KERNEL
         if record.chunk_ns and record.chunk_coalesced:
             self._streamed += 1
             self._chunks += len(record.chunk_ns)

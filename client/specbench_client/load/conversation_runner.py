@@ -49,13 +49,9 @@ def prepare_conversations(
 ) -> Iterator[PreparedConversation]:
     """Yield the conversations of these indices, each with its first request."""
     for number in numbers:
-        yield _prepare_conversation(turn_client, conversation_at(prompts, number))
-
-
-def _prepare_conversation(turn_client: TurnClient, conversation: Conversation) -> PreparedConversation:
-    """Return a conversation with its first request."""
-    turn = Turn(conversation, 0, conversation.prompt.turns[0])
-    return PreparedConversation(turn, turn_client.build_request(turn))
+        conversation = conversation_at(prompts, number)
+        turn = Turn(conversation, 0, conversation.prompt.turns[0])
+        yield PreparedConversation(turn, turn_client.build_request(turn))
 
 
 # The buffer holds the next conversations with their first requests encoded, so that no send waits for JSON encoding. It

@@ -17,13 +17,14 @@ from collections.abc import Callable
 import numpy as np
 
 from specbench_api.spec.slo import Slo
-from specbench_client.columns import Mask, Values
+from specbench_client.columns import Values
 from specbench_client.documents.record import RecordPhase
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
-from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, numbers
+from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.transport.exchange import ErrorClass
 
 MEASURES: dict[str, RequestMetric] = {
     each.name: each for each in (latency.TTFT_MS, decode_speed.TPOT_MS, latency.E2E_MS)
@@ -44,21 +45,17 @@ _UNKNOWN = "no target is given, or no request has the data for it"
 
 def judged_rows(rows: Table) -> Table:
     """Return the rows that the share is over: sent in the steady state, including failed ones."""
-    skipped = has_text(rows, "error_class", SKIPPED_AFTER_ERROR)
+    skipped = has_text(rows, "error_class", ErrorClass.SKIPPED_AFTER_ERROR)
     return rows.among(has_text(rows, "phase", RecordPhase.STEADY.value) & ~skipped)
 
 
 def meets_slo(rows: Table, slo: Slo) -> Values:
     """Return 1 for each row that met every target, 0 for one that missed any, NaN if unknown; shape (rows,)."""
     met = np.stack([meets_target(rows, name, target) for name, target in slo.targets.items()])
-    applies = np.stack([_applies(rows, name) for name in slo.targets])
+    one_token = numbers(rows, "tokens") == 1
+    applies = np.stack([~one_token | (name != decode_speed.TPOT_MS.name) for name in slo.targets])
     missed, unknown = (met == 0).any(axis=0), (np.isnan(met) & applies).any(axis=0) | ~applies.any(axis=0)
     return np.where(missed, 0.0, np.where(unknown, np.nan, 1.0))
-
-
-def _applies(rows: Table, name: str) -> Mask:
-    """Return whether a request can be judged by a target in principle, shape (rows,)."""
-    return np.asarray((name != decode_speed.TPOT_MS.name) | (numbers(rows, "tokens") != 1))
 
 
 def meets_target(rows: Table, name: str, target: float) -> Values:

@@ -23,9 +23,7 @@ from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS, condense_lists
 from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
 from specbench_client.store.records import RECORD_SCHEMA
-
-SKIPPED_AFTER_ERROR = "skipped_after_error"
-"""Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
+from specbench_client.transport.exchange import ErrorClass
 
 IGNORED_COLUMNS = ("request_id", "timestamp_source", "error", "chunk_coalesced", "connection")
 """Columns of a record that no figure and no check uses."""
@@ -160,7 +158,7 @@ def steady_rows(rows: Table) -> Table:
 
 def sent_rows(rows: Table) -> Table:
     """Return the rows of requests that were sent: all except turns skipped after an error."""
-    return rows.among(~has_text(rows, "error_class", SKIPPED_AFTER_ERROR))
+    return rows.among(~has_text(rows, "error_class", ErrorClass.SKIPPED_AFTER_ERROR))
 
 
 def known_sum(values: Values) -> float | None:

@@ -140,14 +140,10 @@ class PointStore:
         except ValidationError as error:
             raise self._invalid_document(manifest.hash, file.key, error) from error
 
-    def read_tables(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the point's records piece by piece, see `iter_tables`. Raises NotDurable(Damaged) meanwhile."""
-        return self.read_files(manifest.hash, manifest.files, columns)
-
     def read_files(
         self, point: str, files: Iterable[StoredFile], columns: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the records in those of a point's files that have any. Raises NotDurable(Damaged) meanwhile."""
+        """Yield the records of those of a point's files that have any (`iter_tables`). Raises NotDurable(Damaged)."""
         for listed in _records_among(point, files):
             with self._opened(point, listed) as file:
                 try:

@@ -45,7 +45,7 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from specbench_api.outcome.layout import CONDITIONAL_WRITES_NEEDED
-from specbench_api.spec.store_endpoints import wants_virtual_host
+from specbench_api.spec.store_endpoints import do_not_redirect, wants_virtual_host
 from specbench_client.errors import NotDurable
 from specbench_client.store.folder import translate_os_errors
 from specbench_client.store.store import (
@@ -208,13 +208,8 @@ def s3_client(endpoint: str | None = None, region: str | None = None, style: Add
         # Self-hosted servers rarely have a DNS name for each bucket.
         config = _CONFIG.merge(Config(s3={"addressing_style": style}))
         client = session.client("s3", endpoint_url=endpoint, region_name=where, config=config)
-    client.meta.events.register("before-call.s3.HeadBucket", _do_not_redirect)
+    client.meta.events.register("before-call.s3.HeadBucket", do_not_redirect)
     return client
-
-
-def _do_not_redirect(params: dict[str, Any], **_: Any) -> None:
-    """After a redirect, botocore asks for the bucket's region, and without this for ever if that is redirected too."""
-    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 # What servers refuse although it is part of S3. It is found by the server's answer, so that nobody must configure it.
@@ -330,32 +325,24 @@ class S3Store:
 
     def _download(self, key: str, file: IO[bytes], most: int) -> bool:
         """Copy an object of at most this many bytes to a file; False if it does not exist."""
-        with self._reading(key):
+        with self.bucket.translated_errors():
             try:
                 answer = self.bucket.send("get_object", Key=self._full(key), ChecksumMode="ENABLED")
+                size = answer.get("ContentLength", 0)  # A chunked answer has none.
+                while size <= most and (piece := answer["Body"].read(COPY_BYTES)):
+                    size = max(size, file.tell() + file.write(piece))
             except ClientError as error:
                 if _code(error) in _MISSING_CODES:
                     return False
                 raise
-            size = answer.get("ContentLength", 0)  # A chunked answer has none.
-            while size <= most and (piece := answer["Body"].read(COPY_BYTES)):
-                size = max(size, file.tell() + file.write(piece))
+            except FlexibleChecksumError as error:
+                what = f"it does not match the checksum that was stored with it ({error}); remove it and run again"
+                raise NotDurable(f"{self.uri(key)}: {what}", StoreErrorReason.DAMAGED) from error
             if size > most:
                 answer["Body"].close()
                 what = f"is larger than {most // 2**20} MiB, which no such file of a run is: it is damaged"
                 raise NotDurable(f"{self.uri(key)}: {what}", StoreErrorReason.DAMAGED)
             return True
-
-    @contextmanager
-    def _reading(self, key: str) -> Iterator[None]:
-        with self.bucket.translated_errors():
-            try:
-                yield
-            except FlexibleChecksumError as error:
-                what = f"it does not match the checksum that was stored with it ({error})"
-                raise NotDurable(
-                    f"{self.uri(key)}: {what}; remove it and run again", StoreErrorReason.DAMAGED
-                ) from error
 
     def start_upload(self, key: str) -> S3Upload:
         with self.bucket.translated_errors():

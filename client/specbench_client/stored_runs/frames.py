@@ -83,7 +83,9 @@ def requests_frame(run: Run) -> pd.DataFrame:
     """
     parts = [
         _request_rows(table, point.hash).assign(arm=point.arm, workload=point.workload, load=point.level.label)
-        for point, table in run.record_tables()
+        for point in run.plan.points
+        if point.hash in run.manifests
+        for table in run.records.columns(point.hash)
     ]
     leading = (*POINT_COLUMNS, "repeat")
     names = [*leading, *(name for name in _scalars() if name not in leading), *_added_columns()]
@@ -111,8 +113,9 @@ def records_parquet(run: Run) -> bytes:
     """Return all records of measured points as one Parquet file, in the plan's order. Blocks. Raises NotDurable."""
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, FILE_SCHEMA, compression="zstd") as writer:
-        for _, records in run.record_tables(FILE_SCHEMA.names):
-            writer.write_table(records)
+        for point in run.records:
+            for records in run.records.columns(point, FILE_SCHEMA.names):
+                writer.write_table(records)
     return sink.getvalue()
 
 

@@ -63,10 +63,11 @@ class Run(StoredResult):
     @cached_property
     def plan(self) -> Plan:
         """What was measured: arms, workloads, loads and points."""
-        if self.store.get(PLAN) is None:
+        data = self.store.get(PLAN)
+        if data is None:
             what = f"there is no run here (no {PLAN}): give the root of a run's results"
             raise BadInput(f"{self.uri}: {what}", RUN_MISSING)
-        return self._document(PLAN, Plan, "read it with that version, or measure again")
+        return self._document(PLAN, data, Plan, "read it with that version, or measure again")
 
     @property
     def name(self) -> str:
@@ -81,12 +82,12 @@ class Run(StoredResult):
     @cached_property
     def summary(self) -> RunSummary:
         """The summary, `summary.json`, as an object. Computed from the records if the run has none yet."""
-        if not self.has_summary():
+        if self._stored_summary is None:
             from specbench_client.stored_runs.write_results import summarize_stored  # noqa: PLC0415  matplotlib takes seconds to import
 
             return summarize_stored(self, None)
         remedy = f"compute it again from the records: specbench report {self.uri} --recompute"
-        summary = self._document(SUMMARY, RunSummary, remedy)
+        summary = self._document(SUMMARY, self._stored_summary, RunSummary, remedy)
         problem = _contradiction(self.plan, summary)
         if problem:
             what = f"{problem}: it belongs to another run, or was edited: {remedy}"
@@ -220,12 +221,12 @@ class Run(StoredResult):
 
     def has_summary(self) -> bool:
         """Return whether a summary is stored, readable or not."""
-        return self.store.get(SUMMARY) is not None
+        return self._stored_summary is not None
 
     def intact_summary(self) -> RunSummary | None:
-        """Return the summary as it is stored now; None if it is missing or damaged, because it is replaced then."""
+        """Return the stored summary; None if it is missing or damaged, because it is replaced then."""
         try:
-            return RunSummary.from_json(self.store.get(SUMMARY) or b"")
+            return RunSummary.from_json(self._stored_summary or b"")
         except ValidationError:
             return None
 
@@ -234,7 +235,7 @@ class Run(StoredResult):
 
         Without a summary they are those of a run that measured nothing.
         """
-        data = self.store.get(SUMMARY)
+        data = self._stored_summary
         try:
             return _NO_SUMMARY if data is None else SummaryOfAnyVersion.from_json(data)
         except ValidationError:
@@ -285,13 +286,6 @@ class Run(StoredResult):
         """Return the stored summaries of those of the points that are measured."""
         return [self._points.read_summary(self.manifests[each.hash]) for each in points if each.hash in self.manifests]
 
-    def record_tables(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Point, pa.Table]]:
-        """Yield these columns of all records piece by piece with their point, in the plan's order."""
-        for point in self.plan.points:
-            if point.hash in self.manifests:
-                for table in self._points.read_tables(self.manifests[point.hash], columns):
-                    yield point, table
-
     def _launch_record(self, key: str) -> LaunchRecord | str:
         data = self.store.get(key)
         if data is None:
@@ -315,9 +309,13 @@ class Run(StoredResult):
             return False
         return kept is not None and status.created == kept.created and not kept.missing
 
-    def _document(self, key: str, kind: type[Document], remedy: str) -> Document:
+    @cached_property
+    def _stored_summary(self) -> bytes | None:
+        return self.store.get(SUMMARY)
+
+    def _document(self, key: str, data: bytes, kind: type[Document], remedy: str) -> Document:
         try:
-            return kind.from_json(self.store.get(key) or b"")
+            return kind.from_json(data)
         except ValidationError as error:
             what = version_not_read(error) or "it was written by another version of specbench, or damaged"
             raise NotDurable(
@@ -388,10 +386,10 @@ class StoredRecords(Mapping[str, Iterator[pa.Table]]):
     def __getitem__(self, point: str) -> Iterator[pa.Table]:
         return self.columns(point, COLUMNS)
 
-    def columns(self, point: str, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Return these columns of the point's records."""
+    def columns(self, point: str, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Return these columns of the point's records; None: all columns of a record."""
         self._unread.pop(point, None)
-        return self._points.read_tables(self._manifests[point], names)
+        return self._points.read_files(point, self._manifests[point].files, names)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._manifests)

@@ -75,15 +75,11 @@ def _as_json(value: Any) -> str | None:
         return None
 
 
-_MAX_ENCODING_CHARS = 80
-
-
 def compression_error(encoding: str) -> str | None:
     """Return the message for an answer with this Content-Encoding; None if it is not compressed."""
     if encoding.strip().lower() in ("", "identity"):
         return None
-    shown = truncate(encoding, _MAX_ENCODING_CHARS)
-    message = f"the answer has Content-Encoding {shown}, although identity was requested"
+    message = f"the answer has Content-Encoding {truncate(encoding, 80)}, although identity was requested"
     return f"{message}: disable compression for this route of the engine"
 
 

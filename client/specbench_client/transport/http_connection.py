@@ -18,7 +18,6 @@ import struct
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import NamedTuple
 
 import httptools
 
@@ -161,18 +160,11 @@ class ResponseParser:
             self.complete = True
 
 
-class RawReads(NamedTuple):
-    """Parallel lists, one entry for each read: its bytes, its kernel timestamp, and the poll pass that read it."""
-
-    datas: list[bytes]
-    stamps: list[bytes]
-    poll_passes: list[PollPass]
-
-
 class HttpConnection:
-    """A connection and the reads of one request. The poller appends to `datas`, `stamps` and `poll_passes` directly.
+    """A connection and the reads of one request, to which the poller appends until `end`.
 
-    `started_ns`: when the connection was requested. `use`: how it was obtained.
+    `datas`, `stamps` and `poll_passes` are parallel lists: for each read its bytes, its kernel timestamp, and the poll
+    pass that read it. `started_ns`: when the connection was requested. `use`: how it was obtained.
     """
 
     __slots__ = (
@@ -190,7 +182,6 @@ class HttpConnection:
         "lost_unreceived",
         "parser",
         "poll_passes",
-        "reads",
         "recvmsg",
         "sent_ns",
         "sock",
@@ -214,8 +205,9 @@ class HttpConnection:
         self.started_ns = started_ns
         self.sent_ns: int | None = None
         self.ended_ns: int | None = None
-        self.datas, self.stamps, self.poll_passes = self.reads = RawReads([], [], [])
-        """`reads` keeps the answer after `end`, when the three lists are replaced by empty ones."""
+        self.datas: list[bytes] = []
+        self.stamps: list[bytes] = []
+        self.poll_passes: list[PollPass] = []
         self.ends_only_with_empty_line = False
         """Whether only a read that ends with EMPTY_LINE can be the last read of the answer."""
         self.closed = False
@@ -250,7 +242,9 @@ class HttpConnection:
     def is_complete(self, data: bytes) -> bool:
         """Return whether the answer has ended with this read, which is already in `datas`."""
         if self.ends_only_with_empty_line:
-            if not self._ends_with_empty_line(data):
+            # The empty line may be split over several reads.
+            end = data if len(data) >= len(EMPTY_LINE) else b"".join(self.datas[-len(EMPTY_LINE) :])
+            if not end.endswith(EMPTY_LINE):
                 return False
             if _END_AFTER_DONE.search(b"".join(self.datas[-2:])[-_TAIL_BYTES:]):
                 return True
@@ -262,16 +256,15 @@ class HttpConnection:
 
     def parse_rest(self) -> int:
         """Parse the reads that are not parsed yet; return their length."""
-        rest = self.reads.datas[self.parser.reads :]
+        rest = self.datas[self.parser.reads :]
         for data in rest:
             self.parser.feed(data)
         return sum(map(len, rest))
 
     def end(self, ended_ns: int) -> None:
-        """Mark the answer as ended or given up. Later reads are discarded."""
+        """Mark the answer as ended or given up. The poller discards later reads."""
         if self.ended_ns is None:
             self.ended_ns = ended_ns
-            self.datas, self.stamps, self.poll_passes = [], [], []
             if not self.done.done():
                 self.done.set_result(None)
 
@@ -283,7 +276,7 @@ class HttpConnection:
 
     def note_loss(self) -> None:
         """Note, before the socket is closed, whether the request can be sent again."""
-        if self._acked_before is not None and not self.reads.datas:
+        if self._acked_before is not None and not self.datas:
             self.lost_unreceived = _bytes_acked(self.sock) == self._acked_before
 
     def fail(self, error_class: ErrorClass, message: str, now_ns: int) -> None:
@@ -323,16 +316,10 @@ class HttpConnection:
 
     def drop_most_reads(self) -> int:
         """Free the memory of an answer that failed, except for its first reads with the response head; return it."""
-        for reads in self.reads:
-            del reads[_FEW_READS:]
+        del self.datas[_FEW_READS:], self.stamps[_FEW_READS:], self.poll_passes[_FEW_READS:]
         self.parser.drop_after(_FEW_READS)
-        before, self.held_bytes = self.held_bytes, sum(len(data) + READ_OVERHEAD_BYTES for data in self.reads.datas)
+        before, self.held_bytes = self.held_bytes, sum(len(data) + READ_OVERHEAD_BYTES for data in self.datas)
         return before - self.held_bytes
-
-    def _ends_with_empty_line(self, data: bytes) -> bool:
-        if len(data) < len(EMPTY_LINE):  # It may be split over several reads.
-            data = b"".join(self.datas[-len(EMPTY_LINE) :])
-        return data.endswith(EMPTY_LINE)
 
 
 class UnparsedResponse:
@@ -341,9 +328,7 @@ class UnparsedResponse:
     def __init__(self, connection: HttpConnection, budget: AnswerBudget) -> None:
         self._connection = connection
         self._budget = budget
-        last, _ = arrival_times(
-            connection.reads.stamps[-1:], connection.reads.poll_passes[-1:], connection.sent_ns or 0
-        )
+        last, _ = arrival_times(connection.stamps[-1:], connection.poll_passes[-1:], connection.sent_ns or 0)
         given_up = connection.failure is not None or connection.done_index is not None or not last
         self.ended_ns = (connection.ended_ns or connection.started_ns) if given_up else last[0]
 
@@ -355,7 +340,7 @@ class UnparsedResponse:
     def read(self) -> HttpExchange:
         """See `UnparsedExchange.read`."""
         connection = self._connection
-        times, is_kernel = arrival_times(connection.reads.stamps, connection.reads.poll_passes, connection.sent_ns or 0)
+        times, is_kernel = arrival_times(connection.stamps, connection.poll_passes, connection.sent_ns or 0)
         connection.parse_rest()
         http = connection.parser
         http.end(closed=connection.closed)

@@ -166,9 +166,10 @@ def _last_events(
     rest = body[start:].lstrip(_PADDING)
     if whole.endswith(_JSON_END) or whole.strip() == DONE:
         yield start, whole
-    if _unterminated_data(rest).strip() == DONE:
+    name, colon, value = rest.partition(b":")
+    if name == b"data" and value.strip() == DONE.encode():
         yield len(body), DONE
-    is_unknown = _is_unknown(rest)
+    is_unknown = name not in _KNOWN_FIELDS and (bool(colon) or not any(one.startswith(name) for one in _KNOWN_FIELDS))
     if not has_data and (has_unknown or is_unknown):
         raise NotAnEventStream(f"it begins with {body[:_EXCERPT_BYTES]!r}")
     if is_unknown and not has_unknown:
@@ -187,18 +188,6 @@ def _error_data(data: list[str], rest: bytes) -> str:
 def _unknown_words(line: bytes, rest: bytes) -> str:
     """Return what begins with an unknown line: the line if it may be JSON, else the page that it may begin."""
     return (line if line.startswith(b"{") else rest).decode(errors="replace")
-
-
-def _is_unknown(line: bytes) -> bool:
-    """Return whether a last line without a line end is not the beginning of a field of the standard."""
-    name, colon, _ = line.partition(b":")
-    return name not in _KNOWN_FIELDS and (bool(colon) or not any(known.startswith(name) for known in _KNOWN_FIELDS))
-
-
-def _unterminated_data(line: bytes) -> str:
-    """Return the data of a last line without a line end."""
-    name, _, value = line.partition(b":")
-    return value.decode(errors="replace") if name == b"data" else ""
 
 
 def _decode(value: bytes, line: bytes) -> str:

@@ -172,8 +172,10 @@ Fetch = Callable[[str], bytes]
 """Reads the object at an s3:// URI; raises BadInput if there is none."""
 
 
-def rows_of_selection(selection: Selection, base_dir: Path, fetch: Fetch | None) -> list[PromptRow]:
-    """Read all rows of the file that `selection` names. Blocks. Raises BadInput."""
+def rows_of_selection(
+    selection: Selection, base_dir: Path, fetch: Fetch | None, field: str = "dataset.uri"
+) -> list[PromptRow]:
+    """Read all rows of the file that `selection` names. `field`: the name of its URI. Blocks. Raises BadInput."""
     uri = selection.uri
     if selection.pvc is not None:
         return _mounted(selection.pvc, selection)
@@ -186,10 +188,10 @@ def rows_of_selection(selection: Selection, base_dir: Path, fetch: Fetch | None)
     if "://" in uri:
         remedy = "download the file first"
         raise BadInput(
-            f"{uri}: prompts can be read from a path, s3://BUCKET/KEY or hf://datasets/OWNER/NAME/FILE: {remedy}"
+            f"{uri}: {field} is read from a path, s3://BUCKET/KEY or hf://datasets/OWNER/NAME/FILE: {remedy}"
         )
-    path = readable_path(base_dir / Path(uri).expanduser(), "dataset.uri")
-    return read_rows(readable_path(_in_folder(path, selection), "dataset.uri"), selection.source)
+    path = readable_path(base_dir / Path(uri).expanduser(), field)
+    return read_rows(readable_path(_in_folder(path, selection), field), selection.source)
 
 
 def _mounted(pvc: PvcFile, selection: Selection) -> list[PromptRow]:

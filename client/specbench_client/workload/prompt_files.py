@@ -21,6 +21,7 @@ import io
 import json
 import logging
 import lzma
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -293,17 +294,15 @@ def read_rows(
 
     `faults`: gets the errors of rows that cannot be read; None: the first one is raised.
     """
-    rows, broken = list[PromptRow](), list[BadInput]()
+    rows = list[PromptRow]()
     for row in iterate_rows(path, source, line_bytes_max):
         if isinstance(row, PromptRow):
             rows.append(row)
         elif faults is None:
             raise row
         else:
-            broken.append(row)
-    if faults is not None:
-        faults += map(str, broken)
-    if not rows and not broken:
+            faults.append(str(row))
+    if not rows and not faults:
         raise BadInput(f"{path}: contains no rows: add one prompt per row, such as {_ROW_EXAMPLE}")
     return rows
 
@@ -326,20 +325,15 @@ def iterate_rows(path: Path, source: Source, most: int = LINE_BYTES_MAX) -> Iter
     is_json = begin.startswith((b"{", b"["))
     if begin.startswith(_PARQUET) or (source is Source.PARQUET and not is_json):
         return _parquet_rows(path)
-    if source is Source.CSV or (not is_json and is_table(path.name)):
+    if source is Source.CSV or (not is_json and is_named(path.name)):
         return _csv_rows(path, most)
     in_lines = not begin.startswith(b"[") and not _spans_lines(path, most)
     return _json_rows(path, _line_values(path, most) if in_lines else _document_values(path, most))
 
 
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-"""Endings of compressed files."""
-
-
-def is_table(name: str) -> bool:
-    """Return whether a file of this name is a table of text."""
-    stem = next((name[: -len(ending)] for ending in COMPRESSED if name.lower().endswith(ending)), name)
-    return stem.lower().endswith((".csv", ".tsv"))
+def is_named(name: str, formats: str = "csv|tsv") -> bool:
+    """Return whether a file's name has one of these endings, also if it is compressed."""
+    return re.search(rf"\.({formats})(\.(gz|bz2|xz|zst|zip))?$", name, re.IGNORECASE) is not None
 
 
 def _spans_lines(path: Path, most: int) -> bool:
@@ -370,14 +364,14 @@ def _json_rows(path: Path, values: Iterator[tuple[str, Any]]) -> Iterator[Prompt
     A file that is one object with a list of rows has these rows. A value of another kind than the first is an error.
     """
     place, first = next(values, ("", None))
-    if not place:
-        return
     following = next(values, None)
-    if following is None and isinstance(first, dict):
+    if following is None and isinstance(first, dict) and first.keys().isdisjoint(_CONTENT):
         wrapped = next((first[name] for name in _WRAPPERS if isinstance(first.get(name), list)), None)
         if wrapped is not None:
             values = ((f"row {number}", value) for number, value in enumerate(wrapped, start=1))
             place, first = next(values, ("", None))
+    if not place:
+        return
     kind = str if isinstance(first, str) else dict
     for where, value in chain([(place, first)], filter(None, [following]), values):
         if isinstance(value, BadInput):

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from statistics import median
-from typing import Any
 
 from specbench_api.spec.answers import ExpectedAnswer
 from specbench_api.spec.dataset import Dataset, Member, Selection, Source
@@ -36,7 +36,7 @@ from specbench_client.workload.row_parsing import (
 from specbench_client.workload.selection import declared_filters, filtered_places
 from specbench_client.workload.source_detection import shape_hint
 from specbench_client.workload.sources.loader import Columns
-from specbench_client.workload.sources.openai_logs import LoggedRequest, seconds_at
+from specbench_client.workload.sources.openai_logs import LoggedRequest, time_of
 from specbench_client.workload.sources.registry import LOADERS
 
 _SHOWN_PROBLEMS = 5
@@ -116,18 +116,10 @@ def check_rows(
 
 def _in_time_order(rows: Sequence[PromptRow]) -> Sequence[PromptRow]:
     """Return the rows in the order of their timestamps, if all have one: as a trace, the same file is replayed so."""
-    times = [_time(row.columns["timestamp"]) for row in rows if row.columns.get("timestamp") is not None]
-    known = [time for time in times if time is not None]
-    if len(known) < len(rows):
+    times = [time_of(row.columns.get("timestamp")) for row in rows]
+    if None in times:
         return rows
-    return [rows[place] for place in sorted(range(len(rows)), key=known.__getitem__)]
-
-
-def _time(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return seconds_at({"timestamp": value})
+    return [row for _, row in sorted(zip(times, rows, strict=True), key=itemgetter(0))]
 
 
 def _with_answer(columns: Columns, published: PromptRow, expected: ExpectedAnswer | None) -> Columns:

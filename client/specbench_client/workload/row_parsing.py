@@ -255,8 +255,7 @@ def _token_ids(value: list[Any]) -> tuple[int, ...]:
 def role_of(message: Mapping[str, Any]) -> Any:
     """Return a message's role by its name in OpenAI's API; any other value unchanged."""
     role = next((message[key] for key in _ROLE_KEYS if message.get(key) is not None), None)
-    lower = role.lower() if isinstance(role, str) else role
-    return _ROLE_NAMES.get(lower, lower) if isinstance(lower, str) else lower
+    return _ROLE_NAMES.get(role.lower(), role.lower()) if isinstance(role, str) else role
 
 
 def parse_message(value: Any, where: str) -> ChatMessage:

@@ -8,7 +8,7 @@ from typing import Any
 
 from specbench_api.spec.dataset import FILE_SOURCES, GENERATED_SOURCES, Source
 from specbench_client.errors import BadInput
-from specbench_client.workload.prompt_files import COMPRESSED, PromptRow, is_table, iterate_rows
+from specbench_client.workload.prompt_files import PromptRow, is_named, iterate_rows
 from specbench_client.workload.row_parsing import CONTENT_COLUMNS, TIMES, role_of
 from specbench_client.workload.row_shapes import messages_of
 
@@ -63,8 +63,7 @@ def guess_dataset(text: str) -> dict[str, str]:
 
 def guess_source(uri: str) -> Source:
     """Guess a file's source by its name, then by its first row. Remote files go by name only. Raises BadInput."""
-    stem = next((uri[: -len(ending)] for ending in COMPRESSED if uri.lower().endswith(ending)), uri)
-    named = Source.CSV if is_table(uri) else Source.PARQUET if stem.lower().endswith(".parquet") else Source.JSONL
+    named = Source.CSV if is_named(uri) else Source.PARQUET if is_named(uri, "parquet") else Source.JSONL
     if "://" in uri:
         return Source.SPEC_BENCH if uri.endswith("/question.jsonl") else named
     path = Path(uri)

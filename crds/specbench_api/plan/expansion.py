@@ -22,6 +22,7 @@ from specbench_api.plan.canonical import point_hash
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import (
     engine_problems,
+    launch_request,
     launches_each_point,
     placement_problems,
     plan_problems,
@@ -86,19 +87,7 @@ def arms_of(spec: RunSpec) -> list[Arm]:
 
 def launch_order(plan: Plan, arm: Arm) -> LaunchRequest:
     """Return the launch request for an arm of the plan."""
-    row = [each.name for each in plan.arms if not each.is_baseline].index(arm.name) if arm.drafter else 0
-    place = plan.placement
-    return LaunchRequest(
-        plan.engine,
-        plan.target,
-        arm.drafter,
-        plan.slots,
-        place.engine_devices,
-        row,
-        place.nodes,
-        place.gpu_resource_name,
-        plan.prompt_cache,
-    )
+    return launch_request(plan, plan.target, plan.prompt_cache, plan.arms, arm)
 
 
 def planned_launches(plan: Plan) -> dict[str, LaunchSpec]:

@@ -16,12 +16,13 @@ from specbench_api.launch.registry import (
     restarts_to_empty_cache,
 )
 from specbench_api.plan.canonical import canonical_json, point_hash
-from specbench_api.plan.plan import Arm
+from specbench_api.plan.plan import Arm, Plan
 from specbench_api.plan.template_conflicts import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.answers import CLAIMED_BY_ANSWERS
 from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import ArmOrder
+from specbench_api.spec.model import Target
 from specbench_api.spec.patterns import is_label_key
 from specbench_api.spec.placement import Affinity, Placement
 from specbench_api.spec.run import RunSpec
@@ -44,16 +45,28 @@ AFFINITY_BYTES_MAX = 16_384
 
 def engine_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Return what the engine does not support, over all arms, and conflicts of the pod template with the launches."""
-    slots, place, cache = spec.load.engine_slots, spec.placement, spec.cache_policy
-    gpus, nodes, resource = place.engine_devices, place.nodes, place.gpu_resource_name
-    rows = {drafter.name: row for row, drafter in enumerate(spec.drafters)}
-    orders = [
-        LaunchRequest(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0), nodes, resource, cache)
-        for arm in arms
-    ]
+    orders = [launch_request(spec, spec.model, spec.cache_policy, arms, arm) for arm in arms]
     found = list(dict.fromkeys(problem for order in orders for problem in launch_problems(order)))
     launched = [] if found else [name for order in orders for name in LAUNCHERS[spec.engine.kind].launch(order).env]
     return [*found, *template_problems(spec, launched)]
+
+
+def launch_request(
+    run: RunSpec | Plan, target: Target, cache: PromptCache, arms: Sequence[Arm], arm: Arm
+) -> LaunchRequest:
+    """Return the launch request for one of a run's arms."""
+    place = run.placement
+    return LaunchRequest(
+        run.engine,
+        target,
+        arm.drafter,
+        run.load.engine_slots,
+        place.engine_devices,
+        [each.name for each in arms if not each.is_baseline].index(arm.name) if arm.drafter else 0,
+        place.nodes,
+        place.gpu_resource_name,
+        cache,
+    )
 
 
 def too_long(texts: Iterable[str]) -> list[Problem]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 ENDPOINT = r"^(https?://[A-Za-z0-9._:\[\]-]+(/[^\s?#]*)?)?$"
@@ -28,6 +28,14 @@ _PATH_STYLE_REFUSED = re.compile("path.?style|virtual.?host|(second|third).?leve
 def virtual_host(endpoint: str, bucket: str) -> str:
     """Return host and port of a bucket at a server that accepts the bucket only in the name of the host."""
     return f"{bucket}.{urlsplit(endpoint).netloc}"
+
+
+def do_not_redirect(params: dict[str, Any], **_: Any) -> None:
+    """Handle botocore's `before-call.s3.HeadBucket`: do not ask a redirected bucket for its region.
+
+    After a redirect, botocore asks for the region, and without this for ever if that request is redirected too.
+    """
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 def wants_virtual_host(endpoint: str, bucket: str, error: str, location: str) -> bool:

@@ -31,7 +31,7 @@ from urllib3.exceptions import HTTPError
 
 from specbench_api.outcome.layout import CHECK_CONTENT, CONDITIONAL_WRITES_NEEDED
 from specbench_api.spec.results import S3
-from specbench_api.spec.store_endpoints import AddressRule, virtual_host, wants_virtual_host
+from specbench_api.spec.store_endpoints import AddressRule, do_not_redirect, virtual_host, wants_virtual_host
 from specbench_operator.cluster.store_session import StoreError, StoreSession, current_look
 from specbench_operator.state.run import StoreFailure
 
@@ -128,7 +128,9 @@ class Bucket:
             return
         for _ in range(2):
             try:
-                self._ask(lambda: self._put_new(key), 0)
+                self._ask(
+                    lambda: self._client.put_object(Bucket=self._name, Key=key, Body=CHECK_CONTENT, IfNoneMatch="*"), 0
+                )
             except StoreError as error:
                 if not isinstance(error.__cause__, ClientError) or _code(error.__cause__) not in _EXISTS:
                     raise
@@ -136,9 +138,6 @@ class Bucket:
                 return
         message = f"{self._description} overwrote {key}, which exists: {CONDITIONAL_WRITES_NEEDED}"
         raise StoreError(StoreFailure("StoreRefused", message, refused=True))
-
-    def _put_new(self, key: str) -> None:
-        self._client.put_object(Bucket=self._name, Key=key, Body=CHECK_CONTENT, IfNoneMatch="*")
 
     @property
     def _description(self) -> str:
@@ -248,13 +247,8 @@ def _client(
     sender = StoreSession(s3.endpoint, by_host, addresses, timeout_s, verify=verify, proxies=proxies)
     events: Any = client.meta.events
     events.register("before-send.s3", sender.send_request)
-    events.register("before-call.s3.HeadBucket", _do_not_redirect)
+    events.register("before-call.s3.HeadBucket", do_not_redirect)
     return client
-
-
-def _do_not_redirect(params: dict[str, Any], **_: Any) -> None:
-    """After a redirect, botocore asks for the bucket's region, and without this for ever if that is redirected too."""
-    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 @cache

@@ -317,7 +317,9 @@ class ClientLane:
         counted += [f"launches/{manifest.observed.launch}.json" for manifest in manifests.values()]
         missing = [f"missing {key}" for key in set(counted) - set(present)]
         frames = [
-            part.to_pandas().assign(point=name) for name, each in manifests.items() for part in points.read_tables(each)
+            part.to_pandas().assign(point=name)
+            for name, each in manifests.items()
+            for part in points.read_files(name, each.files)
         ]
         documents = {key: _counts(json.loads(store.get(key) or b"")) for key in (SUMMARY, GATE) if key in present}
         for manifest in manifests.values():

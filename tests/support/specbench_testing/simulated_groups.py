@@ -95,6 +95,8 @@ def records_of(plan: Plan, store: Store, hashes: Sequence[str] | None = None) ->
     simulator_config = hashes if hashes is not None else [point.hash for point in plan.points]
     found = points.manifests(simulator_config).items()
     frames: list[pd.DataFrame] = [
-        part.to_pandas().assign(point=point) for point, manifest in found for part in points.read_tables(manifest)
+        part.to_pandas().assign(point=point)
+        for point, manifest in found
+        for part in points.read_files(manifest.hash, manifest.files)
     ]
     return pd.concat(frames, ignore_index=True)

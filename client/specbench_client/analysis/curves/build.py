@@ -158,12 +158,9 @@ def group_cells(kind: AxisKind, result: StoredResult) -> tuple[list[list[CurveCe
 def why_unusable(result: StoredResult, cell: CurveCell) -> str:
     """Return why a cell cannot be part of a curve; empty if it can."""
     measured = result.cells_by_key[cell.key]
-    if not measured.valid:
-        return measured.why_invalid(result.summary.findings)
-    if measured.speedup is None or measured.speedup.value is None:
-        return "not compared with a baseline"
-    keys = (cell.key, baseline_of(cell))
-    return "" if all(result.points_of(key) for key in keys) else "its records are gone"
+    if why := measured.why_not_compared(result.summary.findings):
+        return why
+    return "" if all(map(result.points_of, (cell.key, baseline_of(cell)))) else "its records are gone"
 
 
 def baseline_of(cell: CurveCell) -> CellKey:

@@ -152,12 +152,10 @@ def _rate(
 
     `missing`: when there is no value.
     """
-    value, interval = None, None
-    if seconds.size:
-        value, missing = float(numbers.sum() / seconds.sum()), ""
-    if intervals and value is not None:
-        interval = repeats_interval(value, numbers / seconds)
-        missing = "" if interval else f"{counted(seconds.size, 'repeat')}: {NO_INTERVAL}"
+    value = float(numbers.sum() / seconds.sum()) if seconds.size else None
+    interval = repeats_interval(value, numbers / seconds) if intervals and value is not None else None
+    if value is not None:
+        missing = "" if interval or not intervals else f"{counted(seconds.size, 'repeat')}: {NO_INTERVAL}"
     return Figure(
         value=value,
         unit=unit,

@@ -19,7 +19,6 @@ from specbench_client.analysis.estimates.figures import SampleRows, counts_of, f
 from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
-    PairedSpeedup,
     end_to_end,
     figures_by_name,
     paired_speedup,
@@ -115,7 +114,10 @@ def evaluate_cell(
         rows=measured.rows,
         baseline=baseline.rows if baseline else None,
         pairs=pairs,
-        speedup=_for_checks(compared) if compared else None,
+        # Checks use the interval over prompts with any number of repeats.
+        speedup=compared.figure.model_copy(update={"interval": compared.effect and compared.effect.interval()})
+        if compared
+        else None,
         baseline_repeats=_repeats(baseline),
         divergence=diverged,
         trends=tuple(trends),
@@ -164,11 +166,6 @@ def evaluate_cell(
         category_prompts={name: each.prompts for name, each in by_category.items()},
         observation=observe_cell(measured.arm, workload, measured.level, measured.rows) if valid else None,
     )
-
-
-def _for_checks(compared: PairedSpeedup) -> Figure:
-    """Return the speed-up with the interval over prompts that checks use with any number of repeats."""
-    return compared.figure.model_copy(update={"interval": compared.effect.interval() if compared.effect else None})
 
 
 def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, ReuseMissing | None]:

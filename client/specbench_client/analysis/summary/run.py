@@ -41,7 +41,6 @@ from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import (
     REPEATS_TO_DECIDE,
     ArmEnvironment,
-    Cell,
     PointSummary,
     RunSummary,
 )
@@ -127,18 +126,6 @@ def crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[F
     return [_load_crossovers(plan, mine, findings) for mine in of_each.values()]
 
 
-def why_unusable(cell: Cell, findings: Sequence[Finding], *, interval: bool) -> str:
-    """Return why a cell's speed-up cannot be a point of a curve; empty if it can.
-
-    `findings`: those of the whole run. `interval`: whether the speed-up has one.
-    """
-    if not cell.valid:
-        return cell.why_invalid(findings)
-    if cell.speedup is None or cell.speedup.value is None:
-        return "not compared with the baseline"
-    return "" if interval else cell.speedup.missing
-
-
 def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequence[Finding]) -> ArmCrossover:
     cell = judged[0].cell
     axis = RATE if plan.load.concurrency is None else CONCURRENCY
@@ -146,7 +133,9 @@ def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell], findings: Sequ
     for each in judged:
         level = each.cell.level
         place = level.concurrency or level.rate
-        why = why_unusable(each.cell, findings, interval=each.effect is not None and each.effect.supports_claim)
+        why = each.cell.why_not_compared(findings)
+        if not why and each.cell.speedup and not (each.effect and each.effect.supports_claim):
+            why = each.cell.speedup.missing
         if place is None:
             left_out.append(f"{level.words}: it has no number for the axis")
         elif why or each.effect is None:

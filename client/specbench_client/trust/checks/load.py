@@ -138,7 +138,7 @@ def _by_chance(evidence: PointEvidence) -> float:
 
 
 FAILED_SHARE = 0.01
-PROMPTS_NAMED = 5
+NAMED = 5
 
 
 @check(
@@ -166,14 +166,11 @@ def requests_failed(evidence: PointEvidence) -> CheckResults:
     message = f"{len(failed)} of {len(tried)} requests failed ({kinds})"
     message += f", and {skipped} later turns were not sent" if skipped else ""
     rejected = distinct_texts(failed.among(has_text(failed, "error_class", ErrorClass.HTTP_4XX)), "prompt_id")
-    message += f"; the server rejected prompts {name_some(sorted(rejected), PROMPTS_NAMED)}" if rejected else ""
+    message += f"; the server rejected prompts {name_some(sorted(rejected), NAMED)}" if rejected else ""
     limited = has_text(failed, "error_class", ErrorClass.RATE_LIMITED).any()
     message += "; the server limits the rate of requests (HTTP 429): lower the load" if limited else ""
     severity = Severity.INVALID if share > FAILED_SHARE else Severity.INFO
     return [CheckResult(severity, message, value=share, threshold=FAILED_SHARE)]
-
-
-PROMPTS_NAMED = 5
 
 
 IN_FLIGHT = 1.5
@@ -223,7 +220,6 @@ def _in_flight(evidence: RunEvidence, load: str) -> float | None:
 
 
 FOREIGN_SHARE = 0.01
-OTHERS_SHOWN = 3
 
 
 @check(
@@ -268,7 +264,7 @@ def _of_other_models(evidence: PointEvidence) -> CheckResults:
     theirs = (counters.all_models.output_tokens or 0) - (counted.output_tokens or 0)
     if theirs <= 0:
         return []
-    names = name_some(counters.other_models, OTHERS_SHOWN)
+    names = name_some(counters.other_models, NAMED)
     message = (
         f"the server also generated {theirs} tokens with other models ({names}) during the measurement: if they share"
         " its GPU, they slowed it"

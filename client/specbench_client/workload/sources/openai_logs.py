@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -95,25 +96,23 @@ def _number(record: Mapping[str, Any], *names: str) -> float | None:
 
 def seconds_at(*records: Mapping[str, Any], names: tuple[str, ...] = TIMES) -> float | None:
     """Return the first time that a record has under one of these names, in seconds; None if there is none."""
-    for record in records:
-        number = _number(record, *names)
-        if number is not None:
-            return number
-        for name in names:
-            timestamp = _timestamp(record.get(name))
-            if timestamp is not None:
-                return timestamp
-    return None
+    found = (time_of(record.get(name)) for record in records for name in names)
+    return next((seconds for seconds in found if seconds is not None), None)
 
 
-def _timestamp(value: Any) -> float | None:
-    if not isinstance(value, str):
+def time_of(value: Any) -> float | None:
+    """Return a time in seconds, from a number or its text or from RFC 3339 (UTC without an offset); else None."""
+    if isinstance(value, bool):
         return None
     try:
-        timestamp = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return (timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)).timestamp()
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if isinstance(value, str) and math.isnan(seconds):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(value.strip())
+            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return seconds if math.isfinite(seconds) else None
 
 
 LOADER = SourceLoader(
