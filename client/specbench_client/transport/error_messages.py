@@ -80,7 +80,7 @@ _MAX_ENCODING_CHARS = 80
 
 def compression_error(encoding: str) -> str | None:
     """Return the message for an answer with this Content-Encoding; None if it is not compressed."""
-    if encoding.strip().lower() in ("", "identity"):
+    if encoding.strip().lower() in ("", "identity", "none"):  # Next.js routes disable compression by `none`.
         return None
     shown = truncate(encoding, _MAX_ENCODING_CHARS)
     message = f"the answer has Content-Encoding {shown}, although identity was requested"
@@ -92,8 +92,11 @@ _KEY_REMEDY = "set OPENAI_API_KEY, or give the key with --header"
 
 
 def http_error(status: int | None, body: bytes, location: str | None = None) -> tuple[ErrorClass, str] | None:
-    """Return error class and message of an HTTP status; None if there is no status, or it is 200."""
-    if status is None or status == HTTPStatus.OK:
+    """Return error class and message of an HTTP status; None if there is no status, or it is of an answer.
+
+    Frameworks such as NestJS answer a POST with 201.
+    """
+    if status in (None, HTTPStatus.OK, HTTPStatus.CREATED):
         return None
     return ErrorClass.of_status(status), http_error_message(status, body, location)
 
