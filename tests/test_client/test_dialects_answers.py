@@ -360,6 +360,12 @@ def test_usage_is_the_last_one_that_counts(usages: list[Any], tokens: tuple[int 
     assert (answer.input_tokens, answer.output_tokens) == tokens
 
 
+@pytest.mark.parametrize("end", [{"x_groq": USAGE}, {"choices": [{"finish_reason": "stop", **USAGE}]}])
+def test_usage_in_a_choice_or_an_extension_is_read(end: dict[str, Any]) -> None:
+    answer = plain_answer(said("a"), {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], **end})
+    assert (answer.input_tokens, answer.output_tokens) == (9, 2)
+
+
 @pytest.mark.parametrize("count", [2.5, "2.0", "two", "²", True, [2], "9" * 17, float("inf"), -1])
 def test_what_is_no_count_is_no_usage(count: Any) -> None:
     with pytest.raises(BadAnswer) as caught:
