@@ -599,6 +599,20 @@ def test_chunks_that_count_their_tokens_need_no_text() -> None:
     assert (answer.output_tokens, answer.token_conflict) == (40, None)
 
 
+def test_tokens_that_the_first_chunk_counts_without_text_were_not_sent() -> None:
+    """vLLM with `include_reasoning: false` sends nothing before the answer, whose first chunk counts all of it."""
+    chunks = [chunk("word ", usage=counted(one)) for one in range(31, 41)]
+    answer = run_to_completion(VLLM.read(as_events([*chunks, STOP, chunk(usage=counted(40))]), drafting=True))
+    assert (answer.output_tokens, answer.token_conflict) == (None, "UnsentTokens")
+
+
+@pytest.mark.parametrize("dialect", [OPENAI, VLLM])
+def test_half_characters_of_reasoning_are_counted(dialect: Dialect) -> None:
+    chunks = [chunk(reasoning="\ud83d"), chunk(reasoning="\ude00"), chunk("a"), STOP, chunk(usage=counted(3, 2))]
+    answer = run_to_completion(dialect.read(as_events(chunks), drafting=True))
+    assert (answer.output_tokens, answer.token_conflict) == (3, None)
+
+
 def test_summary_instead_of_reasoning_contradicts_its_tokens() -> None:
     chunks = [chunk(reasoning="I thought."), chunk("word " * 80), STOP, chunk(usage=counted(120, 80))]
     answer = run_to_completion(OPENAI.read(as_events(chunks), drafting=True))
