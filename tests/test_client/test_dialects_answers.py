@@ -360,6 +360,12 @@ def test_usage_is_the_last_one_that_counts(usages: list[Any], tokens: tuple[int 
     assert (answer.input_tokens, answer.output_tokens) == tokens
 
 
+@pytest.mark.parametrize("end", [{"x_groq": USAGE}, {"choices": [{"finish_reason": "stop", **USAGE}]}])
+def test_usage_in_a_choice_or_an_extension_is_read(end: dict[str, Any]) -> None:
+    answer = plain_answer(said("a"), {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], **end})
+    assert (answer.input_tokens, answer.output_tokens) == (9, 2)
+
+
 @pytest.mark.parametrize("count", [2.5, "2.0", "two", "²", True, [2], "9" * 17, float("inf"), -1])
 def test_what_is_no_count_is_no_usage(count: Any) -> None:
     with pytest.raises(BadAnswer) as caught:
@@ -591,6 +597,20 @@ def test_chunks_that_count_their_tokens_need_no_text() -> None:
     chunks = [chunk("a", usage=counted(1)), *[chunk("", usage=counted(one)) for one in range(2, 41)]]
     answer = run_to_completion(VLLM.read(as_events([*chunks, STOP, chunk(usage=counted(40))]), drafting=True))
     assert (answer.output_tokens, answer.token_conflict) == (40, None)
+
+
+def test_tokens_that_the_first_chunk_counts_without_text_were_not_sent() -> None:
+    """vLLM with `include_reasoning: false` sends nothing before the answer, whose first chunk counts all of it."""
+    chunks = [chunk("word ", usage=counted(one)) for one in range(31, 41)]
+    answer = run_to_completion(VLLM.read(as_events([*chunks, STOP, chunk(usage=counted(40))]), drafting=True))
+    assert (answer.output_tokens, answer.token_conflict) == (None, "UnsentTokens")
+
+
+@pytest.mark.parametrize("dialect", [OPENAI, VLLM])
+def test_half_characters_of_reasoning_are_counted(dialect: Dialect) -> None:
+    chunks = [chunk(reasoning="\ud83d"), chunk(reasoning="\ude00"), chunk("a"), STOP, chunk(usage=counted(3, 2))]
+    answer = run_to_completion(dialect.read(as_events(chunks), drafting=True))
+    assert (answer.output_tokens, answer.token_conflict) == (3, None)
 
 
 def test_summary_instead_of_reasoning_contradicts_its_tokens() -> None:

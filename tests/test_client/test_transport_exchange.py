@@ -141,6 +141,11 @@ async def test_each_failure_has_its_error_class(server_tls: Tls, script: Script,
     assert exchange.error
 
 
+async def test_a_created_answer_is_an_answer(server_tls: Tls) -> None:
+    exchange = await run_exchange(server_tls, response(201, b"data: 1\n\n"))
+    assert (exchange.status, exchange.error_class, exchange.error) == (201, None, None)
+
+
 @pytest.mark.parametrize("script", [[ScriptAction.STALL], [HEAD, b"data: 1\n\n", ScriptAction.STALL]])
 async def test_silence_is_a_timeout(server_tls: Tls, script: Script) -> None:
     assert (await run_exchange(server_tls, *script, idle_timeout_s=0.05)).error_class is ErrorClass.TIMEOUT

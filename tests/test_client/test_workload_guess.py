@@ -10,6 +10,7 @@ import json
 import lzma
 import zipfile
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,11 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
     "name in a log": ({"model": "m", "messages": [{**ASKED, "name": "Bob"}]}, "-1", [{**ASKED, "name": "Bob"}]),
     "extra keys of a part": ({"messages": [PARTS]}, "-1", [PARTS]),
     "two parts in a log": ({"model": "m", "messages": [TWO]}, "-1", [TWO]),
+    "parts of the Responses API": (
+        {"model": "m", "input": json.loads(json.dumps([TWO]).replace('"text",', '"input_text",'))},
+        "-1",
+        [TWO],
+    ),
     "empty fields": ({"messages": [{**ASKED, "refusal": None, "annotations": []}]}, "-1", [ASKED]),
     "time of a message": ({"messages": [{**ASKED, "timestamp": 1.5}]}, "-1", [ASKED]),
     "reasoning": (
@@ -268,6 +274,7 @@ ENCODED: dict[str, bytes] = {
     "two-arrays.json": "".join(f"[{line}]\n" for line in LINES.strip().split("\n")).encode(),
     "named.parquet": LINES.encode(),
     "semicolons.csv": f"id;prompt\n{TABLE.replace('X', ';')}".encode(),
+    "macintosh.csv": f"id,prompt\n{TABLE.replace('X', ',')}".replace("\n", "\r").encode(),
     "tabs.tsv.xz": lzma.compress(f"id\tprompt\n{TABLE.replace('X', chr(9))}".encode("utf-16")),
 }
 
@@ -295,6 +302,13 @@ def test_other_spans_of_a_trace_are_left_out(tmp_path: Path) -> None:
     found = load_guessed(tmp_path / "p.json")
     assert sent(found) == [[ASKED]]
     assert present(found.coverage).excluded == {"is a span of a trace that is no call of a model": 1}
+
+
+def test_a_field_of_a_message_that_json_lacks_is_rejected_by_its_type(tmp_path: Path) -> None:
+    rows = [{"messages": [{**ASKED, "sent_at": datetime(2026, 1, 1, tzinfo=UTC)}]}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    with pytest.raises(BadInput, match=r"row 1: a field of a message is not JSON .*datetime.*: remove it, or convert"):
+        load_guessed(tmp_path / "p.parquet")
 
 
 def test_an_archive_of_several_files_is_rejected(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def _usage_in(deltas: Sequence[StreamDelta]) -> tuple[dict[str, Any], dict[str, 
     usage: dict[str, Any] = {}
     last: dict[str, Any] = {}
     for delta in reversed(deltas):
-        found = delta.document.get("usage")
+        found = _reported_usage(delta.document)
         if isinstance(found, dict):
             last = last or delta.document
             named = {"completion_tokens": found.get("output_tokens"), "prompt_tokens": found.get("input_tokens")}
@@ -167,6 +167,13 @@ def _usage_in(deltas: Sequence[StreamDelta]) -> tuple[dict[str, Any], dict[str, 
             if count_in(usage, "completion_tokens") and count_in(usage, "prompt_tokens"):
                 break
     return usage, last
+
+
+def _reported_usage(document: dict[str, Any]) -> Any:
+    """Return the usage in a document, also where Moonshot and Groq send it: in the choice, or in `x_groq`."""
+    choices, groq = document.get("choices"), document.get("x_groq")
+    inner = choices[0].get("usage") if choices else None
+    return document.get("usage") or inner or (groq.get("usage") if isinstance(groq, dict) else None)
 
 
 def read_unstreamed(document: Any) -> ChatStream:

@@ -70,13 +70,31 @@ def _unsent(answer: EngineAnswer, stream: ChatStream, chunks: int) -> Iterator[t
     if reasoning > tokens or count_in(usage, "total_tokens") == (answer.input_tokens or 0) + tokens + reasoning:
         reasoning = 0
     spoken = "".join(delta.reasoning for delta in stream.deltas if not delta.calls)
-    sent = len((spoken or split_channels(answer.text).reasoning).encode())
+    sent = _byte_count(spoken or split_channels(answer.text).reasoning)
     if reasoning and not sent and chunks <= tokens - reasoning:
         yield TokenConflict.UNSENT_TOKENS, tokens - reasoning
         return
-    unsent = max(reasoning - sent, tokens - len((answer.reasoning + answer.text).encode()))
-    if unsent > MARKERS and not answer.tool_calls and answer.output_tokens_client is None:
+    unsent = max(reasoning - sent, tokens - _byte_count(answer.reasoning + answer.text))
+    if answer.output_tokens_client is not None:
+        unsent = _unsent_in_first_chunk(answer, stream)
+    if unsent > MARKERS and not answer.tool_calls:
         yield TokenConflict.UNSENT_TOKENS, None
+
+
+def _unsent_in_first_chunk(answer: EngineAnswer, stream: ChatStream) -> int:
+    """Return the tokens of the first chunk beyond its bytes: they were generated before it, not in the time after it.
+
+    Tokens that later chunks have without text are in that time.
+    """
+    first = next(iter(answer.content), None)
+    if first is None or first.tokens is None:
+        return 0
+    return first.tokens - sum(_byte_count(one.text + one.reasoning) for one in stream.deltas if one.ns == first.ns)
+
+
+def _byte_count(text: str) -> int:
+    """Return the bytes of a text in UTF-8; servers may split a character into surrogates."""
+    return len(text.encode(errors="surrogatepass"))
 
 
 def _usages_differ(stream: ChatStream) -> bool:

@@ -77,7 +77,7 @@ def _as_json(value: Any) -> str | None:
 
 def compression_error(encoding: str) -> str | None:
     """Return the message for an answer with this Content-Encoding; None if it is not compressed."""
-    if encoding.strip().lower() in ("", "identity"):
+    if encoding.strip().lower() in ("", "identity", "none"):  # Next.js routes disable compression by `none`.
         return None
     message = f"the answer has Content-Encoding {truncate(encoding, 80)}, although identity was requested"
     return f"{message}: disable compression for this route of the engine"
@@ -88,8 +88,11 @@ _KEY_REMEDY = "set OPENAI_API_KEY, or give the key with --header"
 
 
 def http_error(status: int | None, body: bytes, location: str | None = None) -> tuple[ErrorClass, str] | None:
-    """Return error class and message of an HTTP status; None if there is no status, or it is 200."""
-    if status is None or status == HTTPStatus.OK:
+    """Return error class and message of an HTTP status; None if there is no status, or it is of an answer.
+
+    Frameworks such as NestJS answer a POST with 201.
+    """
+    if status in (None, HTTPStatus.OK, HTTPStatus.CREATED):
         return None
     return ErrorClass.of_status(status), http_error_message(status, body, location)
 

@@ -113,6 +113,8 @@ def decode_line(line: bytes, where: str) -> str:
         raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): save the file as UTF-8") from error
 
 
+_OLD_LINE_END = re.compile(r"(?<=\r)(?!\n)")
+"""Where a line ends that an old Macintosh wrote."""
 _LISTS = ("turns", "messages", "token_ids")
 """CSV columns whose cells are JSON lists."""
 _NOT_A_VALUE = ("nan", "none", "null", "<na>")
@@ -136,9 +138,10 @@ def _csv_rows(path: Path, most: int) -> Iterator[PromptRow | BadInput]:
     csv.field_size_limit(most)
     numbered = numbered_lines(path, most)
     _, first = next(numbered, (1, b""))
-    delimiter = max(",;\t", key=first.decode(errors="replace").count)
+    delimiter = max(",;\t", key=first.partition(b"\r")[0].decode(errors="replace").count)
     lines = (decode_line(line, f"{path}, line {number}") for number, line in chain([(1, first)], numbered))
-    reader = csv.reader(lines, strict=True, delimiter=delimiter)
+    ended = (line for text in lines for line in _OLD_LINE_END.split(text) if line)
+    reader = csv.reader(ended, strict=True, delimiter=delimiter)
     try:
         header = _header(next(reader, []), path)
         begins = reader.line_num + 1

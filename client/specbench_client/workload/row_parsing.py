@@ -97,6 +97,7 @@ TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "star
 """Names of times in logs, of lines and of messages."""
 _ROLE_KEYS, _TEXT_KEYS = ("role", "from"), ("content", "value", "text")
 _NO_FIELDS = {*_ROLE_KEYS, *_TEXT_KEYS, *TIMES}
+_RESPONSES_PARTS = ("input_text", "output_text")
 _TOOL_KEYS = {"tool_calls", "tool_call_id"}
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 OTHER_PARTS = "has content other than text, which is not supported"
@@ -288,7 +289,9 @@ def _content(content: Any) -> tuple[Any, str]:
     parts = [
         {key: item for key, item in part.items() if item is not None} for part in content if isinstance(part, dict)
     ]
-    if len(parts) == 1 and parts[0].keys() == {"type", "text"} and parts[0]["type"] in ("text", "input_text"):
+    # The Responses API has other names for parts of text, which the chat completions API rejects.
+    parts = [{**part, "type": "text"} if part.get("type") in _RESPONSES_PARTS else part for part in parts]
+    if len(parts) == 1 and parts[0].keys() == {"type", "text"} and parts[0]["type"] == "text":
         return parts[0]["text"], ""
     texts = [part["text"] for part in parts if part.get("type") == "text" and isinstance(part.get("text"), str)]
     if len(texts) < len(content):
@@ -330,7 +333,10 @@ def parse_tools(value: Any) -> str:
 
 def _json(value: Any) -> str:
     """Return the JSON text of a value; empty for an empty value."""
-    return _encodable(json.dumps(value, ensure_ascii=False), "tools or tool_calls") if value else ""
+    try:
+        return _encodable(json.dumps(value, ensure_ascii=False), "tools or tool_calls") if value else ""
+    except TypeError as error:  # Parquet has times and decimal numbers
+        raise BadRow(f"a field of a message is not JSON ({error}): remove it, or convert it to text") from error
 
 
 def _text(value: Any, where: str) -> str:
