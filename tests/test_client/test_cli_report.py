@@ -111,7 +111,7 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
     for group in groups:
         assert " ".join(group.text.split()) in printed
         assert printed.count(f"What to do: {group.remedy}") == 1
-    assert f"Next: Correct what {groups[0].check} reports. {measure_again(WORLD.plan)}" in printed
+    assert f"Next: Correct what RequestsFailed reports. {measure_again(WORLD.plan)}" in printed
     assert summary.recommendation is not None
     assert f"Recommendation: {' '.join(summary.recommendation.sentence.split())}" in printed, (
         "the recommendation names arm and load"
@@ -123,6 +123,21 @@ def test_missing_points_are_not_followed_by_advice_to_measure_everything_again(s
     lacking = summary.model_copy(update={"findings": [lost], "trustworthy": False})
     advice = next_step(WORLD.plan, lacking, group_findings(WORLD.plan, [lost]), "results")
     assert advice == continue_run(WORLD.plan)
+
+
+@pytest.mark.parametrize(
+    ("checks", "first"),
+    [
+        (["LateStreamEnd", "ClientSaturated", "RequestsFailed"], "RequestsFailed"),
+        (["LateStreamEnd", "UnpairedRequests", "ClientSaturated"], "ClientSaturated"),
+        (["LateStreamEnd", "ChunksCoalesced"], "ChunksCoalesced"),
+    ],
+)
+def test_the_cause_of_others_is_corrected_first(checks: list[str], first: str, summary: RunSummary) -> None:
+    found = [Finding(check=name, severity=Severity.INVALID, message="m") for name in checks]
+    doubtful = summary.model_copy(update={"findings": found, "trustworthy": False})
+    advice = next_step(WORLD.plan, doubtful, group_findings(WORLD.plan, found), "results")
+    assert advice.startswith(f"Correct what {first} reports.")
 
 
 def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_three_others(

@@ -537,7 +537,7 @@ def test_prompts_without_ids_get_their_line_numbers(tmp_path: Path) -> None:
         ({"id": "x", "token_ids": [1, -2]}, "line 2: token_ids contains -2"),
         (
             row(1, prompt="FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING X"),
-            "1 of 2 rows have no text that can be sent: line 2 (q1, qa)\n  1 x placeholder",
+            "1 of 2 rows cannot be sent as text: line 2 (q1, qa)\n  1 x placeholder",
         ),
     ],
 )

@@ -111,8 +111,12 @@ def test_log_without_statistics_leaves_them_missing(tmp_path: Path) -> None:
 def test_unsupported_request_is_reported_as_unusable(edit: dict[str, Any], reason: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         load_log(tmp_path, LOGGED_REQUEST, {**LOGGED_REQUEST, **edit})
-    assert f"1 of 2 rows have no text that can be sent: line 2\n  1 x {reason}\n" in str(caught.value)
+    assert f"1 of 2 rows cannot be sent as text: line 2\n  1 x {reason}\n" in str(caught.value)
     assert "dataset prepare" not in str(caught.value)
+    with pytest.raises(BadInput) as of_all:
+        load_log(tmp_path, {**LOGGED_REQUEST, **edit})
+    assert "allowMissing" in str(caught.value)
+    assert "allowMissing" not in str(of_all.value)
 
     coverage = present(load_log(tmp_path, LOGGED_REQUEST, {**LOGGED_REQUEST, **edit}, allow_missing=True).coverage)
 
@@ -177,7 +181,7 @@ def test_placeholders_are_rejected_with_counts_names_and_a_remedy() -> None:
         select()
     assert str(caught.value).splitlines() == [
         (
-            "s3://b/speed/: 16 of 20 rows have no text that can be sent: row 2 (s1, rag), row 3 (s2, stem),"
+            "s3://b/speed/: 16 of 20 rows cannot be sent as text: row 2 (s1, rag), row 3 (s2, stem),"
             " row 4 (s3, rag), row 5 (s4, stem), row 7 (s6, stem) and 11 more"
         ),
         f"  16 x {REASON}",
@@ -212,7 +216,7 @@ def test_placeholders_outside_the_requested_categories_are_ignored() -> None:
         (
             [row(0, licensed=False), row(1, licensed=False, turns=["Why?", LICENSED])],
             {},
-            r"1 of 2 rows have no text that can be sent: row 2 \(s1, rag\)",
+            r"1 of 2 rows cannot be sent as text: row 2 \(s1, rag\)",
         ),
         ([row(0, licensed=False, turns=[""]), *ROWS[1:]], {"allowMissing": True}, r"row 1: turns\[0\] is empty"),
         ([row(1, licensed=True)], {"allowMissing": True}, "none of the 1 rows passes the filters"),
@@ -261,7 +265,7 @@ def test_each_answer_of_a_trajectory_is_one_request_with_its_history() -> None:
 def test_trajectories_with_tools_need_a_client_side_template() -> None:
     plain = row(1, licensed=False, turns=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}])
     rows = [row(0, licensed=False, turns=TRAJECTORY), plain]
-    with pytest.raises(BadInput, match=r"2 of 4 rows have no text.*(.|\n)*appliedBy: Client to send those with tools"):
+    with pytest.raises(BadInput, match=r"2 of 4 rows cannot.*(.|\n)*appliedBy: Client to send those with tools"):
         agentic(*rows, with_tools=False)
 
     found = agentic(*rows, with_tools=False, allowMissing=True)

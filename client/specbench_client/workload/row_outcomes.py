@@ -175,7 +175,7 @@ def _missing_message(found: RowOutcomes, selection: Selection) -> str:
     faults = found.missing
     more = len(faults) - _SHOWN_PROBLEMS
     shown = ", ".join(_name(fault) for fault in faults[:_SHOWN_PROBLEMS]) + (f" and {more} more" if more > 0 else "")
-    lines = [f"{selection.where}: {len(faults)} of {found.passing} rows have no text that can be sent: {shown}"]
+    lines = [f"{selection.where}: {len(faults)} of {found.passing} rows cannot be sent as text: {shown}"]
     lines += [f"  {count} x {reason}" for reason, count in Counter(fault.reason for fault in faults).most_common()]
     for label, values in (
         ("by category", [fault.category for fault in faults]),
@@ -183,11 +183,13 @@ def _missing_message(found: RowOutcomes, selection: Selection) -> str:
     ):
         counts = Counter(str(value) for value in values if value is not None).most_common(_SHOWN_PROBLEMS)
         lines += [f"  {label}: " + ", ".join(f"{value} {count}" for value, count in counts)] if counts else []
-    return "\n".join([*lines, f"  {_remedy(faults, selection)}"])
+    return "\n".join([*lines, f"  {_remedy(faults, selection, are_all=len(faults) == found.passing)}"])
 
 
-def _remedy(faults: Sequence[RowFault], selection: Selection) -> str:
+def _remedy(faults: Sequence[RowFault], selection: Selection, *, are_all: bool) -> str:
     skip = "set dataset.allowMissing: true to skip them; results then list what was skipped"
+    if are_all:
+        skip = "use a file with prompts of text"
     if all(fault.reason != PLACEHOLDER_REASON for fault in faults):
         tools = any(fault.reason == TOOLS for fault in faults)
         return f"set chatTemplate.appliedBy: Client to send those with tools; or {skip}" if tools else skip

@@ -15,10 +15,11 @@ from specbench_client.trust.check import list_names
 from specbench_client.trust.checks.client import client_saturated
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points, unpaired_requests
 from specbench_client.trust.checks.engine import simulated
+from specbench_client.trust.checks.load import requests_failed
 from specbench_client.trust.registry import CHECK_BY_NAME
 
-_CAUSES = (client_saturated.name, unpaired_requests.name)
-"""Checks that explain others of the same severity."""
+_CAUSES = (requests_failed.name, client_saturated.name, unpaired_requests.name)
+"""Checks that explain others of the same severity, and those after them."""
 SHOWN = 4
 FOLLOWS = (baseline_invalid.name,)
 """Checks that only pass on what others found: fixing those fixes these."""
@@ -171,8 +172,9 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], w
             return f"Correct why {list_names(list(summary.failures))} failed, as stated above. {continue_run(plan)}"
         doubts = [group for group in groups if group.severity.is_doubt and group.remedy]
         severities = list(Severity)
+        order = [*_CAUSES, *(group.check for group in doubts)]
         worst = min(
-            doubts, key=lambda group: (severities.index(group.severity), group.check not in _CAUSES), default=None
+            doubts, key=lambda group: (severities.index(group.severity), order.index(group.check)), default=None
         )
         if worst is None:
             return measure_again(plan)
