@@ -141,7 +141,7 @@ def test_prompts_with_tools_need_a_client_side_template(tmp_path: Path) -> None:
     assert min(rendered.tokens.values()) > 40, "rendered prompts contain the tools"
 
     plain = plan.workloads[0].model_copy(update={"chat_template": None})
-    with pytest.raises(BadInput, match=r"3 of 3 rows have no text(.|\n)*appliedBy: Client to send those with tools"):
+    with pytest.raises(BadInput, match=r"3 of 3 rows cannot be sent(.|\n)*appliedBy: Client to send those with tools"):
         load_workload_prompts(plan.model_copy(update={"workloads": [plain]}), ["chat"], tmp_path)
 
 

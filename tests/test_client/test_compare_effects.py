@@ -162,7 +162,7 @@ def test_percentile_equals_that_of_the_runs_report(percent: int, repeats: int) -
 def test_rows_without_the_figure_are_left_out_on_both_sides() -> None:
     world = SyntheticRun(prompts=6, repeats=1)
     before = rows_of(world)
-    without_tokens = filled(table(before), tokens=np.nan)
+    without_tokens = filled(table(before), tokens=np.nan, timed_tokens=np.nan)
     assert ratio(TPOT_MS_POOLED)(ComparedArm(before, MeasuredArm(without_tokens, None)), 0) is None
 
 

@@ -159,6 +159,8 @@ def test_each_step_of_a_launch_has_its_event_also_if_no_status_reported_it(
     ("state", "reason", "lost"),
     [
         (WAITING, "OOMKilled", ("OOMKilled", "group 0 (arm none, launch 1): gone")),
+        (GroupState.QUEUED, "Preempted", ("Preempted", "group 0 (arm none, launch 1): gone")),
+        (GroupState.QUEUED, "Waiting", ("EngineLost", "group 0 (arm none, launch 1)")),
         (STARTING, "Unschedulable", ("EngineLost", "group 0 (arm none, launch 1)")),
         (MEASURING, "Serving", ("EngineLost", "group 0 (arm none, launch 1)")),
     ],

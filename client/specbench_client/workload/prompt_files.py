@@ -31,9 +31,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from specbench_api.spec.workload import Source
 from specbench_client.errors import BadInput
 
@@ -54,11 +51,17 @@ def _open_zip(file: BinaryIO) -> Any:
         raise zipfile.BadZipFile(f"{error}: unpack it first") from error
 
 
+def _open_zstd(file: BinaryIO) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 -- the workers of a load import this module, and do without
+
+    return io.BufferedReader(cast("Any", pa.CompressedInputStream(file, "zstd")))
+
+
 _COMPRESSIONS: Mapping[bytes, Callable[[BinaryIO], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
-    b"\x28\xb5\x2f\xfd": lambda file: io.BufferedReader(cast("Any", pa.CompressedInputStream(file, "zstd"))),
+    b"\x28\xb5\x2f\xfd": _open_zstd,
     b"PK\x03\x04": _open_zip,
 }
 """The first bytes of compressed files, and how they are opened."""
@@ -66,7 +69,7 @@ _NO_DATA = {
     b"version https://git-lfs": "is a pointer of Git LFS, not the data: run `git lfs pull`",
     b"<": "is a page of HTML or XML, not the data: download the file itself",
 }
-_DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, pa.ArrowInvalid)
+_DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
 @contextmanager
@@ -413,6 +416,9 @@ def _json_kind(value: Any) -> str:
 
 
 def _parquet_rows(path: Path) -> Iterator[PromptRow]:
+    import pyarrow as pa  # noqa: PLC0415 -- see above
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
     number = 0
     try:
         with pq.ParquetFile(path) as file:

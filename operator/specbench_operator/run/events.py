@@ -30,7 +30,8 @@ def _group_event(row: GroupStatus, known: GroupStatus | None) -> Iterator[Kubern
     message = join_sentences((launch, row.message))
     if row.state is not GroupState.FAILED and known and _losses(row) > _losses(known):
         # Once the next launch has begun, the row has its reason and not that of the loss.
-        reason, why = (row.reason, message) if row.state is GroupState.WAITING else ("", launch)
+        is_its_own = row.state is GroupState.WAITING or row.reason == QueueReason.PREEMPTED
+        reason, why = (row.reason, message) if is_its_own else ("", launch)
         yield KubernetesEvent(WARNING, reason or "EngineLost", why, launch)
     if row.state is GroupState.QUEUED:
         yield KubernetesEvent(NORMAL, "EngineQueued", message)
