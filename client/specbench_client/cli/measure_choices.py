@@ -98,7 +98,8 @@ def with_accepted_fields(wanted: Measurement, headers: Mapping[str, str], drafti
         if result is not None and arm.name in drafting:
             warning = unreported_acceptance(plan.engine_of(arm).dialect, result)
             several = f"{server}: " if len(wanted.endpoints) > 1 else ""
-            echo(f"warning: {several}{warning}", err=True) if warning else None
+            if warning:
+                echo(f"warning: {several}{warning}", err=True)
     return wanted
 
 

@@ -20,7 +20,7 @@ from specbench_client.documents.record import TokenConflict
 from specbench_client.workload.chat_template.reasoning import split_channels
 
 END_TOKENS = 1
-"""Tokens by which two right counts may differ: the token that ends an answer."""
+"""Tokens by which two right counts of an answer that was not cut may differ: the token that ends it."""
 MARKERS = 16
 """Tokens without text that an answer may have besides: those that mark reasoning, channels and roles."""
 

@@ -23,7 +23,6 @@ from specbench_client.trust.checks.counter_agreement import (
     Contradiction,
     confirms_chunks,
     contradictions,
-    doubtful_rows,
     is_by_chunks,
     is_inferred,
 )
@@ -262,7 +261,7 @@ def acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
 )
 def acceptance_unconfirmed(evidence: PointEvidence) -> CheckResults:
     """Nothing but the sizes of the chunks shows that a drafter works, so acceptance is left out."""
-    if not (doubtful_rows(evidence) & is_by_chunks(evidence.rows)).any() or confirms_chunks(evidence):
+    if not is_by_chunks(evidence.rows).any() or confirms_chunks(evidence):
         return []
     unread = evidence.counters.unread if evidence.counters else None
     message = (

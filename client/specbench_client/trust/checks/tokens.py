@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from specbench_client.columns import Mask, TextCodes, Values
+from specbench_client.dialects.token_counts import END_TOKENS, MARKERS
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.record import TokenConflict
 from specbench_client.metrics.latency import stream_end_share
@@ -23,8 +24,6 @@ from specbench_client.trust.check import (
     report_impossible,
 )
 
-END_TOKENS = 1
-"""Tokens by which two counts of an answer that was not cut may differ."""
 ANSWERS_SHARE = 0.01
 MISCOUNTED_SHARE = 0.01
 LENGTH = "length"
@@ -129,7 +128,7 @@ CONFLICT_SHARE = 0.01
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
         f"more than {CONFLICT_SHARE:.0%} of the answers; Info below, and if only hidden reasoning was left out. Two"
-        " usages may differ by the end token, and 16 tokens more than bytes of text are allowed"
+        f" usages may differ by the end token, and {MARKERS} tokens more than bytes of text are allowed"
     ),
     rationale=(
         "A count that the stream contradicts is not used, so nothing per token is computed from these answers: no time"
