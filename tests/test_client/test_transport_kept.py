@@ -158,7 +158,7 @@ async def test_request_that_never_reached_a_closed_connection_is_sent_again_once
     server: TlsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The close crosses the request on its way: the check before sending does not see it."""
-    monkeypatch.setattr(kernel_transport, "_is_usable", lambda *_: True)
+    monkeypatch.setattr(kernel_transport, "_is_open", lambda *_: True)
     async with opened(server) as transport:
         await send(transport, server, b"1")
         reset_in_kernel(server)
