@@ -89,6 +89,29 @@ async def test_answers_are_read_in_order_of_arrival() -> None:
     assert [one.reply_text for one in read] == ["a", "b", "c"]
 
 
+async def test_no_answer_is_read_while_others_end_until_half_of_the_limit_waits() -> None:
+    """Streams that end together send their next requests first."""
+    log: list[str] = []
+    async with ParsingQueue(limit=8) as parsing_queue:
+        for name in "abcdef":
+            await parsing_queue.submit(slow(log, name, 1), lambda _: None)
+            await asyncio.sleep(0)
+            assert log == (["a"] if name == "f" else [])
+        await parsing_queue.drained()
+    assert log == [*"abcdef"]
+
+
+async def test_answer_that_a_turn_waits_for_is_read_while_others_end() -> None:
+    log: list[str] = []
+    async with ParsingQueue() as parsing_queue:
+        reading = asyncio.create_task(parsing_queue.read(slow(log, "urgent", 1)))
+        for name in "abcdef":
+            await parsing_queue.submit(slow(log, name, 1), lambda _: None)
+            await asyncio.sleep(0)
+        assert log == ["a", "urgent"], "a was begun already"
+        await reading
+
+
 async def test_answer_that_a_turn_waits_for_is_read_before_submitted_ones() -> None:
     log: list[str] = []
     async with ParsingQueue() as parsing_queue:

@@ -265,7 +265,9 @@ def test_request_is_encoded_as_http_1_1() -> None:
     request = HttpRequest("http://h:1/v1/x?a=b", b"{}", {"X-Request-Id": "r"})
     head, _, body = request.message.partition(b"\r\n\r\n")
     assert head.split(b"\r\n")[0] == b"POST /v1/x?a=b HTTP/1.1"
-    assert {b"Host: h:1", b"Content-Length: 2", b"Connection: keep-alive", b"X-Request-Id: r"} <= set(head.split(b"\r\n"))
+    assert {b"Host: h:1", b"Content-Length: 2", b"Connection: keep-alive", b"X-Request-Id: r"} <= set(
+        head.split(b"\r\n")
+    )
     assert body == b"{}"
 
 

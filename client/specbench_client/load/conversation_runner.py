@@ -218,11 +218,12 @@ class ParsingQueue:
                 return
 
     async def _let_streams_send(self, job: _ReadJob) -> None:
-        """Yield once, and on while answers are still ending, unless a stream waits for this job."""
+        """Yield once, and on while answers are still ending, unless a stream waits for this job or the next."""
         while True:
             submitted = self._submitted
             await asyncio.sleep(0)
-            if job.urgent or submitted == self._submitted or len(self._jobs) > self._limit // 2:
+            is_urgent = job.urgent or (bool(self._jobs) and self._jobs[0].urgent)
+            if is_urgent or submitted == self._submitted or len(self._jobs) > self._limit // 2:
                 return
 
 
