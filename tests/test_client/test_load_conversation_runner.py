@@ -14,6 +14,7 @@ from specbench_client.load.conversations import conversation_at
 from specbench_client.load.turns import Turn, TurnResult
 from specbench_client.transport.exchange import HttpRequest
 from specbench_testing.conversation_turns import NOT_RECORDED, CannedTransport, context, row, turn
+from specbench_testing.present import present
 
 
 class ConversationSource:
@@ -42,6 +43,16 @@ async def test_every_request_is_taken_once_in_order_with_or_without_filling() ->
         buffer.fill(filled)
         assert take_all(buffer) == [0, 1, 2, 3, 4]
         assert buffer.take() is None
+
+
+def test_only_prepared_conversations_are_taken_where_none_may_be_prepared() -> None:
+    source = ConversationSource(3)
+    buffer = RequestBuffer(iter(source), ahead=2)
+    assert (buffer.take_buffered(), source.made) == (None, 0)
+    buffer.fill(1)
+    assert present(buffer.take_buffered()).turn.conversation.index == 0
+    assert (buffer.take_buffered(), source.made) == (None, 1)
+    assert take_all(buffer) == [1, 2]
 
 
 async def test_buffer_is_refilled_up_to_its_limit() -> None:

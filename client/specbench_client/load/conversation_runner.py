@@ -92,11 +92,14 @@ class RequestBuffer:
 
     def take(self) -> PreparedConversation | None:
         """Return the next conversation, or None if there are no more."""
+        prepared = self.take_buffered()
+        return self._ready.popleft() if prepared is None and self._prepare_next() else prepared
+
+    def take_buffered(self) -> PreparedConversation | None:
+        """Return the next conversation if it is prepared already."""
         self._taken.set()
         if self._is_closed():
             self._ready.clear()
-        if not self._ready:
-            self._prepare_next()
         return self._ready.popleft() if self._ready else None
 
     async def keep_filled(self) -> None:

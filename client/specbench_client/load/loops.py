@@ -49,7 +49,7 @@ class UpcomingConversation:
     def take(self) -> PreparedConversation | None:
         """Return the conversation whose first request was sent already, else the next one; None: there are no more."""
         sent, self._sent = self._sent, None
-        return sent or self._next()
+        return sent or self._take(self.buffer.take)
 
     def send_after(self, prepared: PreparedConversation) -> None:
         """Have the next conversation sent as soon as the answer of this one has ended, if it has one turn."""
@@ -57,11 +57,11 @@ class UpcomingConversation:
             prepared.request.follow = self._send
 
     def _send(self) -> HttpRequest | None:
-        self._sent = self._next()
+        self._sent = self._take(self.buffer.take_buffered)
         return None if self._sent is None else self._sent.request
 
-    def _next(self) -> PreparedConversation | None:
-        prepared = self.buffer.take() if self.continues() else None
+    def _take(self, source: Callable[[], PreparedConversation | None]) -> PreparedConversation | None:
+        prepared = source() if self.continues() else None
         if prepared is not None:
             self.send_after(prepared)
         return prepared

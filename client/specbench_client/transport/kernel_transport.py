@@ -209,9 +209,10 @@ class KernelTransport:
             return
         request = next_request()
         if request is not None:
-            sent = self._new_exchange(server, ended.sock, request, time.monotonic_ns(), ConnectionUse.KEPT)
-            self._followed[id(request)] = sent
-            self._poller_here.follow(sent)
+            with suppress(OSError):  # TLS was ended: then `exchange` sends it on another connection.
+                sent = self._new_exchange(server, ended.sock, request, time.monotonic_ns(), ConnectionUse.KEPT)
+                self._followed[id(request)] = sent
+                self._poller_here.follow(sent)
 
     async def _answered(self, server: _Server, connection: HttpConnection) -> UnparsedResponse | None:
         """Return the answer when it has ended; None if the server never received its request."""
