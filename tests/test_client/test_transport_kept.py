@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import socket
 import ssl
 import struct
 import termios
@@ -23,7 +24,7 @@ from specbench_client.transport.exchange import (
     HttpExchange,
     HttpRequest,
 )
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.kernel_transport import KeptConnections, KernelTransport
 from specbench_client.transport.tls_socket import TlsSocket
 from specbench_testing.closing_servers import accepting
 
@@ -285,6 +286,40 @@ async def test_http_connections_are_kept_once_the_server_has_kept_one(
     assert keeping == {plain.url: not closes}
     async with KernelTransport(keeping=keeping) as transport:
         assert uses([await send(transport, plain) for _ in range(2)]) == [ConnectionUse.NEW, expected]
+
+
+@pytest.mark.parametrize(
+    ("answered", "closed", "watched_s", "idle_s", "keeps"),
+    [
+        (True, False, 0.0, 60.0, True),
+        (True, False, 60.0, 60.0, None),
+        (False, False, 0.0, 60.0, None),
+        (True, True, 60.0, 60.0, False),
+        (True, True, 0.0, 0.0, None),
+        (False, True, 0.0, 60.0, None),
+    ],
+    ids=["stayed-open", "for-too-short-a-time", "opened-ahead", "closed", "closed-when-idle", "closed-unused"],
+)
+def test_what_an_idle_connection_shows_of_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    answered: bool,
+    closed: bool,
+    watched_s: float,
+    idle_s: float,
+    keeps: bool | None,
+) -> None:
+    monkeypatch.setattr(kernel_transport, "WATCHED_S", watched_s)
+    monkeypatch.setattr(kernel_transport, "HTTP_IDLE_S", idle_s)
+    own, other = socket.socketpair()
+    own.setblocking(False)
+    kept = KeptConnections({}, "server", tls=True)
+    kept.put(own, answered=answered)
+    if closed:
+        other.close()
+    assert (kept.count_usable(), kept.keeps) == (0 if closed else 1, keeps)
+    kept.close()
+    other.close()
 
 
 async def test_one_closed_connection_outweighs_those_that_were_kept(plain: CountingServer) -> None:
