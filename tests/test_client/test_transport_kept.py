@@ -322,7 +322,14 @@ def test_what_an_idle_connection_shows_of_its_server(
     other.close()
 
 
-async def test_one_closed_connection_outweighs_those_that_were_kept(plain: CountingServer) -> None:
+def test_one_closed_connection_outweighs_all_that_are_kept() -> None:
+    kept = KeptConnections({}, "server", tls=True)
+    for keeps, expected in ((True, True), (False, False), (True, False)):
+        kept.learn(keeps=keeps)
+        assert kept.keeps is expected
+
+
+async def test_http_connections_are_not_used_again_once_the_server_has_closed_one(plain: CountingServer) -> None:
     plain.closes_after_answer, keeping = True, {plain.url: True}
     async with KernelTransport(keeping=keeping) as transport:
         await send(transport, plain)
@@ -394,6 +401,14 @@ async def test_followed_request_that_is_lost_is_not_sent_again_and_nothing_follo
         assert keeping == {plain.url: False}
         assert uses([await send(transport, plain, b"3") for _ in range(2)]) == [ConnectionUse.NEW] * 2
     assert plain.bodies == [b"1", b"2", b"3", b"3"]
+
+
+async def test_long_request_follows_an_answer_in_several_writes(plain: CountingServer) -> None:
+    following = HttpRequest(f"{plain.url}/v1", bytes(32 * 1024 * 1024))
+    async with KernelTransport(keeping={plain.url: True}) as transport:
+        await transport.exchange(HttpRequest(f"{plain.url}/v1", b"1", follow=lambda: following))
+        assert uses([(await transport.exchange(following)).read()]) == [ConnectionUse.KEPT]
+    assert [len(body) for body in plain.bodies] == [1, 32 * 1024 * 1024]
 
 
 async def test_followed_request_that_nobody_waits_for_leaves_no_socket_open(plain: CountingServer) -> None:

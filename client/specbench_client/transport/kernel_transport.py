@@ -222,7 +222,7 @@ class KernelTransport:
             self._poller_here.drop(connection)
             self._budget.held -= connection.held_bytes
             raise
-        if connection.is_reusable and server.kept.wants_more and self._poller_here.release(connection):
+        if connection.is_reusable and self._poller_here.release(connection):
             server.kept.put(connection.sock, answered=True)
         if connection.is_lost:
             server.kept.learn(keeps=False)
@@ -377,11 +377,6 @@ class KeptConnections:
     def learn(self, *, keeps: bool) -> None:
         """Note what the server did once. One connection that it closed outweighs all that it kept."""
         self._keeping[self._name] = keeps and self.keeps is not False
-
-    @property
-    def wants_more(self) -> bool:
-        """Whether another connection is worth keeping: to be used again, or to be watched."""
-        return self._tls or self.keeps is not False
 
     def put(self, sock: StreamSocket, *, answered: bool) -> None:
         """Keep a connection until it is taken."""
