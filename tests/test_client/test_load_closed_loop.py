@@ -10,6 +10,9 @@ import pytest
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.record import RecordPhase
 from specbench_client.load import loops
+from specbench_client.load.conversation_runner import ThinkingUsers
+from specbench_client.load.conversations import is_filler
+from specbench_client.load.loops import sleep_until
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_testing.conversation_turns import row
 from specbench_testing.fake_endpoint import Exchange, FakeEndpoint, rows
@@ -65,6 +68,34 @@ async def test_next_request_is_prepared_before_its_stream_is_free() -> None:
     endpoint = FakeEndpoint(watched)
     await endpoint.driver.closed(rows(6), 1)
     assert all(ahead[:-1])
+
+
+@pytest.mark.parametrize(("filled", "think_ns"), [(False, 0), (True, 0), (True, 100)])
+async def test_request_that_was_sent_ahead_is_the_streams_next(filled: bool, think_ns: int) -> None:
+    """A server that keeps connections gets it as soon as an answer has ended, but not while a user reads or thinks."""
+    ahead, sent = list[HttpRequest](), list[HttpRequest]()
+    after = Counter[str]()
+
+    async def keeping(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
+        sent.append(request)
+        pending_response = await exchange(request)
+        following = request.follow() if request.follow is not None else None
+        if following is not None:
+            ahead.append(following)
+            after["filler" if is_filler(request.url) else request.url] += 1
+        return pending_response
+
+    endpoint = FakeEndpoint(keeping)
+    endpoint.driver.users = ThinkingUsers(lambda *_: think_ns, sleep_until)
+    await endpoint.driver.closed([row("a", "1", "2"), *rows(5)], 2, count=12, filled=filled)
+    measured = [request.url for request in sent if not is_filler(request.url)]
+    assert Counter(measured) == Counter(
+        {"a#0": 2, "a#1": 2} | {f"p{index}#{lap}": 1 for index in range(5) for lap in (0, 1)}
+    )
+    assert [request for request in sent if request in ahead] == ahead
+    assert after.keys() <= {"filler", *(f"p{index}#{lap}" for index in range(5) for lap in (0, 1))}
+    assert len(ahead) >= 6
+    assert after["filler"] == (2 if filled and not think_ns else 0)
 
 
 async def test_later_turns_contain_the_models_replies() -> None:
@@ -181,6 +212,8 @@ async def test_cancelling_keeps_records_and_abandons_open_requests() -> None:
     endpoint = FakeEndpoint(hanging)
     task = asyncio.create_task(endpoint.driver.closed(rows(9), 2))
     await stuck.wait()
+    while len(endpoint.driver.records) < 3:  # noqa: ASYNC110 -- answers that have ended are read when no other ends
+        await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -14,6 +14,7 @@ from specbench_client.load.conversations import conversation_at
 from specbench_client.load.turns import Turn, TurnResult
 from specbench_client.transport.exchange import HttpRequest
 from specbench_testing.conversation_turns import NOT_RECORDED, CannedTransport, context, row, turn
+from specbench_testing.present import present
 
 
 class ConversationSource:
@@ -42,6 +43,16 @@ async def test_every_request_is_taken_once_in_order_with_or_without_filling() ->
         buffer.fill(filled)
         assert take_all(buffer) == [0, 1, 2, 3, 4]
         assert buffer.take() is None
+
+
+def test_only_prepared_conversations_are_taken_where_none_may_be_prepared() -> None:
+    source = ConversationSource(3)
+    buffer = RequestBuffer(iter(source), ahead=2)
+    assert (buffer.take_buffered(), source.made) == (None, 0)
+    buffer.fill(1)
+    assert present(buffer.take_buffered()).turn.conversation.index == 0
+    assert (buffer.take_buffered(), source.made) == (None, 1)
+    assert take_all(buffer) == [1, 2]
 
 
 async def test_buffer_is_refilled_up_to_its_limit() -> None:
@@ -87,6 +98,29 @@ async def test_answers_are_read_in_order_of_arrival() -> None:
         await parsing_queue.drained()
     assert log == [*"aaabbbccc"]
     assert [one.reply_text for one in read] == ["a", "b", "c"]
+
+
+async def test_no_answer_is_read_while_others_end_until_half_of_the_limit_waits() -> None:
+    """Streams that end together send their next requests first."""
+    log: list[str] = []
+    async with ParsingQueue(limit=8) as parsing_queue:
+        for name in "abcdef":
+            await parsing_queue.submit(slow(log, name, 1), lambda _: None)
+            await asyncio.sleep(0)
+            assert log == (["a"] if name == "f" else [])
+        await parsing_queue.drained()
+    assert log == [*"abcdef"]
+
+
+async def test_answer_that_a_turn_waits_for_is_read_while_others_end() -> None:
+    log: list[str] = []
+    async with ParsingQueue() as parsing_queue:
+        reading = asyncio.create_task(parsing_queue.read(slow(log, "urgent", 1)))
+        for name in "abcdef":
+            await parsing_queue.submit(slow(log, name, 1), lambda _: None)
+            await asyncio.sleep(0)
+        assert log == ["a", "urgent"], "a was begun already"
+        await reading
 
 
 async def test_answer_that_a_turn_waits_for_is_read_before_submitted_ones() -> None:

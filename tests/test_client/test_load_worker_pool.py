@@ -245,10 +245,9 @@ async def test_workers_ignore_sigint(tmp_path: Path) -> None:
 
 async def test_bad_input_detected_by_a_worker_is_raised_as_bad_input(tmp_path: Path) -> None:
     async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(1) as pool:
-        load = closed_loop_load(1, 1, 1)
-        await pool.prepare(load, request_config(engine, headers={"X-Key": "a\nb"}), prompts(1), None)
+        config = request_config(engine, headers={"X-Key": "a\nb"})
         with pytest.raises(BadInput, match="'X-Key' contains a line break"):
-            await pool.run(load, Log().take)
+            await pool.prepare(closed_loop_load(1, 1, 1), config, prompts(1), None)
 
 
 async def test_internal_error_in_a_worker_is_raised_with_its_traceback(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""Connections to https:// are kept and opened ahead, against a TLS server that counts handshakes and requests."""
+"""Connections are kept and opened ahead, against a server that counts connections and requests."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import socket
 import ssl
 import struct
 import termios
@@ -23,7 +24,7 @@ from specbench_client.transport.exchange import (
     HttpExchange,
     HttpRequest,
 )
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.kernel_transport import KeptConnections, KernelTransport
 from specbench_client.transport.tls_socket import TlsSocket
 from specbench_testing.closing_servers import accepting
 
@@ -32,11 +33,11 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encodi
 
 
 @dataclass
-class TlsServer:
-    """Counts handshakes and requests."""
+class CountingServer:
+    """Counts connections and requests."""
 
     url: str = ""
-    handshakes: int = 0
+    connections: int = 0
     bodies: list[bytes] = field(default_factory=list)
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
     answer: Callable[[int], bytes | None] = lambda _: ANSWER
@@ -44,7 +45,7 @@ class TlsServer:
     closes_after_answer: bool = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.handshakes += 1
+        self.connections += 1
         self.writers.append(writer)
         while head := await _head(reader):
             length = int(head.lower().partition(b"content-length:")[2].split()[0])
@@ -69,19 +70,27 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 
 
 @pytest.fixture
-async def server(trusted_tls: ssl.SSLContext) -> AsyncIterator[TlsServer]:
-    counted = TlsServer()
+async def server(trusted_tls: ssl.SSLContext) -> AsyncIterator[CountingServer]:
+    counted = CountingServer()
     async with accepting(counted.serve, tls=trusted_tls, host="localhost") as counted.url:
         yield counted
 
 
+@pytest.fixture
+async def plain() -> AsyncIterator[CountingServer]:
+    """The same over http."""
+    counted = CountingServer()
+    async with accepting(counted.serve) as counted.url:
+        yield counted
+
+
 @asynccontextmanager
-async def opened(server: TlsServer, first: int = 0, spare: int = 0) -> AsyncIterator[KernelTransport]:
+async def opened(server: CountingServer, first: int = 0, spare: int = 0) -> AsyncIterator[KernelTransport]:
     async with KernelTransport(ahead=ConnectionsAhead(server.url, first, spare)) as transport:
         yield transport
 
 
-async def send(transport: KernelTransport, server: TlsServer, body: bytes = b"{}") -> HttpExchange:
+async def send(transport: KernelTransport, server: CountingServer, body: bytes = b"{}") -> HttpExchange:
     return (await transport.exchange(HttpRequest(f"{server.url}/v1", body))).read()
 
 
@@ -95,24 +104,24 @@ def uses(exchanges: list[HttpExchange]) -> list[str | None]:
     return [one.connection for one in exchanges]
 
 
-async def test_one_handshake_serves_many_requests(server: TlsServer) -> None:
+async def test_one_handshake_serves_many_requests(server: CountingServer) -> None:
     async with opened(server) as transport:
         exchanges = [await send(transport, server) for _ in range(20)]
-    assert server.handshakes == 1
+    assert server.connections == 1
     assert uses(exchanges) == [ConnectionUse.NEW, *[ConnectionUse.KEPT] * 19]
 
 
-async def test_no_request_waits_for_a_handshake_if_connections_are_opened_ahead(server: TlsServer) -> None:
+async def test_no_request_waits_for_a_handshake_if_connections_are_opened_ahead(server: CountingServer) -> None:
     async with opened(server, first=3, spare=2) as transport:
-        await until(lambda: server.handshakes == 5)
+        await until(lambda: server.connections == 5)
         for _ in range(10):
             exchanges = await asyncio.gather(*(send(transport, server) for _ in range(3)))
             assert uses(exchanges) == [ConnectionUse.KEPT] * 3
-    assert (server.handshakes, len(server.bodies)) == (5, 30)
+    assert (server.connections, len(server.bodies)) == (5, 30)
 
 
 async def test_time_to_connect_is_between_connect_and_sent_of_a_new_connection_only(
-    server: TlsServer, monkeypatch: pytest.MonkeyPatch
+    server: CountingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shake_hands, shaken_ns = TlsSocket.shake_hands, list[int]()
 
@@ -129,7 +138,7 @@ async def test_time_to_connect_is_between_connect_and_sent_of_a_new_connection_o
     assert known == sorted(known)
 
 
-async def test_idle_connection_that_the_server_closed_is_replaced_before_sending(server: TlsServer) -> None:
+async def test_idle_connection_that_the_server_closed_is_replaced_before_sending(server: CountingServer) -> None:
     async with opened(server) as transport:
         await send(transport, server, b"1")
         server.close_idle()
@@ -138,7 +147,7 @@ async def test_idle_connection_that_the_server_closed_is_replaced_before_sending
     assert server.bodies == [b"1", b"2"]
 
 
-async def test_close_that_the_event_loop_has_not_noticed_is_found_before_sending(server: TlsServer) -> None:
+async def test_close_that_the_event_loop_has_not_noticed_is_found_before_sending(server: CountingServer) -> None:
     """Closing and sending in one pass of the event loop: only the kernel knows that the connection is closed."""
     async with opened(server) as transport:
         await send(transport, server, b"1")
@@ -148,17 +157,17 @@ async def test_close_that_the_event_loop_has_not_noticed_is_found_before_sending
     assert server.bodies == [b"1", b"2"]
 
 
-def close_in_kernel(server: TlsServer) -> None:
+def close_in_kernel(server: CountingServer) -> None:
     """End every connection so that the peer receives FIN at once; the server's event loop does not run meanwhile."""
     for writer in server.writers:
         writer.get_extra_info("socket").shutdown(1)
 
 
 async def test_request_that_never_reached_a_closed_connection_is_sent_again_once(
-    server: TlsServer, monkeypatch: pytest.MonkeyPatch
+    server: CountingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The close crosses the request on its way: the check before sending does not see it."""
-    monkeypatch.setattr(kernel_transport, "_is_usable", lambda *_: True)
+    monkeypatch.setattr(kernel_transport, "_is_open", lambda *_: True)
     async with opened(server) as transport:
         await send(transport, server, b"1")
         reset_in_kernel(server)
@@ -166,10 +175,10 @@ async def test_request_that_never_reached_a_closed_connection_is_sent_again_once
         after = await send(transport, server, b"3")
     assert uses([exchange, after]) == [ConnectionUse.REOPENED, ConnectionUse.KEPT]
     assert server.bodies == [b"1", b"2", b"3"]
-    assert server.handshakes == 2
+    assert server.connections == 2
 
 
-def reset_in_kernel(server: TlsServer) -> None:
+def reset_in_kernel(server: CountingServer) -> None:
     """Close the sockets themselves: whatever is sent to them afterwards is neither received nor acknowledged."""
     for writer in server.writers:
         sock = writer.get_extra_info("socket")
@@ -177,7 +186,7 @@ def reset_in_kernel(server: TlsServer) -> None:
         writer.transport.abort()
 
 
-async def test_request_that_the_server_received_is_never_sent_again(server: TlsServer) -> None:
+async def test_request_that_the_server_received_is_never_sent_again(server: CountingServer) -> None:
     server.answer = lambda number: None if number == 1 else ANSWER
     async with opened(server) as transport:
         await send(transport, server, b"1")
@@ -189,7 +198,7 @@ async def test_request_that_the_server_received_is_never_sent_again(server: TlsS
 
 
 @pytest.mark.parametrize("spare", [0, 2])
-async def test_server_that_closes_after_each_answer_fails_no_request(server: TlsServer, spare: int) -> None:
+async def test_server_that_closes_after_each_answer_fails_no_request(server: CountingServer, spare: int) -> None:
     """As llama.cpp does after a stream, although it announces keep-alive."""
     server.closes_after_answer = True
     async with opened(server, spare=spare) as transport:
@@ -198,11 +207,11 @@ async def test_server_that_closes_after_each_answer_fails_no_request(server: Tls
     assert server.bodies == [b"%d" % number for number in range(20)]
 
 
-async def test_spare_connections_are_opened_again_when_the_server_closes_them(server: TlsServer) -> None:
+async def test_spare_connections_are_opened_again_when_the_server_closes_them(server: CountingServer) -> None:
     async with opened(server, spare=2) as transport:
-        await until(lambda: server.handshakes == 2)
+        await until(lambda: server.connections == 2)
         server.close_idle()
-        await until(lambda: server.handshakes == 4)
+        await until(lambda: server.connections == 4)
         assert uses([await send(transport, server)]) == [ConnectionUse.KEPT]
 
 
@@ -217,7 +226,7 @@ async def test_spare_connections_are_opened_again_when_the_server_closes_them(se
     ids=["announced", "http-1.0", "more-than-requested", "without-a-framed-body"],
 )
 async def test_connection_is_not_used_again_after_an_answer_that_may_have_ended_it(
-    server: TlsServer, answer: bytes
+    server: CountingServer, answer: bytes
 ) -> None:
     server.answer = lambda _: answer
     async with opened(server) as transport:
@@ -225,7 +234,7 @@ async def test_connection_is_not_used_again_after_an_answer_that_may_have_ended_
     assert [one.connection for one in exchanges] == [ConnectionUse.NEW] * 3
 
 
-async def test_bytes_that_nothing_asked_for_end_an_idle_connection(server: TlsServer) -> None:
+async def test_bytes_that_nothing_asked_for_end_an_idle_connection(server: CountingServer) -> None:
     async with opened(server) as transport:
         await send(transport, server)
         server.writers[0].write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
@@ -239,7 +248,7 @@ def unacknowledged_bytes(writer: asyncio.StreamWriter) -> int:
 
 
 async def test_connection_that_was_idle_for_too_long_is_replaced(
-    server: TlsServer, monkeypatch: pytest.MonkeyPatch
+    server: CountingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(server) as transport:
         await send(transport, server)
@@ -247,13 +256,13 @@ async def test_connection_that_was_idle_for_too_long_is_replaced(
         assert uses([await send(transport, server)]) == [ConnectionUse.NEW]
 
 
-async def test_unreachable_server_fails_the_requests_and_not_the_opening(server: TlsServer) -> None:
+async def test_unreachable_server_fails_the_requests_and_not_the_opening(server: CountingServer) -> None:
     server.url = "https://localhost:1"
     async with opened(server, first=2, spare=1) as transport:
         assert (await send(transport, server)).error_class is ErrorClass.REFUSED
 
 
-async def test_no_socket_is_left_open(server: TlsServer) -> None:
+async def test_no_socket_is_left_open(server: CountingServer) -> None:
     before = open_files()
     async with opened(server, first=2, spare=1) as transport:
         await asyncio.gather(*(send(transport, server) for _ in range(8)))
@@ -263,3 +272,147 @@ async def test_no_socket_is_left_open(server: TlsServer) -> None:
 
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize(("closes", "expected"), [(False, ConnectionUse.KEPT), (True, ConnectionUse.NEW)])
+async def test_http_connections_are_kept_once_the_server_has_kept_one(
+    plain: CountingServer, closes: bool, expected: ConnectionUse
+) -> None:
+    plain.closes_after_answer, keeping = closes, dict[str, bool]()
+    async with KernelTransport(keeping=keeping) as transport:
+        assert uses([await send(transport, plain) for _ in range(2)]) == [ConnectionUse.NEW] * 2
+        await until(lambda: plain.url in keeping)
+        assert uses([await send(transport, plain) for _ in range(2)]) == [expected] * 2
+    assert keeping == {plain.url: not closes}
+    async with KernelTransport(keeping=keeping) as transport:
+        assert uses([await send(transport, plain) for _ in range(2)]) == [ConnectionUse.NEW, expected]
+
+
+@pytest.mark.parametrize(
+    ("answered", "closed", "watched_s", "idle_s", "keeps"),
+    [
+        (True, False, 0.0, 60.0, True),
+        (True, False, 60.0, 60.0, None),
+        (False, False, 0.0, 60.0, None),
+        (True, True, 60.0, 60.0, False),
+        (True, True, 0.0, 0.0, None),
+        (False, True, 0.0, 60.0, None),
+    ],
+    ids=["stayed-open", "for-too-short-a-time", "opened-ahead", "closed", "closed-when-idle", "closed-unused"],
+)
+def test_what_an_idle_connection_shows_of_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    answered: bool,
+    closed: bool,
+    watched_s: float,
+    idle_s: float,
+    keeps: bool | None,
+) -> None:
+    monkeypatch.setattr(kernel_transport, "WATCHED_S", watched_s)
+    monkeypatch.setattr(kernel_transport, "HTTP_IDLE_S", idle_s)
+    own, other = socket.socketpair()
+    own.setblocking(False)
+    kept = KeptConnections({}, "server", tls=True)
+    kept.put(own, answered=answered)
+    if closed:
+        other.close()
+    assert (kept.count_usable(), kept.keeps) == (0 if closed else 1, keeps)
+    kept.close()
+    other.close()
+
+
+def test_one_closed_connection_outweighs_all_that_are_kept() -> None:
+    kept = KeptConnections({}, "server", tls=True)
+    for keeps, expected in ((True, True), (False, False), (True, False)):
+        kept.learn(keeps=keeps)
+        assert kept.keeps is expected
+
+
+async def test_http_connections_are_not_used_again_once_the_server_has_closed_one(plain: CountingServer) -> None:
+    plain.closes_after_answer, keeping = True, {plain.url: True}
+    async with KernelTransport(keeping=keeping) as transport:
+        await send(transport, plain)
+        await until(lambda: not keeping[plain.url])
+        plain.closes_after_answer = False
+        assert uses([await send(transport, plain) for _ in range(2)]) == [ConnectionUse.NEW] * 2
+
+
+async def test_idle_http_connection_is_closed_before_servers_do(
+    plain: CountingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_transport, "HTTP_IDLE_S", 0.0)
+    async with KernelTransport(keeping={plain.url: True}) as transport:
+        assert uses([await send(transport, plain) for _ in range(2)]) == [ConnectionUse.NEW] * 2
+
+
+def pair_of_requests(server: CountingServer) -> tuple[HttpRequest, HttpRequest]:
+    """A request, and the one that follows it."""
+    following = HttpRequest(f"{server.url}/v1", b"2")
+    return HttpRequest(f"{server.url}/v1", b"1", follow=lambda: following), following
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_request_follows_an_answer_before_anyone_waits_for_it(
+    plain: CountingServer, server: CountingServer, scheme: str
+) -> None:
+    used = plain if scheme == "http" else server
+    async with KernelTransport(keeping={used.url: True}) as transport:
+        first, following = pair_of_requests(used)
+        answered = (await transport.exchange(first)).read()
+        await until(lambda: used.bodies == [b"1", b"2"])
+        followed = (await transport.exchange(following)).read()
+        after = await send(transport, used, b"3")
+    assert uses([answered, followed, after]) == [ConnectionUse.NEW, ConnectionUse.KEPT, ConnectionUse.KEPT]
+    times = [answered.ended_ns, followed.connect_ns, followed.sent_ns, followed.first_byte_ns]
+    known = [each for each in times if each is not None]
+    assert (len(known), known) == (4, sorted(known))
+    assert (used.connections, used.bodies) == (1, [b"1", b"2", b"3"])
+
+
+@pytest.mark.parametrize("keeps", [None, False])
+async def test_nothing_follows_if_the_server_may_close_the_connection(
+    plain: CountingServer, keeps: bool | None
+) -> None:
+    async with KernelTransport(keeping={} if keeps is None else {plain.url: keeps}) as transport:
+        first, following = pair_of_requests(plain)
+        await transport.exchange(first)
+        assert uses([(await transport.exchange(following)).read()]) == [ConnectionUse.NEW]
+    assert plain.bodies == [b"1", b"2"]
+
+
+async def test_nothing_follows_an_answer_that_ends_its_connection(plain: CountingServer) -> None:
+    plain.answer = lambda _: b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with KernelTransport(keeping={plain.url: True}) as transport:
+        first, following = pair_of_requests(plain)
+        await transport.exchange(first)
+        assert uses([(await transport.exchange(following)).read()]) == [ConnectionUse.NEW]
+
+
+async def test_followed_request_that_is_lost_is_not_sent_again_and_nothing_follows_any_more(
+    plain: CountingServer,
+) -> None:
+    plain.answer, keeping = lambda number: None if number == 1 else ANSWER, {plain.url: True}
+    async with KernelTransport(keeping=keeping) as transport:
+        first, following = pair_of_requests(plain)
+        await transport.exchange(first)
+        lost = (await transport.exchange(following)).read()
+        assert (lost.error_class, lost.connection) == (ErrorClass.RESET, ConnectionUse.KEPT)
+        assert keeping == {plain.url: False}
+        assert uses([await send(transport, plain, b"3") for _ in range(2)]) == [ConnectionUse.NEW] * 2
+    assert plain.bodies == [b"1", b"2", b"3", b"3"]
+
+
+async def test_long_request_follows_an_answer_in_several_writes(plain: CountingServer) -> None:
+    following = HttpRequest(f"{plain.url}/v1", bytes(32 * 1024 * 1024))
+    async with KernelTransport(keeping={plain.url: True}) as transport:
+        await transport.exchange(HttpRequest(f"{plain.url}/v1", b"1", follow=lambda: following))
+        assert uses([(await transport.exchange(following)).read()]) == [ConnectionUse.KEPT]
+    assert [len(body) for body in plain.bodies] == [1, 32 * 1024 * 1024]
+
+
+async def test_followed_request_that_nobody_waits_for_leaves_no_socket_open(plain: CountingServer) -> None:
+    before = open_files()
+    async with KernelTransport(keeping={plain.url: True}) as transport:
+        await transport.exchange(pair_of_requests(plain)[0])
+    await until(lambda: open_files() <= before)

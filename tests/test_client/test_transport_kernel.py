@@ -26,7 +26,7 @@ from specbench_client.transport.kernel_timestamps import (
     arrival_times,
     wall_clock_offset_ns,
 )
-from specbench_client.transport.kernel_transport import KernelTransport, encode_request
+from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.sse import parse_events
 from specbench_testing.scripted_server import Script, ScriptAction, serve_scripts
 
@@ -252,20 +252,22 @@ async def test_all_addresses_of_a_host_name_are_tried() -> None:
 @pytest.mark.parametrize("value", ["a\r\nX-Other: b", "a\nb", "\0"])
 def test_header_value_with_a_line_break_is_rejected(value: str) -> None:
     with pytest.raises(BadInput, match="X-Key"):
-        encode_request(HttpRequest("http://h/", b"", {"X-Key": value}), keep=False)
+        HttpRequest("http://h/", b"", {"X-Key": value})
 
 
 def test_given_header_replaces_the_default_in_any_case() -> None:
-    head = encode_request(HttpRequest("http://h/", b"", {"accept": "*/*"}), keep=False).lower()
+    head = HttpRequest("http://h/", b"", {"accept": "*/*"}).message.lower()
     assert head.count(b"accept:") == 1
     assert b"accept: */*" in head
 
 
 def test_request_is_encoded_as_http_1_1() -> None:
     request = HttpRequest("http://h:1/v1/x?a=b", b"{}", {"X-Request-Id": "r"})
-    head, _, body = encode_request(request, keep=False).partition(b"\r\n\r\n")
+    head, _, body = request.message.partition(b"\r\n\r\n")
     assert head.split(b"\r\n")[0] == b"POST /v1/x?a=b HTTP/1.1"
-    assert {b"Host: h:1", b"Content-Length: 2", b"Connection: close", b"X-Request-Id: r"} <= set(head.split(b"\r\n"))
+    assert {b"Host: h:1", b"Content-Length: 2", b"Connection: keep-alive", b"X-Request-Id: r"} <= set(
+        head.split(b"\r\n")
+    )
     assert body == b"{}"
 
 

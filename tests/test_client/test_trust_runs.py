@@ -9,15 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.plan.plan import Arm, Point
 from specbench_api.spec.engine import DialectName, Endpoint
+from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ClientHealth
+from specbench_client.metrics.latency import E2E_MS, TTFT_MS, TTFT_SENT_MS
+from specbench_client.metrics.rows import POINT, has_text
+from specbench_client.metrics.tidy_frame import steady_rows
 from specbench_client.trust import checks
 from specbench_client.trust.check import Check, CheckResult, RunEvidence, list_names
 from specbench_client.trust.checks import engine
@@ -41,6 +46,8 @@ from specbench_testing.synthetic_records import (
     ONE,
     Corruptions,
     SyntheticRun,
+    point_of,
+    record_table,
     run_findings,
     run_of_world,
     tidy_frames,
@@ -454,18 +461,21 @@ def saturation(corruptions: Corruptions, world: SyntheticRun) -> list[str]:
     return [each.message for each in findings_of(corruptions, world=world) if each.check == "ClientSaturated"]
 
 
-@pytest.mark.parametrize("world", [CLOSED_LOOP, OPEN_LOOP], ids=["closed", "open"])
+LATE = sent_late(lambda index, _: 6)
+TTFT, E2E = (WARNING, "ttft_ms_mean"), (INVALID, "e2e_ms_mean")
+
+
 @pytest.mark.parametrize(
-    ("late_ms", "expected"),
+    ("late_ms", "closed", "opened"),
     [
-        (lambda index, _: 0, 0),
-        (lambda index, _: 1000 if 100 <= index < 104 else 0, 1),
-        (lambda index, _: 600 if index == 100 else 0, 0),
-        (lambda index, _: 4, 0),
-        (lambda index, _: 6, 1),
-        (lambda index, _: 9 if index % 10 == 0 else 0, 0),
-        (lambda index, _: 20, 1),
-        (lambda index, row: 1000 if 100 <= index < 108 and row["stream_index"] % 2 else 0, 1),
+        (lambda index, _: 0, None, None),
+        (lambda index, _: 1000 if 100 <= index < 104 else 0, TTFT, E2E),
+        (lambda index, _: 600 if index == 100 else 0, None, None),
+        (lambda index, _: 4, None, None),
+        (lambda index, _: 6, TTFT, TTFT),
+        (lambda index, _: 9 if index % 10 == 0 else 0, None, None),
+        (lambda index, _: 20, E2E, E2E),
+        (lambda index, row: 1000 if 100 <= index < 108 and row["stream_index"] % 2 else 0, TTFT, E2E),
     ],
     ids=[
         "in time",
@@ -478,14 +488,34 @@ def saturation(corruptions: Corruptions, world: SyntheticRun) -> list[str]:
         "one worker of two",
     ],
 )
-def test_late_sends_are_found_if_they_change_a_latency_figure(
-    world: SyntheticRun, late_ms: Callable[[int, Any], float], expected: int
+def test_late_sends_invalidate_what_they_change(
+    late_ms: Callable[[int, Any], float],
+    closed: tuple[Severity, str] | None,
+    opened: tuple[Severity, str] | None,
 ) -> None:
-    messages = saturation(sent_late(late_ms), world)
-    assert len(messages) == expected
-    assert all(
-        "the client sent requests late, which adds" in each and "ms to ttft_ms_mean" in each for each in messages
-    )
+    """Latency that is wrong makes the point invalid, since a speed-up is its ratio; wrong TTFT is only left out."""
+    for world, expected in ((CLOSED_LOOP, closed), (OPEN_LOOP, opened)):
+        point = next(each for each in world.plan.points if each.arm == "ngram")
+        summary, _ = point_of(world, point, sent_late(late_ms))
+        findings = [each for each in summary.findings if each.check == "ClientSaturated"]
+        named = [(each.severity, re.findall(r" ms to (\w+)", each.message)) for each in findings]
+        assert named == ([(expected[0], [expected[1]])] if expected else [])
+        shown = {name for name, figure in summary.figures.items() if figure.value is not None}
+        judged = {"ttft_ms_mean", "ttft_ms_p50", "ttft_from_send_ms_mean", "e2e_ms_mean"}
+        assert judged - shown == ({"ttft_ms_mean", "ttft_ms_p50"} if expected else set())
+
+
+def test_late_ttft_of_one_point_is_unknown_among_the_rows_of_several() -> None:
+    world = replace(CLOSED_LOOP, prompts=30)
+    points = {
+        each.arm: point_of(world, each, LATE if each.arm == "ngram" else Corruptions()) for each in world.plan.points
+    }
+    records = {summary.hash: [record_table(frame)] for summary, frame in points.values()}
+    rows = steady_rows(load_rows(world.plan, [summary for summary, _ in points.values()], records))
+    for arm, (summary, _) in points.items():
+        own = rows.among(has_text(rows, POINT, summary.hash))
+        known = [int((~np.isnan(each.values(own))).sum()) for each in (TTFT_MS, TTFT_SENT_MS, E2E_MS)]
+        assert known == [0 if arm == "ngram" else len(own), len(own), len(own)]
 
 
 @pytest.mark.parametrize(("requests", "expected"), [(24, []), (400, [("ClientSaturated", WARNING)])])
@@ -494,7 +524,10 @@ def test_late_sends_that_only_change_a_percentile_are_a_warning(
 ) -> None:
     """One request in a hundred is late by more than half a TTFT: of 24, one request is all there is of the tail."""
     late = sent_late(lambda index, _: 25 if index % 80 == 10 else 0)
-    assert check_names(findings_of(late, world=replace(CLOSED_LOOP, prompts=requests))) == expected
+    world = replace(CLOSED_LOOP, prompts=requests)
+    summary, _ = point_of(world, next(each for each in world.plan.points if each.arm == "ngram"), late)
+    assert check_names(summary.findings) == expected
+    assert summary.figures["ttft_ms_mean"].value is not None
 
 
 def test_late_sends_are_found_where_answers_are_not_streamed() -> None:

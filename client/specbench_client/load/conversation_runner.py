@@ -92,11 +92,14 @@ class RequestBuffer:
 
     def take(self) -> PreparedConversation | None:
         """Return the next conversation, or None if there are no more."""
+        prepared = self.take_buffered()
+        return self._ready.popleft() if prepared is None and self._prepare_next() else prepared
+
+    def take_buffered(self) -> PreparedConversation | None:
+        """Return the next conversation if it is prepared already."""
         self._taken.set()
         if self._is_closed():
             self._ready.clear()
-        if not self._ready:
-            self._prepare_next()
         return self._ready.popleft() if self._ready else None
 
     async def keep_filled(self) -> None:
@@ -124,18 +127,23 @@ OnResult = Callable[[TurnResult], None]
 class _ReadJob(NamedTuple):
     work: CooperativeTask[TurnResult]
     on_result: OnResult
+    urgent: bool = False
+    """Whether a stream waits for the result."""
 
 
 class ParsingQueue:
     """A queue of finished answers, parsed in slices on the event loop so that no send or read is delayed for long.
 
     `async with ParsingQueue() as queue`, then `submit` or `read`. One answer is parsed at a time, one slice in each
-    iteration of the event loop; answers that a next turn waits for go first. `submit` waits while `limit` answers are
-    unread, so memory does not grow with the length of the run.
+    iteration of the event loop; answers that a next turn waits for go first. While answers end together, none is parsed
+    until half of `limit` are unread: their streams send first. `submit` waits while `limit` answers are unread, so
+    memory does not grow with the length of the run.
     """
 
     def __init__(self, limit: int = MAX_UNREAD) -> None:
+        self._limit = limit
         self._free_slots = asyncio.Semaphore(limit)
+        self._submitted = 0
         self._jobs: deque[_ReadJob] = deque()
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
@@ -164,13 +172,14 @@ class ParsingQueue:
             self._free_slots.release()
             on_result(result)
 
+        self._submitted += 1
         self._jobs.append(_ReadJob(work, done))
         self._announce()
 
     async def read(self, work: CooperativeTask[TurnResult]) -> TurnResult:
         """Parse an answer before all submitted ones and return its result."""
         done: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
-        self._jobs.appendleft(_ReadJob(work, lambda result: None if done.done() else done.set_result(result)))
+        self._jobs.appendleft(_ReadJob(work, lambda result: None if done.done() else done.set_result(result), True))
         self._announce()
         await self._while_reading(done)
         return done.result()
@@ -204,12 +213,21 @@ class ParsingQueue:
 
     async def _read_one(self, job: _ReadJob) -> None:
         while True:
+            await self._let_streams_send(job)
             try:
                 next(job.work)
             except StopIteration as end:
                 job.on_result(end.value)
                 return
+
+    async def _let_streams_send(self, job: _ReadJob) -> None:
+        """Yield once, and on while answers are still ending, unless a stream waits for this job or the next."""
+        while True:
+            submitted = self._submitted
             await asyncio.sleep(0)
+            is_urgent = job.urgent or (bool(self._jobs) and self._jobs[0].urgent)
+            if is_urgent or submitted == self._submitted or len(self._jobs) > self._limit // 2:
+                return
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import time
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +27,7 @@ from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.load_shares import ClosedLoopShare, FillerShare, OpenLoopShare
 from specbench_client.load.phases import NS_PER_S, schedule_start
 from specbench_client.load.shared_state import WorkerTable
+from specbench_client.transport.exchange import HttpRequest
 
 # The closed loop: C streams, each of which sends its next request when its previous exchange has ended.
 #
@@ -33,6 +35,37 @@ from specbench_client.load.shared_state import WorkerTable
 # which its stream became free, so time that the client loses between two requests counts as latency. A stream that gets
 # no connection pauses, so that an engine that is gone is not flooded with connection attempts. A stream waits with its
 # user between the turns of a conversation, and after a filler for as long as a turn of the workload waits on average.
+
+
+@dataclass
+class UpcomingConversation:
+    """The next conversation of one stream: taken when it is sent, which may be before the stream's task runs again."""
+
+    buffer: RequestBuffer
+    continues: Callable[[], bool]
+    """Whether the stream begins another conversation."""
+    _sent: PreparedConversation | None = None
+
+    def take(self) -> PreparedConversation | None:
+        """Return the conversation whose first request was sent already, else the next one; None: there are no more."""
+        sent, self._sent = self._sent, None
+        return sent or self._take(self.buffer.take)
+
+    def send_after(self, prepared: PreparedConversation) -> None:
+        """Have the next conversation sent as soon as the answer of this one has ended, if it has one turn."""
+        if len(prepared.turn.conversation.prompt.turns) == 1:
+            prepared.request.follow = self._send
+
+    def _send(self) -> HttpRequest | None:
+        self._sent = self._take(self.buffer.take_buffered)
+        return None if self._sent is None else self._sent.request
+
+    def _take(self, source: Callable[[], PreparedConversation | None]) -> PreparedConversation | None:
+        prepared = source() if self.continues() else None
+        if prepared is not None:
+            self.send_after(prepared)
+        return prepared
+
 
 FILLER_POLL_NS = 100_000_000
 """Interval of checking during the wait after a filler whether the last measured conversation has ended."""
@@ -59,21 +92,18 @@ class ClosedLoop:
 
     async def _stream(self, number: int, begin_ns: int, end_ns: int | None) -> None:
         """Run conversations until there are no more."""
-        clock = self.runner.clock
+        upcoming = UpcomingConversation(self.buffer, lambda: end_ns is None or self.runner.clock() < end_ns)
         free_ns, began = begin_ns, True
         if self.share.fill is not None:
             first = StreamSlot(number, free_ns, began=True, phase=RecordPhase.RAMP)
-            free_ns, began = await self._filler(self.share.fill, first, 0), False
-        while end_ns is None or clock() < end_ns:
-            prepared = self.buffer.take()
-            if prepared is None:
-                break
+            free_ns, began = await self._filler(self.share.fill, first, 0, upcoming), False
+        while (prepared := upcoming.take()) is not None:
             free_ns, began = await self._run_conversation(prepared, StreamSlot(number, free_ns, began=began)), False
             if self.share.fill is not None:
                 self.runner.recorder.phases.measured(free_ns)
         if self.share.fill is not None:
             await self._run_drain_fillers(self.share.fill, number, free_ns)
-        self.runner.recorder.phases.stream_idle(clock())
+        self.runner.recorder.phases.stream_idle(self.runner.clock())
 
     async def _run_drain_fillers(self, fill: FillerPlan, number: int, free_ns: int) -> None:
         """Keep up the load until the last measured conversation of all workers has ended."""
@@ -82,14 +112,23 @@ class ClosedLoop:
                 return
             free_ns = await self._filler(fill, StreamSlot(number, free_ns, phase=RecordPhase.DRAIN), lap)
 
-    async def _filler(self, fill: FillerPlan, slot: StreamSlot, lap: int) -> int:
-        conversation = filler_conversation(fill, slot.stream, lap)
-        free_ns = await self._run_conversation(await self.runner.prepare(conversation), slot)
-        users = self.runner.users
-        next_ns = free_ns + int(self._later_turns * users.think_ns(conversation.id, 1)) + self._recorded_wait_ns
+    async def _filler(
+        self, fill: FillerPlan, slot: StreamSlot, lap: int, upcoming: UpcomingConversation | None = None
+    ) -> int:
+        """Run a filler, and wait like a user after it. `upcoming`: what is sent after it at once if no user waits."""
+        conversation, users = filler_conversation(fill, slot.stream, lap), self.runner.users
+        prepared = await self.runner.prepare(conversation)
+        if upcoming is not None and not self._wait_ns(conversation.id):
+            upcoming.send_after(prepared)
+        free_ns = await self._run_conversation(prepared, slot)
+        next_ns = free_ns + self._wait_ns(conversation.id)
         while not self.runner.recorder.phases.all_measured() and (now_ns := self.runner.clock()) < next_ns:
             await users.sleep_until(min(next_ns, now_ns + FILLER_POLL_NS))
         return next_ns
+
+    def _wait_ns(self, filler: str) -> int:
+        """How long a stream waits after this filler: as long as a turn of the workload waits on average."""
+        return int(self._later_turns * self.runner.users.think_ns(filler, 1)) + self._recorded_wait_ns
 
     @cached_property
     def _later_turns(self) -> float:

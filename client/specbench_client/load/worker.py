@@ -24,7 +24,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from multiprocessing.connection import Connection
 from operator import attrgetter
 from queue import SimpleQueue
@@ -230,6 +230,8 @@ class _Worker:
     shared: SharedState
     inbox: asyncio.Queue[Any]
     sender: PipeSender
+    keeping: dict[str, bool] = field(default_factory=dict)
+    """See `KernelTransport`: what one load has learned of a server, the next one knows."""
 
     async def serve(self) -> None:
         """Run one load after the other. A failure is sent to the main process, which decides what happens next."""
@@ -243,7 +245,9 @@ class _Worker:
     async def _run_load(self, load: PrepareLoad) -> None:
         async with (
             KernelTransport(
-                held_bytes_max=held_bytes_of_worker(load.workers_here), ahead=_connections_ahead(load)
+                held_bytes_max=held_bytes_of_worker(load.workers_here),
+                ahead=_connections_ahead(load),
+                keeping=self.keeping,
             ) as transport,
             PreciseTimer() as timer,
             RecordSender(self.sender.send) as record_sender,

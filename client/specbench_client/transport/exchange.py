@@ -6,11 +6,12 @@ A transport returns an `UnparsedExchange`: all times are taken, and nothing of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from specbench_client.errors import BadInput
 
@@ -47,13 +48,44 @@ class ErrorClass(StrEnum):
         return cls.HTTP_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else cls.MALFORMED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class HttpRequest:
-    """A POST request."""
+    """A POST request, encoded when it is made and not when it is due. Raises BadInput, see `encode_request`.
+
+    `follow`: called at the moment at which the answer has ended, if the server keeps the connection; the request that
+    it returns is sent on it at once, before any other work. Its answer is what `exchange` of that request waits for.
+    """
 
     url: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    follow: Callable[[], HttpRequest | None] | None = None
+    message: bytes = field(init=False)
+    """All bytes of the request."""
+
+    def __post_init__(self) -> None:
+        self.message = encode_request(self.url, self.body, self.headers)
+
+
+def encode_request(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """Return the bytes of a POST request. Raises BadInput for a header that would break the framing."""
+    parts = urlsplit(url)
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    defaults = {
+        "Host": parts.netloc.rpartition("@")[2],
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        "Accept": "text/event-stream",
+        "Accept-Encoding": "identity",
+        "Connection": "keep-alive",
+    }
+    given = {name.lower() for name in headers}  # Header names are case-insensitive, and each is sent once.
+    sent = {**{name: value for name, value in defaults.items() if name.lower() not in given}, **headers}
+    for name, value in sent.items():
+        if any(mark in name + value for mark in "\r\n\0"):
+            raise BadInput(f"the header {name!r} contains a line break or a null character: give it as one line")
+    head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+    return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
 class TimestampSource(StrEnum):

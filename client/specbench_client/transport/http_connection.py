@@ -16,7 +16,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 import httptools
@@ -179,7 +179,9 @@ class HttpConnection:
         "ends_only_with_empty_line",
         "failure",
         "held_bytes",
+        "is_lost",
         "lost_unreceived",
+        "on_complete",
         "parser",
         "poll_passes",
         "recvmsg",
@@ -205,12 +207,16 @@ class HttpConnection:
         self.started_ns = started_ns
         self.sent_ns: int | None = None
         self.ended_ns: int | None = None
+        self.on_complete: Callable[[HttpConnection], None] | None = None
+        """Called in the poll pass that read the end of the answer; it may send the next request on the socket."""
         self.datas: list[bytes] = []
         self.stamps: list[bytes] = []
         self.poll_passes: list[PollPass] = []
         self.ends_only_with_empty_line = False
         """Whether only a read that ends with EMPTY_LINE can be the last read of the answer."""
         self.closed = False
+        self.is_lost = False
+        """Whether a kept connection ended before any byte of the answer."""
         self.lost_unreceived = False
         """Whether a kept connection ended before the server's system had acknowledged any byte of the request."""
         self._acked_before = _bytes_acked(sock) if use is ConnectionUse.KEPT else None
@@ -275,8 +281,9 @@ class HttpConnection:
         return self.parser.stays_open and is_whole and not self.closed and self.sock.fileno() >= 0
 
     def note_loss(self) -> None:
-        """Note, before the socket is closed, whether the request can be sent again."""
+        """Note, before the socket is closed, whether a request on a kept connection was lost and can be sent again."""
         if self._acked_before is not None and not self.datas:
+            self.is_lost = True
             self.lost_unreceived = _bytes_acked(self.sock) == self._acked_before
 
     def fail(self, error_class: ErrorClass, message: str, now_ns: int) -> None:

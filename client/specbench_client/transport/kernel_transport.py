@@ -1,16 +1,19 @@
 """HTTP/1.1 transport on sockets of its own: the send time is that of the `send` call, arrival times are the kernel's.
 
-http:// has one connection for each request and `Connection: close`, so that the server closes first and the client's
-ports are free again at once. Without TLS a new connection costs one round trip, and llama.cpp's server announces
-keep-alive but closes the connection after a stream. https:// keeps connections: with one for each request, TTFT would
-contain a TCP and a TLS handshake, which users of an OpenAI client do not have.
+Connections are kept, as every OpenAI client keeps them: connecting is then no part of TTFT, and the next request of a
+stream is sent the moment its previous answer has ended (`HttpRequest.follow`), so that streams that end together do not
+wait for each other. But some servers (llama.cpp) announce keep-alive and close right after an answer, and a request on
+its way would be lost. So an ended connection is watched first: once one has stayed open for WATCHED_S, the server keeps
+connections, and http:// connections are used again, within HTTP_IDLE_S; once one was closed sooner, it does not.
+Until this is known each request over http:// has a connection of its own, which costs one round trip.
+
+https:// connections are used again even then, the one that was idle longest first, since a handshake takes long. With
+at least one spare connection, a server's close arrives before its connection would be used again. http:// has no spare
+ones: some servers have a thread for each connection.
 
 A server may close an idle connection at any time, also while a request is on its way. A request on a kept connection is
 sent again, on a new one, if the server's system has not acknowledged any byte of it when the connection ends: then no
 program can have read it. A request that was acknowledged may have been processed, so it fails and is never sent twice.
-
-The connection that was idle longest is used first. Some servers (llama.cpp) announce keep-alive and close right after
-an answer; with at least one spare connection, such a close arrives before the connection would be used again.
 
 `connect_ns` is taken when a connection is requested, kept or new; `sent_ns` when the request is handed to the socket,
 after all handshakes and encryption. Latency counts from the intended time, which precedes both. `SocketPoller` reads
@@ -27,11 +30,11 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from specbench_client.errors import BadInput
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
@@ -64,7 +67,11 @@ CHECKS_PER_SLICE = 32
 _PORTS = {"http": 80, "https": 443}
 
 KEPT_IDLE_S = 300.0
-"""How long an idle connection is kept; most servers close it earlier."""
+"""How long an idle https connection is kept; most servers close it earlier."""
+HTTP_IDLE_S = 1.0
+"""The same for http: shorter than the idle timeouts of servers, so that no close crosses a request."""
+WATCHED_S = 0.1
+"""How long a connection must have stayed open after its answer to show that the server keeps connections."""
 SPARES_CHECK_S = 0.25
 SPARES_REOPEN_S = 1.0
 """Shortest time between two openings, so that a server which closes idle connections early is not flooded."""
@@ -79,11 +86,12 @@ class SocketAddress(NamedTuple):
 
 
 class _Server(NamedTuple):
-    """The server of an endpoint. `kept`: its idle connections; None for http, whose connections are not kept."""
+    """The server of an endpoint and its idle connections."""
 
     host: str
     address: SocketAddress
-    kept: KeptConnections | None
+    kept: KeptConnections
+    tls: bool
 
 
 class KernelTransport:
@@ -92,7 +100,7 @@ class KernelTransport:
     `connect_timeout_s`: longest time to connect, with the TLS handshake. `idle_timeout_s`: longest silence, from
     sending to the first byte and between two reads. `total_timeout_s`: longest duration of an answer, since one that
     trickles for ever is never silent. `held_bytes_max`: see `AnswerBudget`. `ahead`: connections to open ahead, for
-    https:// only.
+    https:// only. `keeping`: whether each server keeps connections, as far as transports have learned it; updated.
     """
 
     def __init__(
@@ -101,8 +109,13 @@ class KernelTransport:
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         total_timeout_s: float = TOTAL_TIMEOUT_S,
         held_bytes_max: int = DEFAULT_HELD_BYTES_MAX,
+        *,
         ahead: ConnectionsAhead | None = None,
+        keeping: dict[str, bool] | None = None,
     ) -> None:
+        self._keeping = {} if keeping is None else keeping
+        self._followed: dict[int, HttpConnection] = {}
+        """Requests that were sent as soon as the answer before them had ended, by `id`."""
         self._budget = AnswerBudget(held_bytes_max)
         self._ahead = ahead
         self._connect_timeout_s = connect_timeout_s
@@ -138,25 +151,24 @@ class KernelTransport:
         if self._poller is not None:
             self._poller.close()
         for server in self._servers.values():
-            if server.kept is not None:
-                server.kept.close()
+            server.kept.close()
         if self._timestamp_socket is not None:
             self._timestamp_socket.close()
 
     async def exchange(self, request: HttpRequest) -> UnparsedExchange:
         """See `Transport.exchange`."""
-        connect_ns, use = None, None
+        connect_ns, use, answer = None, None, None
         try:
             server = await self._server(request.url)
-            message = encode_request(request, keep=server.kept is not None)
             connect_ns, use = time.monotonic_ns(), ConnectionUse.NEW
-            kept = None if server.kept is None else server.kept.take()
+            kept = self._followed.pop(id(request), None) or self._send_on_kept(server, request, connect_ns)
             if kept is not None:
-                connection = await self._send(server, kept, message, connect_ns, ConnectionUse.KEPT)
-                if not connection.lost_unreceived:
-                    return UnparsedResponse(connection, self._budget)
-                use = ConnectionUse.REOPENED
-            connection = await self._send(server, await self._connect(server), message, connect_ns, use)
+                connect_ns, use = kept.started_ns, ConnectionUse.REOPENED
+                answer = await self._answered(server, kept)
+            if answer is None:
+                connection = self._new_exchange(server, await self._connect(server), request, connect_ns, use)
+                self._poller_here.add(connection)
+                answer = await self._answered(server, connection)
         except OSError as error:
             if error.errno in LOCAL_SOCKET_ERRORS:
                 raise out_of_sockets_error(error) from error
@@ -165,26 +177,56 @@ class KernelTransport:
             return HttpExchange(
                 None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=text, connection=use
             )
-        return UnparsedResponse(connection, self._budget)
+        assert answer is not None, "a request on a new connection is not lost before the server has received it"
+        return answer
 
-    async def _send(
-        self, server: _Server, sock: StreamSocket, message: bytes, connect_ns: int, use: ConnectionUse
-    ) -> HttpConnection:
-        """Send one request, and return its connection when the answer has ended. The socket is kept or closed."""
+    @property
+    def _poller_here(self) -> SocketPoller:
         assert self._poller is not None, "the transport is used inside `async with`"
-        wire = sock.encrypt(message) if isinstance(sock, TlsSocket) else message
+        return self._poller
+
+    def _new_exchange(
+        self, server: _Server, sock: StreamSocket, request: HttpRequest, connect_ns: int, use: ConnectionUse
+    ) -> HttpConnection:
+        wire = sock.encrypt(request.message) if isinstance(sock, TlsSocket) else request.message
         connection = HttpConnection(sock, wire, asyncio.get_running_loop().create_future(), connect_ns, use)
-        self._poller.add(connection)
+        if request.follow is not None:
+            connection.on_complete = partial(self._follow, server, request.follow)
+        return connection
+
+    def _send_on_kept(self, server: _Server, request: HttpRequest, connect_ns: int) -> HttpConnection | None:
+        """Send the request on an idle connection; None: there is none that may be used."""
+        sock = server.kept.take()
+        if sock is None:
+            return None
+        connection = self._new_exchange(server, sock, request, connect_ns, ConnectionUse.KEPT)
+        self._poller_here.add(connection)
+        return connection
+
+    def _follow(self, server: _Server, next_request: Callable[[], HttpRequest | None], ended: HttpConnection) -> None:
+        """Send the next request on the connection of an answer that has just ended, if the server keeps it."""
+        if not (server.kept.keeps and ended.is_reusable):
+            return
+        request = next_request()
+        if request is not None:
+            with suppress(OSError):  # TLS was ended: then `exchange` sends it on another connection.
+                sent = self._new_exchange(server, ended.sock, request, time.monotonic_ns(), ConnectionUse.KEPT)
+                self._followed[id(request)] = sent
+                self._poller_here.follow(sent)
+
+    async def _answered(self, server: _Server, connection: HttpConnection) -> UnparsedResponse | None:
+        """Return the answer when it has ended; None if the server never received its request."""
         try:
             await connection.done
         except asyncio.CancelledError:
-            self._poller.drop(connection)
+            self._poller_here.drop(connection)
             self._budget.held -= connection.held_bytes
             raise
-        if server.kept is not None and connection.is_reusable:
-            self._poller.release(connection)
-            server.kept.put(sock)
-        return connection
+        if connection.is_reusable and self._poller_here.release(connection):
+            server.kept.put(connection.sock, answered=True)
+        if connection.is_lost:
+            server.kept.learn(keeps=False)
+        return None if connection.lost_unreceived else UnparsedResponse(connection, self._budget)
 
     async def _server(self, url: str) -> _Server:
         """Return the server of a URL. Raises OSError.
@@ -196,15 +238,16 @@ class KernelTransport:
         if server is None:
             host = parts.hostname or ""
             address = await _resolve(host, parts.port or _PORTS[parts.scheme])
-            server = _Server(host, address, KeptConnections() if parts.scheme == "https" else None)
-            server = self._servers.setdefault((parts.scheme, parts.netloc), server)
+            tls = parts.scheme == "https"
+            kept = KeptConnections(self._keeping, f"{parts.scheme}://{parts.netloc}", tls=tls)
+            server = self._servers.setdefault((parts.scheme, parts.netloc), _Server(host, address, kept, tls))
         return server
 
     async def _connect(self, server: _Server) -> StreamSocket:
         """Return a new connection: with TLS an established one, else one that is being established. Raises OSError."""
         sock = _new_socket(server.address)
         try:
-            if server.kept is None:
+            if not server.tls:
                 with suppress(BlockingIOError):  # EINPROGRESS: the connection is being established.
                     sock.connect(server.address.sockaddr)
                 return sock
@@ -226,11 +269,10 @@ class KernelTransport:
         with suppress(OSError):
             server = await self._server(ahead.url)
             kept = server.kept
-            assert kept is not None, "only connections with TLS are opened ahead"
 
             async def open_one() -> None:
                 with suppress(OSError):
-                    kept.put(await self._connect(server))
+                    kept.put(await self._connect(server), answered=False)
 
             async def open_some(count: int) -> None:
                 await asyncio.gather(*(open_one() for _ in range(count)))
@@ -241,6 +283,8 @@ class KernelTransport:
     async def _check_timeouts(self, poller: SocketPoller) -> None:
         while True:
             await asyncio.sleep(TIMEOUT_CHECK_S)
+            for server in self._servers.values():
+                server.kept.count_usable()
             for number, connection in enumerate(poller.open_connections(), start=1):
                 if connection.sock.fileno() >= 0:  # It may have been closed since the loop began.
                     self._check_timeout(poller, connection, time.monotonic_ns())
@@ -280,30 +324,6 @@ class KernelTransport:
         return f"no connection within {self._connect_timeout_s:g} s"
 
 
-def encode_request(request: HttpRequest, *, keep: bool) -> bytes:
-    """Return the request's bytes. Raises BadInput for a header that would break the framing.
-
-    `keep`: whether the server is asked to keep the connection after its answer.
-    """
-    parts = urlsplit(request.url)
-    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-    defaults = {
-        "Host": parts.netloc.rpartition("@")[2],
-        "Content-Type": "application/json",
-        "Content-Length": str(len(request.body)),
-        "Accept": "text/event-stream",
-        "Accept-Encoding": "identity",
-        "Connection": "keep-alive" if keep else "close",
-    }
-    given = {name.lower() for name in request.headers}  # Header names are case-insensitive, and each is sent once.
-    headers = {**{name: value for name, value in defaults.items() if name.lower() not in given}, **request.headers}
-    for name, value in headers.items():
-        if any(mark in name + value for mark in "\r\n\0"):
-            raise BadInput(f"the header {name!r} contains a line break or a null character: give it as one line")
-    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + request.body
-
-
 def _new_socket(address: SocketAddress) -> socket.socket:
     """Return a non-blocking socket whose reads are timestamped. Raises OSError."""
     sock = socket.socket(address.family, socket.SOCK_STREAM)
@@ -330,25 +350,43 @@ async def _resolve(host: str, port: int) -> SocketAddress:
 
 
 class _IdleConnection(NamedTuple):
+    """`answered`: whether the server has answered a request on it, and not only accepted it."""
+
     sock: StreamSocket
     since_ns: int
+    answered: bool
 
 
 class KeptConnections:
-    """The idle connections to one server."""
+    """The idle connections to one server, and whether it keeps them open after an answer.
 
-    def __init__(self) -> None:
+    `keeping`: what is known of all servers, by `name`; updated.
+    """
+
+    def __init__(self, keeping: dict[str, bool], name: str, *, tls: bool) -> None:
+        self._keeping = keeping
+        self._name = name
+        self._tls = tls
         self._idle: deque[_IdleConnection] = deque()
 
-    def put(self, sock: StreamSocket) -> None:
+    @property
+    def keeps(self) -> bool | None:
+        """Whether the server keeps connections open after its answers; None: not known yet."""
+        return self._keeping.get(self._name)
+
+    def learn(self, *, keeps: bool) -> None:
+        """Note what the server did once. One connection that it closed outweighs all that it kept."""
+        self._keeping[self._name] = keeps and self.keeps is not False
+
+    def put(self, sock: StreamSocket, *, answered: bool) -> None:
         """Keep a connection until it is taken."""
-        self._idle.append(_IdleConnection(sock, time.monotonic_ns()))
+        self._idle.append(_IdleConnection(sock, time.monotonic_ns(), answered))
 
     def take(self) -> StreamSocket | None:
-        """Return a connection that the server has not closed; None: there is none."""
-        while self._idle:
+        """Return a connection that the server has not closed; None: there is none, or http is still watched."""
+        while self._idle and (self._tls or self.keeps):
             connection = self._idle.popleft()
-            if _is_usable(connection, _pending_events([connection])):
+            if self._is_usable(connection, _pending_events([connection])):
                 return connection.sock
             connection.sock.close()
         return None
@@ -358,7 +396,7 @@ class KeptConnections:
         events = _pending_events(self._idle)
         kept = deque[_IdleConnection]()
         for connection in self._idle:
-            if _is_usable(connection, events):
+            if self._is_usable(connection, events):
                 kept.append(connection)
             else:
                 connection.sock.close()
@@ -370,6 +408,14 @@ class KeptConnections:
         while self._idle:
             self._idle.pop().sock.close()
 
+    def _is_usable(self, connection: _IdleConnection, events: dict[int, int]) -> bool:
+        """Return whether the connection is young enough and open, and learn from it whether the server keeps it."""
+        idle_s = (time.monotonic_ns() - connection.since_ns) / 1e9
+        is_open = _is_open(connection.sock, events)
+        if connection.answered and (idle_s >= WATCHED_S if is_open else idle_s < HTTP_IDLE_S):
+            self.learn(keeps=is_open)
+        return is_open and idle_s <= (KEPT_IDLE_S if self._tls else HTTP_IDLE_S)
+
 
 def _pending_events(connections: Iterable[_IdleConnection]) -> dict[int, int]:
     """Return the file descriptors on which something arrived, and what."""
@@ -379,17 +425,15 @@ def _pending_events(connections: Iterable[_IdleConnection]) -> dict[int, int]:
     return dict(poll.poll(0))
 
 
-def _is_usable(connection: _IdleConnection, events: dict[int, int]) -> bool:
-    """Return whether the connection is young enough, and the server has neither closed it nor sent content."""
-    if time.monotonic_ns() - connection.since_ns > KEPT_IDLE_S * 1e9:
-        return False
-    pending = events.get(connection.sock.fileno())
+def _is_open(sock: StreamSocket, events: dict[int, int]) -> bool:
+    """Return whether the server has neither closed the connection nor sent content."""
+    pending = events.get(sock.fileno())
     if pending is None:
         return True
     if pending != select.POLLIN:
         return False
     try:
-        connection.sock.recvmsg(_READ_BYTES, TIMESTAMP_SPACE)
+        sock.recvmsg(_READ_BYTES, TIMESTAMP_SPACE)
     except BlockingIOError:
         return True  # Records without content: session tickets, which follow a handshake.
     except OSError:

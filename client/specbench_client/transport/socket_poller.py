@@ -51,20 +51,32 @@ class SocketPoller:
         if time.monotonic_ns() - self._last_poll_ns > MAX_POLL_DELAY_NS:
             self._poll()
 
+    def follow(self, connection: HttpConnection) -> None:
+        """Send another request on the socket of an answer that has ended, and read its answer."""
+        self._connections[connection.sock.fileno()] = connection
+        try:
+            if not connection.send():
+                self._epoll.modify(connection.sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        except OSError as error:
+            self.lost(connection, error)
+
     def open_connections(self) -> list[HttpConnection]:
         """All connections that are not closed yet, including those whose answer has ended."""
         return list(self._connections.values())
 
-    def release(self, connection: HttpConnection) -> None:
-        """Stop reading the socket and leave it open, for another request."""
+    def release(self, connection: HttpConnection) -> bool:
+        """Stop reading the socket and leave it open; return False if it was closed, or another request is on it."""
         fd = connection.sock.fileno()
-        if fd >= 0 and self._connections.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
+        if self._connections.get(fd) is not connection:
+            return False
+        del self._connections[fd]
+        self._epoll.unregister(fd)
+        return True
 
     def drop(self, connection: HttpConnection) -> None:
-        """Close the connection, whatever its state."""
-        self.release(connection)
-        connection.sock.close()
+        """Close the connection, whatever its state, unless another request is on it."""
+        if self.release(connection):
+            connection.sock.close()
 
     def close(self) -> None:
         """Close all connections and the epoll instance; open exchanges fail with RESET."""
@@ -148,6 +160,8 @@ class SocketPoller:
         connection.end(poll_pass.started_ns)
         if connection.parser.broken is not None:
             self.drop(connection)
+        elif connection.on_complete is not None:
+            connection.on_complete(connection)
 
     def _handle_end(self, connection: HttpConnection, data: bytes, poll_pass: PollPass) -> None:
         """Handle a closed connection; bytes after the end of an answer are discarded."""

@@ -92,6 +92,7 @@ class LoopDriver:
             buffer = RequestBuffer(
                 prepare_conversations(self.turn_client, prompts, counter), REQUESTS_AHEAD, counter.is_closed
             )
+            buffer.fill(streams)
             loop = ClosedLoop(ClosedLoopShare(tuple(range(streams)), duration_s, fill), runner, buffer)
             await loop.run(begin_ns)
             await parsing_queue.drained()

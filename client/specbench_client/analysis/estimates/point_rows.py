@@ -1,5 +1,7 @@
 """The rows of several points as one table, without acceptance that nothing confirms, and which points are compared.
 
+TTFT is left out where the point's own summary has left it out.
+
 A run that stops when it is decided measures another round rather than lose its answer to a single invalid point. A
 round, two repeats in which every arm is first once (ABBA), is left out on both sides if something outside of the
 servers invalidated one of its points: as a whole, so that a linear drift still cancels. If that concerns more than a
@@ -17,6 +19,8 @@ import numpy as np
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
+from specbench_client.metrics.latency import TTFT_MS
+from specbench_client.metrics.metric_types import mean_metric
 from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, without_point_columns
 from specbench_client.trust.check import PointEvidence
@@ -88,11 +92,13 @@ def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords)
     `records` maps the point's hash to its records. Many rows are on disk (`metrics.rows.collect_tables`).
     """
     rows = collect_tables(table for point in points for table in _tidy_rows(point.hash, records))
-    doubtful = np.zeros(len(rows), dtype=np.bool_)
+    doubtful, late = (np.zeros(len(rows), dtype=np.bool_) for _ in range(2))
     for point in points:
         mine = has_text(rows, POINT, point.hash)
         doubtful[mine] = doubtful_rows(_evidence(plan, point, rows.among(mine).table(DRAFTING_COLUMNS)))
-    return rows.assign(**acceptance_without(rows, doubtful).columns) if doubtful.any() else rows
+        late[mine] = point.figures[mean_metric(TTFT_MS).name].value is None
+    known = rows.assign(ttft_late=late) if late.any() else rows
+    return known.assign(**acceptance_without(rows, doubtful).columns) if doubtful.any() else known
 
 
 def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:

@@ -13,6 +13,7 @@ from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import PointEvidence
+from specbench_client.trust.checks.client import is_ttft_late
 from specbench_client.trust.checks.counter_agreement import acceptance_without, doubtful_rows
 from specbench_client.trust.registry import POINT_CHECKS
 
@@ -29,11 +30,13 @@ def summarise_point(
     """Summarise one point from its tidy rows, which have no warm-up.
 
     Acceptance that was only inferred, and that nothing confirms, is not in any figure
-    (`trust.checks.counter_agreement`). Fields that are missing in `watch` are computed from the records where possible.
+    (`trust.checks.counter_agreement`), and neither is a TTFT that the client made (`trust.checks.client`). Fields that
+    are missing in `watch` are computed from the records where possible.
     """
     health = _completed(watch, rows)
     evidence = PointEvidence(plan, point, rows, health, counters)
-    believed = rows.assign(**acceptance_without(rows, doubtful_rows(evidence)).columns)
+    acceptance = acceptance_without(rows, doubtful_rows(evidence))
+    believed = rows.assign(**acceptance.columns, ttft_late=np.full(len(rows), is_ttft_late(evidence)))
     return PointSummary(
         hash=point.hash,
         arm=point.arm,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,11 +36,11 @@ TAIL_MIN = 2
     threshold=(
         f"Event loop: 99th percentile over time of its lateness above {LATE_SHARE:.0%} of the median request time (and"
         f" {LATE_MIN_MS:g} ms). Late sends: the delay before sending (connect_ns − intended_ns) adds more than"
-        f" {LATE_SHARE:.0%} to the mean E2E latency, or {FIGURE_SHARE:.0%} to the mean TTFT (and {LATE_MIN_MS:g} ms);"
-        f" a warning if it adds {FIGURE_SHARE:.0%} (and {TAIL_MIN_MS:g} ms) only to a percentile, with at least"
-        f" {TAIL_MIN} requests beyond it. Arrivals of an open loop: 99th percentile of the delay of first turns above"
-        f" {LATE_SHARE:.0%} of the median request time or of the median gap between arrivals (and {LATE_MIN_MS:g} ms)."
-        f" CPU: more than {CPU_SHARE:.0%} of one core in any worker"
+        f" {LATE_SHARE:.0%} to the mean E2E latency (and {LATE_MIN_MS:g} ms). If it adds {FIGURE_SHARE:.0%} to the mean"
+        f" TTFT (and {LATE_MIN_MS:g} ms), a warning, and TTFT is left out; if only to a percentile (and"
+        f" {TAIL_MIN_MS:g} ms), with at least {TAIL_MIN} requests beyond it, a warning. Arrivals of an open loop: 99th"
+        f" percentile of the delay of first turns above {LATE_SHARE:.0%} of the median request time or of the median"
+        f" gap between arrivals (and {LATE_MIN_MS:g} ms). CPU: more than {CPU_SHARE:.0%} of one core in any worker"
     ),
     rationale=(
         "Latency is measured from the intended time, so a client that is late measures itself. One pause of the client"
@@ -112,7 +113,46 @@ def _late_arrivals(evidence: PointEvidence) -> list[CheckResult]:
 
 
 def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
-    """Report the mean, else the percentile, of TTFT or E2E latency that late sends changed most, if it is too much."""
+    """Report the figure of TTFT or E2E latency that late sends changed most, if it is too much."""
+    found = _late_figures(evidence)
+    if not found:
+        return []
+    worst = max(found, key=lambda each: (each.measure is E2E_MS and each.is_mean, each.is_mean, each.excess))
+    invalid = worst.is_mean and worst.measure is E2E_MS
+    left_out = ", so TTFT is left out" if worst.is_mean and not invalid else ""
+    message = (
+        f"the client sent requests late, which adds {worst.late_ms:,.2f} ms to {worst.name}{left_out}; at most"
+        f" {worst.allowed_ms:,.2f} ms is tolerable: the delay before sending (connect_ns − intended_ns) is the"
+        " client's, not the engine's" + _advice(evidence)
+    )
+    severity = Severity.INVALID if invalid else Severity.WARNING
+    return [CheckResult(severity, message, value=worst.late_ms, threshold=worst.allowed_ms)]
+
+
+def is_ttft_late(evidence: PointEvidence) -> bool:
+    """Return whether late sends changed the mean TTFT so much that TTFT is not the engine's."""
+    return any(each.is_mean and each.measure is TTFT_MS for each in _late_figures(evidence))
+
+
+@dataclass(frozen=True)
+class _LateFigure:
+    """A latency figure to which late sends add more than is tolerable."""
+
+    measure: RequestMetric
+    name: str
+    late_ms: float
+    allowed_ms: float
+
+    @property
+    def is_mean(self) -> bool:
+        return self.name == mean_metric(self.measure).name
+
+    @property
+    def excess(self) -> float:
+        return self.late_ms / self.allowed_ms
+
+
+def _late_figures(evidence: PointEvidence) -> list[_LateFigure]:
     rows = evidence.steady
     late = _send_lateness_ms(evidence, rows)
     found = []
@@ -121,22 +161,13 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
         known = ~np.isnan(values) & ~np.isnan(late)
         reported, in_time = (_latency_figures(measure, each[known]) for each in (values, values - late))
         for name, without in in_time.items():
-            mean = name == mean_metric(measure).name
+            is_mean = name == mean_metric(measure).name
             # The speed-up is a ratio of E2E latencies, so it changes as much as their means.
-            share = LATE_SHARE if mean and measure is E2E_MS else FIGURE_SHARE
-            allowed = max(LATE_MIN_MS if mean else TAIL_MIN_MS, share * without)
-            excess = reported[name] - without
-            if excess > allowed:
-                found.append((mean, excess / allowed, name, excess, allowed))
-    if not found:
-        return []
-    mean, _, name, excess, allowed = max(found)
-    message = (
-        f"the client sent requests late, which adds {excess:,.2f} ms to {name}; at most {allowed:,.2f} ms is tolerable:"
-        " the delay before sending (connect_ns − intended_ns) is the client's, not the engine's" + _advice(evidence)
-    )
-    severity = Severity.INVALID if mean else Severity.WARNING
-    return [CheckResult(severity, message, value=excess, threshold=allowed)]
+            share = LATE_SHARE if is_mean and measure is E2E_MS else FIGURE_SHARE
+            allowed = max(LATE_MIN_MS if is_mean else TAIL_MIN_MS, share * without)
+            if reported[name] - without > allowed:
+                found.append(_LateFigure(measure, name, reported[name] - without, allowed))
+    return found
 
 
 def _send_lateness_ms(evidence: PointEvidence, rows: Table) -> Values:

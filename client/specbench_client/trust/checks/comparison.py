@@ -11,7 +11,7 @@ from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
 from specbench_client.metrics.decode_speed import timed_steps
-from specbench_client.metrics.latency import NS_PER_MS
+from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
@@ -298,7 +298,7 @@ def ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
 
 def _median_ttft_ms(rows: Table) -> float:
     """The median TTFT of these rows, in ms."""
-    return float(np.median(numbers(rows, "first_token_ns") - numbers(rows, "intended_ns"))) / NS_PER_MS
+    return float(np.median(TTFT_MS.values(rows)))
 
 
 def _is_early(mine: float, theirs: float) -> bool:
