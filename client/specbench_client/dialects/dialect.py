@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specbench_api.spec.workload import NEW_TOKEN_LIMIT, TOKEN_LIMIT, Answers, Output, Sampling
+from specbench_api.spec.workload import NEW_TOKEN_LIMIT, TOKEN_LIMIT, Answers, Output, Sampling, renames_token_limit
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
@@ -275,7 +275,7 @@ def with_extra_fields(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict
     A renamed token limit has the number of this request: a prompt may have its own, and the first completion has.
     """
     fields_ = {**body, **extra}
-    if NEW_TOKEN_LIMIT in extra:
+    if renames_token_limit(extra):
         fields_[NEW_TOKEN_LIMIT] = body[TOKEN_LIMIT]
     return {name: value for name, value in fields_.items() if value is not None}
 
