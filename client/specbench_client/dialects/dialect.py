@@ -230,14 +230,15 @@ class CountedStreamDialect(Dialect, ABC):
 def counter_difference(before: EngineCounters, after: EngineCounters) -> CounterDeltas:
     """Return the increase of each counter; None where either side lacks it.
 
-    `restarted`: a counter decreased, or the engine's process is a different one. The differences do not describe the
-    point then; they are returned unchanged for the finding that reports the restart.
+    `restarted`: a counter decreased, or the engine's process started later than the earlier one. The differences do not
+    describe the point then; they are returned unchanged for the finding that reports the restart.
     """
     gains = _gains(before, after)
-    other_process = None not in (before.started_s, after.started_s) and before.started_s != after.started_s
+    # One that started before has not restarted: several processes behind one address answer in turn.
+    is_new = before.started_s is not None and after.started_s is not None and before.started_s < after.started_s
     return CounterDeltas(
         **gains,
-        restarted=other_process or any(gain < 0 for gain in gains.values()),
+        restarted=is_new or any(gain < 0 for gain in gains.values()),
         process_started_s=after.started_s,
         output_tokens_total=after.output_tokens,
         prompt_tokens_total=after.prompt_tokens,
