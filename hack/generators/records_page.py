@@ -163,7 +163,7 @@ time between the server's first and last write. `chunk_coalesced` is true for th
 The point's summary has the shares of such chunks and answers: `clientHealth.coalescedChunkShare`,
 `coalescedEndShare` and `answersInOneRead`.
 
-## Last token
+## First and last token
 
 The last token is the last chunk with text, reasoning or a tool call. E2E, TPOT, step time and speed-up run to it. What
 follows (an end-of-sequence token, finish reason, usage, the end of the stream) may be held back by a guardrail or a
@@ -174,6 +174,11 @@ proxy. It is in `stream_end_ms`: `ended_ns` − `last_token_ns`.
   acceptance and throughput contain all.
 - Where it does not, it is not known whether an end-of-sequence token is among the tokens. They are divided by all: on
   every arm alike at most one token too many in each answer.
+- Tokens of the first chunk were generated before it arrived, so TPOT and step time do not divide by them where chunks
+  are counted, and by all but one where they are not. `stream_tps` and the speed-ups count them, since their time begins
+  with the request.
+- White space or `<think>` at the start that the usage does not count comes from a chat template or a gateway: the
+  chunks, and TTFT, begin after it.
 - An answer without any text has tokens, but neither `first_token_ns` nor `last_token_ns`.
 """
 

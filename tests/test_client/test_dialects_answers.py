@@ -256,6 +256,8 @@ def test_reasoning_tokens_are_unknown_without_tokens_per_chunk() -> None:
     chunks = vllm(THREE, continuous=False)
     chunks[1]["choices"][0]["delta"] = {"reasoning_content": "hm"}
     assert run_to_completion(VLLM.read(as_events(chunks), drafting=True)).reasoning_tokens is None
+    at_end = [chunk("a"), STOP, chunk(usage=counted(1))]
+    assert run_to_completion(VLLM.read(as_events(at_end), drafting=True)).reasoning_tokens is None
 
 
 @ALL
@@ -491,6 +493,11 @@ def chunk(text: str | None = None, finish: str | None = None, usage: Usage | Non
     return {"choices": choices if text is not None or finish or delta else [], "usage": usage}
 
 
+def in_choice(tokens: int, text: str = "") -> Usage:
+    """Return a chunk with its usage where Moonshot sends it."""
+    return {"choices": [{"index": 0, "delta": {"content": text}, "usage": counted(tokens)}]}
+
+
 def counted(tokens: int, reasoning: int | None = None, **others: Any) -> Usage:
     details = {} if reasoning is None else {"completion_tokens_details": {"reasoning_tokens": reasoning}}
     return {"prompt_tokens": 9, "completion_tokens": tokens, **details, **others}
@@ -535,6 +542,36 @@ CONFLICTS: dict[str, tuple[list[Usage], int | None, str | None]] = {
         5,
         None,
     ),
+    "a usage in the choice that is too low": ([*FOUR, in_choice(4), chunk(usage=counted(1))], None, "UnequalUsages"),
+    "a usage in an extension that is too low": (
+        [*FOUR, {**STOP, "x_groq": {"usage": counted(4)}}, {"x_groq": {"usage": counted(1)}}],
+        None,
+        "UnequalUsages",
+    ),
+    "a running usage in the choice": (
+        [in_choice(one, "a ") for one in (1, 2, 3)] + [STOP, chunk(usage=counted(3))],
+        3,
+        None,
+    ),
+    "two usages with other names": (
+        [*FOUR, {**STOP, "usage": {"output_tokens": 4}}, {"usage": {"input_tokens": 9, "output_tokens": 8}}],
+        None,
+        "UnequalUsages",
+    ),
+    "a tag before the first token": ([chunk("<think>\n"), *FOUR, STOP, chunk(usage=counted(4))], 4, None),
+    "a tag as reasoning": ([chunk(reasoning="<think>"), *FOUR, STOP, chunk(usage=counted(4))], 4, None),
+    "a tag and line ends": ([chunk("<think>"), *[chunk("\n")] * 2, *FOUR, STOP, chunk(usage=counted(4))], 4, None),
+    "another text before the first token": (
+        [chunk("Wait."), *FOUR, STOP, chunk(usage=counted(4))],
+        None,
+        "MoreChunksThanTokens",
+    ),
+    "a line end after the last token": (
+        [*FOUR, chunk("\n"), STOP, chunk(usage=counted(4))],
+        None,
+        "MoreChunksThanTokens",
+    ),
+    "a tag and no token": ([chunk("<think>"), STOP, chunk(usage=counted(0))], None, "MoreChunksThanTokens"),
     "text without tokens": ([*FOUR, STOP, chunk(usage=counted(0))], None, "MoreChunksThanTokens"),
     "the whole text again": (
         [*FOUR, chunk("word " * 4, "stop"), chunk(usage=counted(4))],
@@ -576,6 +613,33 @@ def test_tokens_are_counted_by_the_usage_unless_the_stream_contradicts_it(case: 
     chunks, tokens, conflict = CONFLICTS[case]
     answer = run_to_completion(OPENAI.read(as_events(chunks), drafting=True, max_tokens=8))
     assert (answer.output_tokens, answer.token_conflict) == (tokens, conflict)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "chunks", "times", "tokens"),
+    [
+        (OPENAI, [chunk(" "), chunk("<think>"), *FOUR], [2, 3, 4, 5], [None] * 4),
+        (OPENAI, [chunk("\n"), *FOUR[1:]], [0, 1, 2, 3], [None] * 4),
+        (OPENAI, [chunk("\n"), *FOUR[2:]], [0, 1, 2], [None] * 3),
+        (VLLM, [chunk("<think>", usage=counted(0)), chunk("a ", usage=counted(3)), chunk("b", usage=counted(4))],
+         [1, 2], [3, 1]),
+        (VLLM, [chunk("<think>", usage=counted(1)), chunk("a ", usage=counted(3)), chunk("b", usage=counted(4))],
+         [0, 1, 2], [1, 2, 1]),
+        (VLLM, [chunk("a ", usage=counted(0)), chunk("b ", usage=counted(3)), chunk("c", usage=counted(4))],
+         [0, 1, 2], [0, 3, 1]),
+        (VLLM, [in_choice(1, "a "), in_choice(3, "b "), in_choice(4, "c")], [0, 1, 2], [1, 2, 1]),
+    ],
+    ids=["two not counted", "all counted", "fewer chunks", "counted as none", "counted", "text", "in choices"],
+)  # fmt: skip
+def test_chunks_begin_after_white_space_and_tags_that_are_no_tokens(
+    dialect: Dialect, chunks: list[Usage], times: list[int], tokens: list[int | None]
+) -> None:
+    timed = [
+        event._replace(ns=index) for index, event in enumerate(as_events([*chunks, STOP, chunk(usage=counted(4))]))
+    ]
+    answer = run_to_completion(dialect.read(timed, drafting=True))
+    assert answer.token_conflict is None
+    assert [(one.ns, one.tokens) for one in answer.content] == list(zip(times, tokens, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -788,3 +852,4 @@ def test_null_removes_a_field_and_a_renamed_limit_has_the_number_of_the_request(
         "max_completion_tokens": 8,
         "x": {"y": None},
     }
+    assert with_extra_fields(body, {"max_completion_tokens": None}) == body

@@ -461,9 +461,10 @@ def test_counter_missing_on_one_side_is_missing_in_the_difference() -> None:
         ({"output_tokens": 99}, True),
         ({"output_tokens": 999, "started_s": 8.5}, True),
         ({"output_tokens": 999}, False),
+        ({"output_tokens": 999, "started_s": 6.5}, False),
         ({"started_s": None}, False),
     ],
     ids=str,
 )
-def test_lower_counts_or_another_start_time_are_a_restart(changed: dict[str, Any], restarted: bool) -> None:
+def test_lower_counts_or_a_later_start_are_a_restart(changed: dict[str, Any], restarted: bool) -> None:
     assert counter_difference(SOME, replace(SOME, **changed)).restarted is restarted

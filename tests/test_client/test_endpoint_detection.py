@@ -30,6 +30,7 @@ from specbench_client.drive.endpoint_detection import (
 )
 from specbench_client.drive.endpoint_probes import probe_completion
 from specbench_client.drive.engine_connection import (
+    COUNTER_READINGS,
     FIRST_COMPLETION_PAUSE_S,
     FIRST_MESSAGE,
     EngineConnection,
@@ -49,7 +50,7 @@ from specbench_testing.conversation_turns import CannedTransport, context
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, arrivals, sse, vllm
 from specbench_testing.ports import free_port
 from specbench_testing.resources import MISSING, external_engine, run_of
-from specbench_testing.scripted_server import response, serve_scripts
+from specbench_testing.scripted_server import Script, response, serve_scripts
 from specbench_testing.simulated_groups import simulator
 
 Pages = Mapping[str, Any]
@@ -676,3 +677,30 @@ async def test_unread_counters_have_the_reason(page: bytes, tokens: int | None, 
         assert counters.output_tokens == tokens
         assert (counters.unread is None) if words is None else (words in (counters.unread or ""))
         assert await replace(engine, dialect=Dialect()).counters() is None, "its API has no counters"
+
+
+@pytest.mark.parametrize(
+    ("before", "starts", "found", "readings"),
+    [
+        (1, [1, 2], 1, 1),
+        (1, [2, 1], 1, 2),
+        (1, [2, 3, 1, 2], 1, 3),
+        (1, [2], 2, COUNTER_READINGS),
+        (1, [None, 1], None, 1),
+        (None, [1, 2], 1, 1),
+    ],
+    ids=["same process", "in turn", "three processes", "restarted", "not reported", "not reported before"],
+)
+async def test_counters_are_compared_with_those_of_the_same_process(
+    before: int | None, starts: list[int | None], found: int | None, readings: int
+) -> None:
+    def page(start: int | None) -> Script:
+        line = b"" if start is None else b"process_start_time_seconds %d\n" % start
+        return [response(200, b"vllm:generation_tokens_total 5\n" + line)]
+
+    plan = expand(run_of({"spec.engine": {"kind": "vllm"}, "spec.drafters": MISSING}))
+    async with serve_scripts(*map(page, starts)) as (url, received), ControlClient(url) as control:
+        engine = EngineConnection(plan, plan.arms[0], url, "m", DIALECTS[EngineKind.VLLM], control, EngineIdentity())
+        counters = await engine.counters(before)
+    assert counters is not None
+    assert (counters.started_s, counters.output_tokens, len(received.requests)) == (found, 5, readings)

@@ -139,6 +139,14 @@ def test_decode_alone_is_predicted_exactly_and_prefill_is_the_gap() -> None:
     assert value(prediction, "length") == pytest.approx(1.0)
 
 
+def test_tokens_of_the_first_chunk_are_no_acceptance() -> None:
+    arm, baseline = (_rows([side] * 5, ("c",)) for side in (Side(101, 40, 12.0, 5.0), Side(101, 100, 10.0, 5.0)))
+    prediction = explain(pairs_of_rows(arm.assign(first_tokens=np.full(5, 21.0)), baseline))
+    assert value(prediction, "predicted") == pytest.approx(2.0 * 10 / 12)
+    assert value(prediction, "acceptance") == pytest.approx(2.0 / 4)
+    assert value(prediction, "length") == pytest.approx((101 / 80) / (101 / 100))
+
+
 def test_no_prediction_without_steps_and_one_sided_pairs_are_dropped() -> None:
     arm, baseline = (_rows([side] * 4, ("c",)) for side in (Side(50, 20, 12.0, 5.0), Side(50, 49, 10.0, 5.0)))
     assert explain_speedup(pairs_of_rows(filled(arm, steps=np.nan), baseline), 3, 1) is None

@@ -245,13 +245,13 @@ async def test_unstreamed_answer_that_is_not_json_is_malformed() -> None:
     ("fields", "conflict"),
     [
         ({}, "AboveMaxTokens"),
-        ({"max_tokens": 99}, None),
-        ({"max_completion_tokens": 99}, None),
+        ({"max_tokens": None}, None),
+        ({"max_tokens": None, "max_completion_tokens": 3}, "AboveMaxTokens"),
         ({"top_k": 5}, "AboveMaxTokens"),
     ],
     ids=str,
 )
-async def test_answer_above_its_limit_is_marked_unless_other_fields_set_it(
+async def test_answer_above_its_limit_is_marked_unless_no_limit_is_sent(
     fields: dict[str, Any], conflict: str | None
 ) -> None:
     wire = CannedTransport(exchange())

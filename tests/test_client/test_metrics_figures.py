@@ -69,6 +69,32 @@ def timed_parts(one: Record) -> list[float]:
     return [float(measure.values(rows)[0]) for measure in measures]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "tpot_ms", "step_ms"),
+    [
+        ([1, 3, 3, 3], 90 / 9, 90 / 3),
+        ([4, 3, 2, 1], 90 / 6, 90 / 3),
+        ([5, 0, 4, 1], 90 / 5, 90 / 3),
+        ([0, 4, 3, 3], 90 / 9, 90 / 3),
+        ([10, 0, 0, 0], math.nan, 90 / 3),
+        (None, 90 / 9, 90 / 3),
+    ],
+    ids=str,
+)
+def test_tokens_of_the_first_chunk_are_in_no_time(tokens: list[int] | None, tpot_ms: float, step_ms: float) -> None:
+    times = [ms(50), ms(80), ms(110), ms(140)]
+    one = record(chunk_ns=times, chunk_tokens=tokens, last_token_ns=ms(140), output_tokens=10, steps=3)
+    rows = rows_of(one)
+    assert timed_parts(one)[:2] == pytest.approx([tpot_ms, step_ms if tpot_ms > 0 else math.nan], nan_ok=True)
+    assert decode_speed.TPOT_MS_POOLED.value(rows) == (pytest.approx(tpot_ms) if tpot_ms > 0 else None)
+    assert decode_speed.STREAM_TPS.value(rows) == pytest.approx(10 / 0.140), "they were generated"
+
+
+def test_steps_of_a_first_chunk_with_several_are_in_no_time() -> None:
+    merged = record(chunk_ns=[ms(50), ms(80)], chunk_tokens=[7, 6], last_token_ns=ms(80), output_tokens=13, steps=6)
+    assert timed_parts(merged)[:2] == pytest.approx([30 / 6, 30 / 3])
+
+
 LATE = {"last_token_ns": ms(110), "ended_ns": ms(420)}
 
 

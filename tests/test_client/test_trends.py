@@ -199,6 +199,22 @@ def test_restarts_of_the_engine_are_recognised(
 
 
 @pytest.mark.parametrize(
+    ("starts", "restarts"),
+    [
+        ([1, 2] * 8, 0),
+        ([2, 1] * 8, 0),
+        ([1, 2, 3] * 5, 0),
+        ([1, 1, *[2] * 14], 1),
+        ([2, 2, *[1] * 14], 0),
+        ([*[1, 2] * 4, *[3] * 8], 1),
+    ],
+    ids=str,
+)
+def test_processes_that_answer_in_turn_have_not_restarted(starts: list[float], restarts: int) -> None:
+    assert restarts_of([{"counters": CounterDeltas(process_started_s=one)} for one in starts]) == {restarts}
+
+
+@pytest.mark.parametrize(
     ("ends", "restarts"),
     [
         ([100, 200, 300, 400], 0),

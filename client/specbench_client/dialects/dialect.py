@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specbench_api.spec.workload import NEW_TOKEN_LIMIT, TOKEN_LIMIT, Answers, Output, Sampling
+from specbench_api.spec.workload import NEW_TOKEN_LIMIT, TOKEN_LIMIT, Answers, Output, Sampling, renames_token_limit
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
@@ -230,14 +230,15 @@ class CountedStreamDialect(Dialect, ABC):
 def counter_difference(before: EngineCounters, after: EngineCounters) -> CounterDeltas:
     """Return the increase of each counter; None where either side lacks it.
 
-    `restarted`: a counter decreased, or the engine's process is a different one. The differences do not describe the
-    point then; they are returned unchanged for the finding that reports the restart.
+    `restarted`: a counter decreased, or the engine's process started later than the earlier one. The differences do not
+    describe the point then; they are returned unchanged for the finding that reports the restart.
     """
     gains = _gains(before, after)
-    other_process = None not in (before.started_s, after.started_s) and before.started_s != after.started_s
+    # One that started before has not restarted: several processes behind one address answer in turn.
+    is_new = before.started_s is not None and after.started_s is not None and before.started_s < after.started_s
     return CounterDeltas(
         **gains,
-        restarted=other_process or any(gain < 0 for gain in gains.values()),
+        restarted=is_new or any(gain < 0 for gain in gains.values()),
         process_started_s=after.started_s,
         output_tokens_total=after.output_tokens,
         prompt_tokens_total=after.prompt_tokens,
@@ -275,7 +276,7 @@ def with_extra_fields(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict
     A renamed token limit has the number of this request: a prompt may have its own, and the first completion has.
     """
     fields_ = {**body, **extra}
-    if NEW_TOKEN_LIMIT in extra:
+    if renames_token_limit(extra):
         fields_[NEW_TOKEN_LIMIT] = body[TOKEN_LIMIT]
     return {name: value for name, value in fields_.items() if value is not None}
 

@@ -10,8 +10,8 @@ it is counted on the chunk with the finish reason.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
@@ -21,7 +21,6 @@ from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, Engi
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS, FactReading, as_count, of_object, read_facts
 from specbench_client.dialects.openai_stream import (
     ChatStream,
-    StreamDelta,
     build_answer,
     count_in,
     first_model,
@@ -90,8 +89,7 @@ _SPEC = "llamacpp:spec_decode_num"
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}, "timings_per_token": True}
 
 
-@dataclass(frozen=True, slots=True)
-class _Totals:
+class _Totals(NamedTuple):
     """Running totals of generated, drafted and accepted tokens."""
 
     tokens: int = 0
@@ -156,24 +154,21 @@ class LlamaCppDialect(Dialect):
     def _answer(self, stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
         output_tokens = count_in(stream.usage, "completion_tokens") or 0
         acceptance = _acceptance(stream, output_tokens, drafting=drafting)
-        answer = build_answer(stream, content, acceptance, _tokens_so_far)
+        answer = build_answer(
+            stream, content, acceptance, lambda delta: count_in(delta.document, "timings", "predicted_n")
+        )
         if answer.cached_tokens is not None:
             return answer
         return replace(answer, cached_tokens=count_in(stream.last, "timings", "cache_n"))
 
 
-def _tokens_so_far(delta: StreamDelta) -> int | None:
-    return count_in(delta.document, "timings", "predicted_n")
-
-
-def _totals(delta: StreamDelta | Mapping[str, Any]) -> _Totals | None:
+def _totals(document: Mapping[str, Any]) -> _Totals | None:
     """Return the running totals of a chunk; those of drafts are missing until the request has drafted."""
-    document = delta.document if isinstance(delta, StreamDelta) else delta
-    tokens = count_in(document, "timings", "predicted_n")
+    timings = document.get("timings")
+    tokens = count_in(timings, "predicted_n")
     if tokens is None:
         return None
-    drafted = count_in(document, "timings", "draft_n") or 0
-    return _Totals(tokens, drafted, count_in(document, "timings", "draft_n_accepted") or 0)
+    return _Totals(tokens, count_in(timings, "draft_n") or 0, count_in(timings, "draft_n_accepted") or 0)
 
 
 def _content(stream: ChatStream, output_tokens: int) -> tuple[AnswerChunk, ...]:
@@ -182,7 +177,7 @@ def _content(stream: ChatStream, output_tokens: int) -> tuple[AnswerChunk, ...]:
     chunks = []
     for delta in stream.deltas:
         if delta.text or delta.reasoning:
-            totals = _totals(delta)
+            totals = _totals(delta.document)
             tokens = previous + 1 if totals is None else totals.tokens
             if tokens < previous:
                 raise BadAnswer(
@@ -202,7 +197,7 @@ def _acceptance(stream: ChatStream, output_tokens: int, *, drafting: bool) -> Re
         return RequestAcceptance(steps=output_tokens - 1 if output_tokens and not drafting else None)
     if not end.drafted and not drafting:
         return RequestAcceptance(steps=output_tokens - 1)
-    totals = [_totals(delta) for delta in stream.deltas if delta.text or delta.reasoning]
+    totals = [_totals(delta.document) for delta in stream.deltas if delta.text or delta.reasoning]
     by_step = _by_step([one for one in totals if one is not None], end)
     accepted, drafted = (None, None) if by_step is None else by_step
     total = end.accepted if accepted is None else sum(accepted)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -67,10 +68,12 @@ class StreamDelta(NamedTuple):
     """See `SseEvent`."""
     calls: Any = None
     """Its parts of tool calls, as sent; their names and arguments are in `reasoning` as well."""
+    tokens_so_far: int | None = None
+    """Output tokens of the answer up to here, as its usage counts them; None if it counts none."""
 
 
 _new_chunk: Callable[[tuple[int, int | None, bool]], AnswerChunk] = partial(tuple.__new__, AnswerChunk)
-_new_delta: Callable[[tuple[int, dict[str, Any], str, str, str | None, bool, Any]], StreamDelta] = partial(
+_new_delta: Callable[[tuple[int, dict[str, Any], str, str, str | None, bool, Any, int | None]], StreamDelta] = partial(
     tuple.__new__, StreamDelta
 )
 """Constructs a StreamDelta without a Python-level call: it runs once for each chunk."""
@@ -159,21 +162,37 @@ def _usage_in(deltas: Sequence[StreamDelta]) -> tuple[dict[str, Any], dict[str, 
     last: dict[str, Any] = {}
     for delta in reversed(deltas):
         found = _reported_usage(delta.document)
-        if isinstance(found, dict):
+        if found is not None:
             last = last or delta.document
-            named = {"completion_tokens": found.get("output_tokens"), "prompt_tokens": found.get("input_tokens")}
-            earlier = {**named, **found}
+            earlier = {
+                "completion_tokens": found.get("output_tokens"),
+                "prompt_tokens": found.get("input_tokens"),
+                **found,
+            }
             usage = {**(usage or earlier), **{name: usage.get(name) or earlier.get(name) for name in _USAGE_FIELDS}}
             if count_in(usage, "completion_tokens") and count_in(usage, "prompt_tokens"):
                 break
     return usage, last
 
 
-def _reported_usage(document: dict[str, Any]) -> Any:
-    """Return the usage in a document, also where Moonshot and Groq send it: in the choice, or in `x_groq`."""
-    choices, groq = document.get("choices"), document.get("x_groq")
-    inner = choices[0].get("usage") if choices else None
-    return document.get("usage") or inner or (groq.get("usage") if isinstance(groq, dict) else None)
+def _reported_usage(document: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the usage in a document, also where Moonshot and Groq send it: in the choice, or in `x_groq`.
+
+    None: there is none, or an empty one.
+    """
+    usage = document.get("usage")
+    if not usage:
+        choices, groq = document.get("choices"), document.get("x_groq")
+        inner = choices[0].get("usage") if choices else None
+        usage = inner or (groq.get("usage") if isinstance(groq, dict) else None)
+    return usage if usage and isinstance(usage, dict) else None
+
+
+def _tokens_so_far(document: dict[str, Any]) -> int | None:
+    usage = _reported_usage(document)
+    if usage is None:
+        return None
+    return count_in(usage, "completion_tokens" if "completion_tokens" in usage else "output_tokens")
 
 
 def read_unstreamed(document: Any) -> ChatStream:
@@ -203,9 +222,10 @@ def count_in(block: Any, *path: str) -> int | None:
     """Return the count at this path; None if it is missing or not a valid count. Proxies send 5.0 or "5" for 5."""
     for key in path:
         block = block.get(key) if isinstance(block, dict) else None
-    is_number = _DIGITS.fullmatch(block) if isinstance(block, str) else isinstance(block, float) and block.is_integer()
-    count = int(block) if is_number else block
-    return count if type(count) is int and 0 <= count <= MAX_COUNT else None  # A bool is no count.
+    if type(block) is not int:  # A bool is no count.
+        is_text = isinstance(block, str) and _DIGITS.fullmatch(block)
+        block = int(block) if is_text or (isinstance(block, float) and block.is_integer()) else -1
+    return block if 0 <= block <= MAX_COUNT else None
 
 
 def counts_in(block: Any, key: str) -> tuple[int, ...] | None:
@@ -255,7 +275,7 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
     choices = document.get("choices")
     if not choices:
         _reject_error_object(document, data)
-        return StreamDelta(ns, document, coalesced=coalesced)
+        return StreamDelta(ns, document, coalesced=coalesced, tokens_so_far=_tokens_so_far(document))
     if not isinstance(choices, list) or not isinstance(choices[0], dict):
         raise BadAnswer(f"choices is not a list of objects: {truncate(data)}", ErrorClass.MALFORMED)
     if len(choices) > 1:
@@ -267,14 +287,14 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
     if choice.get("index"):
         raise BadAnswer(f"one choice was requested and another was returned: {truncate(data)}", ErrorClass.MALFORMED)
     finish = choice.get("finish_reason")
-    text = delta.get("content")
+    text, tokens = delta.get("content"), _tokens_so_far(document)
     if len(delta) == 1 and text and isinstance(text, str) and finish is None:  # almost all chunks
-        return _new_delta((ns, document, text, "", None, coalesced, None))
+        return _new_delta((ns, document, text, "", None, coalesced, None, tokens))
     _reject_error_object(choice, data)
     text = _answer_text(text) or _as_text(choice.get("text"))
     calls = _calls_in(delta) if delta.get("tool_calls") or delta.get("function_call") else None
     outside = _text_outside_content(delta, calls)
-    return _new_delta((ns, document, text, outside, _finish_reason(finish, data), coalesced, calls))
+    return _new_delta((ns, document, text, outside, _finish_reason(finish, data), coalesced, calls, tokens))
 
 
 def _reject_error_object(document: dict[str, Any], data: str) -> None:
@@ -427,12 +447,7 @@ def reasoning_tokens(stream: ChatStream, counted: Callable[[StreamDelta], int | 
             last_reasoning = delta if _is_reasoning(delta) else last_reasoning
     if last_reasoning is not None:
         return counted(last_reasoning)
-    return 0 if any(counted(delta) is not None for delta in stream.deltas[:-1]) else None
-
-
-def tokens_by_usage(delta: StreamDelta) -> int | None:
-    """Return the tokens up to and including a chunk, for engines whose chunks contain the usage so far."""
-    return count_in(delta.document.get("usage"), "completion_tokens") if delta.document.get("choices") else None
+    return 0 if any(counted(delta) is not None for delta in stream.deltas if delta.text or delta.reasoning) else None
 
 
 def _is_reasoning(delta: StreamDelta) -> bool:
@@ -445,7 +460,7 @@ def build_answer(
     stream: ChatStream,
     content: tuple[AnswerChunk, ...],
     acceptance: RequestAcceptance,
-    counted: Callable[[StreamDelta], int | None] = tokens_by_usage,
+    counted: Callable[[StreamDelta], int | None] = attrgetter("tokens_so_far"),
 ) -> EngineAnswer:
     """Return the answer of a stream. `counted`: see `reasoning_tokens`."""
     return EngineAnswer(
@@ -471,10 +486,9 @@ def chunks_by_usage(stream: ChatStream) -> tuple[AnswerChunk, ...]:
     """
     previous = 0
     chunks = []
-    for ns, document, text, reasoning, _, coalesced, _ in stream.deltas:
+    for ns, document, text, reasoning, _, coalesced, _, total in stream.deltas:
         if not document.get("choices"):
             continue
-        total = count_in(document.get("usage"), "completion_tokens")
         tokens = None if total is None else max(total - previous, 0)
         if text or reasoning or tokens:
             chunks.append(_new_chunk((ns, tokens, coalesced)))

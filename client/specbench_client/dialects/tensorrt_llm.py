@@ -27,7 +27,6 @@ from specbench_client.dialects.engine_facts import VERSION_FACT, FactReading
 from specbench_client.dialects.openai_stream import (
     ChatStream,
     chunk_sizes,
-    count_in,
     steps_by_chunk,
 )
 from specbench_client.dialects.recognition import EngineSignature
@@ -104,9 +103,9 @@ def _progress(stream: ChatStream) -> list[_Progress]:
     for delta in stream.deltas:
         choices = delta.document.get("choices")
         average = _number(choices[0].get(_AVERAGE)) if choices else None
-        tokens = count_in(delta.document.get("usage"), "completion_tokens")
-        if tokens and average is not None:
-            progress.append(_Progress(tokens, _iterations(tokens, average, ended=delta.finish_reason in _ENDED)))
+        if delta.tokens_so_far and average is not None:
+            iterations = _iterations(delta.tokens_so_far, average, ended=delta.finish_reason in _ENDED)
+            progress.append(_Progress(delta.tokens_so_far, iterations))
     return progress
 
 

@@ -6,18 +6,22 @@ was not sent is subtracted if the usage has its tokens, and an answer above its 
 its stream has more chunks of text than the limit.
 
 Counts before the end are running totals, and an empty usage or one of 0 after another is none: they contradict nothing.
+
+Chunks of white space or `<think>` at the start are no tokens if the usage does not count them: a chat template or a
+gateway wrote them, maybe long before the first token, so the answer's chunks begin after them. If the usage missed
+another chunk instead, the first token is late by the time to the next chunk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.openai_stream import ChatStream, count_in
 from specbench_client.documents.record import TokenConflict
-from specbench_client.workload.chat_template.reasoning import split_channels
+from specbench_client.workload.chat_template.reasoning import OPENS, split_channels
 
 END_TOKENS = 1
 """Tokens by which two right counts of an answer that was not cut may differ: the token that ends it."""
@@ -34,15 +38,16 @@ def with_checked_count(
     """
     tokens = answer.output_tokens or 0
     # Parsers of tool calls send any number of chunks for a token.
-    chunks = sum(bool(delta.text or (delta.reasoning and not delta.calls)) for delta in stream.deltas)
+    chunks = len([None for delta in stream.deltas if delta.text or (delta.reasoning and not delta.calls)])
+    written = _chunks_without_tokens(answer, stream, chunks - tokens) if tokens else 0
+    answer, chunks = replace(answer, content=answer.content[written:]), chunks - written
     found: list[tuple[TokenConflict, int | None]] = [*_unsent(answer, stream, chunks)] if streamed else []
     if _usages_differ(stream):
         found.append((TokenConflict.UNEQUAL_USAGES, None))
     if chunks > tokens:
         found.append((TokenConflict.MORE_CHUNKS_THAN_TOKENS, None))
     if max_tokens is not None and tokens > max_tokens + END_TOKENS:
-        is_confirmed = chunks > max_tokens or not streamed
-        found.append((TokenConflict.ABOVE_MAX_TOKENS, tokens if is_confirmed else None))
+        found.append((TokenConflict.ABOVE_MAX_TOKENS, tokens if chunks > max_tokens or not streamed else None))
     if not found:
         return answer
     conflict, counted = found[0]
@@ -59,6 +64,17 @@ def with_checked_count(
     )
 
 
+def _chunks_without_tokens(answer: EngineAnswer, stream: ChatStream, excess: int) -> int:
+    """Return how many chunks at the start were not generated. `excess`: chunks of text beyond the tokens."""
+    written = 0
+    for chunk, delta in zip(answer.content, (one for one in stream.deltas if one.text or one.reasoning), strict=False):
+        is_uncounted = written < excess if chunk.tokens is None else chunk.tokens == 0
+        if not is_uncounted or (delta.text + delta.reasoning).strip() not in ("", OPENS):
+            break
+        written += 1
+    return written
+
+
 def _unsent(answer: EngineAnswer, stream: ChatStream, chunks: int) -> Iterator[tuple[TokenConflict, int | None]]:
     """Yield that tokens were not sent, and how many were; None if the usage does not say it.
 
@@ -69,27 +85,20 @@ def _unsent(answer: EngineAnswer, stream: ChatStream, chunks: int) -> Iterator[t
     reasoning = count_in(usage, "completion_tokens_details", "reasoning_tokens") or 0
     if reasoning > tokens or count_in(usage, "total_tokens") == (answer.input_tokens or 0) + tokens + reasoning:
         reasoning = 0
-    spoken = "".join(delta.reasoning for delta in stream.deltas if not delta.calls)
-    sent = _byte_count(spoken or split_channels(answer.text).reasoning)
+    spoken = "".join([delta.reasoning for delta in stream.deltas if not delta.calls]) if reasoning else ""
+    sent = _byte_count(spoken or split_channels(answer.text).reasoning) if reasoning else 0
     if reasoning and not sent and chunks <= tokens - reasoning:
         yield TokenConflict.UNSENT_TOKENS, tokens - reasoning
         return
     unsent = max(reasoning - sent, tokens - _byte_count(answer.reasoning + answer.text))
     if answer.output_tokens_client is not None:
-        unsent = _unsent_in_first_chunk(answer, stream)
+        # Only tokens that the first chunk has beyond its bytes were generated before it: others are in the time after.
+        first = {chunk.ns: chunk.tokens or 0 for chunk in answer.content[:1]}
+        unsent = sum(first.values()) - sum(
+            _byte_count(delta.text + delta.reasoning) for delta in stream.deltas if delta.ns in first
+        )
     if unsent > MARKERS and not answer.tool_calls:
         yield TokenConflict.UNSENT_TOKENS, None
-
-
-def _unsent_in_first_chunk(answer: EngineAnswer, stream: ChatStream) -> int:
-    """Return the tokens of the first chunk beyond its bytes: they were generated before it, not in the time after it.
-
-    Tokens that later chunks have without text are in that time.
-    """
-    first = next(iter(answer.content), None)
-    if first is None or first.tokens is None:
-        return 0
-    return first.tokens - sum(_byte_count(one.text + one.reasoning) for one in stream.deltas if one.ns == first.ns)
 
 
 def _byte_count(text: str) -> int:
@@ -99,9 +108,10 @@ def _byte_count(text: str) -> int:
 
 def _usages_differ(stream: ChatStream) -> bool:
     """Return whether a usage is below an earlier one, or the usages since the end of the answer differ."""
-    counts = [count_in(delta.document.get("usage"), "completion_tokens") or 0 for delta in stream.deltas]
-    ends = (index for index, one in enumerate(stream.deltas) if one.text or one.reasoning or one.finish_reason)
-    ended = max(ends, default=0)
-    final = [count for count in counts[ended:] if count]
-    falls = any(0 < count < most - END_TOKENS for count, most in zip(counts, accumulate(counts, max), strict=True))
+    at_end = [*takewhile(lambda one: not (one.text or one.reasoning or one.finish_reason), reversed(stream.deltas))]
+    final = [delta.tokens_so_far for delta in stream.deltas[-1 - len(at_end) :] if delta.tokens_so_far]
+    counts = [delta.tokens_so_far for delta in stream.deltas if delta.tokens_so_far]
+    falls = counts != sorted(counts) and any(
+        count < most - END_TOKENS for count, most in zip(counts, accumulate(counts, max), strict=True)
+    )
     return falls or (bool(final) and max(final) - min(final) > END_TOKENS)

@@ -72,7 +72,7 @@ class TokenConflict(StrEnum):
     UNEQUAL_USAGES = "UnequalUsages"
     """The stream ends with several usages that differ, or that are below an earlier one."""
     MORE_CHUNKS_THAN_TOKENS = "MoreChunksThanTokens"
-    """More chunks have text than there are tokens."""
+    """More chunks have text than there are tokens, without white space and `<think>` at the start."""
     ABOVE_MAX_TOKENS = "AboveMaxTokens"
     """There are more tokens than the request allows. If its chunks confirm the count, output_tokens has it."""
 
@@ -109,14 +109,15 @@ class Record:
     first_byte_ns: int | None
     """First byte of the response, which is its HTTP header. Null: nothing was received."""
     first_token_ns: int | None
-    """First chunk with content. Null: the request failed, was not streamed, or its answer has no text."""
+    """First chunk of chunk_ns. Null: the request failed, was not streamed, or its answer has no text."""
     last_token_ns: int | None
     """Last chunk with text, reasoning or a tool call; if not streamed, the last byte of the answer. Null: the request
     failed, or its answer has no text."""
     chunk_ns: list[int] | None
     """Arrival of each chunk with content: text, reasoning, a tool call, or tokens without text where the engine counts
-    the tokens of chunks. Chunks after last_token_ns have an end-of-sequence token. Equal times: one read returned them
-    together, see Clocks. Null: failed or not streamed."""
+    the tokens of chunks. Without those at the start whose white space or `<think>` the usage does not count. Chunks
+    after last_token_ns have an end-of-sequence token. Equal times: one read returned them together, see Clocks. Null:
+    failed or not streamed."""
     chunk_tokens: list[int] | None
     """Tokens of each chunk with content. Null if the engine does not report them for every chunk."""
     chunk_coalesced: list[bool] | None

@@ -188,6 +188,8 @@ async def _try_completion(turn_client: TurnClient, messages: Sequence[ChatMessag
     return await take_first_turn(replace(turn_client, request_config=short), conversation)
 
 
+COUNTER_READINGS = 16
+"""Most readings until the process of earlier counters answers: one of two at random misses them once in 65,536."""
 MODELS_SHOWN = 5
 FIRST_MESSAGE = ChatMessage("user", "Say one word.")
 _SIMULATED = "simulated"
@@ -272,14 +274,22 @@ class EngineConnection:
         """Whether the arm has a drafter. An external endpoint may have one, so it counts as drafting."""
         return self.arm.drafter is not None or self.plan.engine.is_external
 
-    async def counters(self) -> EngineCounters | None:
-        """Return the engine's current counters; None if its API has none. Unread ones only leave figures out."""
+    async def counters(self, started_s: float | None = None) -> EngineCounters | None:
+        """Return the engine's current counters; None if its API has none. Unread ones only leave figures out.
+
+        `started_s`: of the process whose earlier counters they are compared with. Several processes behind one address
+        may answer in turn, so they are read again while another one answers; one that has restarted does not come back.
+        """
         if not self.dialect.counter_series:
             return None
-        try:
-            return self.dialect.counters(await self.control.text(self.dialect.metrics_path), self.model)
-        except ControlError as error:
-            return EngineCounters(unread=str(error))
+        for _ in range(COUNTER_READINGS):
+            try:
+                found = self.dialect.counters(await self.control.text(self.dialect.metrics_path), self.model)
+            except ControlError as error:
+                found = EngineCounters(unread=str(error))
+            if None in (started_s, found.started_s) or started_s == found.started_s:
+                break
+        return found
 
 
 def served_model(plan: Plan, arm: Arm) -> str:

@@ -170,7 +170,7 @@ class _PointAttempt:
         async with self._kv_cache_readings(before) as readings:
             result = await self._work(load.filled(prompts.rows), prompts.rows, None, tally.add)
         await self._check_engine_alive()
-        after = await self._counters()
+        after = await self._counters(before.started_s if before is not None else None)
         counters = counter_difference(before, after) if before is not None and after is not None else None
         usage = mean(readings) if readings else None
         return _LoadObservations(result, tally, counters, usage)
@@ -201,9 +201,9 @@ class _PointAttempt:
         finally:
             reading.cancel()
 
-    async def _counters(self) -> EngineCounters | None:
-        """Read the engine's counters, at client 0."""
-        return None if self.measurement.clients.index else await self.measurement.engine.counters()
+    async def _counters(self, started_s: float | None = None) -> EngineCounters | None:
+        """Read the engine's counters, at client 0. `started_s`: see `EngineConnection.counters`."""
+        return None if self.measurement.clients.index else await self.measurement.engine.counters(started_s)
 
     def commit(
         self,

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from specbench_api.spec.engine import Engine, PromptCache, route_url
-from specbench_api.spec.workload import NEW_TOKEN_LIMIT, TOKEN_LIMIT, Answers, Output, Sampling, ThinkTime
+from specbench_api.spec.workload import TOKEN_LIMIT, Answers, Output, Sampling, ThinkTime, renames_token_limit
 from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CooperativeTask, run_to_completion
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, with_extra_fields
@@ -191,8 +191,8 @@ def _judge(config: RequestConfig, turn: Turn, answer: EngineAnswer) -> tuple[Ans
 
 
 def _token_limit(config: RequestConfig, turn: Turn) -> int | None:
-    """Return the most tokens that the answer may have; None if the user's own fields may allow others."""
-    if {TOKEN_LIMIT, NEW_TOKEN_LIMIT} & config.extra_body.keys():
+    """Return the most tokens that the answer may have; None if no limit is sent."""
+    if TOKEN_LIMIT in config.extra_body and not renames_token_limit(config.extra_body):
         return None
     return turn.conversation.prompt.output_tokens or config.output.max_tokens
 

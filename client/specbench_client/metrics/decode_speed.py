@@ -5,6 +5,9 @@ engine's own count for the answer, else the client's, without those after the la
 arrives with the finish reason is in no time, because a server may send that at any later time. Where chunks are not
 counted, it is not known whether there is one: then `tokens` includes it, on every arm alike.
 
+The time from the first to the last token has the tokens of all chunks but the first. That chunk has the token of the
+prefill, and more if chunks were merged or nothing was sent for earlier tokens. Where it is not counted, it is one.
+
 An answer with a single chunk, or whose chunks all arrived in one read, has only one arrival time: the time between its
 first and its last token was not measured and is missing. It is never 0.
 """
@@ -40,16 +43,16 @@ def timed_steps(rows: Table) -> Values:
 def flow_ms(rows: Table) -> Values:
     """Return the time from first to last token in ms, shape (rows,).
 
-    NaN for answers of fewer than two tokens, or with a single arrival time.
+    NaN for answers without `later_tokens`, or with a single arrival time.
     """
     span = (numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")) / NS_PER_MS
-    return np.where((timed_tokens(rows) >= 2) & (span > 0), span, np.nan)
+    return np.where((later_tokens(rows) >= 1) & (span > 0), span, np.nan)
 
 
 def later_tokens(rows: Table) -> Values:
-    """Return the number of timed tokens after the first, shape (rows,); NaN for answers of fewer than two tokens."""
-    tokens = timed_tokens(rows)
-    return np.where(tokens >= 2, tokens - 1, np.nan)
+    """Return the number of timed tokens after the first chunk, shape (rows,); NaN if there are none."""
+    later = timed_tokens(rows) - (numbers(rows, "first_tokens") if "first_tokens" in rows else 1)
+    return np.where(later >= 1, later, np.nan)
 
 
 def _tpot_ms(rows: Table) -> Values:
@@ -77,7 +80,8 @@ _SHORT = (
 TPOT_MS = RequestMetric(
     "tpot_ms",
     "ms",
-    "Time per output token after the first, up to the last text: (last_token_ns − first_token_ns) / (tokens − 1)",
+    "Time per output token after the first chunk, up to the last text: (last_token_ns − first_token_ns) / (tokens −"
+    " tokens of the first chunk, 1 if unknown)",
     _SHORT,
     FigureOrigin.BOTH,
     _tpot_ms,
@@ -94,7 +98,7 @@ STEP_MS = RequestMetric(
 USER_TPS = RequestMetric(
     "user_tps",
     "tokens/s",
-    "Tokens per second that one user receives after the first: (tokens − 1) / (last_token_ns − first_token_ns)",
+    "Tokens per second that one user receives after the first chunk: 1000 / tpot_ms",
     _SHORT,
     FigureOrigin.BOTH,
     _user_tps,
@@ -103,7 +107,8 @@ USER_TPS = RequestMetric(
 TPOT_MS_POOLED = RatioMetric(
     "tpot_ms_pooled",
     "ms",
-    "Time per output token, pooled, up to the last text: Σ(last_token_ns − first_token_ns) / Σ(tokens − 1)",
+    "Time per output token, pooled, up to the last text: Σ(last_token_ns − first_token_ns) / Σ(tokens − tokens of the"
+    " first chunk, 1 if unknown)",
     "no answer has two counted tokens with different arrival times",
     FigureOrigin.BOTH,
     lambda rows: (flow_ms(rows), later_tokens(rows)),

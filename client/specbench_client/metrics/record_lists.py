@@ -45,8 +45,10 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     `rows` are the other tidy columns of the same records.
 
     - `chunks`: number of chunks. `chunk_tokens_known`: whether the record has tokens per chunk.
-    - `timed_tokens`, `timed_steps`: the answer's tokens and steps up to its last text, which is its last token: those
-      of later chunks (an end-of-sequence token) are in no time. Where chunks are not counted, all tokens and steps.
+    - `timed_tokens`: the answer's tokens up to its last text, which is its last token: those of later chunks (an
+      end-of-sequence token) are in no time. Where chunks are not counted, all tokens.
+    - `first_tokens`: those of them in the first chunk, at least 1; 1 where chunks are not counted.
+    - `timed_steps`: the steps of `timed_tokens` after the first chunk.
     - `tokens_of_chunks`: tally of the tokens per chunk.
     - `coalesced`: tally of the tokens that arrived at one time, counted once per chunk that arrived with a later one.
     - `burst_chunks`, `burst_tokens`: size of the largest group of chunks within `BURST_NS` of one another.
@@ -66,13 +68,16 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     tokens, totals, cut = (rows.array(name).astype(np.float64) for name in ("tokens", "drafted_tokens", "cut_tokens"))
     verified = _with_cut(accepted, cut)
     weights = _weights(at, chunk_tokens, tokens)
-    timed = _timed(at, weights, rows)
+    first_tokens, listed = np.ones(len(rows)), chunk_tokens.sizes > 0
+    first_tokens[listed] = np.fmax(chunk_tokens.entries[chunk_tokens.starts[listed]], 1.0)
+    timed = _timed(at, weights, first_tokens, rows)
     bursts = _arrival_groups(at, weights, apart_ns=BURST_NS).largest()
     edges = rows.array("ok") & ~rows.array("steady")
     return {
         "chunks": np.where(at.known, at.sizes, np.nan).astype(np.float32),
         "chunk_tokens_known": chunk_tokens.known,
         "timed_tokens": timed[0],
+        "first_tokens": first_tokens,
         "timed_steps": timed[1],
         "tokens_of_chunks": _tallies_of(chunk_tokens),
         "coalesced": _arrival_groups(at, weights, apart_ns=0.0).coalesced(),
@@ -117,17 +122,17 @@ def _weights(at: RaggedColumn, chunk_tokens: RaggedColumn, tokens: Values) -> Va
     return weights
 
 
-def _timed(at: RaggedColumn, weights: Values, rows: Table) -> tuple[Values, Values]:
-    """Return tokens and steps up to the last text, shape (rows,) each.
+def _timed(at: RaggedColumn, weights: Values, first: Values, rows: Table) -> tuple[Values, Values]:
+    """Return the tokens up to the last text, and the steps from the first chunk to it, shape (rows,) each.
 
     Each later chunk is a step if all chunks are; otherwise the share of the tokens is that of the steps. A chunk that
-    arrived in the same write as the last text is in the time.
+    arrived in the same write as the last text is in the time. `first`: the tokens of the first chunk.
     """
     tokens, steps, last = (rows.array(name).astype(np.float64) for name in ("tokens", "steps", "last_token_ns"))
     late = np.where(at.entries > last[at.owner] + BURST_NS, weights, 0.0)
     timed = tokens - np.bincount(at.owner, late, at.sizes.size)
     late_chunks = np.bincount(at.owner, late > 0, at.sizes.size)
-    by_tokens = steps * (timed - 1) / np.maximum(tokens - 1, 1.0)
+    by_tokens = steps * (timed - first) / np.maximum(tokens - 1, 1.0)
     return timed, np.where(at.sizes == steps + 1, steps - late_chunks, by_tokens)
 
 

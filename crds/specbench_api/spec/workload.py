@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -125,6 +125,13 @@ RESERVED_BODY_FIELDS = {
 NEVER_REMOVED = ("model", "messages", "prompt", "n", "stream", "cache_prompt")
 """Reserved fields that not even null removes: without them, another request would be measured."""
 TOKEN_LIMIT, NEW_TOKEN_LIMIT = "max_tokens", "max_completion_tokens"
+
+
+def renames_token_limit(extra_body: Mapping[str, Any]) -> bool:
+    """Return whether the limit of an answer's tokens is sent under its new name."""
+    return extra_body.get(TOKEN_LIMIT, 0) is None and extra_body.get(NEW_TOKEN_LIMIT) is not None
+
+
 WITHHOLDS_REASONING = ("include_reasoning", "stream_reasoning")
 """Fields of vLLM's and SGLang's requests. If false, the tokens of the reasoning are never sent, or all at its end."""
 
@@ -174,7 +181,7 @@ class Workload(RuledModel):
     def claimed_fields(self) -> list[str]:
         """Names in `extraBody` that specbench sets itself, unless null removes them or the token limit is renamed."""
         extra = self.extra_body
-        renamed = extra.get(TOKEN_LIMIT, 0) is None and extra.get(NEW_TOKEN_LIMIT) == self.output.max_tokens
+        renamed = renames_token_limit(extra) and extra[NEW_TOKEN_LIMIT] == self.output.max_tokens
         return sorted(
             name
             for name in RESERVED_BODY_FIELDS.keys() & extra

@@ -33,9 +33,9 @@ SPEEDUP_DEFINITION = (
     f" ÷ (Σ tokens / Σ e2e) of the baseline, e2e = last_token_ns − intended_ns, {OVER_PAIRS}"
 )
 TPOT_SPEEDUP_DEFINITION = (
-    "Time per output token of the paired baseline, divided by the arm's: (Σ decode / Σ(tokens − 1)) of the baseline"
-    " ÷ (Σ decode / Σ(tokens − 1)) of the arm, decode = last_token_ns − first_token_ns, which is above 0 on both sides,"
-    f" {OVER_PAIRS}"
+    "Time per output token of the paired baseline, divided by the arm's: (Σ decode / Σ later tokens) of the baseline"
+    " ÷ (Σ decode / Σ later tokens) of the arm, decode = last_token_ns − first_token_ns, which is above 0 on both"
+    f" sides, and later tokens are those after the first chunk, {OVER_PAIRS}"
 )
 E2E_SPEEDUP_DEFINITION = (
     "Mean E2E latency of the paired baseline, divided by the arm's: (Σ e2e / requests) of the baseline"

@@ -207,8 +207,9 @@ class _Windows:
         ordered = sorted(points, key=lambda point: point.repeat)
         lengths_s = np.array([each.client_health.duration_s or 0.0 for each in ordered])
         processes, restarts = [0] * len(ordered), sum(_restarted_within(each) for each in ordered[:1])
+        starts = [each.counters.process_started_s if each.counters else None for each in ordered]
         for index, (before, after) in enumerate(pairwise(ordered), start=1):
-            is_new = _restarted_within(after) or _is_other_process(before, after)
+            is_new = _restarted_within(after) or _is_other_process(before, after, starts[:index], starts[index:])
             restarts += is_new
             processes[index] = processes[index - 1] + (is_new or _restarted_within(before))
         middles_h = (np.cumsum(lengths_s) - lengths_s / 2) / _S_PER_HOUR
@@ -230,15 +231,19 @@ def _restarted_within(window: PointSummary) -> bool:
     return window.counters is not None and window.counters.restarted
 
 
-def _is_other_process(before: PointSummary, after: PointSummary) -> bool:
+def _is_other_process(
+    before: PointSummary, after: PointSummary, old: Sequence[float | None], new: Sequence[float | None]
+) -> bool:
     """Return whether another process of the engine served the later window.
 
+    `old`, `new`: when the process of each window up to the earlier one, and from the later one on, started.
+
     A running server is not launched by specbench, and launches of the client do not restart it, so the start of its
-    process decides where it is reported. Where it is not, counters that fell between the windows show a restart.
+    process decides where it is reported: one that is seen before and after others has not restarted, as several
+    processes behind one address answer in turn. Where it is not, counters that fell between the windows show a restart.
     """
-    started = [each.counters.process_started_s if each.counters else None for each in (before, after)]
-    if None not in started:
-        return started[0] != started[1]
+    if old[-1] is not None and new[0] is not None:
+        return new[0] > old[-1] and new[0] not in old and old[-1] not in new
     return before.engine_launch != after.engine_launch or _counters_fell(before.counters, after.counters)
 
 

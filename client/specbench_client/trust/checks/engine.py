@@ -32,15 +32,19 @@ from specbench_client.trust.check import (
     name="EngineRestarted",
     severities=(Severity.INVALID,),
     threshold="any",
-    rationale="Counters only increase while an engine process lives.",
+    rationale=(
+        "Counters only increase while an engine process lives. Several processes behind one address answer in turn, so"
+        " counters are read until the process of the earlier ones answers; one that has restarted does not come back."
+    ),
     remedy="Find out why the engine restarted (memory limit, probes), and measure again.",
 )
 def engine_restarted(evidence: PointEvidence) -> CheckResults:
-    """A counter of the engine decreased within the point."""
+    """A counter of the engine decreased within the point, or its process started later than the one before."""
     if evidence.counters is None or not evidence.counters.restarted:
         return []
     message = (
-        "a counter of the engine decreased within the point: the engine restarted and lost its warm-up and its caches"
+        "the engine restarted within the point and lost its warm-up and its caches: a counter decreased, or its process"
+        " started later than the one before"
     )
     return [CheckResult(Severity.INVALID, message)]
 
