@@ -124,13 +124,30 @@ def test_mooncake_traces_are_recognised_and_others_with_their_columns_are_not(tm
     assert guess_dataset(str(file)) == {"source": "jsonl", "uri": str(file)}
 
 
+@pytest.mark.parametrize(
+    ("row", "source"),
+    [
+        ({"problem": "1 + 1?", "solution": "2"}, "math-500"),
+        ({"problem": "1 + 1?", "solution": "2", "prompt": "Add."}, "jsonl"),
+        ({"problem": "1 + 1?", "solution": None}, "jsonl"),
+        ({"article": "a", "highlights": "b"}, "cnn-dailymail"),
+        ({"code": "x = 1", "change_request": "y"}, "edit"),
+        ({"Question": "Why?", "Correct Answer": "So."}, "jsonl"),
+    ],
+)
+def test_rows_whose_prompt_is_made_with_a_template_are_recognised(
+    row: dict[str, Any], source: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps(row))
+    assert guess_dataset(str(tmp_path / "t.jsonl"))["source"] == source
+
+
 GSM8K = {"question": "How many?", "answer": "3", "id": "g1"}
 
 
 @pytest.mark.parametrize(
     ("source", "columns", "hint"),
     [
-        (Source.PARQUET, {"article": "a", "highlights": "b"}, "these are the columns of cnn-dailymail: "),
         (Source.JSONL, {"body": "x"}, "rename the column that contains the prompt's text to `prompt`"),
         (Source.CSV, {"0": "1", "Why?": "How?"}, "rename the column that contains the prompt's text to `prompt`; if"),
         (Source.JSONL, {"id": "a", "prompt": "x", "problem": "y", "solution": "z"}, ""),

@@ -15,12 +15,12 @@ from specbench_client.workload.row_shapes import messages_of
 _MOONCAKE = frozenset({"timestamp", "input_length", "output_length", "hash_ids"})
 _TEMPLATE_COLUMNS: Mapping[Source, frozenset[str]] = {
     Source.MATH_500: frozenset({"problem", "solution"}),
-    Source.GPQA: frozenset({"Question", "Correct Answer"}),
+    Source.GPQA: frozenset({"Question", "Correct Answer", "Incorrect Answer 1"}),
     Source.CNN_DAILYMAIL: frozenset({"article", "highlights"}),
     Source.EDIT: frozenset({"code", "change_request"}),
 }
 """Columns that identify sources whose prompts are made with a template. Of those with the same columns, such as
-MATH-500 and AIME, only one is listed."""
+MATH-500 and AIME, which have the same template too, only one is listed."""
 
 
 def is_mooncake_row(columns: Iterable[str]) -> bool:
@@ -41,13 +41,9 @@ def shape_hint(source: Source, columns: Mapping[str, Any]) -> str:
     present = {name for name, value in columns.items() if value is not None}
     if source not in _OURS or not present or present & set(CONTENT_COLUMNS):
         return ""
-    match = next((each for each, needed in _TEMPLATE_COLUMNS.items() if needed <= present), None)
-    if match is None and source is Source.CSV:
+    if source is Source.CSV:
         return f"{_RENAME_PROMPT}; if the first line is a prompt, put a line with names before it, such as id,prompt"
-    if match is None:
-        return _RENAME_PROMPT
-    how = f"source: {match} in a spec, --source {match} for `specbench dataset`, {match}:FILE for `specbench measure`"
-    return f"these are the columns of {match}: name that source ({how}), or {_RENAME_PROMPT}"
+    return _RENAME_PROMPT
 
 
 def guess_dataset(text: str) -> dict[str, str]:
@@ -90,6 +86,7 @@ def _source_of_row(row: Mapping[str, Any], named: Source) -> Source:
         ({"question_id", "turns", "multiturn"} <= columns, Source.SPEED_BENCH),
         ({"question_id", "turns"} <= columns and "id" not in columns, Source.SPEC_BENCH),
         ({"task_id", "prompt", "entry_point"} <= columns and "id" not in columns, Source.HUMANEVAL),
+        *((needed <= columns and not columns & {*CONTENT_COLUMNS}, each) for each, needed in _TEMPLATE_COLUMNS.items()),
     )
     return next((source for matches, source in recognised if matches), named)
 

@@ -10,8 +10,8 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
+from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.decode_speed import timed_steps
-from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
