@@ -16,6 +16,8 @@ SECRET_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_T
 """Environment variables with secrets that a client is given."""
 _header_secrets: list[str] = []
 """Secrets of the headers that this process sends."""
+_key_headers: list[str] = []
+"""Names of the headers with a key that this process sends."""
 HEADER_SECRET_MIN = 8
 """Shorter parts of headers are not removed, because they occur in ordinary text: `bench`, `normal`, `Bearer`."""
 _MEDIA_TYPE = re.compile(r"(?:application|audio|font|image|message|model|multipart|text|video|\*)/[\w.+*-]+")
@@ -32,6 +34,16 @@ def known_secrets() -> tuple[str, ...]:
 def keep_headers_secret(headers: Mapping[str, str]) -> None:
     """Count the values of these headers as secrets of this process, instead of those of an earlier call."""
     _header_secrets[:] = dict.fromkeys(_secrets_in(headers.values()))
+    _key_headers[:] = {"authorization", "api-key", "x-api-key", "ocp-apim-subscription-key"} & set(
+        map(str.lower, headers)
+    )
+
+
+def key_remedy() -> str:
+    """Return what to do if a server rejects the key, or that none was sent."""
+    if _key_headers or api_key_header():
+        return f"the key given by {API_KEY_VARIABLE}, --api-key-env or --header was rejected: correct it"
+    return f"no key was sent: set {API_KEY_VARIABLE}, or give one to `specbench measure` by --api-key-env or --header"
 
 
 def _secrets_in(values: Iterable[str]) -> Iterator[str]:

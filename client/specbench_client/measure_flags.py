@@ -95,7 +95,8 @@ FLAGS = (
     SpecFlag(
         "--requests",
         "load.requests",
-        "Conversations per point.  [default: every prompt once; with --baseline, about six seconds]",
+        "Conversations measured per point; warm-up and fillers are sent besides.  [default: every prompt once; with"
+        " --baseline, about six seconds]",
         "N",
         "-n",
     ),

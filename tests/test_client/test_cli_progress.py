@@ -8,7 +8,12 @@ from specbench_api.spec.engine import EngineKind
 from specbench_client.cli.run_execution import LiveProgress
 from specbench_client.documents.record import RecordPhase
 from specbench_client.drive.progress import STORING, ProgressTracker
+from specbench_client.load.conversations import FillerPlan, filler_conversation
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.synthetic_records import SyntheticRun, record
+
+POINT_LINE = "none at concurrency 1, repeat 1/3, 1 requests, with warm-up and fillers 7, AL 1.00, 1 failed"
+FILLER = filler_conversation(FillerPlan((Prompt("a", None, ((),)),), 1, 0), 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +46,14 @@ def tracker_in_warmup(world: SyntheticRun, requests: int) -> ProgressTracker:
 @pytest.mark.parametrize(
     ("endpoints", "lines"),
     [
-        (False, ["launch 1/4: none", "none at concurrency 1, repeat 1/3, AL 1.00, 1 failed"]),
-        (True, ["none at concurrency 1, repeat 1/3, AL 1.00, 1 failed"]),
+        (
+            False,
+            [
+                "launch 1/4: none",
+                POINT_LINE,
+            ],
+        ),
+        (True, [POINT_LINE]),
     ],
 )
 def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
@@ -56,6 +67,7 @@ def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
         live.progress(tracker.current())
         tracker.start_load()
         tracker.add(record(error_class="reset"))
+        tracker.add(record(prompt_id=FILLER.id))
         live.progress(tracker.current())
         tracker.phase = STORING
         for _ in range(2):
@@ -69,9 +81,3 @@ def test_acceptance_of_chunks_is_not_shown_before_counters_confirm_it() -> None:
     assert tracker.current().acceptance_length is None
     tracker.add(record(acceptance_source="per_step"))
     assert tracker.current().acceptance_length is not None
-
-
-def test_messages_of_engines_are_not_parsed_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    with LiveProgress(SyntheticRun().plan, 0) as live:
-        live.failed("ngram", "EngineCrashed", "unknown tag [/INST] in [bold]prompt")
-    assert "ngram: EngineCrashed: unknown tag [/INST] in [bold]prompt" in capsys.readouterr().err

@@ -153,6 +153,13 @@ def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_th
     assert printed.count("Next: ") == 1
 
 
+def test_a_run_without_a_baseline_is_not_sent_to_decide(summary: RunSummary) -> None:
+    trusted = summary.model_copy(update={"trustworthy": True, "simulated": False})
+    without = WORLD.plan.model_copy(update={"arms": [arm for arm in WORLD.plan.arms if not arm.is_baseline]})
+    assert "specbench decide results" in next_step(WORLD.plan, trusted, [], "results")
+    assert "--baseline URL" in next_step(without, trusted, [], "results")
+
+
 def test_next_step_after_a_failed_engine_is_to_correct_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
     only_baseline = Corruptions(measured=lambda point: point.arm == "none")
     summary = run_of_world(WORLD, only_baseline).model_copy(update={"failures": {"ngram": "HTTP 404: no such model"}})
@@ -173,10 +180,10 @@ def test_findings_name_settings_as_the_user_typed_them() -> None:
     )
     (group,) = group_findings(MEASURED, [found])
     assert group.text == "Info ShortAnswers, ngram: --max-tokens is 8"
-    assert "raise --max-tokens or" in group.remedy
+    assert "raise --max-tokens if" in group.remedy
     (group,) = group_findings(WORLD.plan, [found])
     assert group.text == "Info ShortAnswers, ngram: output.maxTokens is 8"
-    assert "raise output.maxTokens or" in group.remedy
+    assert "raise output.maxTokens if" in group.remedy
 
 
 @pytest.mark.parametrize(("trustworthy", "simulated"), [(True, False), (False, False), (True, True)])

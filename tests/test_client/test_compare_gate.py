@@ -252,6 +252,8 @@ def test_an_arm_that_is_newly_at_fault_fails_even_where_missing_cells_pass(check
         (lambda: other_workload(output={"maxTokens": 99}), "different output limits"),
         (lambda: other_workload(sampling={"temperature": 1.0}), "different sampling"),
         (lambda: other_workload(extraBody={"top_k": 3}), "different request fields"),
+        (lambda: other_workload(extraBody={"max_tokens": None}), "different request fields"),
+        (lambda: other_workload(extraBody={"temperature": None}), "different request fields"),
         (
             lambda: other_workload(chatTemplate={"appliedBy": "Client", "kwargs": {"a": 1}}),
             'different chat template: the engine\'s own → by the client, [{"a": 1}, "2026-01-01"]',
@@ -272,6 +274,8 @@ def test_an_arm_that_is_newly_at_fault_fails_even_where_missing_cells_pass(check
         "limits",
         "sampling",
         "fields",
+        "no limit",
+        "no temperature",
         "applied by",
         "template",
         "tokenizer",
@@ -286,6 +290,19 @@ def test_different_work_is_rejected_with_the_reason(after: Callable[[], Run], me
     assert (report.passed, report.reason) == (False, GateReason.NOT_COMPARABLE)
     assert message in report.message
     assert report.tests == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_tokens": None, "max_completion_tokens": WORLD.plan.workloads[0].output.max_tokens},
+        {"seed": None},
+        {"stream_options": None},
+    ],
+    ids=["renamed limit", "seed", "usage"],
+)
+def test_fields_that_a_server_rejects_are_no_other_work(fields: dict[str, Any]) -> None:
+    assert gate_report(other_workload(extraBody=fields), before()).reason is GateReason.PASSED
 
 
 @pytest.mark.parametrize(

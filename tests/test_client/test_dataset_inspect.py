@@ -41,6 +41,7 @@ from specbench_client.dataset.length_control import (
 from specbench_client.dataset.prompt_entries import PromptEntry, read_entries
 from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
 from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.measure_flags import with_flag_names
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.closing_servers import ClosingTestServer
@@ -139,10 +140,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.Captur
     np.save(tmp_path / "v.npy", np.ones((3, 2)))
     assert inspect(tmp_path, "-o", "json", "--embeddings", str(tmp_path / "v.npy")) == Exit.BAD_INPUT
     printed = capsys.readouterr()
-    assert (
-        "a run would reject it: 3 of 7 rows are not valid prompts; placeholders: 1; ids used twice: a: correct"
-        in printed.err
-    )
+    assert [f"line {number}" in printed.err for number in range(1, 8)] == [True, True, False, False, True, True, True]
     report = json.loads(printed.out)
     assert (report["rows"], report["prompts"], report["turns"], report["multiTurn"]) == (7, 3, 4, 1)
     assert report["placeholders"] == {"rows": 1, "byCategory": {"chat": 1}, "bySource": {"news": 1}, "first": ["c"]}
@@ -175,9 +173,18 @@ def test_remedy_of_a_file_without_prompts_is_printed_once(tmp_path: Path, capsys
     file.write_text("".join(json.dumps({"id": id_, "said": "hello"}) + "\n" for id_ in (1, 2)))
     assert exit_code(["dataset", "inspect", str(file)]) == Exit.BAD_INPUT
     printed = capsys.readouterr()
-    assert printed.out.count("not a valid prompt:") == 2
-    assert printed.out.count("rename the column that contains the prompt's text to `prompt`") == 1
-    assert "2 of 2 rows are not valid prompts" in printed.err
+    assert printed.err.count("is required, found none") == 2
+    assert printed.err.count("rename the column that contains the prompt's text to `prompt`") == 1
+
+
+def test_a_file_is_rejected_in_the_words_of_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in (ROWS[0], ROWS[3])))
+    with pytest.raises(BadInput) as rejected:
+        read_entries(file)
+    assert "--allow-missing" in with_flag_names(str(rejected.value))
+    assert exit_code(["dataset", "inspect", str(file)]) == Exit.BAD_INPUT
+    assert with_flag_names(str(rejected.value)) in capsys.readouterr().err
 
 
 def test_rows_that_the_source_leaves_out_do_not_reject_the_file(tmp_path: Path) -> None:

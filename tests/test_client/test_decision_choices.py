@@ -30,6 +30,7 @@ from specbench_client.documents.recommendation import (
     SloTarget,
 )
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
+from specbench_client.report.text.decision import decision_report
 from specbench_testing.decision_summaries import DRAFTERS, TOKENS, Given, plan_of, summary_of
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -125,7 +126,9 @@ def test_each_case_has_its_recommendation(
 
 @pytest.mark.runs
 def test_without_a_baseline_or_a_measurement_nothing_is_recommended() -> None:
-    (choice,) = decide(Given("ngram"), Given("eagle3", tps=200)).choices
+    recommendation = decide(Given("ngram"), Given("eagle3", tps=200))
+    (choice,) = recommendation.choices
+    assert [each.title.partition(" ")[0] for each in decision_report(recommendation).topics] == ["Evidence", "Limits"]
     assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
     assert "the baseline was not measured" in choice.reason
     assert decide().choices == []

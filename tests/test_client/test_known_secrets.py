@@ -31,6 +31,7 @@ from specbench_client.known_secrets import (
     SECRET_VARIABLES,
     fact_without_secrets,
     keep_headers_secret,
+    key_remedy,
     without_known_secrets,
     without_secrets,
 )
@@ -271,3 +272,22 @@ def test_a_planted_value_is_found(form: str, file: str) -> None:
 def test_eleven_characters_and_other_values_are_no_hit(file: str) -> None:
     text = f"{KEY[:11]} {KEY[12:23]} {KEY.swapcase()} {'A' * 40} {base64.b64encode(KEY[:9].encode()).decode()}"
     assert find_secrets({"key": KEY, "other": OTHER}, {"here": FILES[file](text)}) == []
+
+
+@pytest.mark.usefixtures("no_headers")
+@pytest.mark.parametrize(
+    ("key", "headers", "sent"),
+    [
+        ("", {}, False),
+        ("", {"X-Tenant": "bench"}, False),
+        ("", {"api-key": "short"}, True),
+        ("", {"Authorization": "Bearer x"}, True),
+        ("x", {}, True),
+    ],
+)
+def test_whether_a_rejected_key_was_sent(
+    monkeypatch: pytest.MonkeyPatch, key: str, headers: dict[str, str], *, sent: bool
+) -> None:
+    monkeypatch.setenv(API_KEY_VARIABLE, key)
+    keep_headers_secret(headers)
+    assert ("no key was sent" in key_remedy(), "was rejected" in key_remedy()) == (not sent, sent)

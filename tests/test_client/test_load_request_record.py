@@ -14,6 +14,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.documents.record import Record
 from specbench_client.load.conversations import request_seed
 from specbench_client.load.turns import skipped_after
+from specbench_client.transport.error_messages import ADDRESS_REMEDY
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, ReceivedBytes
 from specbench_testing.conversation_turns import CannedTransport, context, taken, turn
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, sse, vllm
@@ -155,7 +156,7 @@ async def test_answer_that_is_no_event_stream_is_reported_with_its_type_and_firs
     assert record.error_class == "malformed"
     assert record.error == (
         r"the answer is not an event stream (Content-Type: text/html): it begins with b'<html>\x1b[31m\n\n': "
-        "give the address of the engine itself"
+        + ADDRESS_REMEDY
     )
 
 

@@ -158,17 +158,17 @@ def test_other_sections_are_collapsed_except_findings_of_an_untrustworthy_run() 
         (
             {"rate": [2.5], "slots": 8, "durationSeconds": 60, "warmupRequests": 0, "repeats": 1},
             (
-                "open loop, Poisson arrivals (seed 0), at 2.5/s; conversations begin for 60 s a point, 1 repeat,"
+                "open loop, Poisson (seed 0), at 2.5/s; conversations begin for 60 s a point, 1 repeat,"
                 " Interleaved, no warm-up"
             ),
         ),
         (
             {"rate": [1], "slots": 8, "arrival": {"process": "Gamma", "burstiness": 0.25, "seed": 7}},
-            "open loop, Gamma arrivals of burstiness 0.25 (seed 7), at 1/s; every prompt once a point",
+            "open loop, Gamma, burstiness 0.25 (seed 7), at 1/s; every prompt once a point",
         ),
         (
             {"slots": 8, "arrival": {"process": "Trace", "uri": "trace.csv"}},
-            "open loop, arrivals of the trace trace.csv, at its own speed; every prompt once a point",
+            "open loop, Trace trace.csv, at its own speed; every prompt once a point",
         ),
     ],
 )

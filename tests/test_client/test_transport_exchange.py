@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from specbench_client.errors import EngineFailed
+from specbench_client.known_secrets import key_remedy
 from specbench_client.transport import kernel_transport
 from specbench_client.transport.control_client import AccessRejected, ControlClient, ControlError
-from specbench_client.transport.error_messages import retry_after_s
+from specbench_client.transport.error_messages import ADDRESS_REMEDY, retry_after_s
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import OutOfSockets
@@ -180,15 +181,12 @@ async def test_error_contains_the_engines_message(server_tls: Tls, body: bytes, 
     assert len(exchange.error or "") <= 500
 
 
-KEY_REMEDY = "set OPENAI_API_KEY, or give the key with --header"
-
-
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("length", [0, 3, 10_000])
 async def test_rejected_key_is_reported_with_the_remedy(server_tls: Tls, status: int, length: int) -> None:
     error = (await run_exchange(server_tls, response(status, b"a" * length))).error or ""
-    assert error.startswith(f"HTTP {status}: aaa" if length else f"HTTP {status}: {KEY_REMEDY}")
-    assert error.endswith(f": {KEY_REMEDY}")
+    assert error.startswith(f"HTTP {status}: aaa" if length else f"HTTP {status}: {key_remedy()}")
+    assert error.endswith(f": {key_remedy()}")
     assert len(error) <= 500
 
 
@@ -196,7 +194,7 @@ async def test_redirect_is_reported_with_its_location_and_the_remedy(server_tls:
     moved = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://other/v1\r\nContent-Length: 0\r\n\r\n"
     exchange = await run_exchange(server_tls, moved)
     assert exchange.error_class is ErrorClass.MALFORMED
-    assert exchange.error == "HTTP 307: redirected to http://other/v1: give the address of the engine itself"
+    assert exchange.error == f"HTTP 307: redirected to http://other/v1: {ADDRESS_REMEDY}"
 
 
 async def test_error_status_is_kept_when_its_body_is_truncated(server_tls: Tls) -> None:

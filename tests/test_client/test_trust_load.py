@@ -470,6 +470,24 @@ def test_failed_requests_are_counted_by_error_class() -> None:
     assert "3 of 24 requests failed (3 http_5xx)" in finding.message
 
 
+def test_the_most_frequent_error_of_the_server_is_quoted_shortened_and_without_secrets() -> None:
+    errors = {7: "HTTP 500: rare", 15: f"HTTP 429: slow\n  down, hf_{'a' * 20}"}
+    errors[23] = errors[15]
+    failed = replace_columns(
+        error_class=lambda index, _: "http_5xx" if index in errors else None, error=lambda index, _: errors.get(index)
+    )
+    (finding,) = findings_of(failed)
+    assert "3 of 24 requests failed (3 http_5xx, most often with: HTTP 429: slow down, [redacted])" in finding.message
+    (finding,) = findings_of(
+        replace_columns(
+            error_class=lambda index, _: "http_5xx" if index == 7 else None,
+            error=lambda index, _: "x" * 500 if index == 7 else None,
+        )
+    )
+    assert "x" * 100 in finding.message
+    assert "x" * 201 not in finding.message
+
+
 def test_rejected_prompts_are_named_and_a_rate_limit_is_said() -> None:
     (finding,) = findings_of(fail(_7="http_4xx", _15="rate_limited", _23="http_5xx"))
     assert re.search(r"; the server rejected prompts \S+; the server limits the rate", finding.message)

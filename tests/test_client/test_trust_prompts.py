@@ -152,6 +152,7 @@ def test_short_answers_are_info_with_the_share_of_ttft() -> None:
         ({"concurrency": (1, 2)}, False),
         ({"rate": (0.2,)}, True),
         ({"rate": (5.0,)}, False),
+        ({"concurrency": (1,), "edits": {"spec.baseline": "Skip"}}, False),
     ],
 )
 def test_run_with_a_single_stream_is_info(given: dict[str, Any], noted: bool) -> None:

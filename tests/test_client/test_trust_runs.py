@@ -186,14 +186,18 @@ def test_arguments_of_one_arm_are_info() -> None:
 
 @pytest.mark.runs
 @pytest.mark.parametrize(
-    ("host", "expected"), [("gpu-1", ["the baseline and ngram answer at the same host"]), ("gpu-2", [])]
+    ("host", "expected"),
+    [
+        ("gpu-1", ["the baseline and ngram answer at the same host, gpu-1"]),
+        ("gpu-2", []),
+    ],
 )
 def test_endpoints_at_one_host_are_info(host: str, expected: list[str]) -> None:
     urls = {"none": "http://gpu-1:8000", "ngram": f"http://{host}:8001"}
     arms = [Arm(name=name, endpoint=Endpoint(name=name, url=url)) for name, url in urls.items()]
     plan = small().plan.model_copy(update={"arms": arms})
     found = endpoints_share_a_host.evaluate(RunEvidence(plan, [], [], {}, simulated=False))
-    assert [(each.severity, each.message.partition(",")[0]) for each in found] == [(INFO, text) for text in expected]
+    assert [(each.severity, each.message.partition(":")[0]) for each in found] == [(INFO, text) for text in expected]
 
 
 @pytest.mark.parametrize(

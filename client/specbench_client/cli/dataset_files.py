@@ -49,6 +49,7 @@ from specbench_client.dataset.prompt_entries import (
     entry_columns,
     read_entries,
     read_prompt_rows,
+    require_prompts,
     write_rows,
 )
 from specbench_client.dataset.speed_bench_preparation import (
@@ -60,10 +61,10 @@ from specbench_client.dataset.speed_bench_preparation import (
 from specbench_client.dataset.speed_bench_texts import SpeedBenchRow, UpstreamTables
 from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
 from specbench_client.errors import BadInput
+from specbench_client.measure_flags import with_flag_names
 from specbench_client.report.text.text_table import DASH, TextTable, number
 from specbench_client.visible_text import visible
-from specbench_client.workload.row_outcomes import check_rows
-from specbench_client.workload.source_detection import shape_hint
+from specbench_client.workload.row_outcomes import check_rows, first_problems
 
 SOURCE = click.option(
     "--source",
@@ -168,22 +169,15 @@ def inspect(
     if embeddings and found.prompts:
         similar = embed_with_progress(embeddings, entries_of(found), model, api_key_env)
     report = inspect_prompts(str(file), found, counters, similar, outputs)
-    hint = shape_hint(declared.source, rows[0].columns) if rows and report.unusable.rejected else ""
-    lines = [*_lines(report), *([hint] if hint else [])]
+    left_out = [f"{fault.row.place}: left out: {fault.reason}" for fault in found.excluded]
+    lines = [*_lines(report), *first_problems(str(file), left_out, report.rows)]
     print_output(output, report, text=lambda console: console.print_tables([_table(report)], lines))
-    reasons = _rejections(report)
-    if reasons:
-        echo(f"error: {file}: a run would reject it: {'; '.join(reasons)}: correct these rows", err=True)
-    return Exit.BAD_INPUT if reasons else Exit.OK
-
-
-def _rejections(report: InspectionReport) -> list[str]:
-    """Return why a run would reject the file; empty if it would not."""
-    invalid = report.unusable.rejected
-    reasons = [f"{invalid:,} of {report.rows:,} rows are not valid prompts"] if invalid else []
-    reasons += [f"placeholders: {report.placeholders.rows:,}"] if report.placeholders.rows else []
-    reasons += [f"ids used twice: {', '.join(report.duplicate_ids)}"] if report.duplicate_ids else []
-    return reasons or (["no row is a valid prompt"] if not report.prompts else [])
+    try:
+        require_prompts(found, declared)
+    except BadInput as error:
+        echo(f"error: `specbench measure` would reject it: {with_flag_names(str(error))}", err=True)
+        return error.exit
+    return Exit.OK
 
 
 def _counters(table: Path | None, tokenizer: Path | None) -> TokenCounters:
@@ -233,19 +227,12 @@ def _lines(report: InspectionReport) -> list[str]:
         lines.append(f"no o200k tokens: {report.overall.lengths.reason}")
     lines += _duplicates("exact duplicates", report.exact_duplicates)
     lines += _duplicates("near duplicates", report.near_duplicates)
-    if report.duplicate_ids:
-        lines.append(f"ids used twice: {', '.join(report.duplicate_ids)}")
     placeholders = report.placeholders
     if placeholders.rows:
         where = ", ".join(
             f"{name} {count:,}" for name, count in (placeholders.by_source or placeholders.by_category).items()
         )
-        lines.append(
-            f"placeholders: {placeholders.rows:,} ({where}): fetch their texts with `specbench dataset prepare`"
-        )
-    lines += [f"not a valid prompt: {report.file}, {problem}" for problem in report.unusable.first[:_SHOWN]]
-    if report.unusable.rows > _SHOWN:
-        lines.append(f"and {report.unusable.rows - _SHOWN:,} more rows that are not valid prompts")
+        lines.append(f"placeholders: {placeholders.rows:,} ({where})")
     return lines
 
 

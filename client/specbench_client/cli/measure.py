@@ -140,7 +140,7 @@ def _authorization(named: str | None) -> dict[str, str]:
     multiple=True,
     metavar="'NAME: VALUE'",
     help="Header of every request; never stored: values of 8 or more characters are removed from what servers answer,"
-    " except media types. Repeatable.",
+    " except media types. A server's error that repeats a shorter one is stored as it is. Repeatable.",
 )
 @API_KEY_ENV
 @click.option(
@@ -327,7 +327,7 @@ class Measurement:
         try:
             plan = lay_out(self.run)
         except InvalidSpec as error:
-            raise BadInput("\n".join(with_flag_names(str(problem)) for problem in error.problems)) from error
+            raise BadInput("\n".join(dict.fromkeys(with_flag_names(str(each)) for each in error.problems))) from error
         return plan.model_copy(update={"stop": "WhenDecided"}) if self.options["until_sure"] else plan
 
     @cached_property

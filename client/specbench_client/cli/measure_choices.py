@@ -13,7 +13,6 @@ from pathlib import Path
 
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName, PromptCache
-from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import Measurement
 from specbench_client.cli.streams import echo
@@ -57,10 +56,10 @@ def with_detected(wanted: Measurement, headers: Mapping[str, str]) -> tuple[Meas
     model, dialect = wanted.options["model"], wanted.options["dialect"]
     if model is not None and dialect is not None:
         return wanted, set()
-    given, key = DialectName(dialect) if dialect else None, wanted.options["api_key_env"] or API_KEY_VARIABLE
+    given = DialectName(dialect) if dialect else None
     rows, drafting = [], set()
     for row in wanted.endpoints:
-        found = run_until_interrupted(detect_endpoint(row["url"], headers, model, given, key_variable=key))
+        found = run_until_interrupted(detect_endpoint(row["url"], headers, model, given))
         server = f"{row['name']} at {row['url']}"
         several = len(wanted.endpoints) > 1
         echo(f"detected: {f'{server} is ' if several else ''}{found.line()}", err=True)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
+from specbench_api.redaction import KNOWN_MIN
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of
 from specbench_api.spec.parsing import (
@@ -30,7 +31,7 @@ from specbench_api.spec.parsing import (
 )
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
-from specbench_api.spec.slo import REPORTED_PERCENTS, Slo
+from specbench_api.spec.slo import REPORTED_PERCENTS, TERMINAL_STATISTICS, Slo
 from specbench_client.bounded_json import parse_json
 from specbench_client.measure_flags import FLAGS, SpecFlag
 
@@ -169,13 +170,14 @@ PERCENTILES = click.option(
     "--percentiles",
     type=LatencyStatistics(),
     help=f"Latencies in the tables of text and Markdown: some of {', '.join(LatencyStatistics.known)}."
-    "  [default: 50,99 in text]",
+    f"  [default: {','.join(TERMINAL_STATISTICS).replace('p', '')} in text]",
 )
 LATEST = click.option("--latest", is_flag=True, help="Use the newest run if the location contains several.")
 API_KEY_ENV = click.option(
     "--api-key-env",
     metavar="NAME",
-    help=f"Environment variable with the API key.  [default: {API_KEY_VARIABLE}, if set]",
+    help=f"Environment variable with the API key; keys of {KNOWN_MIN} or more characters are removed from what servers"
+    f" answer.  [default: {API_KEY_VARIABLE}, if set]",
 )
 ONLY_WORKLOAD = click.option("--workload", metavar="NAME", help="Use only this workload.  [default: all]")
 

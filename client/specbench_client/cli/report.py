@@ -12,7 +12,7 @@ from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.slo import PERCENTILES as PERCENTILE_NAMES
-from specbench_api.spec.slo import Slo
+from specbench_api.spec.slo import TERMINAL_STATISTICS, Slo
 from specbench_client.cli.options import LATEST, PERCENTILES, Choice, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
@@ -26,7 +26,7 @@ from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
-from specbench_client.report.text.results_table import TERMINAL_STATISTICS, cells_table, csv
+from specbench_client.report.text.results_table import cells_table, csv
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.trends import trends_table
 from specbench_client.store.store import StoreErrorReason

@@ -21,7 +21,6 @@ from typing import Any, Self
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Column
-from rich.text import Text
 
 from specbench_api.campaign.expansion import PlannedRun
 from specbench_api.outcome.layout import REPORT
@@ -224,10 +223,7 @@ def _measure(run: Run, options: RunOptions) -> dict[str, EngineFailed]:
             on_progress=live.progress,
             client=options.client,
         )
-        failed = run_until_interrupted(execute_locally(run, local_options))
-        for arm, error in failed.items():
-            live.failed(arm, error.reason, str(error))
-        return failed
+        return run_until_interrupted(execute_locally(run, local_options))
 
 
 # Campaigns.
@@ -439,7 +435,8 @@ class LiveProgress:
         self._bars.update(self._point, description=description, completed=done, total=total or None, note=note)
         if progress.phase == STORING and progress.point not in (None, self._printed):
             self._printed = progress.point
-            self._print(", ".join(part for part in (place, length, failed) if part))
+            counts = f"{done} requests, with warm-up and fillers {progress.requests_sent}"
+            self._print(", ".join(part for part in (place, counts, length, failed) if part))
         before = sum(len(group.points) for group in self._plan.groups[: progress.group])
         self._bars.update(self._whole, completed=before + progress.points_done)
 
@@ -458,7 +455,3 @@ class LiveProgress:
         """Print a line without a terminal, where there are no bars."""
         if not self._console.is_terminal:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-    def failed(self, arm: str, reason: str, message: str) -> None:
-        """Show that an arm has failed."""
-        self._console.print(Text.assemble((f"{arm}: {reason}", "red"), f": {message}"))

@@ -64,10 +64,15 @@ def read_entries(file: Path, source: Source | None = None) -> list[PromptEntry]:
     """Read every prompt of the file, in order. Raises BadInput if a row is not a valid prompt, or if there is none."""
     rows, declared = read_prompt_rows(file, source)
     found = check_rows(rows, declared, with_tools=True)
+    require_prompts(found, declared)
+    return entries_of(found)
+
+
+def require_prompts(found: RowOutcomes, declared: Dataset) -> None:
+    """Raise BadInput with the words of a run if it would reject these rows, or if none of them is a prompt."""
     reject_faults(found, declared)
     if not found.prompts:
-        raise BadInput(f"{file}: none of the {len(rows)} rows is a prompt: give a file with prompts")
-    return entries_of(found)
+        raise BadInput(f"{declared.where}: none of the {found.read} rows is a prompt: give a file with prompts")
 
 
 def entries_of(found: RowOutcomes) -> list[PromptEntry]:

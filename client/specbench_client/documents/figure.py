@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
 
 from specbench_api.api_model import ApiModel
 
@@ -120,8 +124,9 @@ class Figure(ApiModel):
     """Number of sampling units."""
     interval: FigureInterval | None = None
     """Confidence interval; None if it is missing."""
-    missing: str = ""
-    """Why the value or the interval is missing; empty if neither is, or if the figure never has it."""
+    missing: Annotated[str, Field(exclude_if=operator.not_)] = ""
+    """Why the value or the interval is missing; empty, and left out of documents, if neither is, or if the figure never
+    has it."""
     source: str
     """Origin of the data: client, engine (per_request, counters), or both."""
 

@@ -34,6 +34,7 @@ from specbench_client.dialects.registry import DIALECTS_BY_NAME
 from specbench_client.documents.record import AcceptanceSource
 from specbench_client.drive.engine_connection import shown_models
 from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.known_secrets import key_remedy
 from specbench_client.load.turns import TurnResult
 from specbench_client.transport.control_client import (
     AccessRejected,
@@ -44,6 +45,7 @@ from specbench_client.transport.control_client import (
     RouteNotFound,
 )
 from specbench_client.transport.error_messages import (
+    ADDRESS_REMEDY,
     engine_error_message,
     is_redirect,
     rejects_key,
@@ -98,17 +100,16 @@ async def detect_endpoint(
     model: str | None = None,
     dialect: DialectName | None = None,
     *,
-    key_variable: str = "OPENAI_API_KEY",
     patience_s: float = PATIENCE_S,
 ) -> DetectedEndpoint:
-    """Return what runs at an address. `model` and `dialect`: if the user chose them; `key_variable`: for messages.
+    """Return what runs at an address. `model` and `dialect`: if the user chose them.
 
     Raises EngineFailed if it cannot be reached or is not an engine, and BadInput if the user must choose.
     """
     url = engine_url(address)
     async with ControlClient(url, _TIMEOUT_S, headers=headers) as control:
         optional = model is not None
-        listed, url = await _list_of_models(control, url, headers, key_variable, patience_s, optional=optional)
+        listed, url = await _list_of_models(control, url, headers, patience_s, optional=optional)
         pages = await _read_pages(control, listed, dialect)
         name = _recognized(url, pages, dialect)
         found = DIALECTS_BY_NAME[name]
@@ -130,7 +131,6 @@ async def _list_of_models(
     control: ControlClient,
     url: str,
     headers: Mapping[str, str],
-    key_variable: str,
     patience_s: float,
     *,
     optional: bool,
@@ -149,7 +149,7 @@ async def _list_of_models(
                 return listed, f"{url}{CHAT_ROUTE}"
             if optional:
                 return {}, url
-        message = await _describe_failure(error, url, headers, key_variable)
+        message = await _describe_failure(error, url, headers)
         raise EngineFailed(message, EngineReason.NEVER_READY) from error
     return _parse_list(text, route_url(url, MODELS_PAGE), optional=optional), url
 
@@ -169,23 +169,19 @@ def _parse_list(text: str, page: str, *, optional: bool) -> Any:
     if optional:
         return {}
     what = "the answer is not a list of models in OpenAI's form"
-    remedy = f"name the model with --model, or {_other_address()}"
+    remedy = f"name the model with --model, or {ADDRESS_REMEDY}"
     raise EngineFailed(f"GET {page}: {what}: {remedy}", EngineReason.NEVER_READY)
 
 
 def _not_json(text: str) -> str:
     if not _HTML.match(text):
-        return f"the answer is not JSON: {truncate(text, 80)}: {_other_address()}"
+        return f"the answer is not JSON: {truncate(text, 80)}: {ADDRESS_REMEDY}"
     title = _TITLE.search(text)
     named = f" ({truncate(title[1].strip(), 80)})" if title else ""
-    return f"the answer is an HTML page{named}, of a proxy, a login or a web interface: {_other_address()}"
+    return f"the answer is an HTML page{named}, of a proxy, a login or a web interface: {ADDRESS_REMEDY}"
 
 
-def _other_address() -> str:
-    return "give the address of the engine itself, with its port and, behind a proxy, its path"
-
-
-async def _describe_failure(error: ControlError, url: str, headers: Mapping[str, str], key_variable: str) -> str:
+async def _describe_failure(error: ControlError, url: str, headers: Mapping[str, str]) -> str:
     """Return what is wrong at an address, and the remedy."""
     if error.status is None or error.status == HTTPStatus.BAD_REQUEST:  # 400: servers with TLS answer http with it.
         parts = urlsplit(url)
@@ -193,21 +189,19 @@ async def _describe_failure(error: ControlError, url: str, headers: Mapping[str,
             other = "https" if parts.scheme == "http" else "http"
             return f"{parts.netloc} does not accept {parts.scheme}: give {other}://{parts.netloc}{parts.path}"
     if error.status is not None:
-        return await _describe_status(error, error.status, url, headers, key_variable)
+        return await _describe_status(error, error.status, url, headers)
     if isinstance(error, EngineUnreachable):
         return f"{error}: start the engine, or correct the host and port of {url}"
-    return str(error) if isinstance(error, AccessRejected) else f"{error}: {_other_address()}"
+    return str(error) if isinstance(error, AccessRejected) else f"{error}: {ADDRESS_REMEDY}"
 
 
-async def _describe_status(
-    error: ControlError, status: int, url: str, headers: Mapping[str, str], key_variable: str
-) -> str:
+async def _describe_status(error: ControlError, status: int, url: str, headers: Mapping[str, str]) -> str:
     """Return what an answer with another status than 200 means, and the remedy."""
     body = error.body.decode(errors="replace")
     text = "" if _HTML.match(body) else truncate(engine_error_message(error.body), 200)
     cause = f"GET {route_url(url, MODELS_PAGE)}: HTTP {status}" + (f": {text}" if text else "")
     if rejects_key(status):
-        remedy = _key_remedy(headers, key_variable)
+        remedy = key_remedy()
     elif is_redirect(status, error.location):
         location = truncate(str(error.location), 200)
         other = engine_url(location.partition("?")[0])
@@ -217,15 +211,8 @@ async def _describe_status(
     elif isinstance(error, EngineStarting) and text:
         remedy = "wait until the engine has loaded its model"
     else:
-        remedy = _not_json(body) if _HTML.match(body) else _other_address()
+        remedy = _not_json(body) if _HTML.match(body) else ADDRESS_REMEDY
     return f"{cause}: {remedy}"
-
-
-def _key_remedy(headers: Mapping[str, str], key_variable: str) -> str:
-    if any(name.lower() == "authorization" for name in headers):
-        return f"it rejects the key that was sent: correct {key_variable}, or the header Authorization if you gave one"
-    other = "name the variable that contains the key with --api-key-env"
-    return f"no key was sent: set {key_variable}, {other}, or give --header 'Authorization: Bearer …'"
 
 
 async def _address_with_models(url: str, headers: Mapping[str, str]) -> str:
@@ -237,7 +224,7 @@ async def _address_with_models(url: str, headers: Mapping[str, str]) -> str:
             models = all_models((await control.documents([MODELS_PAGE]))[MODELS_PAGE])
         if models:
             return f"give {root}, which serves {shown_models(models)}"
-    return f"{_other_address()}, or name the model with --model if the server lists none"
+    return f"{ADDRESS_REMEDY}, or name the model with --model if the server lists none"
 
 
 async def _speaks_other_scheme(url: str) -> bool:

@@ -35,8 +35,8 @@ from specbench_client.drive.engine_connection import (
     take_first_turn,
 )
 from specbench_client.errors import EngineFailed
-from specbench_client.load.arrivals import NS_PER_S
 from specbench_client.load.conversations import FillerPlan, filler_conversation
+from specbench_client.load.phases import NS_PER_S
 from specbench_client.load.turns import TurnClient, TurnResult
 from specbench_client.metrics.goodput import meets_slo
 from specbench_client.metrics.rows import Table

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -16,6 +17,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
+
+import yaml
 
 from specbench_api.launch.launcher import DerivedMethod
 from specbench_api.launch.registry import LAUNCHERS, NOT_STARTED, cache_reset_route
@@ -25,6 +28,7 @@ from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import CHAT_ROUTE, Engine, EngineKind, route_url
 from specbench_api.spec.workload import (
+    HARMLESS_FIELDS,
     NEVER_REMOVED,
     NEW_TOKEN_LIMIT,
     RESERVED_BODY_FIELDS,
@@ -137,7 +141,7 @@ async def first_completion(
             raise RateLimited(f"{message}: lower the load on it, or wait", EngineReason.FIRST_REQUEST_FAILED)
         field = rejected_field(record.error or "") if record.error_class == ErrorClass.HTTP_4XX else None
         if field is not None and field not in turn_client.request_config.extra_body:
-            raise FieldRejected(message, record.error or "", field, turn_client.request_config.output.max_tokens)
+            raise FieldRejected(message, record.error or "", field, turn_client.request_config)
         raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
     if not (record.output_tokens or record.output_text or record.token_conflict):
         raise EngineFailed("the engine returned no tokens for a first completion", EngineReason.FIRST_REQUEST_FAILED)
@@ -168,12 +172,15 @@ class FieldRejected(EngineFailed):
     measurement; a token limit is harmless only under its new name.
     """
 
-    def __init__(self, message: str, words: str, field: str, max_tokens: int) -> None:
+    def __init__(self, message: str, words: str, field: str, config: RequestConfig) -> None:
         self.words, self.field = words, field
         renamed = field == TOKEN_LIMIT and re.search(rf"\b{NEW_TOKEN_LIMIT}\b", message) is not None
-        self.changes = {field: None, **({NEW_TOKEN_LIMIT: max_tokens} if renamed else {})}
-        self.harmless = renamed or field in ("seed", "stream_options")
-        remedy = f"to leave it out, give --extra-body '{json.dumps(self.changes)}', in a spec workloads[].extraBody"
+        self.changes = {field: None, **({NEW_TOKEN_LIMIT: config.output.max_tokens} if renamed else {})}
+        self.harmless = renamed or field in HARMLESS_FIELDS
+        body = {**config.extra_body, **self.changes}
+        line = yaml.safe_dump(body, default_flow_style=True, width=math.inf, sort_keys=False).strip()
+        remedy = f"to leave it out, give --extra-body '{json.dumps(body)}'"
+        remedy += f", or write `extraBody: {line}` in each workload of the spec"
         super().__init__(f"{message}: {remedy}", EngineReason.FIRST_REQUEST_FAILED)
 
 

@@ -156,6 +156,12 @@ def _rate(point: Point, times: ScheduledTimes) -> float:
 FAILED_SHARE_MAX = 0.5
 """A load is given up if more than this share of at least FAILED_SHARE_AFTER requests failed."""
 FAILED_SHARE_AFTER = 8
+_WAYS_OUT: Mapping[str | None, str] = {
+    ErrorClass.RATE_LIMITED: ": lower the load",
+    ErrorClass.HTTP_4XX: ": remove the prompts that it rejects, or correct what it names (extraBody, output.maxTokens)",
+    ErrorClass.HTTP_5XX: ": read the server's log, or lower the load",
+}
+"""Error class of an answer → what to do about it, to follow the server's words."""
 CONNECTION_FAILURES_MAX = 5
 """A load is given up if so many connections failed in a row, and the engine does not answer."""
 
@@ -185,7 +191,8 @@ class FailureCounter:
             return
         self._connection_failures = 0
         failed = f"{self._failed} of {self._requests} requests failed"
-        last = f"the last one, of prompt {record.prompt_id}: {record.error_class}: {record.error}"
+        last = f"the last one, of prompt {record.prompt_id}: {record.error_class}: {str(record.error).rstrip('.')}"
+        last += _WAYS_OUT.get(record.error_class, "")
         if not await self._alive():
             raise EngineFailed(f"{failed} and the engine does not answer; {last}", EngineReason.LOST)
         if too_many:

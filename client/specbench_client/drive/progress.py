@@ -12,6 +12,7 @@ from specbench_api.plan.plan import EngineGroup, Point
 from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase
 from specbench_client.documents.summary import Trend
 from specbench_client.load.conversations import is_filler
+from specbench_client.transport.exchange import ErrorClass
 
 PROGRESS = "progress.json"
 SCHEMA_VERSION = "specbench.io/progress/v1"
@@ -46,6 +47,8 @@ class Progress:
     """Requests of the warm-up before the current point; None without a warm-up."""
     warmup_most: int | None = None
     """Maximum number of warm-up requests; it ends sooner if step times are steady."""
+    requests_sent: int = 0
+    """All requests of the current point, also its warm-up and the fillers that keep up the load."""
     requests_failed: int = 0
     output_tokens_per_s: float | None = None
     """Over the current point so far; a sign of life, not a result."""
@@ -74,6 +77,7 @@ class ProgressTracker:
         self._point: Point | None = None
         self._warmup: int | None = None
         self._warmup_most: int | None = None
+        self._sent = 0
         self.trend: Trend | None = None
         """The trend of the acceptance length over the finished windows of a soak test."""
         self.others: Callable[[], list[int]] = list
@@ -82,13 +86,14 @@ class ProgressTracker:
 
     def counts(self) -> list[int]:
         """Return the counts of this client's records, which client 0 adds to its own."""
-        return [self._requests, self._failed, self._tokens, self._emitted, self._steps, self._warmup or 0]
+        return [self._requests, self._failed, self._tokens, self._emitted, self._steps, self._warmup or 0, self._sent]
 
     def start_point(self, point: Point, requests_total: int | None) -> None:
         """Begin a point, with its warm-up if it has one."""
         self._point = point
         self.phase = WARMUP
         self._warmup = self._warmup_most = None
+        self._sent = 0
         self._begin(requests_total)
 
     def start_warmup(self, most: int) -> None:
@@ -102,6 +107,7 @@ class ProgressTracker:
 
     def add(self, record: Record) -> None:
         """Count a record."""
+        self._sent += record.error_class != ErrorClass.SKIPPED_AFTER_ERROR
         if record.phase == RecordPhase.WARMUP:
             self._warmup = (self._warmup or 0) + 1
             return
@@ -123,7 +129,7 @@ class ProgressTracker:
         """Return the current progress."""
         point, elapsed_s = self._point, (self._now() - self._started_ns) / 1e9
         others = self.others() or [0] * len(self.counts())
-        requests, failed, tokens, emitted, steps, warmup = map(sum, zip(self.counts(), others, strict=True))
+        requests, failed, tokens, emitted, steps, warmup, sent = map(sum, zip(self.counts(), others, strict=True))
         return Progress(
             group=self._group.index,
             arm=self._group.arm,
@@ -139,6 +145,7 @@ class ProgressTracker:
             requests_total=self._requests_total,
             warmup_done=None if self._warmup is None else warmup,
             warmup_most=self._warmup_most,
+            requests_sent=sent,
             requests_failed=failed,
             output_tokens_per_s=tokens / elapsed_s if tokens and elapsed_s > 0 else None,
             acceptance_length=emitted / steps if steps else None,

@@ -27,8 +27,10 @@ from numpy.typing import NDArray
 from specbench_api.spec.dataset import Selection, Source
 from specbench_api.spec.load import CONVERSATIONS_MAX, LONGEST_S, Arrival, ArrivalProcess
 from specbench_client.errors import BadInput
+from specbench_client.load.phases import NS_PER_S
 from specbench_client.workload.locations import Fetch, rows_of_selection
 from specbench_client.workload.prompt_files import is_named
+from specbench_client.workload.row_outcomes import first_problems
 from specbench_client.workload.source_detection import is_mooncake_row
 from specbench_client.workload.sources.openai_logs import time_of
 
@@ -36,7 +38,6 @@ ScheduledTimes = NDArray[np.int64]
 Offsets = NDArray[np.float64]
 
 PURPOSE = "arrivals"
-NS_PER_S = 1e9
 MAX_ARRIVALS = 2 * CONVERSATIONS_MAX
 """No more arrivals than this are drawn. Random schedules scatter around their rate, but never so far; a trace that is
 replayed at its own speed can exceed it."""
@@ -223,7 +224,6 @@ def _take_length(blocks: Iterator[Offsets], extent: ScheduleLength) -> Offsets:
 # make the load lighter than the recording. The numbers are seconds, except in Mooncake's traces, which are recognised
 # by their columns: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces.
 
-_MAX_SHOWN_PROBLEMS = 5
 _COLUMN = "timestamp"
 _MS_PER_S = 1000.0
 
@@ -238,9 +238,8 @@ def load_trace(uri: str, base_dir: Path, fetch: Fetch | None = None) -> Offsets:
     times = [time_of(row.columns.get(_COLUMN)) for row in rows]
     wrong = [row for row, seconds in zip(rows, times, strict=True) if seconds is None]
     if wrong:
-        problems = [f"{uri}, {row.place}: {_time_problem(row.columns)}" for row in wrong[:_MAX_SHOWN_PROBLEMS]]
-        more = len(wrong) - _MAX_SHOWN_PROBLEMS
-        raise BadInput("\n".join([*problems, *([f"and {more} more of {len(rows)} rows"] if more > 0 else [])]))
+        problems = [f"{row.place}: {_time_problem(row.columns)}" for row in wrong]
+        raise BadInput("\n".join(first_problems(uri, problems, len(rows))))
     return np.array(times, np.float64) / (_MS_PER_S if is_mooncake_row(rows[0].columns) else 1.0)
 
 

@@ -30,11 +30,10 @@ from specbench_client.documents.manifest import StoredFile
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.load.client_link import ClockOffset
-from specbench_client.load.phases import LoadTimeline, LoadTimestamps
+from specbench_client.load.phases import NS_PER_MS, LoadTimeline, LoadTimestamps
 from specbench_client.transport.exchange import TimestampSource
 
 SAMPLE_INTERVAL_S = 0.02
-_NS_PER_MS = 1e6
 
 
 class EventLoopMonitor:
@@ -87,7 +86,7 @@ class EventLoopMonitor:
         while True:
             due_ns = self._clock() + int(SAMPLE_INTERVAL_S * 1e9)
             await self._sleep(SAMPLE_INTERVAL_S)
-            self._lags_ms.append(max(0, self._clock() - due_ns) / _NS_PER_MS)
+            self._lags_ms.append(max(0, self._clock() - due_ns) / NS_PER_MS)
 
 
 @dataclass
@@ -109,7 +108,7 @@ class RecordTally:
         if record.phase != RecordPhase.STEADY:
             return
         if record.connect_ns is not None and record.turn == 0:
-            self.lateness_ms.append((record.connect_ns - record.intended_ns) / _NS_PER_MS)
+            self.lateness_ms.append((record.connect_ns - record.intended_ns) / NS_PER_MS)
         if record.first_byte_ns is not None:
             self._answers += 1
             self._by_kernel += record.timestamp_source == TimestampSource.KERNEL
@@ -286,13 +285,13 @@ def combined_warm_up(results: Sequence[ClientResult]) -> WarmupResult | None:
 def clock_error_ms(results: Sequence[ClientResult]) -> float:
     """Return how far times of two clients may be apart that count as one: by their clocks, and by their begins."""
     begins = [result.begins_ns for result in results]
-    return (max(result.offset.error_ns for result in results) + max(begins) - min(begins)) / _NS_PER_MS
+    return (max(result.offset.error_ns for result in results) + max(begins) - min(begins)) / NS_PER_MS
 
 
 def clock_skew_ms(results: Sequence[ClientResult]) -> float:
     """Return the largest difference between the wall clocks of two clients."""
     offsets = [result.offset.wall_ns for result in results]
-    return (max(offsets) - min(offsets)) / _NS_PER_MS
+    return (max(offsets) - min(offsets)) / NS_PER_MS
 
 
 def _encoded(values: array[Any], added: int = 0) -> str:

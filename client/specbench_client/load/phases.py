@@ -21,7 +21,7 @@ from typing import NamedTuple
 from specbench_client.documents.record import RecordPhase
 from specbench_client.load.shared_state import WorkerColumn, WorkerTable
 
-NS_PER_S = 1e9
+NS_PER_S, NS_PER_MS = 1e9, 1e6
 SCHEDULE_NOTICE_NS = 100_000_000
 """Time between the moment at which an open loop is steady and its schedule's start."""
 SCHEDULE_NOTICE_OF_CLIENTS_NS = 1_000_000_000
@@ -250,7 +250,7 @@ class InFlightRecorder:
 
 @dataclass(frozen=True)
 class TimeSpan:
-    """A span of the monotonic clock, absolute."""
+    """A span of time in ns, on the monotonic clock or since the start of a point."""
 
     start_ns: int
     end_ns: int

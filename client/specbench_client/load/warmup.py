@@ -20,13 +20,13 @@ from operator import sub
 from statistics import median
 
 from specbench_client.documents.record import Record
+from specbench_client.load.phases import NS_PER_MS
 from specbench_client.workload.row_parsing import Prompt
 
 STEP_TIME_TOLERANCE = 0.05
 MIN_WINDOW = 4
 MAX_OVER_MIN = 4
 MIN_CHUNKS = 4
-_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ def step_ms(record: Record) -> float | None:
         return None
     chunks = len(record.chunk_ns or ())
     if record.chunk_ns is not None and MIN_CHUNKS <= chunks <= (record.steps or 0) + 1:
-        return median(map(sub, record.chunk_ns[1:], record.chunk_ns[:-1])) / _NS_PER_MS or None
+        return median(map(sub, record.chunk_ns[1:], record.chunk_ns[:-1])) / NS_PER_MS or None
     span_ns = record.last_token_ns - begin_ns
-    return span_ns / _NS_PER_MS / steps if span_ns > 0 else None
+    return span_ns / NS_PER_MS / steps if span_ns > 0 else None
 
 
 def is_steady(steps_ms: Sequence[float], window: int) -> bool:

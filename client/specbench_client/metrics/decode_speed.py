@@ -17,12 +17,11 @@ from __future__ import annotations
 import numpy as np
 
 from specbench_client.columns import Values
-from specbench_client.metrics.latency import NS_PER_MS
+from specbench_client.load.phases import NS_PER_MS, NS_PER_S
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 
-NS_PER_S = 1e9
 SHORT = 0.1
 """Quantile of times per step that is the time of a short step: one in which no prompt is computed."""
 SAME_STEP = 0.5

@@ -19,6 +19,7 @@ import numpy as np
 from specbench_api.spec.slo import Slo
 from specbench_client.columns import Values
 from specbench_client.documents.record import RecordPhase
+from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
 from specbench_client.metrics.rows import Table, has_text
@@ -102,7 +103,7 @@ def _good(point: Table, slo: Slo) -> tuple[float, float] | None:
     good, total_ms = meets_slo(begun, slo), float(np.nansum(latency.E2E_SENT_MS.values(begun)))
     if np.isnan(good).all() or total_ms <= 0:
         return None
-    busy_ms = mean_in_flight(answered, window) * (window.end_ns - window.start_ns) / latency.NS_PER_MS
+    busy_ms = mean_in_flight(answered, window) * (window.end_ns - window.start_ns) / NS_PER_MS
     return float(np.nansum(good)) * busy_ms / total_ms, window.length_s
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from specbench_client.columns import Values
+from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
-
-NS_PER_MS = 1e6
 
 
 def _latency(name: str, definition: str, missing: str, start: str, end: str) -> RequestMetric:

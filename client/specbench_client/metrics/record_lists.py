@@ -33,6 +33,7 @@ POINT_ONLY_COLUMNS = (
     "output_tokens_client",
     "reasoning_tokens",
     "token_conflict",
+    "error",
 )
 """Columns that only the checks of a single point need; dropped when points are combined, as they are most of a row."""
 BURST_NS = 100_000.0

@@ -8,12 +8,10 @@ neither ramp nor drain dilutes the throughput.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from specbench_client.columns import Values
-from specbench_client.metrics.decode_speed import NS_PER_S
+from specbench_client.load.phases import TimeSpan
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 
@@ -37,29 +35,17 @@ OUTPUT_TPS_PER_GPU_DEFINITION = (
 OUTPUT_TPS_PER_GPU_MISSING = "output_tps is missing, or the run requests no GPU"
 
 
-@dataclass(frozen=True)
-class WindowBounds:
-    """Bounds of a window in ns since the start of the point."""
-
-    start_ns: float
-    end_ns: float
-
-    @property
-    def length_s(self) -> float:
-        return (self.end_ns - self.start_ns) / NS_PER_S
-
-
-def steady_window(rows: Table) -> WindowBounds | None:
+def steady_window(rows: Table) -> TimeSpan | None:
     """Return the steady window of one point's rows, or None if it has none."""
     inside = steady_rows(rows)
     starts, ends = numbers(inside, "sent_ns"), numbers(inside, "last_token_ns")
     if not (~np.isnan(starts)).any() or not (~np.isnan(ends)).any():
         return None
-    window = WindowBounds(float(np.nanmin(starts)), float(np.nanmax(ends)))
+    window = TimeSpan(int(np.nanmin(starts)), int(np.nanmax(ends)))
     return window if window.end_ns > window.start_ns else None
 
 
-def window_tokens(rows: Table, window: WindowBounds) -> float:
+def window_tokens(rows: Table, window: TimeSpan) -> float:
     """Return the tokens of error-free answers that arrived inside the window; NaN if one of them was not counted.
 
     Steady answers are stored without their chunks, because they are inside the window from their first to their
@@ -97,14 +83,14 @@ def _delivered(point: Table) -> tuple[float, float] | None:
     return None if np.isnan(tokens) else (tokens, window.length_s)
 
 
-def mean_in_flight(rows: Table, window: WindowBounds) -> float:
+def mean_in_flight(rows: Table, window: TimeSpan) -> float:
     """Return the mean number of requests in flight (sent, last token not yet received) over the window."""
     starts = np.clip(numbers(rows, "sent_ns"), window.start_ns, window.end_ns)
     ends = np.clip(numbers(rows, "last_token_ns"), window.start_ns, window.end_ns)
     return float(np.nansum(ends - starts) / (window.end_ns - window.start_ns))
 
 
-def _share_inside(at: Values, weights: Values | None, window: WindowBounds, by_time: float) -> float:
+def _share_inside(at: Values, weights: Values | None, window: TimeSpan, by_time: float) -> float:
     """Share of an answer's tokens that arrived inside the window; `by_time` if they arrived at one moment."""
     if at.size == 0 or at[0] == at[-1]:
         return by_time

@@ -25,7 +25,7 @@ from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
 from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.transport.exchange import ErrorClass
 
-IGNORED_COLUMNS = ("request_id", "timestamp_source", "error", "chunk_coalesced", "connection")
+IGNORED_COLUMNS = ("request_id", "timestamp_source", "chunk_coalesced", "connection")
 """Columns of a record that no figure and no check uses."""
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in IGNORED_COLUMNS)
 """Columns that are read from a record."""
@@ -37,6 +37,7 @@ TEXTS = (
     "acceptance_source",
     "finish_reason",
     "error_class",
+    "error",
     "flaw",
     "token_conflict",
 )

@@ -15,9 +15,9 @@ from markupsafe import Markup
 from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.load import Arrival, ArrivalProcess, Load
+from specbench_api.spec.load import Arrival, Load
 from specbench_client.documents.finding import list_faults
-from specbench_client.documents.summary import RunSummary
+from specbench_client.documents.summary import ArrivalPattern, RunSummary
 from specbench_client.report.plots.figures import SPEEDUP, draw_figures
 from specbench_client.report.plots.style import DARK, GREY_DARK, GREY_LIGHT, LIGHT, Drawing, svg
 from specbench_client.report.text.applicability import dataset_text
@@ -42,8 +42,9 @@ _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 LONG = 40
 """A table with more rows scrolls in its own box on a screen."""
 
-_NOT_KEY = ("Acc.", "E2E ms\np50/p99")
-"""Columns that the table on the first screen leaves out, so that it fits next to the chart."""
+_NOT_KEY = ("Acc.", "E2E ms")
+"""Columns, by the first line of their title, that the table on the first screen leaves out, so that it fits next to
+the chart."""
 
 PROSE = 60
 """A longer text of a cell is set as sentences: on a telephone its column is as wide as the screen."""
@@ -64,7 +65,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             results=table_of_cells("All results", cell_columns(summary), summary),
             key_results=table_of_cells(
                 "Every arm at every load",
-                [column for column in terminal_columns(summary) if column.title not in _NOT_KEY],
+                [column for column in terminal_columns(summary) if column.title.partition("\n")[0] not in _NOT_KEY],
                 summary,
             ),
             arrivals=arrival_text(summary),
@@ -146,7 +147,9 @@ def load_text(load: Load) -> str:
     how = f"closed loop at concurrency {levels}"
     if not load.concurrency:
         speed = levels if load.rate else "its own speed"
-        how = f"open loop, {_arrivals(load.arrival or Arrival())}, at {speed}"
+        arrival = load.arrival or Arrival()
+        seed = "" if arrival.uri else f" (seed {arrival.seed})"
+        how = f"open loop, {ArrivalPattern.of(load).words}{seed}, at {speed}"
     ends = "every prompt once a point"
     if load.requests is not None:
         ends = f"{load.requests} conversations a point"
@@ -155,13 +158,6 @@ def load_text(load: Load) -> str:
     warm_up = f"at least {load.warmup_requests} warm-up requests a launch" if load.warmup_requests else "no warm-up"
     repeats = "1 repeat" if load.repeats == 1 else f"{load.repeats} repeats"
     return f"{how}; {ends}, {repeats}, {load.order}, {warm_up}"
-
-
-def _arrivals(arrival: Arrival) -> str:
-    if arrival.process is ArrivalProcess.TRACE:
-        return f"arrivals of the trace {arrival.uri}"
-    burstiness = f" of burstiness {arrival.burstiness:g}" if arrival.process is ArrivalProcess.GAMMA else ""
-    return f"{arrival.process} arrivals{burstiness} (seed {arrival.seed})"
 
 
 def _arms(plan: Plan) -> list[tuple[str, str, str]]:

@@ -42,7 +42,7 @@ def open_store(location: str) -> Store:
     try:
         client = s3_client(endpoint, region)
     except (BotoCoreError, ValueError, OSError) as error:  # Nothing is sent yet: the settings are wrong.
-        remedy = "correct the endpoint and region, and the AWS settings (AWS_PROFILE, AWS_CONFIG_FILE, AWS_… keys)"
+        remedy = "correct that where it is set: endpoint and region in the URI, or AWS_PROFILE, AWS_CONFIG_FILE, AWS_…"
         raise BadInput(f"{location}: S3 cannot be used: {error}: {remedy}") from error
     return S3Store(client, parts.netloc, parts.path)
 

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from specbench_client.bounded_json import parse_engine_json
-from specbench_client.known_secrets import without_secrets
+from specbench_client.known_secrets import key_remedy, without_secrets
 from specbench_client.transport.exchange import ErrorClass
 
 MAX_MESSAGE_CHARS = 500
@@ -83,8 +83,7 @@ def compression_error(encoding: str) -> str | None:
     return f"{message}: disable compression for this route of the engine"
 
 
-ADDRESS_REMEDY = "give the address of the engine itself"
-_KEY_REMEDY = "set OPENAI_API_KEY, or give the key with --header"
+ADDRESS_REMEDY = "give the address of the engine itself, with its port and, behind a proxy, its path"
 
 
 def http_error(status: int | None, body: bytes, location: str | None = None) -> tuple[ErrorClass, str] | None:
@@ -106,7 +105,7 @@ def http_error_message(status: int, body: bytes, location: str | None = None) ->
     if is_redirect(status, location):
         message, remedy = f"redirected to {location}", f": {ADDRESS_REMEDY}"
     elif rejects_key(status):
-        remedy = f": {_KEY_REMEDY}"
+        remedy = f": {key_remedy()}"
     start = f"HTTP {status}"
     if not message:
         return start + remedy

@@ -25,11 +25,12 @@ from specbench_client.transport.error_messages import MAX_ERROR_BODY_BYTES, http
 from specbench_client.transport.exchange import ConnectionUse, ErrorClass, HttpExchange, ReceivedBytes, TimestampSource
 from specbench_client.transport.kernel_timestamps import PollPass, arrival_times
 from specbench_client.transport.limits import MAX_HEAD_BYTES, READ_OVERHEAD_BYTES, AnswerBudget
+from specbench_client.transport.sse import DONE
 from specbench_client.transport.tls_socket import StreamSocket
 
 EMPTY_LINE = b"\r\n\r\n"
-_DONE = b"[DONE]"
-DONE_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+_DONE = DONE.encode()
+DONE_EVENT = re.compile(rb"(?:^|[\r\n])data: ?" + re.escape(_DONE))
 """`[DONE]` as a separate event. Inside generated text it cannot match: JSON escapes the line end before it."""
 _END_AFTER_DONE = re.compile(DONE_EVENT.pattern + rb"[\r\n]*\r\n0+(?:;[^\r\n]*)?\r\n(?:[^\r\n]+\r\n)*\r\n\Z")
 """`[DONE]`, the last chunk with its extensions, the trailers and the empty line (RFC 9112, 7.1)."""

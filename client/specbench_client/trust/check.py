@@ -17,7 +17,7 @@ import numpy as np
 
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.plan.plan import Arm, Plan, Point
-from specbench_api.spec.load import Arrival, ArrivalProcess, Level
+from specbench_api.spec.load import Arrival, Level
 from specbench_api.spec.workload import Workload
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.breakdown import Reuse
@@ -178,17 +178,6 @@ class PointEvidence:
     def arrival(self) -> Arrival:
         """The arrival process of conversations in an open loop."""
         return self.plan.load.arrival or Arrival()
-
-    @property
-    def arrival_cv(self) -> float | None:
-        """Coefficient of variation of inter-arrival gaps; None for a trace, which is not a stochastic process."""
-        shapes = {
-            ArrivalProcess.CONSTANT: math.inf,
-            ArrivalProcess.POISSON: 1.0,
-            ArrivalProcess.GAMMA: self.arrival.burstiness,
-        }
-        shape = shapes.get(self.arrival.process)
-        return None if shape is None else 1 / math.sqrt(shape)
 
     @property
     def steady_s(self) -> float | None:

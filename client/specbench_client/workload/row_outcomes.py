@@ -157,13 +157,18 @@ def _parse_selected(
         found.rows.append(row)
 
 
+def first_problems(where: str, problems: Sequence[str], rows: int) -> list[str]:
+    """Return one line for each of the first problems of rows, and one that counts the others of these `rows`."""
+    more = len(problems) - _SHOWN_PROBLEMS
+    shown = [f"{where}, {problem}" for problem in problems[:_SHOWN_PROBLEMS]]
+    return [*shown, *([f"and {more} more of {rows} rows"] if more > 0 else [])]
+
+
 def reject_faults(found: RowOutcomes, selection: Selection) -> None:
     """Raise BadInput with all problems, or with the rows without text unless `allowMissing` is set."""
     problems = [*found.problems, *found.repeated]
     if problems:
-        more = len(problems) - _SHOWN_PROBLEMS
-        lines = [f"{selection.where}, {problem}" for problem in problems[:_SHOWN_PROBLEMS]]
-        lines += [f"and {more} more of {found.passing} rows"] if more > 0 else []
+        lines = first_problems(selection.where, problems, found.passing)
         hint = shape_hint(selection.source, found.selected[0].columns) if found.selected else ""
         raise BadInput("\n".join([*lines, *([hint] if hint else [])]))
     if found.missing and not selection.allow_missing:

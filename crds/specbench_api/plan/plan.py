@@ -149,6 +149,11 @@ class Plan(ApiModel):
             return self.engine
         return self.engine.model_copy(update={"dialect": arm.endpoint.dialect})
 
+    @property
+    def has_baseline(self) -> bool:
+        """Whether one of the arms is the baseline."""
+        return any(arm.is_baseline for arm in self.arms)
+
     def arm(self, name: str) -> Arm:
         """Return the arm of this name. Raises KeyError."""
         return {arm.name: arm for arm in self.arms}[name]

@@ -89,6 +89,13 @@ class Arrival(RuledModel):
     """At most this many conversations at once, as behind a gateway with a limit: others wait in the client, and their
     latency counts from the scheduled time. Without it: no limit."""
 
+    @property
+    def cv(self) -> float | None:
+        """Coefficient of variation of inter-arrival gaps; None for a trace, which is not a stochastic process."""
+        if self.process is ArrivalProcess.CONSTANT:
+            return 0.0
+        return None if self.process is ArrivalProcess.TRACE else 1 / math.sqrt(self.burstiness)
+
     def _rules_hold(self) -> Sequence[bool]:
         return (
             self.process is not ArrivalProcess.TRACE or self.uri is not None,

@@ -22,6 +22,9 @@ from specbench_api.spec.patterns import (
 from specbench_api.spec.pod_template import ClientPodTemplate, PodTemplate, Quantity, ResourceRequirements
 from specbench_api.spec.secret_refs import SecretRef
 
+SHARED_MEMORY = "32Gi"
+"""Size of /dev/shm unless the run sets sharedMemory: what SGLang's documentation uses for eight GPUs."""
+
 # Node selection: the same names and values as in a PodSpec.
 
 Terms = Annotated[dict[str, Any], Field(max_length=2), PreserveUnknown()]

@@ -27,6 +27,7 @@ Percentile = Literal["p50", "p95", "p99"]
 """A percentile by name: the suffix of a figure's name."""
 PERCENTS: tuple[Percent, ...] = get_args(Percent)
 PERCENTILES: tuple[Percentile, ...] = get_args(Percentile)
+TERMINAL_STATISTICS: tuple[Percentile, ...] = ("p50", "p99")
 REPORTED_PERCENTS: tuple[int, ...] = (50, 90, 95, 99)
 """The percentiles of latencies in results. The 90th, which other tools show, is neither limited nor gated."""
 

@@ -125,6 +125,8 @@ RESERVED_BODY_FIELDS = {
 NEVER_REMOVED = ("model", "messages", "prompt", "n", "stream", "cache_prompt")
 """Reserved fields that not even null removes: without them, another request would be measured."""
 TOKEN_LIMIT, NEW_TOKEN_LIMIT = "max_tokens", "max_completion_tokens"
+HARMLESS_FIELDS = ("seed", "stream_options")
+"""Reserved fields without which the same is measured: other answers are drawn, or the usage is missing."""
 
 
 def renames_token_limit(extra_body: Mapping[str, Any]) -> bool:
@@ -178,15 +180,27 @@ class Workload(RuledModel):
         return [all(each.sessions.answer_tokens <= self.output.max_tokens for each in parts if each.sessions)]
 
     @property
+    def renames_token_limit(self) -> bool:
+        """Whether `extraBody` renames the limit of an answer's tokens, and does not change it."""
+        return renames_token_limit(self.extra_body) and self.extra_body[NEW_TOKEN_LIMIT] == self.output.max_tokens
+
+    @property
     def claimed_fields(self) -> list[str]:
         """Names in `extraBody` that specbench sets itself, unless null removes them or the token limit is renamed."""
         extra = self.extra_body
-        renamed = renames_token_limit(extra) and extra[NEW_TOKEN_LIMIT] == self.output.max_tokens
         return sorted(
             name
             for name in RESERVED_BODY_FIELDS.keys() & extra
-            if (extra[name] is not None or name in NEVER_REMOVED) and not (renamed and name == NEW_TOKEN_LIMIT)
+            if (extra[name] is not None or name in NEVER_REMOVED)
+            and not (self.renames_token_limit and name == NEW_TOKEN_LIMIT)
         )
+
+    @property
+    def measured_fields(self) -> dict[str, Any]:
+        """`extraBody` without what leaves the measured work the same: a renamed limit, and removed HARMLESS_FIELDS."""
+        same = {name for name in HARMLESS_FIELDS if self.extra_body.get(name, 0) is None}
+        same |= {TOKEN_LIMIT, NEW_TOKEN_LIMIT} if self.renames_token_limit else set()
+        return {name: value for name, value in self.extra_body.items() if name not in same}
 
     @property
     def greedy(self) -> bool | None:

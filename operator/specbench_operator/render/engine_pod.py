@@ -27,7 +27,7 @@ from specbench_api.plan.template_conflicts import (
 )
 from specbench_api.plan.validation import PREFERRED, REQUIRED, TERMS
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.placement import ModelCache, PinNode, Placement
+from specbench_api.spec.placement import SHARED_MEMORY, ModelCache, PinNode, Placement
 from specbench_api.spec.pod_template import PodTemplate
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.shared_fields import (
@@ -106,8 +106,6 @@ def _node_named(node: str) -> Manifest:
     return {"key": "metadata.name", "operator": "In", "values": [node]}
 
 
-SHARED_MEMORY = "32Gi"
-"""Size of /dev/shm unless the run sets sharedMemory: what SGLang's documentation uses for eight GPUs."""
 ENGINE_TMP = "256Gi"
 """Size of an engine's /tmp, into which an engine that is not root downloads its model: 141 GB for 70B in BF16."""
 SIMULATOR_TMP = "1Gi"

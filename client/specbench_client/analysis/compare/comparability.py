@@ -146,7 +146,7 @@ def _work(before: Workload, after: Workload) -> Iterator[tuple[str, str, str]]:
     """Yield what changes the answers on any engine; the dataset is identified by its fingerprint."""
     yield "sampling", _text(before.sampling.to_dict()), _text(after.sampling.to_dict())
     yield "output limits", _text(before.output.to_dict()), _text(after.output.to_dict())
-    yield "request fields", _text(before.extra_body), _text(after.extra_body)
+    yield "request fields", _text(before.measured_fields), _text(after.measured_fields)
     yield "answers", _answers(before), _answers(after)
     yield "chat template", _template(before), _template(after)
 

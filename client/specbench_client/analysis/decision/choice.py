@@ -13,6 +13,7 @@ from specbench_client.documents.recommendation import ArmChoice, Attainment, Rec
 
 Complexity = Mapping[str, tuple[int, int]]
 """Arm → how complex it is to run, to be compared with that of others."""
+MEASURE_BASELINE = "`specbench measure --baseline URL` and `specbench run` measure one"
 LACKS_FIGURE = "lacks a figure that a target needs"
 
 
@@ -81,7 +82,7 @@ def _without_baseline(
 ) -> ArmChoice:
     """Choose where the baseline is not eligible: if it misses the targets, a drafter that meets them is the answer."""
     if baseline is None or baseline.candidate.excluded:
-        why = "was not measured" if baseline is None else _why_not(baseline)
+        why = f"was not measured ({MEASURE_BASELINE})" if baseline is None else _why_not(baseline)
         reason = f"the baseline {why}, so it is unknown whether a drafter pays"
         return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason=reason)
     meeting = [each for each in drafters if each.candidate.attainment is Attainment.MET and each.eligible]

@@ -12,7 +12,6 @@ from functools import cached_property
 
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.decision.choice import complexity_of, is_simpler
 from specbench_client.analysis.decision.request import WORTH, worse_arms
@@ -122,7 +121,7 @@ def _advice(facts: HeadlineFacts) -> list[str]:
         return [] if facts.failures else ["Nothing was measured."]
     if not found:
         return ["Only the baseline was measured."]
-    if BASELINE_NAME not in {arm.name for arm in facts.plan.arms}:
+    if not facts.plan.has_baseline:
         return ["No speed-up can be stated: this run has no baseline."]
     several = len({each.cell.workload for each in found}) > 1
     unusable = {*facts.lossy, *facts.worse, *faults_by_arm(facts.findings)}

@@ -8,7 +8,7 @@ from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of
 from specbench_client.documents.finding import Finding
 from specbench_client.documents.summary import ArrivalPattern, ClientHealth, CounterDeltas, PointSummary, SteadyWindow
-from specbench_client.metrics.decode_speed import NS_PER_S
+from specbench_client.load.phases import NS_PER_S
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers

@@ -97,8 +97,13 @@ def sustained_table(recommendation: Recommendation) -> TextTable:
 
 
 def decision_report(recommendation: Recommendation) -> Report:
-    """Return the sentence, all tables that have rows, and below them prices and limits."""
-    tables = (choices_table(recommendation), evidence_table(recommendation), sustained_table(recommendation))
+    """Return the sentence, all tables that have rows, and below them prices and limits.
+
+    Without a baseline, the sentence is the answer at every load.
+    """
+    has_baseline = any(each.arm == BASELINE_NAME for each in recommendation.candidates)
+    choices = [choices_table(recommendation)] if has_baseline else []
+    tables = (*choices, evidence_table(recommendation), sustained_table(recommendation))
     prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
     limits = Topic("Limits", lines=[*prices, *(f"limit: {each}" for each in recommendation.limits)])
     topics = [*(Topic(table.title, [table]) for table in tables if table.rows), limits]

@@ -12,6 +12,7 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.check import list_names
+from specbench_client.trust.checks.acceptance import acceptance_without_baseline
 from specbench_client.trust.checks.client import client_saturated
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points, unpaired_requests
 from specbench_client.trust.checks.engine import simulated
@@ -183,4 +184,5 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], w
         return f"Correct what {worst.check} reports. {measure_again(plan)}"
     if summary.simulated:
         return simulated.remedy
-    return f"`specbench decide {where}` recommends an arm for latency targets, prices and constraints of your own."
+    decide = f"`specbench decide {where}` recommends an arm for latency targets, prices and constraints of your own."
+    return decide if plan.has_baseline else remedy_of(plan, acceptance_without_baseline.name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.slo import PERCENTILES
+from specbench_api.spec.slo import PERCENTILES, TERMINAL_STATISTICS
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
 from specbench_client.documents.figure import Figure, StatusFigure, Verdict
@@ -48,7 +48,6 @@ CATEGORY_COLUMNS = (
     "Accepted / drafted [95 %]",
 )  # fmt: skip
 _CATEGORY_WORDS = ("Arm", "Workload", "Category")
-TERMINAL_STATISTICS = ("p50", "p99")
 
 
 def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -> list[CellColumn]:

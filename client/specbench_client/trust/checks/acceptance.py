@@ -365,7 +365,7 @@ _LENGTH = "acceptance_length_emitted_pooled"
 )
 def acceptance_without_baseline(evidence: RunEvidence) -> CheckResults:
     """Drafts were accepted, but nothing was measured without drafting."""
-    if any(arm.is_baseline for arm in evidence.plan.arms):
+    if evidence.plan.has_baseline:
         return []
     figures = [each.figures.get(_LENGTH) for each in evidence.summaries]
     lengths = [figure.value for figure in figures if figure is not None and figure.value is not None]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from specbench_api.spec.dataset import Source
+from specbench_api.spec.workload import Workload
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import has_text
@@ -59,31 +60,34 @@ _LENGTH, _FIRST, _WHOLE = "output_tokens_mean", "ttft_ms_mean", "e2e_ms_mean"
         " short extractions are real traffic, and their figures are right, so the severity is Info."
     ),
     remedy=(
-        "If your service's answers are longer, raise output.maxTokens or use your users' prompts; also read"
-        " tpot_speedup."
+        "If your service's answers are longer, use your users' prompts, and raise output.maxTokens if it cuts answers"
+        " (finish_reason length in the records); also read TPOT, which contains no TTFT."
     ),
     imported_remedy=(
         "If your service's answers are longer, let the benchmark request longer ones or give it your users' "
-        "prompts; also read tpot_speedup."
+        "prompts; also read TPOT, which contains no TTFT."
     ),
 )
 def short_answers(evidence: RunEvidence) -> CheckResults:
     """A workload's answers are so short that their first token and their last step dominate its figures."""
-    names = [workload.name for workload in evidence.plan.workloads]
-    found = [_of_workload(name, [each for each in evidence.summaries if each.workload == name]) for name in names]
+    found = [
+        _of_workload(workload, [each for each in evidence.summaries if each.workload == workload.name])
+        for workload in evidence.plan.workloads
+    ]
     return [result for result in found if result is not None]
 
 
-def _of_workload(workload: str, points: Sequence[PointSummary]) -> CheckResult | None:
+def _of_workload(workload: Workload, points: Sequence[PointSummary]) -> CheckResult | None:
     tokens = _mean(points, _LENGTH)
     if tokens is None or tokens >= TOKENS:
         return None
     first, whole = _mean(points, _FIRST), _mean(points, _WHOLE)
     share = f", and {first / whole:.0%} of their time is TTFT" if first and whole else ""
     message = (
-        f"the answers have {tokens:.0f} tokens on average{share}: the figures are valid only for such short answers"
+        f"the text of the answers has {tokens:.0f} tokens on average, of at most {workload.output.max_tokens}"
+        f" (output.maxTokens){share}: the figures are valid only for such short answers"
     )
-    return CheckResult(Severity.INFO, message, value=tokens, threshold=TOKENS, workload=workload)
+    return CheckResult(Severity.INFO, message, value=tokens, threshold=TOKENS, workload=workload.name)
 
 
 def _mean(points: Sequence[PointSummary], name: str) -> float | None:

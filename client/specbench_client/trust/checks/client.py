@@ -10,8 +10,9 @@ import numpy as np
 from specbench_api.spec.load import CLIENTS_MAX
 from specbench_client.columns import Values
 from specbench_client.documents.finding import Severity
+from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS
-from specbench_client.metrics.latency import E2E_MS, E2E_SENT_MS, NS_PER_MS, TTFT_MS
+from specbench_client.metrics.latency import E2E_MS, E2E_SENT_MS, TTFT_MS
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Table

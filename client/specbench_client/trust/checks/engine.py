@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import RESEARCH_RUNTIME, EngineKind
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.recognition import server_address
@@ -293,20 +293,20 @@ def endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
     """Running servers that are compared have the same host in their URLs."""
     if evidence.plan.engine.is_imported:
         return []
-    together: dict[str, list[str]] = {}
+    together: dict[str, dict[str, str | None]] = {}
     for arm in evidence.plan.arms:
         if arm.endpoint:
-            together.setdefault(server_address(arm.endpoint.url)[0], []).append(
-                "the baseline" if arm.name == BASELINE_NAME else arm.name  # `none` would be misread
-            )
+            name = "the baseline" if arm.is_baseline else arm.name  # `none` would be misread
+            together.setdefault(server_address(arm.endpoint.url)[0], {})[name] = urlsplit(arm.endpoint.url).hostname
     return [
         CheckResult(
             Severity.INFO,
-            f"{list_names(arms)} answer at the same host, {host}: if they share a GPU, each has less KV cache than it"
-            " would have alone, and any other traffic to one of them slows the others",
-            value=len(arms),
+            f"{list_names(list(hosts))} answer at the same host, {list_names(sorted({*map(str, hosts.values())}))}: if"
+            " they share a GPU, each has less KV cache than it would have alone, and any other traffic to one of them"
+            " slows the others",
+            value=len(hosts),
             threshold=2,
         )
-        for host, arms in together.items()
-        if len(arms) > 1
+        for hosts in together.values()
+        if len(hosts) > 1
     ]

@@ -10,6 +10,7 @@ from specbench_api.spec.load import ArrivalProcess
 from specbench_client.documents.finding import Severity
 from specbench_client.metrics.rows import distinct_texts, has_text, text_counts
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, name_some
 
@@ -64,7 +65,7 @@ RATE_ERRORS = 3.0
 )
 def rate_not_reached(evidence: PointEvidence) -> CheckResults:
     """In an open loop, fewer conversations per second than requested started in the steady state."""
-    reached, requested, cv = evidence.health.reached_rate, evidence.point.level.rate, evidence.arrival_cv
+    reached, requested, cv = evidence.health.reached_rate, evidence.point.level.rate, evidence.arrival.cv
     if reached is None or requested is None or cv is None:
         return []
     expected = None if evidence.steady_s is None else requested * evidence.steady_s
@@ -130,7 +131,7 @@ def overloaded(evidence: PointEvidence) -> CheckResults:
 def _by_chance(evidence: PointEvidence) -> float:
     """Growth that the arrival process alone may cause; 1 if the number of arrivals is not known."""
     rate, seconds = evidence.health.reached_rate, evidence.steady_s
-    cv = UNKNOWN_CV if evidence.arrival_cv is None else evidence.arrival_cv
+    cv = UNKNOWN_CV if evidence.arrival.cv is None else evidence.arrival.cv
     if not rate or not seconds:
         return 1.0
     in_a_third = rate * seconds / 3
@@ -139,6 +140,8 @@ def _by_chance(evidence: PointEvidence) -> float:
 
 FAILED_SHARE = 0.01
 NAMED = 5
+QUOTED_CHARS = 200
+"""Longest part of an error that a message quotes."""
 
 
 @check(
@@ -150,8 +153,8 @@ NAMED = 5
         " 99th percentile may consist of the missing requests."
     ),
     remedy=(
-        "Read the errors in the records and the engine's log, then lower the load, remove the prompts that are"
-        " rejected, or fix the engine."
+        "Correct what the quoted error states (the records have all errors): lower the load, remove the prompts that"
+        " are rejected, or fix the engine."
     ),
 )
 def requests_failed(evidence: PointEvidence) -> CheckResults:
@@ -163,7 +166,9 @@ def requests_failed(evidence: PointEvidence) -> CheckResults:
     share = len(failed) / len(tried)
     kinds = ", ".join(f"{count} {name}" for name, count in text_counts(failed, "error_class").most_common())
     skipped = len(evidence.rows) - len(tried)
-    message = f"{len(failed)} of {len(tried)} requests failed ({kinds})"
+    errors = text_counts(failed, "error").most_common(1)
+    quoted = "".join(f", most often with: {truncate(' '.join(text.split()), QUOTED_CHARS)}" for text, _ in errors)
+    message = f"{len(failed)} of {len(tried)} requests failed ({kinds}{quoted})"
     message += f", and {skipped} later turns were not sent" if skipped else ""
     rejected = distinct_texts(failed.among(has_text(failed, "error_class", ErrorClass.HTTP_4XX)), "prompt_id")
     message += f"; the server rejected prompts {name_some(sorted(rejected), NAMED)}" if rejected else ""
@@ -181,7 +186,7 @@ IN_FLIGHT = 1.5
     severities=(Severity.INFO,),
     threshold=(
         f"fewer than {IN_FLIGHT:g} requests in flight at the highest load: as requested for a closed loop, as"
-        " measured for an open loop"
+        " measured for an open loop. Not evaluated without a baseline, which has no speed-up"
     ),
     rationale=(
         "With a batch of one the GPU waits for memory, and verifying drafts is free; a full batch has no spare"
@@ -201,7 +206,7 @@ def single_stream_only(evidence: RunEvidence) -> CheckResults:
     """Every load of the run keeps about one request in flight."""
     in_flight = [_in_flight(evidence, level.label) for level in evidence.plan.load.levels]
     known = [value for value in in_flight if value is not None]
-    if not known or max(known) >= IN_FLIGHT:
+    if not evidence.plan.has_baseline or not known or max(known) >= IN_FLIGHT:
         return []
     message = (
         f"no load of this run keeps more than {max(known):.1f} requests in flight: the speed-ups apply to an idle"

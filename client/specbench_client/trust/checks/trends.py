@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from specbench_client.columns import Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import Trend
+from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens, timed_steps
-from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.rows import Table, group_numbers
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, PointEvidence, check
