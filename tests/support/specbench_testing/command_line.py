@@ -1,4 +1,4 @@
-"""Runs a command line of `specbench` in this process: a process of its own needs two seconds of CPU time to import it."""
+"""Runs a command line of `specbench` in this process: one of its own needs two seconds of CPU time for imports."""
 
 from __future__ import annotations
 
