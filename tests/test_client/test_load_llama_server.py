@@ -135,21 +135,21 @@ async def test_records_match_the_engines_counters_and_drafters_do_not_change_the
     expected = await texts_without_drafter(undrafted, demo_models, tmp_path)
     async with serving(demo_models, arm, tmp_path) as site:
         assert await site.speculating()
-        await first_completion(site.context, [ChatMessage("user", "hi")])
-        records, counted = await site.counted_drive(ROWS, 2)
         alone, counted_alone = await site.counted_drive(ROWS, 1)
+        records, counted = await site.counted_drive(ROWS, 2)
     assert texts_of(alone) == expected
     for measured, deltas in ((records, counted), (alone, counted_alone)):
         assert_records_match_the_counters(measured, deltas)
-        assert deltas.drafted_tokens == sum(record.drafted_tokens or 0 for record in measured) > 0
+        assert deltas.drafted_tokens == sum(record.drafted_tokens or 0 for record in measured)
         by_step = [record for record in measured if record.step_accepted is not None]
         assert len(by_step) >= len(measured) - 1, "only the emoji answer, whose tokens are held back, may lack steps"
         # The engine also counts drafts accepted beyond the answer's end, at most k per request; the records do not.
         accepted = sum(record.accepted_tokens or 0 for record in measured)
         assert deltas.accepted_tokens is not None
-        assert 0 < accepted <= deltas.accepted_tokens <= accepted + 8 * len(measured)
+        assert accepted <= deltas.accepted_tokens <= accepted + 8 * len(measured)
         assert deltas.draft_steps is not None
         assert sum(record.draft_steps or 0 for record in by_step) <= deltas.draft_steps
+    assert sum(record.accepted_tokens or 0 for record in alone) > 0
 
 
 # -- a whole run, against what the server itself answered --------------------------------------------------------------
