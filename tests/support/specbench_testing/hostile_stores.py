@@ -194,7 +194,7 @@ BEHAVIOURS: dict[str, tuple[Behaviour, str]] = {
     "truncated": (_sends(head(200, "Content-Length: 500") + b"<ListBucketResult>"), "S3Away"),
     "deep JSON": (_status(b"[" * 200_000), "StatusUnreadable"),
     "many values": (_status(b'{"arms": [' + b"{}," * 80_000 + b"{}]}"), "StatusUnreadable"),
-    "gzip bomb": (_status(gzip.compress(b" " * 64 * 1024 * 1024, 1), "Content-Encoding: gzip"), "StatusUnreadable"),
+    "gzip bomb": (_status(gzip.compress(b" " * 64 * 1024 * 1024), "Content-Encoding: gzip"), "StatusUnreadable"),
 }  # fmt: skip
 """What a store does → how, and the reason that is reported. Empty: any reason, or none."""
 
