@@ -29,9 +29,9 @@ from specbench_testing.result_pairs import replaced, result_of
 from specbench_testing.synthetic_records import SyntheticRun, record_table, tidy_frames
 from specbench_testing.tables import arrays_of
 
-FEW, MANY = 2_000, 6_000
+FEW, MANY = 4_000, 12_000
 """Requests of one arm."""
-PART = 500
+PART = 1_000
 WORLD = SyntheticRun(prompts=40, concurrency=(3,), repeats=1)
 LOCATION = WORLD.plan.workloads[0].name, WORLD.plan.load.levels[0].label
 WALL = "2026-01-01T00:00:00Z"
@@ -95,12 +95,12 @@ def peak(work: Callable[[], object]) -> int:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks, buckets and pieces as small relative to these few rows as they are relative to a million."""
-    monkeypatch.setattr(rows, "PIECE_ROWS", 1_000)
-    monkeypatch.setattr(pairing, "BUCKET_ROWS", 2_000)
-    monkeypatch.setattr(bootstrap, "PIECE_VALUES", 10_000)
-    monkeypatch.setattr(figures, "AT_ONCE_VALUES", 10_000)
+    monkeypatch.setattr(rows, "PIECE_ROWS", 2_000)
+    monkeypatch.setattr(pairing, "BUCKET_ROWS", 4_000)
+    monkeypatch.setattr(bootstrap, "PIECE_VALUES", 20_000)
+    monkeypatch.setattr(figures, "AT_ONCE_VALUES", 20_000)
     for module in (pairing, tidy_frame, row_layout, percentiles, figures):
-        monkeypatch.setattr(module, "NUMBERS_TOGETHER", 2_000)
+        monkeypatch.setattr(module, "NUMBERS_TOGETHER", 4_000)
 
 
 @pytest.mark.process
