@@ -19,5 +19,5 @@ def specbench_here(*arguments: str, cwd: Path, **environment: str) -> CompletedP
         for name, value in environment.items():
             patch.setenv(name, value)
         code = exit_code([*arguments])
-    printed = (each.buffer.getvalue().decode(errors="replace") for each in (out, err))  # type: ignore[attr-defined]
+    printed = (each.buffer.getvalue().decode(errors="replace") for each in (out, err))
     return CompletedProcess(["specbench", *arguments], code, *printed)
