@@ -21,6 +21,8 @@ from specbench_testing.cluster import Cluster
 from specbench_testing.shared_cluster import borrowed_cluster
 
 NAME = "docker.io/library/specbench:test"
+_ABSENT = str(Path(__file__).with_name("support") / "absent_packages")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_ABSENT, os.environ.get("PYTHONPATH"))))
 
 
 def product_image(cluster: Cluster) -> str:

@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from specbench_client.drive import engine_connection
 from specbench_testing.s3 import s3_access, s3_server, s3_store
 
 __all__ = ["s3_access", "s3_server", "s3_store"]
+
+
+@pytest.fixture(autouse=True)
+def no_pause_between_first_completions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try a first completion again at once: a server that fails in a test stays the same, and each pause is seconds."""
+    monkeypatch.setattr(engine_connection, "FIRST_COMPLETION_PAUSE_S", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ from specbench_client.simulator.faults import parse_faults
 from specbench_client.simulator.server import SimulatorServer, TruthFile, choose_dialect
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_testing.closing_servers import ClosingTestServer
+from specbench_testing.command_line import specbench_here
 from specbench_testing.secret_search import find_secrets
 from specbench_testing.synthetic_records import measured_rows
 
@@ -49,13 +50,15 @@ def command_of(cwd: Path, *arguments: str, program: Sequence[str] = (SPECBENCH,)
     return [*program, "measure", *fixed, *arguments]
 
 
-def measure(
-    cwd: Path, *arguments: str, program: Sequence[str] = (SPECBENCH,), **environment: str
-) -> subprocess.CompletedProcess[str]:
+def measure(cwd: Path, *arguments: str, program: Sequence[str] = (SPECBENCH,)) -> subprocess.CompletedProcess[str]:
+    """Run `measure` in a process of its own."""
     command = command_of(cwd, *arguments, program=program)
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False, env={**os.environ, **environment}
-    )
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
+
+
+def measure_here(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `measure` in this process."""
+    return specbench_here(*command_of(cwd, *arguments, program=()), cwd=cwd)
 
 
 @contextmanager
@@ -234,29 +237,22 @@ FULL_DISK = ("sh", "-c", 'ulimit -f 1; exec "$0" "$@"', SPECBENCH)
 """The command, for which the kernel rejects files above 512 bytes as on a full disk."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_run_that_ends_between_its_last_point_and_its_report_is_only_analyzed_again(
-    number: signal.Signals, tmp_path: Path
-) -> None:
+def test_a_run_that_ends_between_its_last_point_and_its_report_is_only_analyzed_again(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as url:
         flags = ("--endpoint", url, "-c", "1,2")
         command = command_of(tmp_path, *flags, program=STUCK_ANALYSIS)
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as first:
             assert first.stderr is not None
             assert "analyzing the records" in "".join(takewhile(lambda line: line != "rendering\n", first.stderr))
-            first.send_signal(number)
+            first.send_signal(signal.SIGTERM)
             printed = first.stderr.read()
         manifests = {path: path.read_bytes() for path in tmp_path.rglob("manifest.json")}
         full = measure(tmp_path, *flags, program=FULL_DISK)
-        again = measure(tmp_path, *flags)
+        again = measure_here(tmp_path, *flags)
         answered = (tmp_path / "truth.jsonl").read_text()
-        anew = measure(tmp_path, *flags)
-    if number == signal.SIGKILL:
-        assert first.returncode == -number
-    else:
-        assert first.returncode == 130
-        kept = "2 of 2 points, which are kept, only the report is missing"
-        assert printed == f"Interrupted after {kept}: run the same command again to continue\n"
+        anew = measure_here(tmp_path, *flags)
+    kept = "2 of 2 points, which are kept, only the report is missing"
+    assert (first.returncode, printed) == (130, f"Interrupted after {kept}: run the same command again to continue\n")
     assert len(manifests) == 2
     assert full.returncode == 5
     assert "2 of 2 points are finished and kept, only the report is missing" in full.stderr
@@ -281,8 +277,7 @@ def test_an_arm_that_answers_wrongly_is_found_and_not_recommended(tmp_path: Path
     ):
         servers = ["--endpoint", f"deep={deep}", "--baseline", baseline, "--dataset", "gsm8k:gsm8k.jsonl"]
         options = ["-c", "2", "-n", "30", "--repeats", "2", "--answers", '{"expected": {"match": "Number"}}']
-        command = [SPECBENCH, "measure", *servers, *options, "--output", "json"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = specbench_here("measure", *servers, *options, "--output", "json", cwd=tmp_path)
     assert done.returncode in (0, 3), done.stderr
     summary = json.loads(done.stdout)
     (cell,) = [each for each in summary["cells"] if each["arm"] == "deep"]
@@ -300,7 +295,7 @@ def test_permanent_error_is_not_retried(tmp_path: Path) -> None:
     answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", redirect: "http://x/"}
     for head, message in answers.items():
         with serve_bytes(f"{head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()) as (endpoint, requests):
-            done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
+            done = measure_here(tmp_path, "--endpoint", endpoint, "-c", "1")
         assert done.returncode == 4, done.stderr
         assert message in done.stderr.splitlines()[-1]
         assert len(requests) == 1
@@ -373,7 +368,7 @@ def gateway(*rejected: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def test_fields_that_one_server_rejects_are_left_out_for_both_and_a_rejected_prompt_is_counted(tmp_path: Path) -> None:
     key = "words of a key"
     with gateway() as (one, to_one), gateway("seed", "max_tokens") as (other, _):
-        done = measure(
+        done = measure_here(
             tmp_path, "--endpoint", other, "--baseline", one, "-c", "2", "--requests", "12", "--repeats", "1",
             "--warmup", "0", "--no-stream", "--header", f"api-key: {key}", "--keep-text",
         )  # fmt: skip
@@ -404,6 +399,6 @@ def test_fields_that_one_server_rejects_are_left_out_for_both_and_a_rejected_pro
     ],
 )
 def test_an_error_about_an_option_does_not_repeat_its_key(tmp_path: Path, given: tuple[str, str]) -> None:
-    done = measure(tmp_path, "--endpoint", "http://127.0.0.1:9", "-c", "1", *given)
+    done = measure_here(tmp_path, "--endpoint", "http://127.0.0.1:9", "-c", "1", *given)
     assert done.returncode == Exit.BAD_INPUT
     assert "words-of" not in done.stdout + done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.outcome.termination import Exit
 from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code, run_execution
+from specbench_testing.command_line import specbench_here
 from specbench_testing.operator_process import eventually
 from specbench_testing.s3 import IgnoringConditions
 from specbench_testing.specs import simulated_campaign, simulated_run, write_campaign, write_run
@@ -33,12 +33,8 @@ SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 FINISHED = (0, 3)
 
 
-def specbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    # Wide enough for a run with many findings, as on a slow machine.
-    environment = {**os.environ, "COLUMNS": "240"}
-    return subprocess.run(
-        [SPECBENCH, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
+# Wide enough for a run with many findings, as on a slow machine.
+specbench = partial(specbench_here, COLUMNS="240")
 
 
 def answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -56,7 +52,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run: its file, its results in `out`, and the printed summary; read-only."""
     folder = tmp_path_factory.mktemp("finished")
     file = write_run(folder, simulated_run())
-    done = specbench("run", str(file), "--results", "out", "--output", "json", cwd=folder)
+    command = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
     answer(done)
     (folder / "printed.json").write_text(done.stdout)
     return folder

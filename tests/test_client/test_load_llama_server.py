@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +20,8 @@ from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.record import Record
+from specbench_client.documents.summary import CounterDeltas
 from specbench_client.drive.engine_connection import first_completion
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.control_client import ControlClient
@@ -87,12 +89,35 @@ async def serving(demo_models: dict[str, str], arm: str, folder: Path) -> AsyncI
         yield DrivenEngine(turn_context, control)
 
 
-@pytest.mark.parametrize("arm", ["none", "ngram", "draft"])
-async def test_records_match_the_engines_counters(arm: str, demo_models: dict[str, str], tmp_path: Path) -> None:
-    async with serving(demo_models, arm, tmp_path) as site:
-        assert await site.speculating() is (arm != "none")
-        await first_completion(site.context, [ChatMessage("user", "hi")])
-        records, counted = await site.counted_drive(ROWS, 2)
+Texts = list[tuple[str, int, str | None]]
+
+
+def texts_of(records: Sequence[Record]) -> Texts:
+    assert [record.error for record in records if record.error] == []
+    return [(record.prompt_id, record.turn, record.output_sha256) for record in records]
+
+
+@pytest.fixture(scope="module")
+def undrafted() -> list[Texts]:
+    """The engine's texts without a drafter; empty until a test has measured them."""
+    return []
+
+
+async def texts_without_drafter(undrafted: list[Texts], demo_models: dict[str, str], folder: Path) -> Texts:
+    """Return the texts, measured with two streams and then with one; the engine starts once."""
+    if not undrafted:
+        async with serving(demo_models, "none", folder) as site:
+            assert await site.speculating() is False
+            await first_completion(site.context, [ChatMessage("user", "hi")])
+            records, counted = await site.counted_drive(ROWS, 2)
+            assert_records_match_the_counters(records, counted)
+            assert {record.drafted_tokens for record in records} == {None}
+            records, _ = await site.counted_drive(ROWS, 1)
+        undrafted.append(texts_of(records))
+    return undrafted[0]
+
+
+def assert_records_match_the_counters(records: Sequence[Record], counted: CounterDeltas) -> None:
     assert [record.error for record in records if record.error] == []
     assert len(records) == len(ROWS) + 1
     for record in records:
@@ -101,34 +126,30 @@ async def test_records_match_the_engines_counters(arm: str, demo_models: dict[st
         assert record.cached_tokens == 0
     assert counted.output_tokens == sum(record.output_tokens or 0 for record in records)
     assert counted.prompt_tokens == sum(record.input_tokens or 0 for record in records)
-    if arm == "none":
-        assert {record.drafted_tokens for record in records} == {None}
-        return
-    assert counted.drafted_tokens == sum(record.drafted_tokens or 0 for record in records)
-    by_step = [record for record in records if record.step_accepted is not None]
-    assert len(by_step) >= len(records) - 1, "only the emoji answer, whose tokens are held back, may lack steps"
-    # The engine also counts drafts accepted beyond the answer's end, at most k per request; the records do not.
-    accepted = sum(record.accepted_tokens or 0 for record in records)
-    assert counted.accepted_tokens is not None
-    assert accepted <= counted.accepted_tokens <= accepted + 8 * len(records)
-    assert counted.draft_steps is not None
-    assert sum(record.draft_steps or 0 for record in by_step) <= counted.draft_steps
 
 
 @pytest.mark.parametrize("arm", long_after(3, ["ngram", "draft", *CUSTOM]))
-async def test_drafters_draft_and_do_not_change_the_text(arm: str, demo_models: dict[str, str], tmp_path: Path) -> None:
-    texts = []
-    for each in ("none", arm):
-        async with serving(demo_models, each, tmp_path) as site:
-            assert await site.speculating() is (each != "none")
-            records, counted = await site.counted_drive(ROWS, 1)
-        assert [record.error for record in records if record.error] == []
-        texts.append([(record.prompt_id, record.turn, record.output_sha256) for record in records])
-    assert texts[0] == texts[1]
-    drafted = sum(record.drafted_tokens or 0 for record in records)
-    assert counted.drafted_tokens == drafted > 0
-    accepted = sum(record.accepted_tokens or 0 for record in records)
-    assert 0 < accepted <= (counted.accepted_tokens or 0) <= accepted + 8 * len(records)
+async def test_records_match_the_engines_counters_and_drafters_do_not_change_the_text(
+    arm: str, demo_models: dict[str, str], undrafted: list[Texts], tmp_path: Path
+) -> None:
+    expected = await texts_without_drafter(undrafted, demo_models, tmp_path)
+    async with serving(demo_models, arm, tmp_path) as site:
+        assert await site.speculating()
+        alone, counted_alone = await site.counted_drive(ROWS, 1)
+        records, counted = await site.counted_drive(ROWS, 2)
+    assert texts_of(alone) == expected
+    for measured, deltas in ((records, counted), (alone, counted_alone)):
+        assert_records_match_the_counters(measured, deltas)
+        assert deltas.drafted_tokens == sum(record.drafted_tokens or 0 for record in measured)
+        by_step = [record for record in measured if record.step_accepted is not None]
+        assert len(by_step) >= len(measured) - 1, "only the emoji answer, whose tokens are held back, may lack steps"
+        # The engine also counts drafts accepted beyond the answer's end, at most k per request; the records do not.
+        accepted = sum(record.accepted_tokens or 0 for record in measured)
+        assert deltas.accepted_tokens is not None
+        assert accepted <= deltas.accepted_tokens <= accepted + 8 * len(measured)
+        assert deltas.draft_steps is not None
+        assert sum(record.draft_steps or 0 for record in by_step) <= deltas.draft_steps
+    assert sum(record.accepted_tokens or 0 for record in alone) > 0
 
 
 # -- a whole run, against what the server itself answered --------------------------------------------------------------

@@ -148,7 +148,7 @@ def crossing(at: float | None, *ends: float | None) -> ArmCrossover:
     interval = CrossoverInterval(low=ends[0], high=ends[1], method="m") if ends else None
     kind = CrossoverKind.NOT_REACHED if at is None else CrossoverKind.REACHED
     found = Crossover(axis="concurrency", kind=kind, at=figure(at), interval=interval, message="m")
-    return ArmCrossover(arm="drafter-0", workload=plain().cells[0].workload, crossover=found)
+    return ArmCrossover(arm="drafter-0", workload=WORLD.plan.workloads[0].name, crossover=found)
 
 
 @pytest.mark.parametrize(

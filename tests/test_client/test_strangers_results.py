@@ -10,7 +10,6 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from specbench_client.errors import NotDurable
 from specbench_client.store import folder
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.records import GROUP_ROWS_MAX, GROUP_VALUES_MAX, UnreadableRecords, iter_tables
+from specbench_testing.command_line import specbench_here
 from specbench_testing.fuzzing import bounded_case, bounded_memory, shifted
 from specbench_testing.hostile_documents import mutate
 from specbench_testing.local_results import store_results
@@ -314,15 +314,6 @@ def _parsed(data: bytes) -> Any:
         return None
 
 
-def run_command(arguments: list[str]) -> tuple[int, str]:
-    """Run a command; return its exit code and what it printed on stderr."""
-    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
-    with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
-        code = exit_code(arguments)
-        streams[1].flush()
-    return code, streams[1].buffer.getvalue().decode()
-
-
 @pytest.mark.draws
 @pytest.mark.parametrize("seed", long_after(1, SEEDS))
 def test_a_mutated_results_folder_is_shown_or_refused(stored_of_results: Path, tmp_path: Path, seed: int) -> None:
@@ -336,7 +327,8 @@ def test_a_mutated_results_folder_is_shown_or_refused(stored_of_results: Path, t
             words = [names.get(word, word) for word in command]
             where = 2 if command[0] == "analyze" else 1
             with bounded_case(f"seed {seed}, case {number}: {' '.join(command)}"):
-                code, printed = run_command([*words[:where], str(folder.root), *words[where:]])
+                done = specbench_here(*words[:where], str(folder.root), *words[where:], cwd=tmp_path)
+                code, printed = done.returncode, done.stderr
                 assert code in (Exit.OK, Exit.UNTRUSTWORTHY, *REFUSALS), printed
                 assert code not in REFUSALS or "error: " in printed
                 outcomes[code] += 1

@@ -298,16 +298,20 @@ def words(count: int, vocabulary: list[str] = LIST) -> str:
 
 SHARED = words(600)
 RANDOM = {
-    "of a list": prompts([words(256) for _ in range(40)]),
-    "some more frequent": prompts([words(256, [*LIST, *LIST[:20] * 20]) for _ in range(40)]),
-    "real words shuffled": prompts([words(256, " ".join(CODE).split()) for _ in range(40)]),
-    "letters": prompts(["".join(DRAW.choices("abcdefghijklmnopqrst     ", k=1500)) for _ in range(40)]),
-    "four long ones": prompts([words(8000) for _ in range(4)]),
-    "behind one instruction": prompts([f"Answer in one word, please: {words(256)} What is it?" for _ in range(40)]),
-    "behind one long beginning": prompts([f"{SHARED} {words(256)}" for _ in range(40)]),
-    "token ids": token_prompts([[DRAW.randrange(128000) for _ in range(512)] for _ in range(20)]),
-    "token ids in sequence": token_prompts([list(range(at, at + 512)) for at in DRAW.sample(range(128000), 20)]),
-    "Chinese letters": prompts(
+    "of a list": lambda: prompts([words(256) for _ in range(40)]),
+    "some more frequent": lambda: prompts([words(256, [*LIST, *LIST[:20] * 20]) for _ in range(40)]),
+    "real words shuffled": lambda: prompts([words(256, " ".join(CODE).split()) for _ in range(40)]),
+    "letters": lambda: prompts(["".join(DRAW.choices("abcdefghijklmnopqrst     ", k=1500)) for _ in range(40)]),
+    "four long ones": lambda: prompts([words(8000) for _ in range(4)]),
+    "behind one instruction": lambda: prompts(
+        [f"Answer in one word, please: {words(256)} What is it?" for _ in range(40)]
+    ),
+    "behind one long beginning": lambda: prompts([f"{SHARED} {words(256)}" for _ in range(40)]),
+    "token ids": lambda: token_prompts([[DRAW.randrange(128000) for _ in range(512)] for _ in range(20)]),
+    "token ids in sequence": lambda: token_prompts(
+        [list(range(at, at + 512)) for at in DRAW.sample(range(128000), 20)]
+    ),
+    "Chinese letters": lambda: prompts(
         ["".join(DRAW.choices([chr(0x4E00 + n) for n in range(900)], k=400)) for _ in range(40)]
     ),
 }
@@ -315,7 +319,8 @@ RANDOM = {
 
 @pytest.mark.parametrize("kind", RANDOM)
 def test_random_words_and_tokens_lose_nothing_when_shuffled(kind: str) -> None:
-    order = present(word_order(RANDOM[kind]))
+    DRAW.seed(7)
+    order = present(word_order(RANDOM[kind]()))
     assert order.moved < MOVED_MIN
 
 

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from peers.registry import PEERS
+from specbench_testing.command_line import specbench_here
 from specbench_testing.http_server import Reply, Request, http_server
 from specbench_testing.specs import simulated_run, write_run
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -246,8 +247,38 @@ def api_url(api: CommentApi) -> Iterator[str]:
 # The scripts, executed.
 
 
+FORWARDED = """#!{python} -IS
+import json, os, sys, urllib.request
+if sys.argv[1] == "simulate":
+    os.execv("{specbench}", sys.argv)
+given = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+with urllib.request.urlopen("http://127.0.0.1:{port}", given) as answer:
+    code, out, err = json.load(answer)
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(code)
+"""
+"""Replaces specbench, but for engines: the test's process runs the command line, which then needs no imports."""
+
+
+@pytest.fixture
+def _specbench_here(tmp_path: Path) -> Iterator[None]:
+    def run(request: Request) -> Reply:
+        arguments, cwd, environment = json.loads(request.body)
+        done = specbench_here(*arguments, cwd=Path(cwd), **environment)
+        return 200, {}, json.dumps([done.returncode, done.stdout, done.stderr]).encode()
+
+    (tmp_path / "bin").mkdir()
+    with http_server(run) as port:
+        real = Path(sys.executable).with_name("specbench")
+        (tmp_path / "bin/specbench").write_text(FORWARDED.format(python=sys.executable, specbench=real, port=port))
+        (tmp_path / "bin/specbench").chmod(0o755)
+        yield
+
+
 @pytest.mark.process
 @SYSTEMS
+@pytest.mark.usefixtures("_specbench_here")
 def test_a_file_is_planned_measured_and_reported(ci: CiSystem, tmp_path: Path, api_url: str) -> None:
     file = write_run(tmp_path, simulated_run(placement={"gpus": 1}))
     odd = file.rename(tmp_path / "a $(touch injected); 'run'.yaml")

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import nbclient
 import nbformat
 import pytest
 
@@ -48,6 +47,8 @@ def test_a_notebook_is_stored_without_outputs(file: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", DISPLAYED)
 def test_a_notebook_runs_and_displays_its_results(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbclient  # slow to import
+
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     for file in ("prompts.jsonl", "local-simulator.yaml"):
         shutil.copy(EXAMPLES / file, tmp_path)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import read_run
+from specbench_testing.command_line import specbench_here
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 SMALLER = {"run": ("--set", "spec.load.repeats=1", "--set", "spec.workloads[0].dataset.count=6")}
 """Extra arguments per command that make its measurement smaller."""
 TUTORIAL = (ROOT / "docs/tutorials/first-answer-on-a-laptop.md").read_text(encoding="utf-8")
@@ -35,15 +33,15 @@ def test_the_commands_of_the_laptop_tutorial_succeed_in_order(tmp_path: Path) ->
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert len(COMMANDS) >= 6
     for line in COMMANDS:
-        words = [SPECBENCH, *line.split()[1:], *SMALLER.get(line.split()[1], ())]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+        _, command, *words = line.split()
+        done = specbench_here(command, *words, *SMALLER.get(command, ()), cwd=tmp_path)
         assert done.returncode in (0, 3), f"{line}\n{done.stderr}"
 
 
 @pytest.mark.process
 def test_the_plan_command_of_the_readme_prints_the_vllm_command_line() -> None:
     (line,) = [line for line in COMMAND.findall(README) if line.startswith("specbench plan")]
-    done = subprocess.run([SPECBENCH, *line.split()[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = specbench_here(*line.split()[1:], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "vllm serve" in done.stdout
     assert "--speculative-config" in done.stdout
