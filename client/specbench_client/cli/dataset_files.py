@@ -63,6 +63,7 @@ from specbench_client.errors import BadInput
 from specbench_client.report.text.text_table import DASH, TextTable, number
 from specbench_client.visible_text import visible
 from specbench_client.workload.row_outcomes import check_rows
+from specbench_client.workload.row_shapes import unsent_text
 from specbench_client.workload.source_detection import shape_hint
 
 SOURCE = click.option(
@@ -169,7 +170,7 @@ def inspect(
         similar = embed_with_progress(embeddings, entries_of(found), model, api_key_env)
     report = inspect_prompts(str(file), found, counters, similar, outputs)
     hint = shape_hint(declared.source, rows[0].columns) if rows and report.unusable.rejected else ""
-    lines = [*_lines(report), *([hint] if hint else [])]
+    lines = [*_lines(report), *filter(None, [hint, unsent_text(found.rows)])]
     print_output(output, report, text=lambda console: console.print_tables([_table(report)], lines))
     reasons = _rejections(report)
     if reasons:
