@@ -35,6 +35,7 @@ from specbench_client.transport.sse import DONE, SseEvent
 COUNTED_STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 """The fields of a body that request a stream with token counts in each chunk."""
 _MAX_REASON_CHARS = 80
+_USAGE_REMEDY = "which some servers report only without streams (--no-stream, or output.stream: false)"
 _CLIENT_ERRORS = range(400, 500)
 _DIGITS = re.compile(r"[0-9]{1,16}")
 _USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "prompt_tokens_details")
@@ -137,7 +138,7 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
     if stream.finish_reason is None and not any(chunk.data.strip() == DONE for chunk in chunks):
         missing.append("a finish reason or [DONE]")
     if count_in(stream.usage, "completion_tokens") is None:
-        missing.append("the requested usage")
+        missing.append("the requested usage" if missing else f"the requested usage, {_USAGE_REMEDY}")
     if missing:
         count = sum(bool(delta.document.get("choices")) for delta in deltas)
         message = f"the stream ended after {count} chunks without {' and without '.join(missing)}"

@@ -146,9 +146,9 @@ class VllmDialect(CountedStreamDialect):
 
         Releases before 0.9 do not count steps.
         """
-        counters = self.counters(metrics)
-        of_drafts = (counters.draft_steps, counters.accepted_tokens)
-        return None if counters.output_tokens is None else of_drafts != (None, None)
+        found = self.counters(metrics)
+        is_drafting = (found.draft_steps, found.accepted_tokens) != (None, None)
+        return None if found.output_tokens is None else is_drafting
 
     def _acceptance(
         self, stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool

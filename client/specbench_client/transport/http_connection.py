@@ -98,8 +98,7 @@ class ResponseParser:
             except httptools.HttpParserError as error:
                 self.stays_open = False
                 if not self.complete:
-                    begin = "" if self.head_read is not None else f": it begins with {data[:60]!r}"
-                    self.broken = f"not HTTP/1.1: {error}{begin}"
+                    self.broken = f"not HTTP/1.1: {error}, in an answer with {data[:60]!r}"
             if self._content:
                 self.contents.append((self.reads, bytes(self._content)))
                 self._content.clear()

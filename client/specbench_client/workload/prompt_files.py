@@ -44,8 +44,9 @@ def _open_zip(file: BinaryIO) -> Any:
     archive = zipfile.ZipFile(file)
     members = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
     if len(members) != 1:
-        remedy = "unpack it, and give one of them; of a workbook, save a sheet as CSV"
-        raise zipfile.BadZipFile(f"it contains {len(members)} files: {remedy}")
+        raise zipfile.BadZipFile(
+            f"it contains {len(members)} files: unpack it, and give one of them; save a workbook's sheet as CSV"
+        )
     try:
         return archive.open(members[0])
     except RuntimeError as error:  # encrypted, or compressed by a method that Python does not have

@@ -5,11 +5,12 @@ object or as its JSON text. A record's prompt is, in this order:
 
 - a list of messages (`MESSAGES`), in OpenAI's, ShareGPT's or OpenInference's form; beside `messages`, `prompt` is their
   first question again (UltraChat), and beside `prompt` and `turns` only `messages` count;
-- `turns`, texts of the user; or token ids (`TOKENS`);
+- `turns`, texts of the user or objects with them; or token ids (`TOKENS`);
 - a text: `prompt`, or the only one of `TEXTS`; of `instruction` and `input` or `context` (Alpaca, Dolly) both, with a
   blank line between them.
 
-A system prompt beside it (`SYSTEMS`) becomes the first message.
+A system prompt beside it (`SYSTEMS`) becomes the first message. Other text that may belong to the prompt (`_PARTS`) is
+not sent, but named.
 """
 
 from __future__ import annotations
