@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -358,6 +359,12 @@ def test_usage_is_the_last_one_that_counts(usages: list[Any], tokens: tuple[int 
     end = ["[DONE]", *documents] if after_done else [*documents, "[DONE]"]
     answer = plain_answer(said("a"), STOP, *end, done=False)
     assert (answer.input_tokens, answer.output_tokens) == tokens
+
+
+@pytest.mark.parametrize(("index", "is_read"), [("0", True), (0.0, True), ("1", False), (1, False), ("x", False)])
+def test_only_the_requested_choice_is_read(index: Any, is_read: bool) -> None:
+    with nullcontext() if is_read else pytest.raises(BadAnswer, match="another was returned"):
+        assert plain_answer({"choices": [{"index": index, "delta": {"content": "a"}}]}, STOP, USAGE).text == "a"
 
 
 @pytest.mark.parametrize("end", [{"x_groq": USAGE}, {"choices": [{"finish_reason": "stop", **USAGE}]}])

@@ -11,6 +11,7 @@ import lzma
 import zipfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,11 @@ def test_other_spans_of_a_trace_are_left_out(tmp_path: Path) -> None:
     found = load_guessed(tmp_path / "p.json")
     assert sent(found) == [[ASKED]]
     assert present(found.coverage).excluded == {"is a span of a trace that is no call of a model": 1}
+
+
+def test_a_decimal_number_is_an_id(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [Decimal(7)], "prompt": ["Why?"]}), tmp_path / "p.parquet")
+    assert [prompt.id for prompt in load_guessed(tmp_path / "p.parquet").rows] == ["7"]
 
 
 def test_a_field_of_a_message_that_json_lacks_is_rejected_by_its_type(tmp_path: Path) -> None:

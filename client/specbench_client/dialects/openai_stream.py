@@ -267,7 +267,7 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
     delta = choice.get("delta") or _message_without_delta(choice)
     if not isinstance(delta, dict):
         raise BadAnswer(f"delta is not a JSON object: {truncate(data)}", ErrorClass.MALFORMED)
-    if choice.get("index"):
+    if choice.get("index") and count_in(choice, "index") != 0:  # Some send "0".
         raise BadAnswer(f"one choice was requested and another was returned: {truncate(data)}", ErrorClass.MALFORMED)
     finish = choice.get("finish_reason")
     text = delta.get("content")
