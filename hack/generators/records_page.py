@@ -170,15 +170,12 @@ follows (an end-of-sequence token, finish reason, usage, the end of the stream) 
 proxy. It is in `stream_end_ms`: `ended_ns` − `last_token_ns`.
 
 - Where the engine counts the tokens of chunks (`chunk_tokens`), the tokens and steps of later chunks are not divided by
-  either: TPOT, step time, `stream_tps` and the speed-ups count tokens and steps up to the last text. `output_tokens`,
-  acceptance and throughput contain all.
+  either. `output_tokens`, acceptance and throughput contain all.
 - Where it does not, it is not known whether an end-of-sequence token is among the tokens. They are divided by all: on
   every arm alike at most one token too many in each answer.
-- Tokens of the first chunk were generated before it arrived, so TPOT and step time do not divide by them where chunks
-  are counted, and by all but one where they are not. `stream_tps` and the speed-ups count them, since their time begins
-  with the request.
-- White space or `<think>` at the start that the usage does not count comes from a chat template or a gateway: the
-  chunks, and TTFT, begin after it.
+- Tokens of the first chunk were generated before it arrived. TPOT and step time leave them out where chunks are
+  counted, else one of them; `stream_tps` and the speed-ups, which begin with the request, count them.
+- White space or `<think>` at the start that the usage does not count is left out of the chunks and of TTFT.
 - An answer without any text has tokens, but neither `first_token_ns` nor `last_token_ns`.
 """
 

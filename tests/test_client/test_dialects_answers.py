@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -362,6 +363,12 @@ def test_usage_is_the_last_one_that_counts(usages: list[Any], tokens: tuple[int 
     assert (answer.input_tokens, answer.output_tokens) == tokens
 
 
+@pytest.mark.parametrize(("index", "is_read"), [("0", True), (0.0, True), ("1", False), (1, False), ("x", False)])
+def test_only_the_requested_choice_is_read(index: Any, is_read: bool) -> None:
+    with nullcontext() if is_read else pytest.raises(BadAnswer, match="another was returned"):
+        assert plain_answer({"choices": [{"index": index, "delta": {"content": "a"}}]}, STOP, USAGE).text == "a"
+
+
 @pytest.mark.parametrize("end", [{"x_groq": USAGE}, {"choices": [{"finish_reason": "stop", **USAGE}]}])
 def test_usage_in_a_choice_or_an_extension_is_read(end: dict[str, Any]) -> None:
     answer = plain_answer(said("a"), {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], **end})
@@ -412,12 +419,13 @@ def test_message_that_repeats_the_answer_is_not_counted_twice() -> None:
     ("finish", "expected"),
     [
         *((name, "stop") for name in ("stop", "eos_token", "eos", "STOP", "end_turn", "stop_sequence", "COMPLETE")),
-        *((name, "length") for name in ("length", "max_tokens", "MAX_TOKENS", "model_length")),
+        *((name, "length") for name in ("length", "max_tokens", "MAX_TOKENS", "model_length", "max_length")),
+        ({"type": "length", "length": 8}, "length"),
         *((name, "tool_calls") for name in ("tool_calls", "tool_use", "function_call")),
         *((name, None) for name in ("", "null", None)),
     ],
 )
-def test_finish_reasons_have_one_spelling(finish: str | None, expected: str | None) -> None:
+def test_finish_reasons_have_one_spelling(finish: Any, expected: str | None) -> None:
     whole = {"choices": [{"message": {"content": "a"}, "finish_reason": finish}], **USAGE}
     assert plain_answer(said("a", finish), said("b", finish), USAGE).finish_reason == expected
     assert PLAIN.read_whole(whole, drafting=False).finish_reason == expected
@@ -426,6 +434,7 @@ def test_finish_reasons_have_one_spelling(finish: str | None, expected: str | No
 FAILED = [
     ({"finish_reason": "error"}, ErrorClass.HTTP_5XX, "error"),
     ({"finish_reason": "abort"}, ErrorClass.HTTP_5XX, "abort"),
+    ({"finish_reason": "stop", "native_finish_reason": "network_error"}, ErrorClass.HTTP_5XX, "network_error"),
     ({"finish_reason": "content_filter"}, ErrorClass.HTTP_5XX, "content_filter"),
     ({"finish_reason": "insufficient_system_resource"}, ErrorClass.HTTP_5XX, "insufficient_system_resource"),
     ({"finish_reason": "error", "error": {"message": "lost", "code": 502}}, ErrorClass.HTTP_5XX, "lost"),
@@ -450,6 +459,9 @@ def test_error_without_choices_of_older_servers_is_reported() -> None:
     with pytest.raises(BadAnswer, match="too long") as caught:
         plain_answer({"object": "error", "message": "too long", "code": 400})
     assert caught.value.error_class is ErrorClass.HTTP_4XX
+    with pytest.raises(BadAnswer, match="worker died"):
+        plain_answer(said("a"), {"message": "worker died", "code": 500}, STOP, USAGE)
+    assert plain_answer(said("a"), STOP, {"code": 0, "message": "Success"}, {"code": 200, "message": "ok", **USAGE})
 
 
 @pytest.mark.parametrize(

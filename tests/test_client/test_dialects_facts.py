@@ -300,6 +300,7 @@ def test_vllm_baseline_has_no_speculation_counters() -> None:
     assert VLLM.counters(text) == EngineCounters(output_tokens=3)
     assert VLLM.speculating(None, text) is False
     assert VLLM.speculating(None, "") is None
+    assert VLLM.speculating(None, f"{text}\nvllm:spec_decode_num_accepted_tokens_total 3\n") is True
 
 
 @pytest.mark.parametrize(

@@ -548,6 +548,10 @@ REJECTIONS = {
     "vLLM": ("[{'loc': ('body', 'stream_options'), 'msg': 'Extra inputs are not permitted'}]",
              "stream_options", {"stream_options": None}),
     "Gemini": ('Invalid JSON payload received. Unknown name "seed": Cannot find field.', "seed", {"seed": None}),
+    "Mistral": ("Extra fields are not permitted: seed, stream_options", "seed", {"seed": None}),
+    "serde": ("unknown field `stream_options`, expected one of `model`, `messages`, `seed`",
+              "stream_options", {"stream_options": None}),
+    "NestJS": ('Bad Request: ["property seed should not exist"]', "seed", {"seed": None}),
 }  # fmt: skip
 
 
@@ -576,6 +580,8 @@ async def test_a_field_that_a_server_rejects_by_name_can_be_left_out(server: str
     [
         ("Unsupported value: 'temperature' does not support 0 with this model.", "temperature"),
         ("max_tokens is not supported", "max_tokens"),
+        ("`temperature` and `top_p` cannot both be specified for this model. Please use only one.", "top_p"),
+        ("Input validation error: `top_p` must be > 0.0 and < 1.0", "top_p"),
     ],
 )
 async def test_a_field_that_determines_what_is_measured_is_only_named(message: str, field: str) -> None:
@@ -588,7 +594,6 @@ async def test_a_field_that_determines_what_is_measured_is_only_named(message: s
     "message",
     [
         "'max_tokens' or 'max_completion_tokens' is too large: 4096. The maximum context length is 2048 tokens",
-        "Extra fields are not permitted: seed, stream_options",
         "seed must be positive",
         "Unexpected message role.",
     ],

@@ -435,6 +435,12 @@ def test_a_result_without_answers_has_no_acceptance_length(tmp_path: Path) -> No
     assert figures[AL].value is None
 
 
+def test_a_rate_that_grew_is_no_load(tmp_path: Path) -> None:
+    ramped = {**VLLM, "ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 10}
+    assert _one(_write(tmp_path, ramped)).result.level is None
+    assert _one(_write(tmp_path, {**ramped, "ramp_up_strategy": None})).result.level is not None
+
+
 def test_requests_without_a_load_ask_for_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A copy of AIPerf's requests without the summary beside it; with the flag it is imported."""
     path = _write(tmp_path, (PEERS / "aiperf-eagle3/profile_export.jsonl").read_text(), "rows.jsonl")

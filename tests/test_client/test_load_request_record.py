@@ -176,6 +176,7 @@ JSON_ANSWER = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"
         ("\x1f", {"content-encoding": "br"}, "malformed", "Content-Encoding br"),
         (ANSWER.decode(), {"content-encoding": "identity"}, None, ""),
         (ANSWER.decode(), {"content-encoding": "none"}, None, ""),
+        (ANSWER.decode(), {"content-encoding": "UTF-8"}, None, ""),
     ],
 )
 async def test_answer_in_a_form_that_was_not_requested_is_refused(

@@ -142,6 +142,23 @@ def test_an_error_that_goes_away_by_itself_is_retryable(status: int, code: str, 
     assert caught.value.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("the region 'us-east-1' is wrong; expecting 'eu-west-1'", "StoreRefused"),
+        ("a non-empty Access Key (AKID) must be provided", "CredentialsRefused"),
+    ],
+)
+def test_a_wrong_region_is_not_taken_for_a_wrong_key(message: str, reason: str) -> None:
+    answer: Any = {
+        "Error": {"Code": "AuthorizationHeaderMalformed", "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
+    }
+    with pytest.raises(NotDurable) as caught, translate_s3_errors("bench", "http://s3"):
+        raise ClientError(answer, "PutObject")
+    assert caught.value.reason == reason
+
+
 def test_store_retries_until_the_server_is_back(s3_server: S3Server) -> None:
     store = S3Store(s3_client(), s3_server.access.bucket, "p")
     s3_server.stop()

@@ -168,6 +168,10 @@ async def test_response_above_the_total_timeout_is_a_timeout(server_tls: Tls) ->
         (b'{"error": "no such model"}', "no such model"),
         (b'{"message": "no such model"}', "no such model"),
         (b'{"detail": [{"msg": "bad"}]}', '[{"msg": "bad"}]'),
+        (b'{"error": "Bad Request", "message": ["bad seed"], "statusCode": 400}', 'Bad Request: ["bad seed"]'),
+        (b'{"error": "invalid_token", "error_description": "it expired"}', "invalid_token: it expired"),
+        (b'{"error": {"message": "provider error", "metadata": {"raw": "too long"}}}', "provider error: too long"),
+        (b'{"error": true, "message": "no such model", "detail": "no such model"}', "no such model"),
         (b"  plain words\n", "plain words"),
         (b'{"other": 1}', '{"other": 1}'),
         (b"\xff", "\ufffd"),
@@ -288,7 +292,16 @@ async def test_a_redirect_is_followed_once_and_only_on_the_same_server() -> None
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("7", 7.0), (" 0 ", 0.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0), ("soon", None), ("-3", None), ("", None)],
+    [
+        ("7", 7.0),
+        (" 0 ", 0.0),
+        ("1.5", 1.5),
+        ("inf", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("soon", None),
+        ("-3", None),
+        ("", None),
+    ],
 )
 def test_retry_after_has_seconds_or_a_date(value: str, seconds: float | None) -> None:
     assert retry_after_s({"retry-after": value}) == seconds

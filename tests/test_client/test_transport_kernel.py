@@ -91,6 +91,8 @@ CRLF_DONE = b"data: [DONE]\r\n\r\n"
         ([HEAD, ScriptAction.WAIT, chunk(CRLF_DONE), ScriptAction.WAIT, b"0\r\n\r\n", ScriptAction.STALL], CRLF_DONE),
         ([b"HTTP/1.1 200 OK\r\n\r\nabc", b"def"], b"abcdef"),
         ([IDENTITY + b"3\r\n\r\nabcHTTP/1.1 500 X\r\n\r\n"], b"abc"),
+        ([HEAD, b"3  \r\nabc\r\n0  \r\n\r\n", ScriptAction.STALL], b"abc"),
+        ([b"HTTP/1.1 200 OK\r\nx-long: a\r\n b\r\ncontent-length: 3\r\n\r\nabc", ScriptAction.STALL], b"abc"),
     ],
     ids=[
         "open connection",
@@ -104,12 +106,18 @@ CRLF_DONE = b"data: [DONE]\r\n\r\n"
         "line ends of two bytes",
         "end of connection",
         "data after the end",
+        "blanks after the size of a chunk",
+        "folded header line",
     ],
 )
 async def test_end_of_the_body_is_found(script: Script, body: bytes) -> None:
     exchange = await run_exchange(*script)
     assert (exchange.status, exchange.error) == (200, None)
     assert b"".join(one.data for one in exchange.arrivals) == body
+
+
+def test_what_is_no_http_is_shown() -> None:
+    assert "SSH-2.0" in (parse_wire(b"SSH-2.0-OpenSSH_9.6\r\n", []).broken or "")
 
 
 async def test_end_of_body_split_over_reads_is_detected() -> None:

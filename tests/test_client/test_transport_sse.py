@@ -121,7 +121,7 @@ def test_last_whole_object_needs_no_blank_line() -> None:
     assert data_of(b'data: {"a": 1}\n\ndata: {"b": 1}\n') == ['{"a": 1}', '{"b": 1}']
 
 
-@pytest.mark.parametrize("padding", [b" ", b"\0", b"\0\0 \n"])
+@pytest.mark.parametrize("padding", [b" ", b"\0", b"\0\0 \n", b"\xef\xbb\xbf"])
 def test_padding_before_a_line_is_ignored(padding: bytes) -> None:
     assert data_of(b"data: a\n\n" + padding + b"data: b\n\n" + padding) == ["a", "b"]
 

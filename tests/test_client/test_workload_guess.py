@@ -11,6 +11,7 @@ import lzma
 import zipfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.cli import exit_code
 from specbench_client.dialects.dialect import CompletionRequest
 from specbench_client.errors import BadInput
+from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_client.workload.row_shapes import unsent_text
 from specbench_client.workload.source_detection import guess_dataset, shape_hint
 from specbench_testing.present import present
 
@@ -211,6 +214,28 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
     "Phoenix": ({"context.span_id": "s1", "span_kind": "LLM", **DOTTED}, "s1", [ASKED]),
     "Phoenix, nested": (NESTED, "s1", [ASKED]),
     "number of pandas": ({"id": 7.0, "prompt": "Why?"}, "7", [ASKED]),
+    "fields of WildChat": ({"conversation": [{**ASKED, "hashed_ip": "ff", "country": "X"}, ANSWERED]}, "-1", [ASKED]),
+    "a list for each field": (
+        {"messages": {"role": ["user", "assistant", "user"], "content": ["Why?", "So.", "Why?"], "name": None}},
+        "-1",
+        [ASKED, ANSWERED, ASKED],
+    ),
+    "Arena-Hard": ({"question_id": "a", "turns": [{"content": "Why?"}]}, "a", [ASKED]),
+    "turns of AIPerf": ({"turns": [{"text": "Why?"}]}, "-1", [ASKED]),
+    "TGI": ({"inputs": "Why?", "parameters": {"max_new_tokens": 5}}, "-1", [ASKED]),
+    "genai-perf": ({"text_input": "Why?"}, "-1", [ASKED]),
+    "Bedrock's batch": ({"recordId": "1", "modelInput": {"messages": [ASKED]}}, "-1", [ASKED]),
+    "items of the Responses API": ({"model": "m", "input": [{"type": "message", **ASKED}]}, "-1", [ASKED]),
+    "types of LangChain": (
+        {"messages": [{"type": "system", "content": "Be brief."}, {"type": "human", "content": "Why?"}]},
+        "-1",
+        [SYSTEM, ASKED],
+    ),
+    "content in an object": (
+        {"messages": [{"role": "user", "content": {"type": "text", "text": "Why?"}}]},
+        "-1",
+        [ASKED],
+    ),
     "developer": (
         {"messages": [{**SYSTEM, "role": "developer"}, ASKED]},
         "-1",
@@ -269,6 +294,8 @@ ENCODED: dict[str, bytes] = {
     "big-endian.jsonl": b"\xfe\xff" + LINES.encode("utf-16-be"),
     "utf-16.json.gz": gzip.compress(f"[{LINES.strip().replace(chr(10), ',')}]".encode("utf-16"), mtime=0),
     "macintosh.jsonl": LINES.replace("\n", "\r").encode(),
+    "joined.jsonl": "".join(f"\ufeff{line}\n" for line in LINES.strip().split("\n")).encode(),
+    "empty-rows.csv": f"id,prompt\n{TABLE.replace('X', ',')},\n  \n".encode(),
     "windows.jsonl": LINES.replace("\n", "\r\n").encode(),
     "indented.jsonl": "".join(json.dumps(json.loads(line), indent=2) for line in LINES.strip().split("\n")).encode(),
     "two-arrays.json": "".join(f"[{line}]\n" for line in LINES.strip().split("\n")).encode(),
@@ -304,6 +331,11 @@ def test_other_spans_of_a_trace_are_left_out(tmp_path: Path) -> None:
     assert present(found.coverage).excluded == {"is a span of a trace that is no call of a model": 1}
 
 
+def test_a_decimal_number_is_an_id(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [Decimal(7)], "prompt": ["Why?"]}), tmp_path / "p.parquet")
+    assert [prompt.id for prompt in load_guessed(tmp_path / "p.parquet").rows] == ["7"]
+
+
 def test_a_field_of_a_message_that_json_lacks_is_rejected_by_its_type(tmp_path: Path) -> None:
     rows = [{"messages": [{**ASKED, "sent_at": datetime(2026, 1, 1, tzinfo=UTC)}]}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
@@ -315,6 +347,39 @@ def test_an_archive_of_several_files_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "p.zip").write_bytes(zipped(b"{}", "a.jsonl", "b.jsonl"))
     with pytest.raises(BadInput, match="it contains 2 files: unpack it"):
         load_guessed(tmp_path / "p.zip")
+
+
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        ({"prompt": "Who?", "context": "A page."}, ["context"]),
+        ({"question": "2+2?", "options": ["3", "4"], "document": ""}, ["options"]),
+        ({"prompt": "Read this: A page.", "context": "A page."}, []),
+        ({"instruction": "Why?", "input": "It is so."}, []),
+        ({"messages": [ASKED], "context": "A page."}, []),
+    ],
+)
+def test_text_beside_the_prompt_is_named(row: Mapping[str, Any], columns: list[str]) -> None:
+    prompt = row.get("prompt", row.get("question"))
+    note = unsent_text([PromptRow("line 1", {"prompt": prompt}, dict(row))])
+    assert [name for name in ("context", "input", "options", "document") if name in note] == columns
+
+
+def test_truncated_rows_are_not_sent(tmp_path: Path) -> None:
+    rows = [
+        {"row_idx": at, "row": {"prompt": "Why?"}, "truncated_cells": cells}
+        for at, cells in enumerate(([], ["prompt"]))
+    ]
+    (tmp_path / "p.json").write_text(json.dumps({"rows": rows}))
+    with pytest.raises(BadInput, match="1 of 2 rows cannot be sent as text: row 2"):
+        load_guessed(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize("begin", [b"ARROW1\0\0", b"\xff\xff\xff\xff", b"SQLite format 3\0"])
+def test_a_file_without_rows_of_text_is_named(begin: bytes, tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_bytes(begin + bytes(64))
+    with pytest.raises(BadInput, match=r"is an Arrow file|is a database"):
+        load_guessed(tmp_path / "p.jsonl")
 
 
 def test_rows_with_times_are_in_their_order(tmp_path: Path) -> None:

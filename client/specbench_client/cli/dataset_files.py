@@ -65,6 +65,7 @@ from specbench_client.measure_flags import with_flag_names
 from specbench_client.report.text.text_table import DASH, TextTable, number
 from specbench_client.visible_text import visible
 from specbench_client.workload.row_outcomes import check_rows, first_problems
+from specbench_client.workload.row_shapes import unsent_text
 
 SOURCE = click.option(
     "--source",
@@ -170,7 +171,11 @@ def inspect(
         similar = embed_with_progress(embeddings, entries_of(found), model, api_key_env)
     report = inspect_prompts(str(file), found, counters, similar, outputs)
     left_out = [f"{fault.row.place}: left out: {fault.reason}" for fault in found.excluded]
-    lines = [*_lines(report), *first_problems(str(file), left_out, report.rows)]
+    lines = [
+        *_lines(report),
+        *first_problems(str(file), left_out, report.rows),
+        *filter(None, [unsent_text(found.rows)]),
+    ]
     print_output(output, report, text=lambda console: console.print_tables([_table(report)], lines))
     try:
         require_prompts(found, declared)

@@ -36,6 +36,7 @@ from specbench_client.transport.sse import DONE, SseEvent
 COUNTED_STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 """The fields of a body that request a stream with token counts in each chunk."""
 _MAX_REASON_CHARS = 80
+_USAGE_REMEDY = "which some servers report only without streams (--no-stream, or output.stream: false)"
 _CLIENT_ERRORS = range(400, 500)
 _DIGITS = re.compile(r"[0-9]{1,16}")
 _USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "prompt_tokens_details")
@@ -43,7 +44,9 @@ _USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "prompt_tokens_details")
 FINISH_REASONS: dict[str, str | None] = {
     **dict.fromkeys(("", "null", "none", "not_finished")),
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
-    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length", "token_limit"), "length"),
+    **dict.fromkeys(
+        ("length", "max_tokens", "max_output_tokens", "max_length", "model_length", "token_limit"), "length"
+    ),
     **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_calls"),
 }
 """Spelling of a server, in lower case → finish reason; None: not finished. All others are ends of failed answers."""
@@ -138,7 +141,7 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
     if stream.finish_reason is None and not any(chunk.data.strip() == DONE for chunk in chunks):
         missing.append("a finish reason or [DONE]")
     if count_in(stream.usage, "completion_tokens") is None:
-        missing.append("the requested usage")
+        missing.append("the requested usage" if missing else f"the requested usage, {_USAGE_REMEDY}")
     if missing:
         count = sum(bool(delta.document.get("choices")) for delta in deltas)
         message = f"the stream ended after {count} chunks without {' and without '.join(missing)}"
@@ -208,7 +211,7 @@ def read_unstreamed(document: Any) -> ChatStream:
     message = choice.get("message") or {}
     if not isinstance(message, dict):
         raise BadAnswer(f"message is not a JSON object: {_shown(message)}", ErrorClass.MALFORMED)
-    finish = _finish_reason(choice.get("finish_reason"), error_message_in(choice) or "")
+    finish = _finish_reason(choice, error_message_in(choice) or "")
     text = _answer_text(message.get("content")) or _as_text(choice.get("text"))
     calls = _calls_in(message)
     delta = StreamDelta(0, document, text, _text_outside_content(message, calls), finish, calls=calls)
@@ -284,7 +287,7 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
     delta = choice.get("delta") or _message_without_delta(choice)
     if not isinstance(delta, dict):
         raise BadAnswer(f"delta is not a JSON object: {truncate(data)}", ErrorClass.MALFORMED)
-    if choice.get("index"):
+    if choice.get("index") and count_in(choice, "index") != 0:  # Some send "0".
         raise BadAnswer(f"one choice was requested and another was returned: {truncate(data)}", ErrorClass.MALFORMED)
     finish = choice.get("finish_reason")
     text, tokens = delta.get("content"), _tokens_so_far(document)
@@ -294,14 +297,15 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
     text = _answer_text(text) or _as_text(choice.get("text"))
     calls = _calls_in(delta) if delta.get("tool_calls") or delta.get("function_call") else None
     outside = _text_outside_content(delta, calls)
-    return _new_delta((ns, document, text, outside, _finish_reason(finish, data), coalesced, calls, tokens))
+    return _new_delta((ns, document, text, outside, _finish_reason(choice, data), coalesced, calls, tokens))
 
 
 def _reject_error_object(document: dict[str, Any], data: str) -> None:
-    """Raise the error that a document or a choice contains, or that the document is (older vLLM)."""
+    """Raise the error that a document or a choice contains, or that the document is (older vLLM, Dynamo)."""
     if document.get("error"):
         raise _reported_error(document, data)
-    if document.get("object") == "error":
+    is_bare = document.get("message") and document.get("code") and not document.keys() & {"choices", "usage"}
+    if document.get("object") == "error" or is_bare:
         raise _reported_error({"error": document}, data)
 
 
@@ -310,10 +314,17 @@ def _message_without_delta(choice: dict[str, Any]) -> Any:
     return {} if "delta" in choice else choice.get("message") or {}
 
 
-def _finish_reason(sent: Any, words: str) -> str | None:
-    """Return a finish reason in OpenAI's spelling. Raises BadAnswer for one with which no complete answer ends."""
+def _finish_reason(choice: dict[str, Any], words: str) -> str | None:
+    """Return a finish reason in OpenAI's spelling. Raises BadAnswer for one with which no complete answer ends.
+
+    OpenRouter may call a failure `stop`: the reason of the server behind it is in `native_finish_reason`. SGLang's own
+    form is an object with a `type`.
+    """
+    sent, native = choice.get("finish_reason"), choice.get("native_finish_reason")
     if sent is None:
         return None
+    sent = sent.get("type") if isinstance(sent, dict) else sent
+    sent = native if isinstance(native, str) and "error" in native.lower() else sent
     if isinstance(sent, str) and sent.lower() in FINISH_REASONS:
         return FINISH_REASONS[sent.lower()]
     message = f"the answer ended with finish_reason {_shown(sent)}: {truncate(words)}"

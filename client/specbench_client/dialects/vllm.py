@@ -142,9 +142,13 @@ class VllmDialect(CountedStreamDialect):
     kv_usage_series = "vllm:kv_cache_usage_perc"
 
     def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- only in the metrics
-        """See `Dialect.speculating`. The counters of speculation exist only on an engine with a drafter."""
-        counters = self.counters(metrics)
-        return None if counters.output_tokens is None else counters.draft_steps is not None
+        """See `Dialect.speculating`. The counters of speculation exist only on an engine with a drafter.
+
+        Releases before 0.9 do not count steps.
+        """
+        found = self.counters(metrics)
+        is_drafting = (found.draft_steps, found.accepted_tokens) != (None, None)
+        return None if found.output_tokens is None else is_drafting
 
     def _acceptance(
         self, stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool

@@ -170,9 +170,9 @@ class Record:
     max_tokens: int | None = None
     """Limit of the answer's tokens, if the prompt has one of its own; null: `output.maxTokens` of the workload."""
     connection: str | None = None
-    """`new`: opened for this request, with the handshakes of TCP and TLS, in sent_ns - connect_ns. `kept`: kept from an
-    earlier request, or opened ahead (https only). `reopened`: the server had closed a kept connection before the
-    request reached it, which was sent again on a new one. Null: none was requested."""
+    """`new`: opened for this request, with the handshakes of TCP and TLS, in sent_ns - connect_ns. `kept`: used before,
+    or opened ahead (https). `reopened`: the server had closed a kept one before the request reached it, which was sent
+    again. Null: none was requested."""
     judged: bool = False
     """Whether the client examined the answer for flaws. False: the request failed, was imported, or is NotJudged."""
     flaw: str | None = None

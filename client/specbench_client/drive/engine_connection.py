@@ -149,16 +149,21 @@ async def first_completion(
 
 
 _REJECTS = re.compile(
-    r"unsupported|(?:not|n't) (?:support|permitted|allowed|accept)|extra|unknown|unrecogni[sz]ed|unexpected|additional",
+    r"unsupported|(?:not|n't) (?:support|permitted|allowed|accept|both|exist)|extra|unknown|unrecogni[sz]ed|unexpected"
+    r"|additional|top_p\W+must be",
     re.IGNORECASE,
 )
 _REMOVABLE = re.compile(rf"\b(?:{'|'.join(RESERVED_BODY_FIELDS.keys() - {*NEVER_REMOVED, NEW_TOKEN_LIMIT})})\b")
 
 
 def rejected_field(error: str) -> str | None:
-    """Return the field of the body that a server's message rejects by its name; None if the message is not plain."""
-    named = set(_REMOVABLE.findall(error)) if _REJECTS.search(error) else set()
-    return named.pop() if len(named) == 1 else None
+    """Return the first field of the body that a server's message rejects by its name; None if it rejects none.
+
+    Of temperature and top_p, which some models accept only one at a time, it is top_p.
+    """
+    named = _REMOVABLE.findall(error) if _REJECTS.search(error) else []
+    is_one_of_two = {"temperature", "top_p"} <= set(named) and re.search(r"\bboth\b", error)
+    return "top_p" if is_one_of_two else next(iter(named), None)
 
 
 class RateLimited(EngineFailed):

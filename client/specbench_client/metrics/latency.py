@@ -43,7 +43,7 @@ TTFT_MS = RequestMetric(
     "ttft_ms",
     "ms",
     "Time to first token: first_token_ns − intended_ns",
-    f"{_NOT_STREAMED}, or the client sent requests so late that the time is not the engine's (ClientSaturated)",
+    f"{_NOT_STREAMED}, or the client sent too late (ClientSaturated)",
     FigureOrigin.CLIENT,
     _ttft_ms,
     long_tailed=True,

@@ -146,11 +146,13 @@ def _reading(
         limits.append(f"summary only, so no run is stored: run the benchmark with {flag} to import its requests")
     elif not timed:
         limits.append("it does not store when requests were sent: start and end of the load are in the figures")
+    ramped = data.get("ramp_up_strategy") is not None
+    limits += ["its rate grew while it ran (ramp_up_strategy), so it has no single load"] if ramped else []
     result = PeerResult(
         file=name,
         tool=tool,
         model=data.get("model_id") or inside(data, "server_info", "model_path"),
-        level=level_of(streams, data.get("request_rate")),
+        level=None if ramped else level_of(streams, data.get("request_rate")),
         requests=answered,
         requests_stored=len(requests),
         figures=figures.figures,

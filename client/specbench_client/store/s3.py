@@ -135,7 +135,8 @@ def _response_error(error: ClientError, bucket: str, endpoint: str) -> NotDurabl
         return NotDurable(
             f"the clocks of {where} and of this machine differ ({error}): {remedy}", StoreErrorReason.CLOCK_WRONG
         )
-    if code in _CREDENTIAL_CODES or status in (401, 403):
+    names_region = code == "AuthorizationHeaderMalformed" and "region" in str(error)
+    if not names_region and (code in _CREDENTIAL_CODES or status in (401, 403)):
         remedy = "check the access key, its secret, and that it may read, write and list this bucket"
         return NotDurable(f"{where} rejected the credentials ({error}): {remedy}", StoreErrorReason.CREDENTIALS_REFUSED)
     return _server_error(error, code, status, where)

@@ -39,7 +39,7 @@ def truncate(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
 
 
 def engine_error_message(body: bytes) -> str:
-    """Return the message in an error body: `error.message`, `message` or `detail` of its JSON, else the text itself."""
+    """Return the messages in an error body's JSON, see `error_message_in`, else the text itself."""
     text = body.decode(errors="replace")
     try:
         document = parse_engine_json(text)
@@ -49,23 +49,20 @@ def engine_error_message(body: bytes) -> str:
 
 
 _MAX_NESTED_ERRORS = 8
+_WORDS = ("error", "error_description", "message", "detail", "metadata", "raw")
+"""Keys of an error's words. Frameworks such as Spring name its status in `error` and its reason in another one, and
+OpenRouter has the words of the server behind it in `metadata.raw`."""
 
 
 def error_message_in(document: Any, depth: int = 0) -> str | None:
-    """Return the message of an error object in one of the shapes that engines use, or None."""
+    """Return the messages of an error object in one of the shapes that engines use, joined; None if it has none."""
     if isinstance(document, str):
         return document or None
     if not isinstance(document, dict) or depth > _MAX_NESTED_ERRORS:
         return None
-    for key in ("error", "message", "detail"):
-        found = document.get(key)
-        if isinstance(found, str) and found:
-            return found
-        if isinstance(found, dict):
-            return error_message_in(found, depth + 1) or _as_json(found)
-        if found:
-            return _as_json(found)
-    return None
+    found = [document.get(key) for key in _WORDS]
+    texts = [error_message_in(each, depth + 1) or _as_json(each) for each in found if each and each is not True]
+    return ": ".join(dict.fromkeys(filter(None, texts))) or None
 
 
 def _as_json(value: Any) -> str | None:
@@ -77,7 +74,8 @@ def _as_json(value: Any) -> str | None:
 
 def compression_error(encoding: str) -> str | None:
     """Return the message for an answer with this Content-Encoding; None if it is not compressed."""
-    if encoding.strip().lower() in ("", "identity", "none"):  # Next.js routes disable compression by `none`.
+    # Next.js routes disable compression by `none`, and some servers name the charset here.
+    if encoding.strip().lower() in ("", "identity", "none", "utf-8", "utf8"):
         return None
     message = f"the answer has Content-Encoding {truncate(encoding, 80)}, although identity was requested"
     return f"{message}: disable compression for this route of the engine"
@@ -117,9 +115,12 @@ RETRY_AFTER_MAX_S = 60.0
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return how long the header Retry-After asks to wait; None without one. Its names are in lower case."""
+    """Return how long the header Retry-After asks to wait; None without one. Its names are in lower case.
+
+    Rate limiters also send fractions of a second, which the standard does not have.
+    """
     given = headers.get("retry-after", "")
-    if given.strip().isascii() and given.strip().isdigit():
+    if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", given):
         return float(given)
     try:
         return max((parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds(), 0.0)

@@ -69,6 +69,8 @@ class ResponseParser:
         self.reads = 0
         """Number of reads that are parsed."""
         self._parser = httptools.HttpResponseParser(self)
+        # RFC 9112: folded header lines (5.2), blanks after the size of a chunk (7.1.1).
+        self._parser.set_dangerous_leniencies(lenient_headers=True, lenient_spaces_after_chunk_size=True)
         self._content = bytearray()
         self._contentless_bytes = 0
 
@@ -97,7 +99,7 @@ class ResponseParser:
             except httptools.HttpParserError as error:
                 self.stays_open = False
                 if not self.complete:
-                    self.broken = f"not HTTP/1.1: {error}"
+                    self.broken = f"not HTTP/1.1: {error}, in an answer with {data[:60]!r}"
             if self._content:
                 self.contents.append((self.reads, bytes(self._content)))
                 self._content.clear()

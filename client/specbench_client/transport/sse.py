@@ -5,8 +5,8 @@ contained it. So the events do not depend on how the network split the bytes, an
 that completed it. Engines send one `data:` line for each event: streams of that form are split with `bytes.split`, all
 others are parsed line by line, with the same result.
 
-The rules are those of the HTML standard (WHATWG, 9.2.6): three kinds of line end, several data lines for one event, a
-byte order mark, and comments. What differs is what servers do without it, where an answer would otherwise be
+The rules are those of the HTML standard (WHATWG, 9.2.6): three kinds of line end, several data lines for one event,
+and comments. What differs is what servers do without it, where an answer would otherwise be
 miscounted or its failure lost:
 
 - Data that is not UTF-8, and a body of nothing but unknown lines (an HTML page), are errors.
@@ -14,7 +14,8 @@ miscounted or its failure lost:
 - The first unknown line after the first data becomes an event of its own: a proxy may end a stream with its own page.
 - A JSON object, or [DONE], that follows a whole JSON object begins another event, also without a blank line between.
   The last of them needs no blank line either.
-- Spaces and null bytes at the beginning of a line are ignored: some servers send them to keep a connection alive.
+- Spaces and null bytes at the beginning of a line are ignored: some servers send them to keep a connection alive. So
+  is a byte order mark: some write one before each event.
 
 Streams with more lines or events than any answer has are errors too: parsing them would take gigabytes of memory.
 """
@@ -34,11 +35,10 @@ from specbench_client.transport.exchange import ReceivedBytes
 
 DONE = "[DONE]"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _KNOWN_FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})
 """Field names of the standard; a comment has an empty name."""
 _ERROR = b"error"
-_PADDING = b" \0"
+_PADDING = b" \0\xef\xbb\xbf"  # the last three bytes are a byte order mark
 _BLANK_LINE = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _FIELD_NAME = re.compile(r"^(?:data)?: ?")
 _JSON_END, _JSON_BEGIN = "}", "{"
@@ -134,8 +134,8 @@ def _parse_lines(body: bytes) -> Iterator[tuple[int, str]]:
     """Yield the end offset and the data of each event."""
     data: list[str] = []
     has_data, has_unknown = False, False
-    start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
-    for end in _LINE_END.finditer(body, start):
+    start = 0
+    for end in _LINE_END.finditer(body):
         begin, start = start, end.end()
         line = body[begin : end.start()].lstrip(_PADDING)
         name, _, value = line.partition(b":")

@@ -44,7 +44,9 @@ def _open_zip(file: BinaryIO) -> Any:
     archive = zipfile.ZipFile(file)
     members = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
     if len(members) != 1:
-        raise zipfile.BadZipFile(f"it contains {len(members)} files: unpack it, and give one of them")
+        raise zipfile.BadZipFile(
+            f"it contains {len(members)} files: unpack it, and give one of them; save a workbook's sheet as CSV"
+        )
     try:
         return archive.open(members[0])
     except RuntimeError as error:  # encrypted, or compressed by a method that Python does not have
@@ -68,6 +70,10 @@ _COMPRESSIONS: Mapping[bytes, Callable[[BinaryIO], Any]] = {
 _NO_DATA = {
     b"version https://git-lfs": "is a pointer of Git LFS, not the data: run `git lfs pull`",
     b"<": "is a page of HTML or XML, not the data: download the file itself",
+    b"SQLite format 3": "is a database: export its prompts as JSON Lines or CSV",
+    **dict.fromkeys(
+        (b"ARROW1", b"\xff\xff\xff\xff"), "is an Arrow file: write it as Parquet (`to_parquet` in datasets)"
+    ),
 }
 _DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
@@ -137,7 +143,10 @@ class PromptRow:
 
 
 def _csv_rows(path: Path, most: int) -> Iterator[PromptRow | BadInput]:
-    """Yield the rows of a CSV file with a header; an empty cell is a missing value. Raises BadInput."""
+    """Yield the rows of a CSV file with a header; an empty cell is a missing value, an empty row none.
+
+    Raises BadInput.
+    """
     csv.field_size_limit(most)
     numbered = numbered_lines(path, most)
     _, first = next(numbered, (1, b""))
@@ -150,7 +159,7 @@ def _csv_rows(path: Path, most: int) -> Iterator[PromptRow | BadInput]:
         begins = reader.line_num + 1
         for cells in reader:
             place, begins = f"line {begins}", reader.line_num + 1
-            if not cells:
+            if not any(map(str.strip, cells)):
                 continue
             try:
                 yield PromptRow(place, _columns(header, cells, f"{path}, {place}"))
@@ -398,7 +407,8 @@ def _line_values(path: Path, most: int) -> Iterator[tuple[str, Any]]:
         if line.strip():
             where = f"{path}, line {number}"
             try:
-                yield f"line {number}", json.loads(decode_line(line, where).rstrip("\r\n"))
+                # Files that were joined may have a byte order mark each.
+                yield f"line {number}", json.loads(decode_line(line.removeprefix(_BOM), where).rstrip("\r\n"))
             except json.JSONDecodeError as error:
                 problem = f"{error.msg.removesuffix(' at')} at column {error.colno}"
                 remedy = _SERVER_LOG if b"Received request " in line else _LINE_IS_OBJECT

@@ -7,9 +7,11 @@ declaration, sends the same prompts in the same order. The fingerprint reveals a
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,14 @@ from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompt_lengths import LengthsUnknown, LoadEncoding, cached_encoding, measure_lengths
 from specbench_client.workload.row_outcomes import check_rows, coverage_of, mix_coverage, reject_faults
 from specbench_client.workload.row_parsing import Prompt
+from specbench_client.workload.row_shapes import unsent_text
 from specbench_client.workload.selection import mix_prompts, select_subset
 from specbench_client.workload.sources.random_words import random_text, session_prompts, sessions_coverage
 
 __all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
 
 Turn = tuple[ChatMessage, ...]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,11 @@ def select_prompts(
     with_tools: bool = False,
     expected: ExpectedAnswer | None = None,
 ) -> Prompts:
-    """Convert, filter, validate and select rows as `Selection` declares. Pure. Raises BadInput."""
+    """Convert, filter, validate and select rows as `Selection` declares. Raises BadInput."""
     found = check_rows(rows, dataset, with_tools=with_tools, expected=expected)
     reject_faults(found, dataset)
+    if unsent := unsent_text(found.rows):
+        _warn_once(f"{dataset.where}: {unsent}")
     eligible = _of_suitable_length(found.prompts, dataset, ruler)
     used = select_subset(eligible, dataset)
     if not used:
@@ -186,6 +192,12 @@ def select_prompts(
         remedy = f"relax the dataset's filters{reasons}"
         raise BadInput(f"{dataset.where}: none of the {len(rows)} rows passes the filters: {remedy}")
     return Prompts(tuple(used), fingerprint(used), coverage_of(dataset, found, eligible, used))
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning; a run loads its prompts several times."""
+    _log.warning(message)
 
 
 def fingerprint(prompts: Sequence[Prompt]) -> str:

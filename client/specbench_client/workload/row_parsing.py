@@ -95,7 +95,9 @@ _ROLE_NAMES: Mapping[str, str] = {
 """Other names of roles, in ShareGPT's files and others."""
 TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "startTime", "request_created_at")
 """Names of times in logs, of lines and of messages."""
-_ROLE_KEYS, _TEXT_KEYS = ("role", "from"), ("content", "value", "text")
+_ROLE_KEYS, _TEXT_KEYS = ("role", "from", "type"), ("content", "value", "text")
+MESSAGE_FIELDS = (*_ROLE_KEYS, *_TEXT_KEYS, "name", "tool_calls", "tool_call_id", "function_call", "reasoning_content")
+"""Fields of a message in data sets that are sent."""
 _NO_FIELDS = {*_ROLE_KEYS, *_TEXT_KEYS, *TIMES}
 _RESPONSES_PARTS = ("input_text", "output_text")
 _TOOL_KEYS = {"tool_calls", "tool_call_id"}
@@ -183,7 +185,7 @@ def parse_prompt(row: PromptRow, expected: ExpectedAnswer | None = None) -> Prom
 
 def _id(columns: dict[str, Any]) -> str:
     value = columns.get("id")
-    if isinstance(value, float) and value.is_integer():  # pandas makes such numbers of integers
+    if isinstance(value, float | Decimal) and value % 1 == 0:  # pandas makes such numbers of integers
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise BadRow(f'id is {value!r}: give a non-empty string or a whole number, such as "q1"')
@@ -227,7 +229,12 @@ def _turns(columns: dict[str, Any]) -> tuple[tuple[ChatMessage, ...], ...]:
     if name == "token_ids":
         return ((ChatMessage("user", "", _token_ids(value)),),)
     if name == "turns":
-        return tuple((ChatMessage("user", _text(turn, f"turns[{index}]")),) for index, turn in enumerate(value))
+        # Turns of the user may be objects, as in Arena-Hard.
+        asked = [
+            one.get("text", one.get("content")) if isinstance(one, dict) and role_of(one) in (None, "user") else one
+            for one in value
+        ]
+        return tuple((ChatMessage("user", _text(turn, f"turns[{index}]")),) for index, turn in enumerate(asked))
     messages = tuple(parse_message(message, f"messages[{index}]") for index, message in enumerate(value))
     if messages[-1].role not in _ASKING:
         raise BadRow(
@@ -284,6 +291,7 @@ def parse_message(value: Any, where: str) -> ChatMessage:
 
 def _content(content: Any) -> tuple[Any, str]:
     """Return the text, and the parts as JSON if it is a list of them; one plain text part is the same as its text."""
+    content = [content] if isinstance(content, dict) else content
     if not isinstance(content, list) or not content:
         return content, ""
     parts = [

@@ -5,17 +5,19 @@ object or as its JSON text. A record's prompt is, in this order:
 
 - a list of messages (`MESSAGES`), in OpenAI's, ShareGPT's or OpenInference's form; beside `messages`, `prompt` is their
   first question again (UltraChat), and beside `prompt` and `turns` only `messages` count;
-- `turns`, texts of the user; or token ids (`TOKENS`);
+- `turns`, texts of the user or objects with them; or token ids (`TOKENS`);
 - a text: `prompt`, or the only one of `TEXTS`; of `instruction` and `input` or `context` (Alpaca, Dolly) both, with a
   blank line between them.
 
-A system prompt beside it (`SYSTEMS`) becomes the first message.
+A system prompt beside it (`SYSTEMS`) becomes the first message. Other text that may belong to the prompt (`_PARTS`) is
+not sent, but named.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from specbench_client.bounded_json import parse_json
@@ -23,6 +25,7 @@ from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import (
     CONTENT_COLUMNS,
     FUNCTIONS,
+    MESSAGE_FIELDS,
     BadRow,
     RowExcluded,
     RowWithoutText,
@@ -40,12 +43,17 @@ NESTED = (
     "llm",
     "row",
     "params",
+    "modelInput",
 )
 MESSAGES = ("messages", "conversations", "conversation", "input_messages", "input", "prompt", "chosen")
 TOKENS = ("token_ids", "input_ids", "prompt_token_ids", "prompt")
-TEXTS = ("instruction", "question", "query", "text", "input")
+TEXTS = ("instruction", "question", "query", "text", "text_input", "input", "inputs")
 _ADDED = ("input", "context")
 """Columns with the text that an instruction is about."""
+_PARTS = (*_ADDED, "options", "choices", "passage", "document")
+"""Columns that may belong to a prompt, besides the one with its text."""
+_OF_DATA_SETS = ("conversations", "conversation", "chosen")
+"""Lists of messages that are in data sets and no API has."""
 SYSTEMS = ("system", "system_prompt", "instructions")
 IDS = ("id", "question_id", "custom_id", "request_id", "instance_id", "uuid", "span_id")
 """Columns that name a row, the first that has a value; without any, the row's number in the file is its id."""
@@ -74,6 +82,8 @@ def prompt_columns(row: PromptRow) -> dict[str, Any]:
     Raises BadRow, RowWithoutText, and RowExcluded for spans of traces that are no calls of a model.
     """
     columns: Mapping[str, Any] = row.columns
+    if columns.get("truncated_cells"):
+        raise RowWithoutText("has truncated cells (truncated_cells): download the data set's file instead of its rows")
     if columns.get("span_kind", columns.get("type")) in _OTHER_SPANS and not columns.keys().isdisjoint(_TRACES):
         raise RowExcluded("is a span of a trace that is no call of a model")
     found = _found(columns)
@@ -130,7 +140,7 @@ def _content(record: Mapping[str, Any]) -> dict[str, Any]:
         return {"messages": messages, **tools}
     lists = {name: record[name] for name in ("turns", *TOKENS) if isinstance(record.get(name), list)}
     if "turns" in lists and record.get("prompt") is None:
-        return {"turns": [one.get("text") if isinstance(one, Mapping) else one for one in lists["turns"]]}
+        return {"turns": lists["turns"]}
     tokens = next((ids for ids in lists.values() if ids and all(isinstance(one, int) for one in ids)), None)
     if tokens is not None and not isinstance(record.get("prompt"), str):
         return {"token_ids": tokens}
@@ -143,13 +153,23 @@ def _content(record: Mapping[str, Any]) -> dict[str, Any]:
     return {"messages": [*systems, {"role": "user", "content": text}], **tools}
 
 
+def _rows_of_table(value: Any) -> Any:
+    """Return the messages of a list that is stored as one list for each field, as by `datasets`; others unchanged."""
+    if not isinstance(value, Mapping) or not isinstance(role_of(value), list):
+        return value
+    fields = {name: one for name, one in value.items() if isinstance(one, list)}
+    return [dict(zip(fields, row, strict=True)) for row in zip_longest(*fields.values())]
+
+
 def messages_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the first list of messages in a record, with its system prompt; empty if it has none."""
     has_ours = any(record.get(name) is not None for name in ("prompt", "turns", "token_ids"))
     for name in ("messages", "prompt") if has_ours else MESSAGES:
-        listed = parsed(record.get(name)) if name != "prompt" else record.get(name)
+        listed = _rows_of_table(parsed(record.get(name)) if name != "prompt" else record.get(name))
         if isinstance(listed, list) and listed and all(isinstance(one, Mapping) for one in listed):
             messages = [dict(record_of(one.get("message")) or one) for one in map(unflattened, listed)]
+            if name in _OF_DATA_SETS:  # WildChat has the addresses of its users, which are not for a server
+                messages = [{key: one[key] for key in MESSAGE_FIELDS if key in one} for one in messages]
             if all(role_of(one) is None for one in messages):  # SGLang's files
                 messages = [{"role": ("user", "assistant")[at % 2], **one} for at, one in enumerate(messages)]
             first = [messages[0].get(name) for name in ("content", "value")]
@@ -169,6 +189,20 @@ def _text(record: Mapping[str, Any]) -> str | None:
     if "instruction" in texts and texts.keys() <= {"instruction", *_ADDED}:
         return "\n\n".join(texts.values())
     return next(iter(texts.values())) if len(texts) == 1 and "context" not in texts else None
+
+
+def unsent_text(rows: Iterable[PromptRow]) -> str:
+    """Return a note about columns of converted rows that may belong to a prompt that lacks their text; empty: none."""
+    found = {
+        name
+        for row in rows
+        if isinstance(prompt := row.columns.get("prompt"), str)
+        for name in _PARTS
+        if isinstance(value := (row.published or {}).get(name), str | list)
+        if any(str(one) not in prompt for one in ([value] if isinstance(value, str) else value))
+    }
+    remedy = "if it belongs to the prompts, put it into the column with their text"
+    return f"text of {', '.join(sorted(found))} is not sent: {remedy}" if found else ""
 
 
 def unflattened(record: Mapping[str, Any]) -> Mapping[str, Any]:

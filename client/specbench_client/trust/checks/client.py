@@ -37,9 +37,9 @@ TAIL_MIN = 2
     threshold=(
         f"Event loop: 99th percentile over time of its lateness above {LATE_SHARE:.0%} of the median request time (and"
         f" {LATE_MIN_MS:g} ms). Late sends: the delay before sending (connect_ns − intended_ns) adds more than"
-        f" {LATE_SHARE:.0%} to the mean E2E latency (and {LATE_MIN_MS:g} ms). If it adds {FIGURE_SHARE:.0%} to the mean"
-        f" TTFT (and {LATE_MIN_MS:g} ms), a warning, and TTFT is left out; if only to a percentile (and"
-        f" {TAIL_MIN_MS:g} ms), with at least {TAIL_MIN} requests beyond it, a warning. Arrivals of an open loop: 99th"
+        f" {LATE_SHARE:.0%} to the mean E2E latency (and {LATE_MIN_MS:g} ms). A warning without TTFT:"
+        f" {FIGURE_SHARE:.0%} to the mean TTFT (and {LATE_MIN_MS:g} ms). A warning: {FIGURE_SHARE:.0%} to a percentile"
+        f" (and {TAIL_MIN_MS:g} ms) with at least {TAIL_MIN} requests beyond it. Arrivals of an open loop: 99th"
         f" percentile of the delay of first turns above {LATE_SHARE:.0%} of the median request time or of the median"
         f" gap between arrivals (and {LATE_MIN_MS:g} ms). CPU: more than {CPU_SHARE:.0%} of one core in any worker"
     ),
