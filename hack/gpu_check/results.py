@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def read_run(root: Path, samples: str) -> Json:
     `samples`: nvidia-smi's CSV, as for `memory_samples`; empty without any.
     """
     summary = json.loads((root / "summary.json").read_text())
-    points = list(_points(root))
+    points = list(stored_points(root))
     memory = list(memory_samples(samples))
     return {
         "headline": summary["headline"],
@@ -36,10 +36,7 @@ def read_run(root: Path, samples: str) -> Json:
         "points": f"{summary['pointsMeasured']} of {summary['pointsTotal']}",
         "cells": [cell_row(cell) for cell in summary["cells"]],
         "arms": [
-            {
-                **arm_row(one, [point for point in points if point["summary"]["arm"] == one["arm"]], memory),
-                **_sums_of_records(root, one["arm"]),
-            }
+            arm_row(one, [point for point in points if point["summary"]["arm"] == one["arm"]], memory)
             for one in summary.get("armEnvironments", [])
         ],
         "findings": [
@@ -88,6 +85,7 @@ def arm_row(environment: Json, points: Iterable[Json], memory: Iterable[tuple[fl
         "torch_bytes": facts.get("gpu_memory_used_bytes"),
         "peak_mib": max(used, default=None),
         "engine": engine,
+        "client": _sums_of_records([file for point in points for file in point["records"]]),
         "loop_lag_p99_ms": _most(one.get("loopLagP99Ms") for one in health),
         "coalesced_share": _most(one.get("coalescedChunkShare") for one in health),
     }
@@ -106,26 +104,26 @@ def complete_lines(text: str) -> str:
     return text[: text.rfind("\n") + 1]
 
 
-def _points(root: Path) -> Iterator[Json]:
+def stored_points(root: Path) -> Iterator[Json]:
+    """Yield the committed points of a run: summary, times in seconds since 1970, and files of records."""
     for file in sorted(root.glob("points/*/manifest.json")):
         manifest = json.loads(file.read_text())
         yield {
             "summary": json.loads(file.with_name("summary.json").read_text()),
             "began_s": _seconds(manifest["startedWall"]),
             "ended_s": _seconds(manifest["endedWall"]),
+            "records": [root / each["key"] for each in manifest["files"] if each["key"].endswith(".parquet")],
         }
 
 
-def _sums_of_records(root: Path, arm: str) -> Json:
-    """Return the client's sums over an arm's requests after the warm-up, to set beside the engine's counters."""
+def _sums_of_records(files: Sequence[Path]) -> Json:
+    """Return the client's sums over requests, which have no warm-up, to set beside the engine's counters."""
     import pandas as pd  # noqa: PLC0415 -- may come from the wheels, which are unpacked after the start
 
-    files = sorted(root.glob(f"records/arm={arm}/workload=*/*.parquet"))
     if not files:
-        return {"client": dict.fromkeys(LEDGER)}
-    records = pd.concat(pd.read_parquet(file) for file in files)
-    records = records[records.phase != "warmup"]
-    return {"client": {name: _total(records[column].dropna()) for name, column in LEDGER.items()}}
+        return dict.fromkeys(LEDGER)
+    records = pd.concat([pd.read_parquet(file, columns=list(LEDGER.values())) for file in files])
+    return {name: _total(records[column].dropna()) for name, column in LEDGER.items()}
 
 
 def _total(values: Iterable[Any]) -> int | None:

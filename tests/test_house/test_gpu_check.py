@@ -17,7 +17,7 @@ from gpu_check.requirements import (
     pins_for,
     unpack,
 )
-from gpu_check.results import arm_row, cell_row, complete_lines, memory_samples
+from gpu_check.results import arm_row, cell_row, complete_lines, memory_samples, stored_points
 from gpu_check.steps import (
     DRAFTERS,
     LLAMA_1B,
@@ -31,9 +31,12 @@ from gpu_check.steps import (
     run_of,
     steps_of,
 )
+from specbench_api.outcome import layout
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.parsing import read_run
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import SyntheticRun
 
 PATHS = {"target": "/models/target", "truncated": "/models/truncated", "medusa": "/models/heads.safetensors"}
 ENGINE = EngineSetup("/usr/bin/python3", "/site:/client", "cuda")
@@ -144,6 +147,7 @@ def test_memory_is_the_most_while_the_arm_was_measured() -> None:
     environment = {"arm": "ngram", "facts": {"weights_bytes": {"value": 7}}}
     counters = {"outputTokens": 176, "draftedTokens": 165, "acceptedTokens": 110}
     point = {"summary": {"counters": counters, "clientHealth": {"loopLagP99Ms": 1.5}}, "began_s": began + 5}
+    point |= {"records": []}
 
     row = arm_row(environment, [{**point, "ended_s": began + 12}, {**point, "ended_s": began + 6}], samples)
     assert (row["peak_mib"], row["weights_bytes"], row["torch_bytes"]) == (5321.0, 7, None)
@@ -152,6 +156,24 @@ def test_memory_is_the_most_while_the_arm_was_measured() -> None:
 
     outside = arm_row(environment, [{**point, "ended_s": began + 6}], samples)
     assert outside["peak_mib"] is None
+
+
+def test_the_clients_counts_are_the_sums_of_its_records(tmp_path: Path) -> None:
+    world = SyntheticRun(prompts=4, concurrency=(1,), repeats=2)
+    plan = store_results(world, tmp_path, "01J9ZQ6M1M0000000000000000")
+    frames = [world.records(point) for point in plan.points if point.arm == "ngram"]
+    points = [
+        point
+        for point in stored_points(tmp_path / layout.run_root(plan.namespace, plan.name, plan.uid))
+        if point["summary"]["arm"] == "ngram"
+    ]
+    assert (len(points), len(frames)) == (2, 2)
+    row = arm_row({"arm": "ngram", "facts": {}}, points, [])
+    columns = {"output": "output_tokens", "drafted": "drafted_tokens", "accepted": "accepted_tokens"}
+    assert row["client"] == {
+        name: sum(int(frame[column].sum()) for frame in frames) for name, column in columns.items()
+    }
+    assert row["client"]["accepted"] > 0
 
 
 def evidence(**changed: Any) -> dict[str, Any]:
