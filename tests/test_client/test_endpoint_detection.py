@@ -568,7 +568,7 @@ async def test_a_field_that_a_server_rejects_by_name_can_be_left_out(server: str
     assert (caught.value.field, caught.value.changes, caught.value.harmless) == (field, changes, True)
     assert message in caught.value.words
     assert f"--extra-body '{json.dumps(changes)}'" in str(caught.value)
-    (line,) = re.findall("`(.+)` in each workload", str(caught.value))
+    (line,) = re.findall("`([^`]+)` in each workload", str(caught.value))
     assert yaml.safe_load(line) == {"extraBody": changes}
     with pytest.raises(EngineFailed) as again:
         await first_completion(context(rejecting(message), extra_body=changes), HI)
