@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import gc
+import re
+import resource
 import socket
 import struct
 import sys
 import termios
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,6 +30,7 @@ from specbench_client.transport.kernel_timestamps import (
     wall_clock_offset_ns,
 )
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.limits import SOCKETS_AHEAD, raise_socket_limit
 from specbench_client.transport.sse import parse_events
 from specbench_testing.scripted_server import Script, ScriptAction, serve_scripts
 
@@ -375,3 +379,9 @@ async def test_read_of_several_writes_has_the_time_of_the_last_one() -> None:
     assert len({exchange.first_byte_ns, exchange.ended_ns, *(one.ns for one in exchange.arrivals)}) == 1
     assert exchange.ended_ns - began_ns > pause_s * 1e9 / 2
     assert [event.coalesced for event in parse_events(exchange.arrivals)] == [True, False]
+
+
+def test_table_of_files_has_its_size_before_a_burst_of_connections() -> None:
+    raise_socket_limit()
+    (size,) = re.findall(r"^FDSize:\s*(\d+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert int(size) >= min(SOCKETS_AHEAD, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
