@@ -90,6 +90,16 @@ def test_failed_requests_miss_and_unsent_ones_do_not_count() -> None:
     assert len(judged_rows(rows)) == 2
 
 
+def test_late_ttft_leaves_all_requests_unknown_and_not_only_those_that_met_the_targets() -> None:
+    rows = tidy_frames([frame_of([record(), record(error_class="reset"), record(last_token_ns=250 * NS_PER_MS)])])
+    late = rows.assign(ttft_late=np.ones(3, dtype=np.bool_))
+    assert goodput_of(rows, PLAIN, 1).slo_attainment.value == pytest.approx(1 / 3)
+    found = goodput_of(late, PLAIN, 1)
+    assert (found.slo_attainment.value, found.rate.value, found.by_target["ttft_ms"].value) == (None, None, None)
+    assert found.by_target["e2e_ms"].value == pytest.approx(1 / 3)
+    assert goodput_of(late, Slo(e2e_ms=150), 1).slo_attainment.value == pytest.approx(1 / 3)
+
+
 def requests_of_point(requests: Iterable[tuple[str, float, float]], point: str = "point") -> Table:
     """Requests of one point: phase, start and end in ms; the first token is 10 ms after the start."""
     rows = []

@@ -98,6 +98,21 @@ async def test_request_that_was_sent_ahead_is_the_streams_next(filled: bool, thi
     assert after["filler"] == (2 if filled and not think_ns else 0)
 
 
+async def test_nothing_follows_a_request_that_its_stream_has_not_taken_yet() -> None:
+    """The answer to a request that was sent ahead ends while the stream still waits, as for the parsing of others."""
+
+    async def keeping(request: HttpRequest, exchange: Exchange) -> UnparsedExchange:
+        pending_response = await exchange(request)
+        following = request.follow() if request.follow is not None else None
+        if following is not None and following.follow is not None:
+            assert following.follow() is None
+        return pending_response
+
+    endpoint = FakeEndpoint(keeping)
+    await endpoint.driver.closed(rows(10), 2)
+    assert sorted(record.prompt_id for record in endpoint.driver.records) == [f"p{index}" for index in range(10)]
+
+
 async def test_later_turns_contain_the_models_replies() -> None:
     endpoint = FakeEndpoint()
     await endpoint.driver.closed([row("a", "one", "two")], 1)

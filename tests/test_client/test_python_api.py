@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from copy import copy
 from io import StringIO
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import measure as measure_command
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.s3 import S3Store
+from specbench_client.stored_runs.frames import requests_frame
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
@@ -107,6 +109,18 @@ def test_each_point_is_a_row_with_its_figures(run: specbench.Run) -> None:
     requests = run.requests.query("steady").groupby(["arm", "load", "repeat"]).tpot_ms.median()
     points = run.points.set_index(["arm", "load", "repeat"]).sort_index()
     pd.testing.assert_series_equal(requests, points.tpot_ms_p50, check_names=False)
+
+
+def test_requests_have_no_ttft_where_their_point_has_left_it_out(run: specbench.Run) -> None:
+    late, mean = run.plan.points[0], "ttft_ms_mean"
+    summary, changed = run.point_summaries[late.hash], copy(run)
+    without = summary.figures[mean].model_copy(update={"value": None, "missing": "the client sent too late"})
+    points = {late.hash: summary.model_copy(update={"figures": {**summary.figures, mean: without}})}
+    changed.__dict__["point_summaries"] = {**run.point_summaries, **points}
+    known = requests_frame(changed).groupby(["arm", "load", "repeat"])[["ttft_ms", "e2e_ms"]].count()
+    own = (late.arm, late.level.label, late.repeat)
+    assert known.ttft_ms[known.ttft_ms == 0].index.tolist() == [own]
+    assert (known.e2e_ms > 0).all()
 
 
 def test_findings_have_their_remedies(run: specbench.Run) -> None:

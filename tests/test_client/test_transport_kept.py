@@ -389,6 +389,23 @@ async def test_nothing_follows_an_answer_that_ends_its_connection(plain: Countin
         assert uses([(await transport.exchange(following)).read()]) == [ConnectionUse.NEW]
 
 
+async def test_nothing_is_sent_after_a_request_that_was_answered_before_it_was_sent_whole() -> None:
+    """A server may reject a long request before it has read it: the next one would become a part of its body."""
+    heads = list[bytes]()
+
+    async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await _head(reader))
+        writer.write(ANSWER)
+        await reader.read()
+
+    async with accepting(answer_at_once) as url, KernelTransport(keeping={url: True}) as transport:
+        following = HttpRequest(f"{url}/v1", b"2")
+        long = HttpRequest(f"{url}/v1", bytes(64 * 1024 * 1024), follow=lambda: following)
+        answers = [(await transport.exchange(each)).read() for each in (long, following)]
+    assert uses(answers) == [ConnectionUse.NEW] * 2
+    assert len(heads) == 2
+
+
 async def test_followed_request_that_is_lost_is_not_sent_again_and_nothing_follows_any_more(
     plain: CountingServer,
 ) -> None:

@@ -90,6 +90,29 @@ def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
     assert names(sampled) == [("NoisyBaseline", INFO)], "sampled repeats differ in their texts on both sides"
 
 
+@pytest.mark.parametrize("late_repeats", [(), (1,), (0, 1, 2)])
+def test_first_tokens_before_the_baselines_are_found_where_ttft_is_not_left_out(late_repeats: tuple[int, ...]) -> None:
+    """The baseline's answers begin 20 ms later; in some repeats the client sends the arm's requests 6 ms late."""
+
+    def shift(frame: pd.DataFrame, by_ms: int, names: list[str]) -> pd.DataFrame:
+        chunks = [[at + by_ms * 1_000_000 for at in each] for each in frame["chunk_ns"]]
+        return frame.assign(
+            **{name: frame[name] + by_ms * 1_000_000 for name in names},
+            chunk_ns=pd.Series(chunks, index=frame.index, dtype=object),
+        )
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        answered = ["first_byte_ns", "first_token_ns", "last_token_ns"]
+        if point.arm == "none":
+            return shift(frame, 20, answered)
+        return shift(frame, 6, ["connect_ns", "sent_ns", *answered]) if point.repeat in late_repeats else frame
+
+    world = SyntheticRun(prompts=40, categories=ONE, concurrency=(1,))
+    checks = [each.check for each in found(Corruptions(records=edit), world)]
+    assert checks.count("ClientSaturated") == len(late_repeats)
+    assert ("TtftBelowBaseline" in checks) == (len(late_repeats) < 3)
+
+
 def test_comparison_without_any_pair_is_a_warning() -> None:
     def others(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(prompt_id="x" + frame["prompt_id"]) if point.arm == "none" else frame

@@ -57,6 +57,8 @@ class UpcomingConversation:
             prepared.request.follow = self._send
 
     def _send(self) -> HttpRequest | None:
+        if self._sent is not None:
+            return None  # Its answer has ended before the task has run again: one record at a time.
         self._sent = self._take(self.buffer.take_buffered)
         return None if self._sent is None else self._sent.request
 

@@ -7,17 +7,18 @@ closed loop begin together, so nearly one request per stream too many.
 
 Whether a request met its targets may be unknown: an answer that was not streamed has no first token. A request missed
 the SLO if it missed any target, and is left out if it missed none and one of them is unknown. An answer of one token
-has no time per token after the first: it is judged by the other targets, and left out if there is none.
+has no time per token after the first: it is judged by the other targets, and left out if there is none. All requests of
+a point whose TTFT was left out because the client sent late are left out if TTFT has a target, also those that failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from specbench_api.spec.slo import Slo
-from specbench_client.columns import Values
+from specbench_client.columns import Mask, Values
 from specbench_client.documents.record import RecordPhase
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics import decode_speed, latency
@@ -51,19 +52,28 @@ def judged_rows(rows: Table) -> Table:
 
 
 def meets_slo(rows: Table, slo: Slo) -> Values:
-    """Return 1 for each row that met every target, 0 for one that missed any, NaN if unknown; shape (rows,)."""
+    """Return 1 for each row that met every target, 0 for one that missed any, NaN if unknown; shape (rows,).
+
+    Where TTFT is left out and has a target, all rows are unknown: the known ones would be only those that missed.
+    """
     met = np.stack([meets_target(rows, name, target) for name, target in slo.targets.items()])
     one_token = numbers(rows, "tokens") == 1
     applies = np.stack([~one_token | (name != decode_speed.TPOT_MS.name) for name in slo.targets])
     missed, unknown = (met == 0).any(axis=0), (np.isnan(met) & applies).any(axis=0) | ~applies.any(axis=0)
-    return np.where(missed, 0.0, np.where(unknown, np.nan, 1.0))
+    judged = np.where(missed, 0.0, np.where(unknown, np.nan, 1.0))
+    return np.where(_without_ttft(rows, slo.targets), np.nan, judged)
 
 
 def meets_target(rows: Table, name: str, target: float) -> Values:
     """Return the same for a single target, in ms."""
     values = MEASURES[name].values(rows)
     met = np.where(np.isnan(values), np.nan, (values <= target).astype(np.float64))
-    return np.where(rows.array("ok"), met, 0.0)
+    return np.where(_without_ttft(rows, [name]), np.nan, np.where(rows.array("ok"), met, 0.0))
+
+
+def _without_ttft(rows: Table, targets: Iterable[str]) -> Mask:
+    """Return the rows whose TTFT is left out although one of the targets limits it, shape (rows,)."""
+    return rows.array("ttft_late") & (latency.TTFT_MS.name in targets)
 
 
 def attainment_ratio(slo: Slo) -> RatioMetric:

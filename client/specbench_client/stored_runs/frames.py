@@ -11,12 +11,14 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.estimates.point_rows import is_ttft_left_out
 from specbench_client.documents.finding import Finding
 from specbench_client.documents.manifest import Manifest
 from specbench_client.documents.record import Record, RecordPhase
@@ -79,10 +81,13 @@ def requests_frame(run: Run) -> pd.DataFrame:
     """Return one row per measured request without the warm-up, point by point in the plan's order.
 
     The columns are arm, workload, load and repeat, the columns of a record that are no lists, the figures of a request,
-    the number of output tokens, and whether figures use the request (`steady`). Blocks. Raises NotDurable.
+    the number of output tokens, and whether figures use the request (`steady`). TTFT is missing where the point's
+    summary has left it out. Blocks. Raises NotDurable.
     """
     parts = [
-        _request_rows(table, point.hash).assign(arm=point.arm, workload=point.workload, load=point.level.label)
+        _request_rows(table, run.point_summaries[point.hash]).assign(
+            arm=point.arm, workload=point.workload, load=point.level.label
+        )
         for point in run.plan.points
         if point.hash in run.manifests
         for table in run.records.columns(point.hash)
@@ -92,9 +97,10 @@ def requests_frame(run: Run) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[names] if parts else pd.DataFrame(columns=names)
 
 
-def _request_rows(table: pa.Table, point: str) -> pd.DataFrame:
+def _request_rows(table: pa.Table, point: PointSummary) -> pd.DataFrame:
     records: pd.DataFrame = table.to_pandas(use_threads=False)
-    rows = tidy([table], point)
+    tidied = tidy([table], point.hash)
+    rows = tidied.assign(ttft_late=np.full(len(tidied), is_ttft_left_out(point, tidied)))
     measured = records[(records["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)]
     added = {measure.name: pd.Series(measure.values(rows)) for measure in MEASURES}
     added |= {name: pd.Series(rows.array(name)) for name in TIDY_COLUMNS}

@@ -279,8 +279,11 @@ class HttpConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another request can be sent on the connection: the answer ended by its framing, and nothing later."""
-        is_whole = self.ended_ns is not None and self.failure is None and self.done_index is None
+        """Whether another request can be sent on the connection.
+
+        All of this one was sent, and its answer ended by its framing, with nothing later.
+        """
+        is_whole = self.ended_ns is not None and self.failure is None and self.done_index is None and not self._message
         return self.parser.stays_open and is_whole and not self.closed and self.sock.fileno() >= 0
 
     def note_loss(self) -> None:

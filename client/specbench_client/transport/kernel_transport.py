@@ -13,7 +13,9 @@ ones: some servers have a thread for each connection.
 
 A server may close an idle connection at any time, also while a request is on its way. A request on a kept connection is
 sent again, on a new one, if the server's system has not acknowledged any byte of it when the connection ends: then no
-program can have read it. A request that was acknowledged may have been processed, so it fails and is never sent twice.
+program has read it, except for one that resets the connection within the delay of the acknowledgement (40 ms), which
+cannot be distinguished from a close. A request that was acknowledged may have been processed, so it fails and is never
+sent twice.
 
 `connect_ns` is taken when a connection is requested, kept or new; `sent_ns` when the request is handed to the socket,
 after all handshakes and encryption. Latency counts from the intended time, which precedes both. `SocketPoller` reads

@@ -22,7 +22,7 @@ from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.metric_types import mean_metric
 from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
-from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, without_point_columns
+from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, steady_rows, without_point_columns
 from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.client import client_clocks_differ, client_saturated
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
@@ -96,9 +96,16 @@ def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords)
     for point in points:
         mine = has_text(rows, POINT, point.hash)
         doubtful[mine] = doubtful_rows(_evidence(plan, point, rows.among(mine).table(DRAFTING_COLUMNS)))
-        late[mine] = point.figures[mean_metric(TTFT_MS).name].value is None
+        late[mine] = is_ttft_left_out(point, rows.among(mine))
     known = rows.assign(ttft_late=late) if late.any() else rows
     return known.assign(**acceptance_without(rows, doubtful).columns) if doubtful.any() else known
+
+
+def is_ttft_left_out(point: PointSummary, rows: Table) -> bool:
+    """Return whether the point's summary has no TTFT although the point's rows, or a part of them, have one."""
+    if point.figures[mean_metric(TTFT_MS).name].value is not None:
+        return False
+    return not np.isnan(TTFT_MS.values(steady_rows(rows))).all()
 
 
 def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:

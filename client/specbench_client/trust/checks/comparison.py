@@ -286,9 +286,10 @@ def ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
     middles = [
         (_median_ttft_ms(pairs.arm), _median_ttft_ms(pairs.baseline)) for pairs in by_repeat if len(pairs) >= PAIRS_MIN
     ]
-    if not middles or not all(_is_early(mine, theirs) for mine, theirs in middles):
+    known = [pair for pair in middles if not np.isnan(pair).any()]  # TTFT may be left out of a point.
+    if not known or not all(_is_early(mine, theirs) for mine, theirs in known):
         return []
-    mine, theirs = (float(np.median(side)) for side in zip(*middles, strict=True))
+    mine, theirs = (float(np.median(side)) for side in zip(*known, strict=True))
     message = (
         f"at one stream the first token arrives after {mine:.0f} ms, but after {theirs:.0f} ms on the baseline:"
         " drafting shortens no prefill, so something else differs"
