@@ -175,7 +175,7 @@ proxy. It is in `stream_end_ms`: `ended_ns` − `last_token_ns`.
   every arm alike at most one token too many in each answer.
 - Tokens of the first chunk were generated before it arrived. TPOT and step time leave them out where chunks are
   counted, else one of them; `stream_tps` and the speed-ups, which begin with the request, count them.
-- White space or `<think>` at the start that the usage does not count is left out of the chunks and of TTFT.
+- White space or `<think>` at the start that a running usage does not count is left out of the chunks and of TTFT.
 - An answer without any text has tokens, but neither `first_token_ns` nor `last_token_ns`.
 """
 

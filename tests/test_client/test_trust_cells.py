@@ -91,7 +91,9 @@ def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("late_repeats", [(), (1,), (0, 1, 2)])
-def test_first_tokens_before_the_baselines_are_found_where_ttft_is_not_left_out(late_repeats: tuple[int, ...]) -> None:
+def test_first_tokens_before_the_baselines_are_found_also_if_the_client_sends_late(
+    late_repeats: tuple[int, ...],
+) -> None:
     """The baseline's answers begin 20 ms later; in some repeats the client sends the arm's requests 6 ms late."""
 
     def shift(frame: pd.DataFrame, by_ms: int, names: list[str]) -> pd.DataFrame:
@@ -110,7 +112,7 @@ def test_first_tokens_before_the_baselines_are_found_where_ttft_is_not_left_out(
     world = SyntheticRun(prompts=40, categories=ONE, concurrency=(1,))
     checks = [each.check for each in found(Corruptions(records=edit), world)]
     assert checks.count("ClientSaturated") == len(late_repeats)
-    assert ("TtftBelowBaseline" in checks) == (len(late_repeats) < 3)
+    assert "TtftBelowBaseline" in checks
 
 
 def test_comparison_without_any_pair_is_a_warning() -> None:

@@ -509,17 +509,16 @@ def test_late_sends_invalidate_what_they_change(
         assert judged - shown == ({"ttft_ms_mean", "ttft_ms_p50"} if expected else set())
 
 
-def test_late_ttft_of_one_point_is_unknown_among_the_rows_of_several() -> None:
-    world = replace(CLOSED_LOOP, prompts=30)
-    points = {
-        each.arm: point_of(world, each, LATE if each.arm == "ngram" else Corruptions()) for each in world.plan.points
-    }
-    records = {summary.hash: [record_table(frame)] for summary, frame in points.values()}
-    rows = steady_rows(load_rows(world.plan, [summary for summary, _ in points.values()], records))
-    for arm, (summary, _) in points.items():
+def test_late_ttft_of_one_repeat_is_unknown_in_all_repeats_of_the_arm_at_this_load() -> None:
+    world = replace(CLOSED_LOOP, prompts=30, repeats=2)
+    late = next(each for each in world.plan.points if each.arm == "ngram")
+    points = [point_of(world, each, LATE if each == late else Corruptions()) for each in world.plan.points]
+    records = {summary.hash: [record_table(frame)] for summary, frame in points}
+    rows = steady_rows(load_rows(world.plan, [summary for summary, _ in points], records))
+    for summary, _ in points:
         own = rows.among(has_text(rows, POINT, summary.hash))
         known = [int((~np.isnan(each.values(own))).sum()) for each in (TTFT_MS, TTFT_SENT_MS, E2E_MS)]
-        assert known == [0 if arm == "ngram" else len(own), len(own), len(own)]
+        assert known == [0 if summary.arm == "ngram" else len(own), len(own), len(own)]
 
 
 @pytest.mark.parametrize(("requests", "expected"), [(24, []), (400, [("ClientSaturated", WARNING)])])

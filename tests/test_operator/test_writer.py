@@ -160,7 +160,9 @@ def test_each_step_of_a_launch_has_its_event_also_if_no_status_reported_it(
     [
         (WAITING, "OOMKilled", ("OOMKilled", "group 0 (arm none, launch 1): gone")),
         (GroupState.QUEUED, "Preempted", ("Preempted", "group 0 (arm none, launch 1): gone")),
-        (GroupState.QUEUED, "Waiting", ("EngineLost", "group 0 (arm none, launch 1)")),
+        (STARTING, "EngineLost", ("EngineLost", "group 0 (arm none, launch 1): gone")),  # launched again at once
+        (GroupState.QUEUED, "Crashed", ("Crashed", "group 0 (arm none, launch 1): gone")),
+        (GroupState.QUEUED, "WaitingForQuota", ("EngineLost", "group 0 (arm none, launch 1)")),
         (STARTING, "Unschedulable", ("EngineLost", "group 0 (arm none, launch 1)")),
         (MEASURING, "Serving", ("EngineLost", "group 0 (arm none, launch 1)")),
     ],

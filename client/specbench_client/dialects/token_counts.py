@@ -7,9 +7,9 @@ its stream has more chunks of text than the limit.
 
 Counts before the end are running totals, and an empty usage or one of 0 after another is none: they contradict nothing.
 
-Chunks of white space or `<think>` at the start are no tokens if the usage does not count them: a chat template or a
-gateway wrote them, maybe long before the first token, so the answer's chunks begin after them. If the usage missed
-another chunk instead, the first token is late by the time to the next chunk.
+Chunks of white space or `<think>` at the start are no tokens if their running usage says so: a chat template or a
+gateway wrote them, maybe long before the first token, so the answer's chunks begin after them. The number of chunks
+alone does not show it: a drafter's chunks are fewer than its tokens, and its answers would begin at another moment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def with_checked_count(
     tokens = answer.output_tokens or 0
     # Parsers of tool calls send any number of chunks for a token.
     chunks = len([None for delta in stream.deltas if delta.text or (delta.reasoning and not delta.calls)])
-    written = _chunks_without_tokens(answer, stream, chunks - tokens) if tokens else 0
+    written = _chunks_without_tokens(answer, stream) if tokens else 0
     answer, chunks = replace(answer, content=answer.content[written:]), chunks - written
     found: list[tuple[TokenConflict, int | None]] = [*_unsent(answer, stream, chunks)] if streamed else []
     if _usages_differ(stream):
@@ -64,15 +64,11 @@ def with_checked_count(
     )
 
 
-def _chunks_without_tokens(answer: EngineAnswer, stream: ChatStream, excess: int) -> int:
-    """Return how many chunks at the start were not generated. `excess`: chunks of text beyond the tokens."""
-    written = 0
-    for chunk, delta in zip(answer.content, (one for one in stream.deltas if one.text or one.reasoning), strict=False):
-        is_uncounted = written < excess if chunk.tokens is None else chunk.tokens == 0
-        if not is_uncounted or (delta.text + delta.reasoning).strip() not in ("", OPENS):
-            break
-        written += 1
-    return written
+def _chunks_without_tokens(answer: EngineAnswer, stream: ChatStream) -> int:
+    """Return how many chunks at the start were not generated."""
+    texts = (delta.text + delta.reasoning for delta in stream.deltas if delta.text or delta.reasoning)
+    pairs = zip(answer.content, texts, strict=False)
+    return len([*takewhile(lambda pair: pair[0].tokens == 0 and pair[1].strip() in ("", OPENS), pairs)])
 
 
 def _unsent(answer: EngineAnswer, stream: ChatStream, chunks: int) -> Iterator[tuple[TokenConflict, int | None]]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specbench_api.outcome.status_document import ARM_AT_FAULT
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
+from specbench_api.spec.conditions import (
+    ConditionStatus,
+    ConditionType,
+    EngineReason,
+    GroupState,
+    Phase,
+    QueueReason,
+)
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.state.conditions import find_condition, flip_event, join_sentences, reason_of, suspension_event
 from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
@@ -25,13 +32,24 @@ def _group_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEve
             yield from _group_event(row, known)
 
 
+_OF_A_LIVE_LAUNCH = (
+    EngineReason.STARTING,
+    EngineReason.SERVING,
+    EngineReason.UNSCHEDULABLE,
+    EngineReason.IMAGE_PULL_FAILED,
+    EngineReason.CONFIG_ERROR,
+    QueueReason.WAITING,
+    QueueReason.INADMISSIBLE,
+)
+"""Reasons of a row whose launch has not ended; as the end of one, a wrong image or configuration fails its group."""
+
+
 def _group_event(row: GroupStatus, known: GroupStatus | None) -> Iterator[KubernetesEvent]:
     launch = f"group {row.index} (arm {row.arm}, launch {row.attempt})"
     message = join_sentences((launch, row.message))
     if row.state is not GroupState.FAILED and known and _losses(row) > _losses(known):
-        # Once the next launch has begun, the row has its reason and not that of the loss.
-        is_its_own = row.state is GroupState.WAITING or row.reason == QueueReason.PREEMPTED
-        reason, why = (row.reason, message) if is_its_own else ("", launch)
+        # Once the next launch goes on, the row has its reason and not that of the loss.
+        reason, why = ("", launch) if row.reason in _OF_A_LIVE_LAUNCH else (row.reason, message)
         yield KubernetesEvent(WARNING, reason or "EngineLost", why, launch)
     if row.state is GroupState.QUEUED:
         yield KubernetesEvent(NORMAL, "EngineQueued", message)

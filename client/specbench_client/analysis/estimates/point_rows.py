@@ -1,6 +1,7 @@
 """The rows of several points as one table, without acceptance that nothing confirms, and which points are compared.
 
-TTFT is left out where the point's own summary has left it out.
+TTFT is left out of a load that an arm was measured at if the summary of one of its points has left it out: what remains
+would be that of fewer repeats than the other figures have.
 
 A run that stops when it is decided measures another round rather than lose its answer to a single invalid point. A
 round, two repeats in which every arm is first once (ABBA), is left out on both sides if something outside of the
@@ -93,10 +94,15 @@ def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords)
     """
     rows = collect_tables(table for point in points for table in _tidy_rows(point.hash, records))
     doubtful, late = (np.zeros(len(rows), dtype=np.bool_) for _ in range(2))
+    late_cells = set()
     for point in points:
         mine = has_text(rows, POINT, point.hash)
         doubtful[mine] = doubtful_rows(_evidence(plan, point, rows.among(mine).table(DRAFTING_COLUMNS)))
-        late[mine] = is_ttft_left_out(point, rows.among(mine))
+        if is_ttft_left_out(point, rows.among(mine)):
+            late_cells.add((point.arm, point.workload, point.level.label))
+    for point in points:
+        if (point.arm, point.workload, point.level.label) in late_cells:
+            late[has_text(rows, POINT, point.hash)] = True
     known = rows.assign(ttft_late=late) if late.any() else rows
     return known.assign(**acceptance_without(rows, doubtful).columns) if doubtful.any() else known
 

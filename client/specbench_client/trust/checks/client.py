@@ -120,7 +120,7 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
         return []
     worst = max(found, key=lambda each: (each.measure is E2E_MS and each.is_mean, each.is_mean, each.excess))
     invalid = worst.is_mean and worst.measure is E2E_MS
-    left_out = ", so TTFT is left out" if worst.is_mean and not invalid else ""
+    left_out = "; TTFT is left out" if any(map(_is_mean_ttft, found)) else ""
     message = (
         f"the client sent requests late, which adds {worst.late_ms:,.2f} ms to {worst.name}{left_out}; at most"
         f" {worst.allowed_ms:,.2f} ms is tolerable: the delay before sending (connect_ns − intended_ns) is the"
@@ -132,7 +132,7 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
 
 def is_ttft_late(evidence: PointEvidence) -> bool:
     """Return whether late sends changed the mean TTFT so much that TTFT is not the engine's."""
-    return any(each.is_mean and each.measure is TTFT_MS for each in _late_figures(evidence))
+    return any(map(_is_mean_ttft, _late_figures(evidence)))
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,10 @@ class _LateFigure:
     @property
     def excess(self) -> float:
         return self.late_ms / self.allowed_ms
+
+
+def _is_mean_ttft(figure: _LateFigure) -> bool:
+    return figure.is_mean and figure.measure is TTFT_MS
 
 
 def _late_figures(evidence: PointEvidence) -> list[_LateFigure]:

@@ -10,8 +10,8 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
+from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.decode_speed import timed_steps
-from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
@@ -286,10 +286,9 @@ def ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
     middles = [
         (_median_ttft_ms(pairs.arm), _median_ttft_ms(pairs.baseline)) for pairs in by_repeat if len(pairs) >= PAIRS_MIN
     ]
-    known = [pair for pair in middles if not np.isnan(pair).any()]  # TTFT may be left out of a point.
-    if not known or not all(_is_early(mine, theirs) for mine, theirs in known):
+    if not middles or not all(_is_early(mine, theirs) for mine, theirs in middles):
         return []
-    mine, theirs = (float(np.median(side)) for side in zip(*known, strict=True))
+    mine, theirs = (float(np.median(side)) for side in zip(*middles, strict=True))
     message = (
         f"at one stream the first token arrives after {mine:.0f} ms, but after {theirs:.0f} ms on the baseline:"
         " drafting shortens no prefill, so something else differs"
@@ -298,8 +297,9 @@ def ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
 
 
 def _median_ttft_ms(rows: Table) -> float:
-    """The median TTFT of these rows, in ms."""
-    return float(np.median(TTFT_MS.values(rows)))
+    """The median TTFT of these rows without the client's own delay, in ms."""
+    begun = np.fmax(numbers(rows, "connect_ns"), numbers(rows, "intended_ns"))
+    return float(np.median(numbers(rows, "first_token_ns") - begun)) / NS_PER_MS
 
 
 def _is_early(mine: float, theirs: float) -> bool:
