@@ -297,8 +297,8 @@ def ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
 
 
 def _median_ttft_ms(rows: Table) -> float:
-    """The median TTFT of these rows without the client's own delay, in ms."""
-    begun = np.fmax(numbers(rows, "connect_ns"), numbers(rows, "intended_ns"))
+    """The median TTFT of these rows, from sending if that is known, in ms."""
+    begun = np.fmax(numbers(rows, "sent_ns"), numbers(rows, "intended_ns"))
     return float(np.median(numbers(rows, "first_token_ns") - begun)) / NS_PER_MS
 
 
