@@ -115,7 +115,7 @@ class Record:
     failed, or its answer has no text."""
     chunk_ns: list[int] | None
     """Arrival of each chunk with content: text, reasoning, a tool call, or tokens without text where the engine counts
-    the tokens of chunks. Without those at the start whose white space or `<think>` the usage does not count. Chunks
+    the tokens of chunks. Without white space or `<think>` at the start that a running usage does not count. Chunks
     after last_token_ns have an end-of-sequence token. Equal times: one read returned them together, see Clocks. Null:
     failed or not streamed."""
     chunk_tokens: list[int] | None

@@ -135,9 +135,9 @@ class ParsingQueue:
     """A queue of finished answers, parsed in slices on the event loop so that no send or read is delayed for long.
 
     `async with ParsingQueue() as queue`, then `submit` or `read`. One answer is parsed at a time, one slice in each
-    iteration of the event loop; answers that a next turn waits for go first. While answers end together, none is parsed
-    until half of `limit` are unread: their streams send first. `submit` waits while `limit` answers are unread, so
-    memory does not grow with the length of the run.
+    iteration of the event loop; answers that a next turn waits for go first. Answers that end together are parsed after
+    the last of them, or once half of `limit` are unread: their streams send first. `submit` waits while `limit` answers
+    are unread, so memory does not grow with the length of the run.
     """
 
     def __init__(self, limit: int = MAX_UNREAD) -> None:

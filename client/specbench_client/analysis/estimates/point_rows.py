@@ -97,8 +97,9 @@ def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords)
     late_cells = set()
     for point in points:
         mine = has_text(rows, POINT, point.hash)
-        doubtful[mine] = doubtful_rows(_evidence(plan, point, rows.among(mine).table(DRAFTING_COLUMNS)))
-        if is_ttft_left_out(point, rows.among(mine)):
+        own = rows.among(mine)
+        doubtful[mine] = doubtful_rows(_evidence(plan, point, own.table(DRAFTING_COLUMNS)))
+        if is_ttft_left_out(point, own):
             late_cells.add((point.arm, point.workload, point.level.label))
     for point in points:
         if (point.arm, point.workload, point.level.label) in late_cells:

@@ -131,7 +131,7 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
 
 
 def is_ttft_late(evidence: PointEvidence) -> bool:
-    """Return whether late sends changed the mean TTFT so much that TTFT is not the engine's."""
+    """Return whether late sends changed the mean TTFT too much for TTFT to be the engine's."""
     return any(map(_is_mean_ttft, _late_figures(evidence)))
 
 
