@@ -95,10 +95,16 @@ FLAGS = (
     SpecFlag(
         "--requests",
         "load.requests",
-        "Conversations measured per point; warm-up and fillers are sent besides.  [default: every prompt once; with"
-        " --baseline, about six seconds]",
+        "Conversations measured per point, besides warm-up and fillers.  [default: every prompt once]",
         "N",
         "-n",
+    ),
+    SpecFlag(
+        "--requests-per-stream",
+        "load.requestsPerStream",
+        "Instead of --requests: conversations per stream, so that every load takes about as long."
+        "  [default with --baseline: about six seconds]",
+        "N",
     ),
     SpecFlag(
         "--duration",

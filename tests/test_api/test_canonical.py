@@ -169,6 +169,7 @@ def test_names_deadlines_and_locations_do_not_change_the_hash(edits: dict[str, A
         {"spec.load.concurrency": [1, 9]},
         {"spec.load.slots": 9},
         {"spec.load.requests": MISSING, "spec.load.durationSeconds": 16},
+        {"spec.load.requests": MISSING, "spec.load.requestsPerStream": 15},
         {"spec.placement.nodeSelector": {"pool": "b"}},
         {"spec.placement.gpuResourceName": "amd.com/gpu"},
         {"spec.placement.template": {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "rdma"}}}},

@@ -112,7 +112,7 @@ BODY = "spec.workloads[0].extraBody"
 @pytest.mark.parametrize(
     ("edits", "expected"),
     [
-        ({"spec.load.zzzzzz": 1}, "known fields: concurrency, rate, arrival, slots, requests, durationSeconds"),
+        ({"spec.load.zzzzzz": 1}, "known fields: concurrency, rate, arrival, slots, requests, requestsPerStream"),
         ({"kind": "Deployment"}, "kind: 'Deployment'"),
         ({"apiVersion": "specbench.io/v1"}, "apiVersion: 'specbench.io/v1'"),
         ({BODY: {"field": float("nan")}}, r"extraBody\.field: nan is not valid JSON"),

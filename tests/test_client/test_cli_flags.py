@@ -200,6 +200,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "--max-in-flight": ("7", 7),
     "--trace": ("t.csv", "t.csv"),
     "--requests": ("0012", 12),
+    "--requests-per-stream": ("4", 4),
     "--duration": ("60", 60),
     "--warmup": ("0", 0),
     "--repeats": ("2", 2),

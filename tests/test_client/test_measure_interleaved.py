@@ -30,7 +30,7 @@ from specbench_client.documents.summary import (
     PointSummary,
     RunSummary,
 )
-from specbench_client.drive.endpoint_probes import LEAST, requests_per_repeat
+from specbench_client.drive.endpoint_probes import LEAST, PER_STREAM, PER_STREAM_MOST, size_of_repeat
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
@@ -67,16 +67,17 @@ PROMPTS = Prompts(tuple(Prompt(f"p{n}", "ab"[n % 2], ()) for n in range(40)), "f
 
 
 def test_every_arm_of_a_repeat_sends_the_same_prompts_and_no_point_sends_those_of_another() -> None:
-    plan = plan_of({"concurrency": [1, 2], "requests": 5, "repeats": 4})
+    plan = plan_of({"concurrency": [1, 3], "requestsPerStream": 2, "repeats": 5})
     sent = {
         (point.arm, point.level.label, point.repeat): [row.id for row in prompts_of_point(plan, point, PROMPTS).rows]
         for point in plan.points
     }
-    sent_by_point = [sent["none", load, repeat][:5] for repeat in range(4) for load in ("1", "2")]
-    assert sent_by_point == [sent["eagle3", load, repeat][:5] for repeat in range(4) for load in ("1", "2")]
+    counts = {"1": 2, "3": 6}
+    sent_by_point = [sent["none", load, repeat][: counts[load]] for repeat in range(5) for load in counts]
+    assert sent_by_point == [sent["eagle3", load, repeat][: counts[load]] for repeat in range(5) for load in counts]
     assert len({name for names in sent_by_point for name in names}) == 40
     categories = {row.id: row.category for row in PROMPTS.rows}
-    assert all(2 <= [categories[name] for name in names].count("a") <= 3 for names in sent_by_point)
+    assert all([categories[name] for name in names].count("a") == len(names) / 2 for names in sent_by_point)
 
 
 def test_rows_of_a_trace_keep_their_order() -> None:
@@ -122,19 +123,22 @@ def test_these_turns_send_the_prompts_in_file_order(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("load", "request_s", "wanted"),
     [
-        ({"concurrency": [1]}, 1.0, LEAST),  # 6 s of requests
+        ({"concurrency": [1]}, 1.0, LEAST),  # 6 s of requests are too few
         ({"concurrency": [1]}, 20.0, LEAST),  # a request longer than the repeat: still some prompts
         ({"concurrency": [1]}, 0.2, 32),  # 30, rounded up
-        ({"concurrency": [8]}, 1.0, 48),
-        ({"concurrency": [1, 64]}, 5.0, 256),  # at least PER_STREAM a stream at the highest load
-        ({"rate": [2.0], "slots": 8}, 1.0, 12),  # 6 s of arrivals
-        ({"rate": [2.0], "slots": 8}, 10.0, 96),  # long requests: as many as keep the server busy
+        ({"concurrency": [8]}, 1.0, 6),
+        ({"concurrency": [8]}, 5.0, PER_STREAM),
+        ({"concurrency": [2, 64]}, 5.0, 4),  # for each stream, so a load takes as long as another
+        ({"concurrency": [64]}, 0.001, PER_STREAM_MOST),
+        ({"rate": [2.0, 9.0], "slots": 8}, 1.0, 6),  # seconds of arrivals
+        ({"rate": [0.5, 9.0], "slots": 8}, 1.0, 16),  # until the lowest rate has LEAST
+        ({"rate": [2.0], "slots": 8}, 10.0, 48),  # long requests: as many as keep the server busy
     ],
 )
 def test_a_repeat_is_long_for_a_request_and_short_for_the_machine(
     load: dict[str, Any], request_s: float, wanted: int
 ) -> None:
-    assert requests_per_repeat(plan_of(load), request_s) == wanted
+    assert size_of_repeat(plan_of(load), request_s) == wanted
 
 
 def test_too_few_prompts_are_noticed_before_the_first_request(
@@ -145,7 +149,7 @@ def test_too_few_prompts_are_noticed_before_the_first_request(
     plan = plan_of({"concurrency": [1, 2], "requests": 8, "repeats": 4})
     warn_of_repeated_prompts(plan)
     assert capsys.readouterr().err == ""
-    more = plan.model_copy(update={"load": plan.load.model_copy(update={"requests": 9})})
+    more = plan_of({"concurrency": [1, 2], "requestsPerStream": 6, "repeats": 4})
     warn_of_repeated_prompts(more)
     assert "has 64 prompts, but 72 are needed" in capsys.readouterr().err
     warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.DISABLED}))

@@ -25,7 +25,7 @@ from specbench_client.drive.endpoint_probes import (
     find_levels,
     probe_completion,
     probe_request_s,
-    requests_per_repeat,
+    size_of_repeat,
 )
 from specbench_client.drive.engine_connection import FieldRejected, RateLimited
 from specbench_client.errors import BadInput, EngineFailed
@@ -41,8 +41,8 @@ def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Meas
     if wanted.options["sweep"]:
         chosen = with_swept_loads(chosen, headers)
     if wanted.options["baseline"] is not None:
-        if wanted.options["requests"] is None and wanted.options["duration"] is None:
-            chosen = with_requests(chosen, headers)
+        if all(wanted.options[each] is None for each in ("requests", "requests_per_stream", "duration")):
+            chosen = with_repeat_size(chosen, headers)
         warn_of_repeated_prompts(chosen.plan)
     return chosen
 
@@ -102,35 +102,40 @@ def with_accepted_fields(wanted: Measurement, headers: Mapping[str, str], drafti
     return wanted
 
 
-def with_requests(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
-    """Return the measurement with the requests of a repeat: those of an interrupted run, else by their duration.
+def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
+    """Return the measurement with the size of a repeat: that of an interrupted run, else by the time of a request.
 
     Raises BadInput, EngineFailed.
     """
-    begun = _interrupted(wanted, (wanted.with_options(requests=size) for size in SIZES))
+    closed = wanted.plan.load.concurrency is not None
+    option = "requests_per_stream" if closed else "duration"
+    sized = [wanted.with_options(**{option: size}) for size in SIZES]
+    begun = _interrupted(wanted, sized)
     if begun is not None:
-        return wanted.with_options(requests=begun.load.requests)
+        return next(each for each in sized if each.plan.load == begun.load)
     plan, prompts = wanted.plan, _prompts(wanted.plan)
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     conversation_s = request_s * prompts.turns / len(prompts.rows)
-    requests = requests_per_repeat(plan, conversation_s)
+    size = size_of_repeat(plan, conversation_s)
+    lasts_s = size * conversation_s if closed else size + conversation_s
     repeats = min(plan.load.repeats, REPEATS_TO_DECIDE)
-    minutes = max(repeats * _repeat_s(plan, requests, conversation_s) / 60, 1)
+    minutes = max(repeats * len(plan.arms) * (len(plan.load.levels) * lasts_s + START_S) / 60, 1)
+    unit = "requests for each stream (--requests-per-stream" if closed else "s of arrivals (--duration"
     echo(
-        f"a request takes about {request_s:.2g} s, so each repeat has {requests} requests for each server (--requests"
-        f" changes this); {repeats} repeats take about {minutes:.0f} min",
+        f"a request takes about {request_s:.2g} s, so each repeat has {size} {unit} changes this); {repeats} repeats"
+        f" take at least {minutes:.0f} min, longer if requests take longer under load",
         err=True,
     )
-    return wanted.with_options(requests=requests)
+    return wanted.with_options(**{option: size})
 
 
 def warn_of_repeated_prompts(plan: Plan) -> None:
     """Warn if repeats of this many requests send prompts again that the servers may have in their caches."""
-    requests = plan.load.requests
-    if requests is None or plan.prompt_cache is PromptCache.DISABLED:
+    requests = sum(plan.load.requested(level) or 0 for level in plan.load.levels)
+    if plan.prompt_cache is PromptCache.DISABLED:
         return
     prompts = len(_prompts(plan).rows)
-    needed = requests * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE) * len(plan.load.levels)
+    needed = requests * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE)
     if needed > prompts:
         echo(
             f"warning: the dataset has {prompts} prompts, but {needed} are needed to send none twice. A server with a"
@@ -142,15 +147,6 @@ def warn_of_repeated_prompts(plan: Plan) -> None:
 
 START_S = 1.0
 """Seconds for the first completion of a server and the start of the client's processes."""
-
-
-def _repeat_s(plan: Plan, requests: int, request_s: float) -> float:
-    """Return roughly how long a repeat takes, if requests take as long under load as alone."""
-    levels = [
-        requests * request_s / level.concurrency if level.concurrency else requests / (level.rate or 1.0)
-        for level in plan.load.levels
-    ]
-    return len(plan.arms) * (sum(levels) + START_S)
 
 
 def with_swept_loads(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:

@@ -75,7 +75,7 @@ def read_assumptions(given: str | None) -> AssumedDurations:
 class PointDuration:
     """Seconds of a measured point, without warm-up, for this number of conversations; None: not known from its load.
 
-    `requested`: load.requests of its run. Fillers take part of the seconds, so their requests do not count.
+    `requested`: how many its load requests. Fillers take part of the seconds, so their requests do not count.
     """
 
     arm: Arm
@@ -121,7 +121,7 @@ def _duration(plan: Plan, point: Point, manifest: Manifest) -> PointDuration:
         arm=plan.arm(point.arm),
         workload=plan.workload(point.workload),
         level=point.level,
-        requested=plan.load.requests,
+        requested=plan.load.requested(point.level),
         conversations=point_conversations(plan.load, point.level, manifest.observed.prompts),
         seconds=(_moment(manifest.ended_wall) - _load_start(manifest)).total_seconds(),
     )
@@ -223,7 +223,7 @@ def _point(
         return median(each_takes) * conversations, DurationBasis.MEASURED
     if loaded is not None:
         return loaded, DurationBasis.LOAD
-    equal = [each for each in same if (each.workload, each.requested) == (workload, load.requests)]
+    equal = [each for each in same if (each.workload, each.requested) == (workload, load.requested(point.level))]
     if equal:  # a trace, or prompts that are not on this machine
         return median(each.seconds for each in equal), DurationBasis.MEASURED
     return assumed.point_seconds, DurationBasis.UNKNOWN if assumed.point_seconds is None else DurationBasis.ASSUMED

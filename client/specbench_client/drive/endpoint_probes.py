@@ -71,28 +71,31 @@ async def probe_completion(plan: Plan, arm: Arm, headers: Mapping[str, str]) -> 
 # The requests of a repeat.
 
 REPEAT_S = 6.0
-"""Duration of a repeat on one server at the lightest load, if its requests are short."""
+"""Duration of a repeat on one server at each load, if its requests are short."""
 PER_STREAM = 4
 """Least requests for each stream, or for each request that a rate keeps in flight."""
 LEAST = 8
-"""Least requests: the prompts of one repeat must not decide about it."""
-SIZES = (8, 10, 12, *(size for power in range(4, 15) for size in (2**power, 3 * 2 ** (power - 1))))
+"""Least requests at any load: the prompts of one repeat must not decide about it."""
+PER_STREAM_MOST = 192
+SIZES = (4, 6, 8, 10, 12, *(size for power in range(4, 12) for size in (2**power, 3 * 2 ** (power - 1))))
 """Sizes to choose from: the same command after an interruption should choose the same again."""
 PROBES = 2
 PROBES_MAX = 8
 """Prompts that are tried until so many are answered."""
 
 
-def requests_per_repeat(plan: Plan, request_s: float) -> int:
-    """Return the requests of a repeat for each server, for conversations that take `request_s` on an idle server."""
-    levels = plan.load.levels
-    if plan.load.concurrency is not None:
-        lightest, most = levels[0].concurrency or 1, levels[-1].concurrency or 1
-        wanted = max(REPEAT_S / request_s * lightest, PER_STREAM * most, LEAST)
+def size_of_repeat(plan: Plan, request_s: float) -> int:
+    """Return the requests of each stream in a repeat, or the seconds of an open loop.
+
+    The same for every load: a repeat takes about as long at each. `request_s`: that of a conversation on an idle
+    server.
+    """
+    lightest = plan.load.levels[0]
+    if lightest.concurrency is not None:
+        wanted = min(max(REPEAT_S / request_s, PER_STREAM, LEAST / lightest.concurrency), PER_STREAM_MOST)
     else:
-        rate = max((level.rate or 1.0) for level in levels)
-        wanted = max(max(REPEAT_S, PER_STREAM * request_s) * rate, LEAST)
-    return int(next(size for size in SIZES if size >= min(wanted, SIZES[-1])))
+        wanted = max(REPEAT_S, PER_STREAM * request_s, LEAST / (lightest.rate or 1.0))
+    return next(size for size in SIZES if size >= min(wanted, SIZES[-1]))
 
 
 async def probe_request_s(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> float:

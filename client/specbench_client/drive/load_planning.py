@@ -58,7 +58,7 @@ class ArrivalPlan:
             return None
         duration_s = self.load.duration_seconds
         extent = (
-            ScheduleLength(count=self.load.requests or prompts)
+            ScheduleLength(count=self.load.requested(point.level) or prompts)
             if duration_s is None
             else ScheduleLength(duration_s=duration_s)
         )
@@ -108,7 +108,7 @@ class LoadPlanner:
             slots = (self.plan.load.arrival or Arrival()).max_in_flight
             return open_loop_load(times, workers, self.arrivals.around(point, times), notice_ns, slots)
         load = self.plan.load
-        conversations = None if load.duration_seconds is not None else load.requests or prompts
+        conversations = None if load.duration_seconds is not None else load.requested(point.level) or prompts
         return self._closed(point.level.concurrency or 1, conversations, load.duration_seconds)
 
     def warm_up(self, point: Point, most: int) -> WorkerLoad:

@@ -114,14 +114,16 @@ def prompts_of_point(plan: Plan, point: Point, prompts: Prompts) -> Prompts:
     sends, and with --until-sure how many points there are. Steps of the golden ratio keep the beginnings of any number
     of points apart.
     """
-    requests, count = plan.load.requests, len(prompts.rows)
+    requests, count = plan.load.requested(point.level), len(prompts.rows)
     if not plan.repeats_continue or (requests is not None and requests >= count):
         return prompts
-    earlier = point.repeat * len(plan.load.levels) + plan.load.levels.index(point.level)
+    levels = plan.load.levels
+    before = [*levels * point.repeat, *levels[: levels.index(point.level)]]
     workload = plan.workload(point.workload)
     in_file_order = workload.dataset.source is Source.MOONCAKE  # which decides what a prefix cache still contains
     order = list(range(count) if in_file_order else round_robin(prompts.rows, workload.sampling.seed))
-    start = (round(earlier * GOLDEN_RATIO * count) if requests is None else earlier * requests) % count
+    sent = sum(plan.load.requested(level) or 0 for level in before)
+    start = (round(len(before) * GOLDEN_RATIO * count) if requests is None else sent) % count
     return replace(prompts, rows=tuple(prompts.rows[place] for place in order[start:] + order[:start]))
 
 

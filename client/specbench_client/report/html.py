@@ -153,6 +153,8 @@ def load_text(load: Load) -> str:
     ends = "every prompt once a point"
     if load.requests is not None:
         ends = f"{load.requests} conversations a point"
+    if load.requests_per_stream is not None:
+        ends = f"{load.requests_per_stream} conversations a stream and point"
     if load.duration_seconds is not None:
         ends = f"conversations begin for {load.duration_seconds} s a point"
     warm_up = f"at least {load.warmup_requests} warm-up requests a launch" if load.warmup_requests else "no warm-up"

@@ -126,7 +126,7 @@ def _load(load: Load, level: Level) -> dict[str, Any]:
     fields = {
         "level": level.to_dict(),
         "slots": load.engine_slots,
-        "requests": load.requests,
+        "requests": load.requested(level),
         "durationSeconds": load.duration_seconds,
         "warmupRequests": load.warmup_requests,
         **({"clients": load.clients} if load.clients > 1 else {}),

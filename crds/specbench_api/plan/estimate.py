@@ -71,9 +71,8 @@ def point_conversations(load: Load, level: Level, prompts: int | None) -> int | 
         return None
     if load.duration_seconds is not None:
         return None if level.rate is None else round(level.rate * load.duration_seconds)
-    if load.requests is not None:
-        return load.requests
-    return prompts
+    requested = load.requested(level)
+    return prompts if requested is None else requested
 
 
 def point_seconds(load: Load, level: Level, turns: Sequence[int] | None) -> float | None:

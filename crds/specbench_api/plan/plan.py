@@ -129,7 +129,7 @@ class Plan(ApiModel):
     @property
     def repeats_continue(self) -> bool:
         """Whether each repeat goes on through the prompts: the engine keeps running, and would have cached them."""
-        limits = (self.load.requests, self.load.duration_seconds)
+        limits = (self.load.requests, self.load.requests_per_stream, self.load.duration_seconds)
         return (self.engine.is_external or self.soaks) and any(limit is not None for limit in limits)
 
     @property

@@ -54,7 +54,8 @@ REPEATS_MAX, WINDOWS_MAX = 32, 1000
 CLIENTS_MAX = 64
 """Maximum clients of a run: client 0 exchanges messages with each of the others during the measurement."""
 
-Concurrency = Annotated[int, Field(ge=1, le=4096)]
+STREAMS_MAX = 4096
+Concurrency = Annotated[int, Field(ge=1, le=STREAMS_MAX)]
 Rate = Annotated[float, Field(gt=0, le=100_000)]
 
 
@@ -157,8 +158,13 @@ class Load(RuledModel):
             "only an open loop has load.arrival: set load.rate instead of load.concurrency, or remove it",
         ),
         ValidationRule(
-            "!has(self.requests) || !has(self.durationSeconds)",
-            "set either load.requests or load.durationSeconds, not both: a point ends by count or by time",
+            "[has(self.requests), has(self.requestsPerStream), has(self.durationSeconds)].filter(given, given).size()"
+            " <= 1",
+            "set only one of load.requests, load.requestsPerStream and load.durationSeconds: one of them ends a point",
+        ),
+        ValidationRule(
+            "!has(self.requestsPerStream) || has(self.concurrency)",
+            "load.requestsPerStream needs load.concurrency: set load.requests or load.durationSeconds for an open loop",
         ),
         ValidationRule(
             "has(self.concurrency) || has(self.slots)",
@@ -223,6 +229,8 @@ class Load(RuledModel):
     """Number of requests that every arm's engine must be able to serve at once. Without it: the highest concurrency."""
     requests: Annotated[int, Field(ge=1, le=CONVERSATIONS_MAX)] | None = None
     """Conversations per point. More than there are prompts repeats the prompts. Without it: every prompt once."""
+    requests_per_stream: Annotated[int, Field(ge=1, le=CONVERSATIONS_MAX // STREAMS_MAX)] | None = None
+    """Instead of requests: conversations per point and stream, so that every load takes about as long."""
     duration_seconds: Annotated[int, Field(ge=1, le=LONGEST_S)] | None = None
     """Instead of requests: seconds during which conversations start; those that started are completed."""
     warmup_requests: Annotated[int, Field(ge=0, le=10_000)] = 4
@@ -254,6 +262,12 @@ class Load(RuledModel):
         """Number of requests that every arm's engine must be able to serve at once."""
         return self.slots or max(self.concurrency or [1])
 
+    def requested(self, level: Level) -> int | None:
+        """Return how many conversations a point at this level is to have; None: each prompt once, or by time."""
+        if self.requests_per_stream is not None and level.concurrency is not None:
+            return self.requests_per_stream * level.concurrency
+        return self.requests
+
     def _rules_hold(self) -> Sequence[bool]:
         closed, trace = self.concurrency is not None, self.arrival and self.arrival.process is ArrivalProcess.TRACE
         slowest, fastest = min(self.rate or [math.inf]), max(self.rate or [0.0])
@@ -261,7 +275,8 @@ class Load(RuledModel):
         return (
             not self.rate if closed else bool(self.rate or trace),
             not closed or self.arrival is None,
-            self.requests is None or self.duration_seconds is None,
+            [self.requests, self.requests_per_stream, self.duration_seconds].count(None) >= 2,
+            self.requests_per_stream is None or closed,
             closed or self.slots is not None,
             self.slots is None or max(self.concurrency or [0]) <= self.slots,
             duration_s is None or fastest * duration_s <= CONVERSATIONS_MAX,

@@ -335,7 +335,19 @@ INVALID_SPECS = (
         "requests and durationSeconds",
         {"spec.load.requests": 8, "spec.load.durationSeconds": 60},
         "spec.load",
-        "set either load.requests or load.durationSeconds",
+        "set only one of load.requests, load.requestsPerStream and load.durationSeconds",
+    ),
+    InvalidSpecCase(
+        "requests and requestsPerStream",
+        {"spec.load.requests": 8, "spec.load.requestsPerStream": 4},
+        "spec.load",
+        "set only one of load.requests, load.requestsPerStream and load.durationSeconds",
+    ),
+    InvalidSpecCase(
+        "requestsPerStream without streams",
+        {"spec.load": {"rate": [1], "slots": 8, "requestsPerStream": 4}},
+        "spec.load",
+        "load.requestsPerStream needs load.concurrency",
     ),
     InvalidSpecCase("a rate of zero", {"spec.load": {"rate": [0], "slots": 8}}, "spec.load.rate[0]", "greater than 0"),
     InvalidSpecCase(
