@@ -259,11 +259,20 @@ def test_invalid_repeats_in_more_than_a_third_of_the_rounds_are_not_left_out() -
     assert Severity.INVALID in {each.severity for each in ended.findings if each.check == "ClientSaturated"}
 
 
-def test_an_invalid_point_of_a_run_with_a_fixed_number_of_repeats_invalidates_its_cell() -> None:
-    point = next(point for point in CLEAR.plan.points if (point.arm, point.repeat) == ("ngram", 3))
-    summaries = [_busy(CLEAR, each) if each == point else CLEAR.honest(each) for each in CLEAR.plan.points]
-    records = {each.hash: [record_table(CLEAR.records(each))] for each in CLEAR.plan.points}
-    assert not drafting(summarise_run(CLEAR.plan, summaries, records, CREATED)).valid
+@pytest.mark.parametrize(
+    ("repeats", "order", "compared"),
+    [(8, "Interleaved", 6), (5, "Interleaved", 3), (3, "Interleaved", None), (8, "Sequential", None)],
+)
+def test_a_run_with_a_fixed_number_of_repeats_loses_a_round_too(repeats: int, order: str, compared: int | None) -> None:
+    """A third of the rounds at most, and only where every arm is first once in a round."""
+    world = replace(CLEAR, repeats=repeats, edits={"spec.load.order": order})
+    points = world.plan.points
+    summaries = [
+        _busy(world, each) if (each.arm, each.repeat) == ("ngram", 2) else world.honest(each) for each in points
+    ]
+    records = {each.hash: [record_table(world.records(each))] for each in points}
+    cell = drafting(summarise_run(world.plan, summaries, records, CREATED))
+    assert (cell.compared_repeats if cell.valid else None) == compared
 
 
 def doubts(summary: RunSummary) -> set[str]:

@@ -3,11 +3,11 @@
 TTFT is left out of a load that an arm was measured at if the summary of one of its points has left it out: what remains
 would be that of fewer repeats than the other figures have.
 
-A run that stops when it is decided measures another round rather than lose its answer to a single invalid point. A
-round, two repeats in which every arm is first once (ABBA), is left out on both sides if something outside of the
-servers invalidated one of its points: as a whole, so that a linear drift still cancels. If that concerns more than a
-third of the rounds, the cause is not a single point: then nothing is left out, and the comparison is invalid, as in
-every other run.
+A single invalid point does not cost an interleaved run its answer. A round, two repeats in which every arm is first
+once (ABBA), is left out on both sides if something outside of the servers invalidated one of its points: as a whole,
+so that a linear drift still cancels. A run that stops when it is decided measures another round instead. If more than a
+third of the rounds is concerned, the cause is not a single point: then nothing is left out, and the comparison is
+invalid.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_api.plan.plan import Plan, Point
+from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.latency import TTFT_MS
@@ -51,11 +52,11 @@ class RoundsLeftOut:
 
     @classmethod
     def of(cls, plan: Plan, points: Sequence[PointSummary]) -> RoundsLeftOut:
-        """Return those of some points: of an arm and its baseline; none of a run without a stop rule."""
+        """Return those of some points: of an arm and its baseline; none of a run whose repeats do not alternate."""
         rounds = {point.repeat // REPEATS_OF_ROUND for point in points}
         spoiled = {point.repeat // REPEATS_OF_ROUND for point in points if _is_spoiled(point)}
         is_broken = any(is_invalid(point) and not _is_spoiled(point) for point in points)
-        return cls(frozenset(spoiled if plan.stop == "WhenDecided" else ()), len(rounds), is_broken)
+        return cls(frozenset(spoiled if plan.load.order is ArmOrder.INTERLEAVED else ()), len(rounds), is_broken)
 
     @property
     def few(self) -> bool:
