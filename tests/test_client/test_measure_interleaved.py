@@ -21,7 +21,7 @@ from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
-from specbench_client.cli.measure_choices import warn_of_repeated_prompts
+from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import (
@@ -154,6 +154,16 @@ def test_too_few_prompts_are_noticed_before_the_first_request(
     assert "has 64 prompts, but 72 are needed" in capsys.readouterr().err
     warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.DISABLED}))
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("drafting", "lines"), [({"none"}, 1), ({"eagle3"}, 0), ({"none", "eagle3"}, 0), (set(), 0)], ids=str
+)
+def test_a_baseline_that_drafts_alone_may_be_swapped(
+    drafting: set[str], lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_of_swapped_servers(drafting)
+    assert len(capsys.readouterr().err.splitlines()) == lines
 
 
 # The end.

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import DialectName, PromptCache
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import Measurement
@@ -37,6 +38,7 @@ from specbench_client.workload.prompts import Prompts, load_workload
 def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
     """Return the measurement with everything chosen, and print what was. Raises BadInput, EngineFailed."""
     chosen, drafting = with_detected(wanted, headers)
+    warn_of_swapped_servers(drafting)
     chosen = with_accepted_fields(chosen, headers, drafting)
     if wanted.options["sweep"]:
         chosen = with_swept_loads(chosen, headers)
@@ -67,6 +69,12 @@ def with_detected(wanted: Measurement, headers: Mapping[str, str]) -> tuple[Meas
         detected = {"url": found.url, "dialect": str(found.dialect)}
         rows.append(row | detected | ({"model": found.model} if model is None else {}))
     return replace(wanted, endpoints=tuple(rows)), drafting
+
+
+def warn_of_swapped_servers(drafting: set[str]) -> None:
+    """Warn if of all servers only the baseline drafts."""
+    if drafting == {BASELINE_NAME}:
+        echo("warning: the baseline drafts, and no endpoint does: are --baseline and --endpoint swapped?", err=True)
 
 
 def with_accepted_fields(wanted: Measurement, headers: Mapping[str, str], drafting: set[str]) -> Measurement:

@@ -36,13 +36,14 @@ TOKENS_MIN = 16
         " one"
     ),
     rationale=(
-        "Two different questions do not get the same sixteen tokens. Intervals treat each prompt as an independent"
+        "Two different questions hardly get the same sixteen tokens. Intervals treat each prompt as an independent"
         " sample: if a fifth of them repeat others, intervals are a tenth too narrow, and a drafter with a memory,"
         " or a prompt cache, has seen them before. `specbench dataset inspect` shows how similar different prompts"
         " are."
     ),
     remedy=(
-        "Remove duplicates (`specbench dataset select` picks the most diverse prompts), or sample more of your traffic."
+        "If prompts repeat, remove duplicates (`specbench dataset select` picks the most diverse prompts), or sample"
+        " more of your traffic. If they do not, find out why the model gives different ones the same answer."
     ),
 )
 def duplicate_prompts(evidence: PointEvidence) -> CheckResults:
@@ -63,8 +64,8 @@ def duplicate_prompts(evidence: PointEvidence) -> CheckResults:
     if share <= DUPLICATE_SHARE:
         return []
     message = (
-        f"{share:.0%} of {len(known)} prompts have the same length and the same answer as another prompt: they are"
-        " the same question, and the figures rest on fewer prompts than they seem to"
+        f"{share:.0%} of {len(known)} prompts have the same length and the same answer as another prompt, as repeated"
+        " prompts do: the figures may rest on fewer prompts than they seem to"
     )
     return [CheckResult(Severity.WARNING, message, value=share, threshold=DUPLICATE_SHARE)]
 
