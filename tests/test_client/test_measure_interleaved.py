@@ -183,7 +183,7 @@ def concluded(world: SyntheticRun, repeats: int, busy: Container[tuple[str, int]
 
 
 def _busy(world: SyntheticRun, point: Point) -> PointSummary:
-    watch = watch_of(point).model_copy(update={"loop_lag_p99_ms": 500.0})
+    watch = watch_of(point).model_copy(update={"cpu_share": 0.95})
     return world.summary_with(point, watch, counters_of(world.records(point)), simulated=False)
 
 

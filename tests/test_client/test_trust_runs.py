@@ -379,8 +379,14 @@ def test_pair_of_launches(
     ("lag", "share", "expected"), [(400.0, 0.1, 1), (0.5, 0.95, 1), (400.0, 0.95, 2), (4.9, 0.8, 0)]
 )
 def test_client_that_cannot_keep_up_is_found(lag: float, share: float, expected: int) -> None:
-    findings = findings_of(replace_watch(loop_lag_p99_ms=lag, cpu_share=share))
+    findings = findings_of(replace_watch(loop_lag_p99_ms=lag, cpu_share=share, kernel_clock_share=None))
     assert check_names(findings) == [("ClientSaturated", INVALID)] * expected
+
+
+@pytest.mark.parametrize(("share", "expected"), [(1.0, []), (0.99, ["ClientSaturated"]), (None, ["ClientSaturated"])])
+def test_a_late_event_loop_is_harmless_where_the_kernel_timestamps(share: float | None, expected: list[str]) -> None:
+    found = findings_of(replace_watch(loop_lag_p99_ms=400.0, kernel_clock_share=share))
+    assert [finding.check for finding in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -393,9 +399,9 @@ def test_client_that_cannot_keep_up_is_found(lag: float, share: float, expected:
         (1, {"cpu_share": 0.95}, 1, None),
         (3, {"cpu_share": 0.95}, 2, 3),
         (3, {"cpu_share": 0.95}, 3, None),
-        (3, {"cpu_share": 0.6, "loop_lag_p99_ms": 400.0}, 2, 3),
-        (3, {"cpu_share": 0.2, "loop_lag_p99_ms": 400.0}, 1, None),
-        (3, {"cpu_share": None, "loop_lag_p99_ms": 400.0}, 1, None),
+        (3, {"cpu_share": 0.6, "loop_lag_p99_ms": 400.0, "kernel_clock_share": 0.0}, 2, 3),
+        (3, {"cpu_share": 0.2, "loop_lag_p99_ms": 400.0, "kernel_clock_share": 0.0}, 1, None),
+        (3, {"cpu_share": None, "loop_lag_p99_ms": 400.0, "kernel_clock_share": 0.0}, 1, None),
     ],
 )
 def test_saturated_client_is_advised_to_use_more_clients_only_if_they_help(
@@ -418,8 +424,9 @@ def test_clients_without_one_clock_are_found(error_ms: float | None, expected: i
 
 def test_tolerated_lateness_depends_on_the_request_time() -> None:
     long = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, tokens=(400, 500))
-    assert findings_of(replace_watch(loop_lag_p99_ms=30.0), world=long) == []
-    assert check_names(findings_of(replace_watch(loop_lag_p99_ms=30.0))) == [("ClientSaturated", INVALID)]
+    late = replace_watch(loop_lag_p99_ms=30.0, kernel_clock_share=None)
+    assert findings_of(late, world=long) == []
+    assert check_names(findings_of(late)) == [("ClientSaturated", INVALID)]
 
 
 @pytest.mark.parametrize(("late", "expected"), [(4.9, 0), (30.0, 1)])

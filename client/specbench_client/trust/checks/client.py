@@ -35,23 +35,25 @@ TAIL_MIN = 2
     name="ClientSaturated",
     severities=(Severity.INVALID, Severity.WARNING),
     threshold=(
-        f"Event loop: 99th percentile over time of its lateness above {LATE_SHARE:.0%} of the median request time (and"
-        f" {LATE_MIN_MS:g} ms). Late sends: the delay before sending (connect_ns − intended_ns) adds more than"
-        f" {LATE_SHARE:.0%} to the mean E2E latency (and {LATE_MIN_MS:g} ms). A warning without TTFT:"
-        f" {FIGURE_SHARE:.0%} to the mean TTFT (and {LATE_MIN_MS:g} ms). A warning: {FIGURE_SHARE:.0%} to a percentile"
-        f" (and {TAIL_MIN_MS:g} ms) with at least {TAIL_MIN} requests beyond it. Arrivals of an open loop: 99th"
-        f" percentile of the delay of first turns above {LATE_SHARE:.0%} of the median request time or of the median"
-        f" gap between arrivals (and {LATE_MIN_MS:g} ms). CPU: more than {CPU_SHARE:.0%} of one core in any worker"
+        f"Event loop, unless the kernel timestamped every answer: 99th percentile over time of its lateness above"
+        f" {LATE_SHARE:.0%} of the median request time (and {LATE_MIN_MS:g} ms). Late sends: the delay before sending"
+        f" (connect_ns − intended_ns) adds more than {LATE_SHARE:.0%} to the mean E2E latency (and {LATE_MIN_MS:g} ms)."
+        f" A warning without TTFT: {FIGURE_SHARE:.0%} to the mean TTFT (and {LATE_MIN_MS:g} ms). A warning:"
+        f" {FIGURE_SHARE:.0%} to a percentile (and {TAIL_MIN_MS:g} ms) with at least {TAIL_MIN} requests beyond it."
+        f" Arrivals of an open loop: 99th percentile of the delay of first turns above {LATE_SHARE:.0%} of the median"
+        f" request time or of the median gap between arrivals (and {LATE_MIN_MS:g} ms). CPU: more than {CPU_SHARE:.0%}"
+        " of one core in any worker"
     ),
     rationale=(
         "Latency is measured from the intended time, so a client that is late measures itself. One pause of the client"
         " delays few requests, but these are the tail: a pause of 1 % of the load decides the 99th percentile. So"
-        " lateness of the event loop is weighted by time, and each latency figure is computed again as if all requests"
-        " had been sent in time. Tail percentiles of a few hundred requests are uncertain by 10 % and more, and on a"
-        " busy machine a process waits up to 10 ms for a core. 5 % of the gap between arrivals leaves the arrival"
-        " process as requested. Below 5 ms is the jitter of timers, and hardly any engine's step is shorter. If the"
-        " server accepts late, the delay is after connect_ns and part of the latency. Python runs on one core: at 80 %"
-        " utilisation, work waits four times its own length."
+        " each latency figure is computed again as if all requests had been sent in time, and lateness of the event"
+        " loop is weighted by time. Where the kernel timestamps what arrives, a late event loop changes nothing else."
+        " Tail percentiles of a few hundred requests are uncertain by 10 % and more, and on a busy machine a process"
+        " waits up to 10 ms for a core. 5 % of the gap between arrivals leaves the arrival process as requested. Below"
+        " 5 ms is the jitter of timers, and hardly any engine's step is shorter. If the server accepts late, the delay"
+        " is after connect_ns and part of the latency. Python runs on one core: at 80 % utilisation, work waits four"
+        " times its own length."
     ),
     remedy=(
         "Stop other work on the client's machine, or lower the load; on a cluster, give the client its own cores"
@@ -61,7 +63,9 @@ TAIL_MIN = 2
 )
 def client_saturated(evidence: PointEvidence) -> CheckResults:
     """The client's event loop was late, it sent requests late, or it used up its core."""
-    return [*_cpu_exhausted(evidence), *_late_loop(evidence), *_late_sends(evidence)]
+    stamped = evidence.health.kernel_clock_share == 1
+    late_reads = [] if stamped else _late_loop(evidence)
+    return [*_cpu_exhausted(evidence), *late_reads, *_late_sends(evidence)]
 
 
 def _cpu_exhausted(evidence: PointEvidence) -> list[CheckResult]:
@@ -394,7 +398,7 @@ def _median(evidence: PointEvidence, measure: RequestMetric) -> float | None:
     rationale=(
         "The kernel timestamps bytes when they arrive, whatever the client is doing. A timestamp taken by our"
         " process waits for its event loop: about a millisecond on an idle client, and on a busy one the lag that"
-        " ClientSaturated bounds."
+        " ClientSaturated bounds then."
     ),
     remedy=(
         "Run the client on a Linux kernel of the node (sandboxes such as gVisor do not timestamp), and let the node's"
