@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Container, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -37,7 +38,7 @@ from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
 from specbench_client.stored_runs.run import Run
-from specbench_client.stored_runs.write_results import conclude
+from specbench_client.stored_runs.write_results import conclude, is_decided
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.local_results import store_point
@@ -330,6 +331,20 @@ def test_a_repeat_that_its_own_server_made_invalid_is_not_left_out(
     summary = conclude(plan, store)
     assert not drafting(summary).valid
     assert "RequestsFailed" in doubts(summary)
+
+
+@pytest.mark.runs
+def test_an_undecided_comparison_reports_its_speedups_so_far(tmp_path: Path) -> None:
+    world = replace(SERVERS, step_ms={"eagle3": 20.0, "none": 20.0}, alpha={"eagle3": 0.02}, run_noise=0.1)
+    plan = world.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
+    store = FolderStore(tmp_path / "run")
+    for point in plan.points:
+        if point.repeat < REPEATS_TO_DECIDE:
+            store_point(PointStore(store), *point_of(world, point))
+    lines: list[str] = []
+    assert not is_decided(Run(store, plan), lines.append)
+    (line,) = lines
+    assert re.fullmatch(r"undecided so far: eagle3 \d\.\d\dx \[\d\.\d\d, \d\.\d\d\] at concurrency \d+", line)
 
 
 @pytest.mark.runs

@@ -286,7 +286,7 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     crossovers = [f"Note: {line}" for line in crossover_lines(summary)]
     decision = [] if summary.recommendation is None else [f"Recommendation: {summary.recommendation.sentence}"]
     early, repeats = list[str](), summary.decided_after or plan.load.repeats
-    is_whole = plan.stop != "WhenDecided" or summary.missing
+    is_whole = plan.soaks or summary.missing
     left_out = 0 if is_whole else repeats - min(len(cell.points) for cell in summary.cells)
     if left_out:
         early.append(f"Note: {left_out} of {repeats} repeats are left out because a point in them is invalid")

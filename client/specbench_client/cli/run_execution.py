@@ -221,6 +221,7 @@ def _measure(run: Run, options: RunOptions) -> dict[str, EngineFailed]:
             startup_deadline_s=options.startup_deadline_s,
             on_group=live.group,
             on_progress=live.progress,
+            on_estimate=live.estimate,
             client=options.client,
         )
         return run_until_interrupted(execute_locally(run, local_options))
@@ -418,6 +419,10 @@ class LiveProgress:
             line = f"launch {group.index + 1}{self._of}{len(self._plan.groups)}: {group.arm}"
             self._print(line)
         self._bars.update(self._point, description=line, completed=0, total=None, note="")
+
+    def estimate(self, line: str) -> None:
+        """Print what is known between two repeats."""
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def progress(self, progress: Progress) -> None:
         """Show the progress of the current engine group."""

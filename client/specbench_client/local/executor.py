@@ -17,6 +17,7 @@ import subprocess
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -72,6 +73,7 @@ class LocalOptions:
     startup_deadline_s: float
     on_group: Callable[[EngineGroup], None] = lambda _: None
     on_progress: Callable[[Progress], None] | None = None
+    on_estimate: Callable[[str], None] = lambda _: None
     client: ClientOptions = field(default_factory=ClientOptions)
     warm_up: bool = True
 
@@ -83,8 +85,10 @@ async def execute_locally(run: Run, local_options: LocalOptions) -> dict[str, En
     """
     failures: dict[str, EngineFailed] = {}
     warm: set[str] = set()
+    stops = run.plan.stop == "WhenDecided"
+    decided = partial(asyncio.to_thread, is_decided, run, local_options.on_estimate)
     # It may have been interrupted between its last repeat and the decision.
-    if run.plan.stop == "WhenDecided" and run.manifests and await asyncio.to_thread(is_decided, run):
+    if stops and run.manifests and await decided():
         return failures
     for group in run.plan.groups:
         done = all(point.hash in run.manifests for point in group.points)
@@ -96,7 +100,7 @@ async def execute_locally(run: Run, local_options: LocalOptions) -> dict[str, En
             failures[group.arm] = failure
         if run.plan.engine.is_external:
             warm.add(group.arm)  # the server keeps running between its groups
-        if run.plan.stop == "WhenDecided" and (failures or await asyncio.to_thread(is_decided, run)):
+        if stops and (failures or await decided()):
             break
     return failures
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +77,21 @@ def summarize_stored(run: Run, slo: Slo | None) -> RunSummary:
     return _build_report(run, SystemClock(), slo, failures=_stored_failures(run)).summary
 
 
-def is_decided(run: Run) -> bool:
-    """Return whether a run with a stop rule may end after the points that are stored now. Blocks. Raises NotDurable."""
+def is_decided(run: Run, report: Callable[[str], None]) -> bool:
+    """Return whether a run with a stop rule may end after the points that are stored now. Blocks. Raises NotDurable.
+
+    `report`: gets a line with the speed-ups so far, if the run goes on.
+    """
     run = run.reopened()
     if not ends_a_round(run.plan, run.manifests):
         return False
     judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records)
-    return decided_after(run.plan, run.manifests, judged) is not None
+    if decided_after(run.plan, run.manifests, judged) is not None:
+        return True
+    known = [(each.cell, each.cell.speedup) for each in judged if each.cell.valid and each.cell.speedup]
+    so_far = [f"{cell.arm} {speedup.factor} at {cell.level.words}" for cell, speedup in known]
+    report(f"undecided so far: {', '.join(so_far) or 'no valid comparison'}")
+    return False
 
 
 def _stored_failures(run: Run) -> Mapping[str, str]:
