@@ -394,6 +394,8 @@ THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
         ({"content": "a", "reasoning": {"text": "hm"}}, "a", "hm"),
         ({"content": "a", "reasoning_content": []}, "a", ""),
         ({"content": "a", "thinking": "hm"}, "a", "hm"),
+        ({"content": "a", "reasoning_text": "hm"}, "a", "hm"),
+        ({"tool_calls": [{"type": "custom", "custom": {"name": "f", "input": "x"}}]}, "", "fx"),
         ({"content": "", "reasoning": "hm", "reasoning_details": [{"text": "hm"}]}, "", "hm"),
         ({"content": "a", "reasoning_details": [{"type": "reasoning.summary", "summary": "hm"}]}, "a", "hm"),
         ({"content": "a", "reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]}, "a", ""),
@@ -410,6 +412,26 @@ def test_text_and_reasoning_are_found_in_each_form(message: dict[str, Any], text
     assert [(answer.text, answer.reasoning) for answer in forms] == [(text, reasoning)] * 3
 
 
+def test_events_that_are_framed_twice_are_read() -> None:
+    framed = [f"data: {json.dumps(one)}" for one in (said("a"), said("b", "stop"), USAGE)]
+    assert plain_answer(*framed).text == "ab"
+
+
+def test_words_beside_empty_choices_are_in_the_message() -> None:
+    refused = {"choices": None, "base_resp": {"status_msg": "no balance"}}
+    with pytest.raises(BadAnswer, match="no balance"):
+        plain_answer(refused, done=False)
+    with pytest.raises(BadAnswer, match="no balance"):
+        PLAIN.read_whole(refused, drafting=False)
+
+
+@pytest.mark.parametrize(("prompt", "cached", "expected"), [(9, 9, 9), (3, 48, 51), (None, 48, None)])
+def test_cached_tokens_that_the_prompt_lacks_are_part_of_it(prompt: Any, cached: int, expected: int | None) -> None:
+    usage = {"prompt_tokens": prompt, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": cached}}
+    answer = plain_answer(said("a", "stop"), {"usage": usage})
+    assert (answer.input_tokens, answer.cached_tokens) == (expected, cached)
+
+
 def test_message_that_repeats_the_answer_is_not_counted_twice() -> None:
     repeated = {"choices": [{"delta": {}, "message": {"content": "ab"}, "finish_reason": "stop"}]}
     assert plain_answer(said("a"), said("b"), repeated, USAGE).text == "ab"
@@ -419,7 +441,11 @@ def test_message_that_repeats_the_answer_is_not_counted_twice() -> None:
     ("finish", "expected"),
     [
         *((name, "stop") for name in ("stop", "eos_token", "eos", "STOP", "end_turn", "stop_sequence", "COMPLETE")),
-        *((name, "length") for name in ("length", "max_tokens", "MAX_TOKENS", "model_length", "max_length")),
+        *((name, "stop") for name in ("FINISH_REASON_STOP", "FinishReason.STOP", "REASON_STOP", "eos_found")),
+        *(
+            (name, "length")
+            for name in ("length", "FINISH_REASON_MAX_TOKENS", "max_tokens", "MAX_TOKENS", "model_length", "max_length")
+        ),
         ({"type": "length", "length": 8}, "length"),
         *((name, "tool_calls") for name in ("tool_calls", "tool_use", "function_call")),
         *((name, None) for name in ("", "null", None)),
@@ -435,10 +461,12 @@ FAILED = [
     ({"finish_reason": "error"}, ErrorClass.HTTP_5XX, "error"),
     ({"finish_reason": "abort"}, ErrorClass.HTTP_5XX, "abort"),
     ({"finish_reason": "stop", "native_finish_reason": "network_error"}, ErrorClass.HTTP_5XX, "network_error"),
+    ({"finish_reason": "FinishReason.SAFETY"}, ErrorClass.HTTP_5XX, "SAFETY"),
     ({"finish_reason": "content_filter"}, ErrorClass.HTTP_5XX, "content_filter"),
     ({"finish_reason": "insufficient_system_resource"}, ErrorClass.HTTP_5XX, "insufficient_system_resource"),
     ({"finish_reason": "error", "error": {"message": "lost", "code": 502}}, ErrorClass.HTTP_5XX, "lost"),
     ({"error": {"message": "too long", "code": "400"}}, ErrorClass.HTTP_4XX, "too long"),
+    ({"error": {"message": "too many", "code": 429}}, ErrorClass.RATE_LIMITED, "too many"),
 ]
 
 
@@ -513,6 +541,10 @@ def in_choice(tokens: int, text: str = "") -> Usage:
 def counted(tokens: int, reasoning: int | None = None, **others: Any) -> Usage:
     details = {} if reasoning is None else {"completion_tokens_details": {"reasoning_tokens": reasoning}}
     return {"prompt_tokens": 9, "completion_tokens": tokens, **details, **others}
+
+
+def rejected(tokens: int, unsent: int) -> Usage:
+    return counted(tokens, completion_tokens_details={"rejected_prediction_tokens": unsent})
 
 
 FOUR = [chunk("word ")] * 4
@@ -603,11 +635,36 @@ CONFLICTS: dict[str, tuple[list[Usage], int | None, str | None]] = {
     ),
     "more than the limit, in few chunks": ([*FOUR, STOP, chunk(usage=counted(12))], None, "AboveMaxTokens"),
     "hidden reasoning": ([*FOUR, STOP, chunk(usage=counted(304, 300))], 4, "UnsentTokens"),
+    "hidden reasoning beside the counts": (
+        [*FOUR, STOP, chunk(usage=counted(8, reasoning_tokens=4))],
+        4,
+        "UnsentTokens",
+    ),
     "nothing but hidden reasoning": ([STOP, chunk(usage=counted(8, 8))], 0, "UnsentTokens"),
     "hidden reasoning and a tool call": ([chunk(**CALL), STOP, chunk(usage=counted(304, 300))], 4, "UnsentTokens"),
+    "rejected parts of a prediction": ([*FOUR, STOP, chunk(usage=rejected(24, 20))], 4, "UnsentTokens"),
+    "rejected parts that leave fewer tokens than chunks": ([*FOUR, STOP, chunk(usage=rejected(5, 2))], 5, None),
+    "text under an unknown key": (
+        [*[chunk(analysis="hm ")] * 4, *FOUR, STOP, chunk(usage=counted(8))],
+        None,
+        "UnsentTokens",
+    ),
+    "one chunk of an unknown kind": ([chunk(status="busy"), *FOUR, STOP, chunk(usage=counted(5))], 5, None),
+    "text that the usage leaves out": ([*[chunk(analysis="hm ")] * 4, *FOUR, STOP, chunk(usage=counted(7))], 7, None),
+    "roles in every chunk": ([*[chunk(role="assistant")] * 4, *FOUR, STOP, chunk(usage=counted(8))], 8, None),
     "reasoning that the usage leaves out": (
         [*FOUR, STOP, chunk(usage=counted(4, 381, total_tokens=9 + 4 + 381))],
         4,
+        None,
+    ),
+    "reasoning that was sent, beside the usage's tokens": (
+        [*[chunk(reasoning="hm ")] * 4, *FOUR, STOP, chunk(usage=counted(4, 4, total_tokens=9 + 4 + 4))],
+        8,
+        None,
+    ),
+    "reasoning that was sent, in the usage's tokens": (
+        [*[chunk(reasoning="hm ")] * 4, *FOUR, STOP, chunk(usage=counted(8, 4, total_tokens=9 + 8))],
+        8,
         None,
     ),
     "more reasoning than tokens": ([*FOUR, STOP, chunk(usage=counted(4, 381))], 4, None),

@@ -211,6 +211,8 @@ async def test_skipped_turn_is_recorded_as_not_sent_with_the_reason() -> None:
         ([HEAD, b'data: {"error": {"message": "out of memory", "code": 500}}\n\ndata: [DONE]\n\n'], "http_5xx"),
         ([response(500, b"boom")], "http_5xx"),
         ([response(422, b"no")], "http_4xx"),
+        ([response(408, b"slow")], "http_5xx"),
+        ([response(425, b"early")], "http_5xx"),
         ([HEAD, ANSWER[:60], ScriptAction.STALL], "timeout"),
         ([ScriptAction.RESET], "reset"),
     ],

@@ -44,18 +44,21 @@ _USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "prompt_tokens_details")
 FINISH_REASONS: dict[str, str | None] = {
     **dict.fromkeys(("", "null", "none", "not_finished")),
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
+    **dict.fromkeys(("stop_token", "stop_str", "stop_string", "eos_found", "endoftext"), "stop"),
     **dict.fromkeys(
         ("length", "max_tokens", "max_output_tokens", "max_length", "model_length", "token_limit"), "length"
     ),
     **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_calls"),
 }
 """Spelling of a server, in lower case → finish reason; None: not finished. All others are ends of failed answers."""
+_REASON_TYPE = re.compile(r"(?:finish_?)?reason[._]")
+"""Name of the type before a finish reason: `FinishReason.STOP`, `FINISH_REASON_STOP`, `REASON_STOP`."""
 _TEXT_KEYS = ("text", "thinking", "content", "reasoning", "summary", "value")
 """Keys of an object with text, as in the parts of a content; an object without them (encrypted reasoning) has none."""
 _MAX_TEXT_DEPTH = 8
 _REASONING_PARTS = ("thinking", "reasoning")
 """Types of the parts of a content that are not part of the answer."""
-_REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details", "thinking")
+_REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details", "thinking", "reasoning_text", "thought")
 """Keys of reasoning. Some servers send the same text under two of them: the first that has text counts."""
 
 
@@ -149,7 +152,7 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
         others = [
             chunk.data
             for chunk, delta in zip(chunks, deltas, strict=True)
-            if not delta.document.keys() & {"choices", "usage"} and chunk.data.strip() != DONE
+            if not (delta.document.get("choices") or delta.document.get("usage")) and chunk.data.strip() != DONE
         ]
         message += f": the server sent {truncate(others[-1])}" if others else ""
         raise BadAnswer(message, ErrorClass.TRUNCATED_STREAM)
@@ -204,6 +207,8 @@ def read_unstreamed(document: Any) -> ChatStream:
         raise BadAnswer("the answer is not a JSON object", ErrorClass.MALFORMED)
     _reject_error_object(document, "error")
     choices = document.get("choices")
+    if not choices:
+        raise BadAnswer(f"the answer has no choices: {_shown(document)}", ErrorClass.MALFORMED)
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise BadAnswer(f"one choice was requested: {_shown(choices)}", ErrorClass.MALFORMED)
     choice = choices[0]
@@ -325,8 +330,9 @@ def _finish_reason(choice: dict[str, Any], words: str) -> str | None:
         return None
     sent = sent.get("type") if isinstance(sent, dict) else sent
     sent = native if isinstance(native, str) and "error" in native.lower() else sent
-    if isinstance(sent, str) and sent.lower() in FINISH_REASONS:
-        return FINISH_REASONS[sent.lower()]
+    spelling = _REASON_TYPE.sub("", sent.lower(), 1) if isinstance(sent, str) else None
+    if spelling in FINISH_REASONS:
+        return FINISH_REASONS[spelling]
     message = f"the answer ended with finish_reason {_shown(sent)}: {truncate(words)}"
     raise BadAnswer(message.removesuffix(": "), ErrorClass.HTTP_5XX if isinstance(sent, str) else ErrorClass.MALFORMED)
 
@@ -372,10 +378,10 @@ def _part_of_call(call: Any) -> ToolCall:
 
     An empty object is no text: the arguments may follow as text.
     """
-    function = call.get("function") if isinstance(call, dict) else None
+    function = call.get("function") or call.get("custom") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise BadAnswer(f"a tool call has no function: {_shown(call)}", ErrorClass.MALFORMED)
-    arguments = function.get("arguments")
+    arguments = function.get("arguments", function.get("input"))
     text = arguments if isinstance(arguments, str) else "" if arguments in (None, {}) else _as_json(arguments)
     return ToolCall(_as_text(function.get("name")), text)
 
@@ -394,9 +400,9 @@ def _as_json(value: Any) -> str:
 def _reported_error(document: dict[str, Any], data: str) -> BadAnswer:
     """Return the error that an engine reported after it had begun to answer."""
     code = count_in(document["error"], "code")
-    is_client_error = code is not None and code in _CLIENT_ERRORS
+    kind = ErrorClass.of_status(code) if code is not None and code in _CLIENT_ERRORS else ErrorClass.HTTP_5XX
     message = truncate(error_message_in(document) or data)
-    return BadAnswer(f"in mid-stream: {message}", ErrorClass.HTTP_4XX if is_client_error else ErrorClass.HTTP_5XX)
+    return BadAnswer(f"in mid-stream: {message}", kind)
 
 
 def _parse_chunk(data: str) -> Any:
@@ -406,7 +412,8 @@ def _parse_chunk(data: str) -> Any:
             return orjson.loads(data)  # Its limit is 1,024 levels; `parse_engine_json` is slower and checks more.
         except orjson.JSONDecodeError:
             pass
-    return parse_document(data, "a chunk") if data.lstrip().startswith("{") else None
+    text = data.lstrip().removeprefix("data:").lstrip()  # Spring frames the events of another server again.
+    return parse_document(text, "a chunk") if text.startswith("{") else None
 
 
 def parse_document(data: str | bytes, name: str) -> Any:
@@ -474,15 +481,19 @@ def build_answer(
     counted: Callable[[StreamDelta], int | None] = attrgetter("tokens_so_far"),
 ) -> EngineAnswer:
     """Return the answer of a stream. `counted`: see `reasoning_tokens`."""
+    prompt = count_in(stream.usage, "prompt_tokens")
+    cached = count_in(stream.usage, "prompt_tokens_details", "cached_tokens")
+    if prompt is not None and cached is not None and cached > prompt:
+        prompt += cached  # Anthropic counts cached tokens apart, and some gateways pass its counts on.
     return EngineAnswer(
         text=stream.text,
         reasoning=stream.reasoning,
         content=content,
         acceptance=acceptance,
-        input_tokens=count_in(stream.usage, "prompt_tokens"),
+        input_tokens=prompt,
         output_tokens=count_in(stream.usage, "completion_tokens") or 0,
         output_tokens_client=reported_tokens(content),
-        cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
+        cached_tokens=cached,
         finish_reason=stream.finish_reason,
         last_text_ns=next((delta.ns for delta in reversed(stream.deltas) if delta.text or delta.reasoning), None),
         reasoning_tokens=reasoning_tokens(stream, counted),

@@ -104,7 +104,8 @@ def _plain(series: str) -> str:
 def _samples(page: str) -> Iterator[Sample]:
     # Each line is parsed on its own: the parser raises at the first malformed line (ValueError, or IndexError within
     # labels), and one such line of an engine's page must not hide all its counters. Comments have no samples.
-    lines = (line for line in page.split("\n") if line and not line.startswith("#") and len(line) <= MAX_LINE_CHARS)
+    text = page.removeprefix("\ufeff")
+    lines = (line for line in text.split("\n") if line and not line.startswith("#") and len(line) <= MAX_LINE_CHARS)
     read = list(islice(lines, MAX_SAMPLES + 1))
     for line in read if len(read) <= MAX_SAMPLES else ():
         with suppress(ValueError, IndexError):

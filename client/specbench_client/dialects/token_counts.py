@@ -25,6 +25,10 @@ from specbench_client.workload.chat_template.reasoning import OPENS, split_chann
 
 END_TOKENS = 1
 """Tokens by which two right counts of an answer that was not cut may differ: the token that ends it."""
+_NO_TEXT = ("role", "content", "tool_calls", "function_call")
+"""Members of a chunk without text: roles, and parts that are read."""
+UNREAD_SHARE = 0.05
+"""Share of an answer's tokens that may be in chunks without text that is read."""
 MARKERS = 16
 """Tokens without text that an answer may have besides: those that mark reasoning, channels and roles."""
 
@@ -36,6 +40,8 @@ def with_checked_count(
 
     `max_tokens`: the limit of the request; None: unknown. `streamed`: an answer that was not has no chunks to compare.
     """
+    apart = _reasoning_apart(answer, stream)
+    answer = replace(answer, output_tokens=answer.output_tokens + apart) if answer.output_tokens and apart else answer
     tokens = answer.output_tokens or 0
     # Parsers of tool calls send any number of chunks for a token.
     chunks = len([None for delta in stream.deltas if delta.text or (delta.reasoning and not delta.calls)])
@@ -64,6 +70,19 @@ def with_checked_count(
     )
 
 
+def _reasoning_in_usage(stream: ChatStream) -> int:
+    """Return the reasoning tokens in a usage, which SGLang has beside its other counts."""
+    named = count_in(stream.usage, "completion_tokens_details", "reasoning_tokens")
+    return named or count_in(stream.usage, "reasoning_tokens") or 0
+
+
+def _reasoning_apart(answer: EngineAnswer, stream: ChatStream) -> int:
+    """Return the reasoning tokens that were sent and are in the usage's total, but not in its output tokens (xAI)."""
+    reasoning = _reasoning_in_usage(stream)
+    others = (answer.input_tokens or 0) + (answer.output_tokens or 0)
+    return reasoning if stream.reasoning and count_in(stream.usage, "total_tokens") == others + reasoning else 0
+
+
 def _chunks_without_tokens(answer: EngineAnswer, stream: ChatStream) -> int:
     """Return how many chunks at the start were not generated."""
     texts = (delta.text + delta.reasoning for delta in stream.deltas if delta.text or delta.reasoning)
@@ -78,7 +97,11 @@ def _unsent(answer: EngineAnswer, stream: ChatStream, chunks: int) -> Iterator[t
     a byte of text, except in chunks with counts of their own and in the markup of tool calls.
     """
     tokens, usage = answer.output_tokens or 0, stream.usage
-    reasoning = count_in(usage, "completion_tokens_details", "reasoning_tokens") or 0
+    rejected = count_in(usage, "completion_tokens_details", "rejected_prediction_tokens") or 0
+    if rejected and chunks <= tokens - rejected:
+        yield TokenConflict.UNSENT_TOKENS, tokens - rejected
+        return
+    reasoning = _reasoning_in_usage(stream)
     if reasoning > tokens or count_in(usage, "total_tokens") == (answer.input_tokens or 0) + tokens + reasoning:
         reasoning = 0
     spoken = "".join([delta.reasoning for delta in stream.deltas if not delta.calls]) if reasoning else ""
@@ -93,8 +116,17 @@ def _unsent(answer: EngineAnswer, stream: ChatStream, chunks: int) -> Iterator[t
         unsent = sum(first.values()) - sum(
             _byte_count(delta.text + delta.reasoning) for delta in stream.deltas if delta.ns in first
         )
-    if unsent > MARKERS and not answer.tool_calls:
+    unread = _unread_chunks(stream)
+    is_counted = chunks + unread <= tokens and unread > max(END_TOKENS, UNREAD_SHARE * tokens)
+    if (unsent > MARKERS and not answer.tool_calls) or is_counted:
         yield TokenConflict.UNSENT_TOKENS, None
+
+
+def _unread_chunks(stream: ChatStream) -> int:
+    """Return how many chunks have nothing that is read as text, but something else: text under an unknown key."""
+    silent = [one.document.get("choices") for one in stream.deltas if not (one.text or one.reasoning)]
+    deltas = [choices[0].get("delta") or {} for choices in silent if choices]
+    return sum(any(value for key, value in delta.items() if key not in _NO_TEXT) for delta in deltas)
 
 
 def _byte_count(text: str) -> int:

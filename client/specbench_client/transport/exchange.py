@@ -43,6 +43,8 @@ class ErrorClass(StrEnum):
         """Return the error class of an HTTP status other than 200."""
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             return cls.RATE_LIMITED
+        if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY):  # not because of what is requested
+            return cls.HTTP_5XX
         if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
             return cls.HTTP_4XX
         return cls.HTTP_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else cls.MALFORMED
