@@ -130,16 +130,21 @@ def test_unreadable_s3_response_is_a_store_error(error: Exception, reason: str) 
         (409, "ConditionalRequestConflict", "S3Away"),
         (409, "OperationAborted", "S3Away"),
         (429, "SlowDown", "S3Away"),
+        (429, "RequestLimitExceeded", "S3Away"),
+        (403, "QuotaExceeded", "DiskFull"),
+        (400, "XMinioAdminBucketQuotaExceeded", "DiskFull"),
+        (413, "413", "StoreRefused"),
         (500, "InternalError", "S3Away"),
         (400, "InvalidRequest", "StoreRefused"),
     ],
 )
-def test_an_error_that_goes_away_by_itself_is_retryable(status: int, code: str, reason: str) -> None:
+def test_an_error_of_the_server_itself_has_its_reason(status: int, code: str, reason: str) -> None:
     """S3 answers 409 to a plain PUT or DELETE while another operation on the object is in progress."""
     answer: Any = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": status}}
     with pytest.raises(NotDurable) as caught, translate_s3_errors("bench", "http://s3"):
         raise ClientError(answer, "PutObject")
     assert caught.value.reason == reason
+    assert ("client_max_body_size" in str(caught.value)) is (status == 413)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ _CREDENTIAL_CODES = frozenset({
 })  # fmt: skip
 _STORAGE_FULL_CODES = frozenset(
     {"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "XAmzQuotaExceeded", "507"}
+    | {"XMinioAdminBucketQuotaExceeded"}
 )
+"""Ceph's QuotaExceeded comes with status 403."""
 _CLOCK_SKEW_CODES = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
 _RETRYABLE_CODES = frozenset({
     "SlowDown", "Throttling", "RequestTimeout", "RequestTimeoutException", "TooManyRequests", "429",
@@ -136,7 +138,8 @@ def _response_error(error: ClientError, bucket: str, endpoint: str) -> NotDurabl
             f"the clocks of {where} and of this machine differ ({error}): {remedy}", StoreErrorReason.CLOCK_WRONG
         )
     names_region = code == "AuthorizationHeaderMalformed" and "region" in str(error)
-    if not names_region and (code in _CREDENTIAL_CODES or status in (401, 403)):
+    is_refused = code in _CREDENTIAL_CODES or (status in (401, 403) and code not in _STORAGE_FULL_CODES)
+    if is_refused and not names_region:
         remedy = "check the access key, its secret, and that it may read, write and list this bucket"
         return NotDurable(f"{where} rejected the credentials ({error}): {remedy}", StoreErrorReason.CREDENTIALS_REFUSED)
     return _server_error(error, code, status, where)
@@ -148,7 +151,10 @@ def _server_error(error: ClientError, code: str, status: int, where: str) -> Not
         return NotDurable(
             f"{where} has no space left ({error}): free some space and run again", StoreErrorReason.DISK_FULL
         )
-    if code in _RETRYABLE_CODES or (status >= 500 and status != 501):
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        remedy = "raise the limit of the server or of the proxy before it (nginx: client_max_body_size)"
+        return NotDurable(f"{where} limits the size of an upload ({error}): {remedy}", StoreErrorReason.REFUSED)
+    if code in _RETRYABLE_CODES or status == HTTPStatus.TOO_MANY_REQUESTS or (status >= 500 and status != 501):
         return NotDurable(f"{where} is failing ({error}): run again when it works", StoreErrorReason.AWAY)
     if status == HTTPStatus.NOT_IMPLEMENTED:
         conditional = error.operation_name in ("PutObject", "CompleteMultipartUpload")
