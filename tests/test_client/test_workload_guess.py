@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import zipfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -236,6 +237,25 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
         "-1",
         [ASKED],
     ),
+    "Triton": ({"text_input": ["Why?"]}, "-1", [ASKED]),
+    "inputs of genai-perf": ({"payload": [{"model": "m", "messages": [ASKED]}]}, "-1", [ASKED]),
+    "one prompt of the completions API": ({"model": "m", "prompt": ["Why?"]}, "-1", [ASKED]),
+    "Label Studio": ({"id": 7, "data": {"text": "Why?"}}, "7", [ASKED]),
+    "Argilla": ({"fields": {"prompt": "Why?"}}, "-1", [ASKED]),
+    "call of LiteLLM": ({"litellm_call_id": "1", "kwargs": {"messages": [ASKED]}}, "-1", [ASKED]),
+    "parts of Bedrock": (
+        {"system": [{"text": "Be brief."}], "messages": [{"role": "user", "content": [{"text": "Why?"}]}]},
+        "-1",
+        [SYSTEM, ASKED],
+    ),
+    "Gemini": (
+        {
+            "systemInstruction": {"parts": [{"text": "Be brief."}]},
+            "contents": [{"role": "user", "parts": [{"text": "Why?"}]}, {"role": "model", "parts": [{"text": "So."}]}],
+        },
+        "-1",
+        [SYSTEM, ASKED],
+    ),
     "developer": (
         {"messages": [{**SYSTEM, "role": "developer"}, ASKED]},
         "-1",
@@ -301,6 +321,9 @@ ENCODED: dict[str, bytes] = {
     "two-arrays.json": "".join(f"[{line}]\n" for line in LINES.strip().split("\n")).encode(),
     "named.parquet": LINES.encode(),
     "semicolons.csv": f"id;prompt\n{TABLE.replace('X', ';')}".encode(),
+    "bars.csv": f"id|prompt\n{TABLE.replace('X', '|')}".encode(),
+    "excel.csv": f"sep=;\r\nid;prompt;;\r\n{TABLE.replace('X', ';')}".replace('"\n', '";;\r\n').encode(),
+    "below-empty-lines.csv": f"\n \nid,prompt\n{TABLE.replace('X', ',')}".encode(),
     "macintosh.csv": f"id,prompt\n{TABLE.replace('X', ',')}".replace("\n", "\r").encode(),
     "tabs.tsv.xz": lzma.compress(f"id\tprompt\n{TABLE.replace('X', chr(9))}".encode("utf-16")),
 }
@@ -331,6 +354,27 @@ def test_other_spans_of_a_trace_are_left_out(tmp_path: Path) -> None:
     assert present(found.coverage).excluded == {"is a span of a trace that is no call of a model": 1}
 
 
+@pytest.mark.parametrize(("row", "text"), [({"prompt": "Why?"}, "Why?"), ({"task": "Why?"}, '{"task": "Why?"}')])
+def test_a_row_that_was_encoded_twice_is_read(row: dict[str, str], text: str, tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text(f"{json.dumps(json.dumps(row))}\n" * 2)
+    assert sent(load_guessed(tmp_path / "p.jsonl")) == [[{"role": "user", "content": text}]] * 2
+
+
+def test_messages_of_other_roles_that_are_rows_are_left_out(tmp_path: Path) -> None:
+    rows = [{"text": text, "role": role} for text, role in (("Why?", "prompter"), ("So.", "assistant"))]
+    (tmp_path / "p.json").write_text(json.dumps(rows))
+    found = load_guessed(tmp_path / "p.json")
+    assert sent(found) == [[ASKED]]
+    assert present(found.coverage).excluded == {"is a message of the role assistant": 1}
+
+
+def test_an_empty_conversation_of_sharegpt_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps([{"conversations": talk} for talk in ([HUMAN, GPT], [])]))
+    found = load_guessed(tmp_path / "p.json")
+    assert sent(found) == [[ASKED]]
+    assert present(found.coverage).excluded == {"fewer than two messages": 1}
+
+
 def test_a_decimal_number_is_an_id(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [Decimal(7)], "prompt": ["Why?"]}), tmp_path / "p.parquet")
     assert [prompt.id for prompt in load_guessed(tmp_path / "p.parquet").rows] == ["7"]
@@ -357,12 +401,15 @@ def test_an_archive_of_several_files_is_rejected(tmp_path: Path) -> None:
         ({"prompt": "Read this: A page.", "context": "A page."}, []),
         ({"instruction": "Why?", "input": "It is so."}, []),
         ({"messages": [ASKED], "context": "A page."}, []),
+        ({"prompt": "Who?", "image": {"path": "a.png"}, "audio": None}, ["image"]),
+        ({"conversations": [HUMAN, GPT], "images": ["a.png"]}, ["images"]),
     ],
 )
 def test_text_beside_the_prompt_is_named(row: Mapping[str, Any], columns: list[str]) -> None:
     prompt = row.get("prompt", row.get("question"))
     note = unsent_text([PromptRow("line 1", {"prompt": prompt}, dict(row))])
-    assert [name for name in ("context", "input", "options", "document") if name in note] == columns
+    names = ("context", "input", "options", "document", "image", "images", "audio")
+    assert [name for name in names if re.search(rf"\b{name}\b", note)] == columns
 
 
 def test_truncated_rows_are_not_sent(tmp_path: Path) -> None:
@@ -375,10 +422,20 @@ def test_truncated_rows_are_not_sent(tmp_path: Path) -> None:
         load_guessed(tmp_path / "p.json")
 
 
-@pytest.mark.parametrize("begin", [b"ARROW1\0\0", b"\xff\xff\xff\xff", b"SQLite format 3\0"])
-def test_a_file_without_rows_of_text_is_named(begin: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("begin", "what"),
+    [
+        (b"ARROW1\0\0", "an Arrow file"),
+        (b"\xff\xff\xff\xff", "an Arrow file"),
+        (b"SQLite format 3\0", "a database"),
+        (b"7z\xbc\xaf", "compressed"),
+        (b"\x93NUMPY", "no file of text"),
+        (bytes(257) + b"ustar", "a tar archive"),
+    ],
+)
+def test_a_file_without_rows_of_text_is_named(begin: bytes, what: str, tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_bytes(begin + bytes(64))
-    with pytest.raises(BadInput, match=r"is an Arrow file|is a database"):
+    with pytest.raises(BadInput, match=f"p.jsonl: is {what}"):
         load_guessed(tmp_path / "p.jsonl")
 
 

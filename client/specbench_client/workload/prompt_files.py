@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from specbench_api.spec.workload import Source
+from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -74,7 +75,16 @@ _NO_DATA = {
     **dict.fromkeys(
         (b"ARROW1", b"\xff\xff\xff\xff"), "is an Arrow file: write it as Parquet (`to_parquet` in datasets)"
     ),
+    **dict.fromkeys(
+        (b"7z\xbc\xaf", b"Rar!", b"\x04\x22\x4d\x18"), "is compressed in a way that is not read: unpack it"
+    ),
+    **dict.fromkeys(
+        (b"\x80\x04", b"\x80\x05", b"\x93NUMPY", b"ORC", b"Obj\x01", b"%PDF"),
+        "is no file of text: export its prompts as JSON Lines, CSV or Parquet",
+    ),
 }
+_TAR_BLOCK = 512
+"""Bytes of the first header of a tar archive."""
 _DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
@@ -149,16 +159,18 @@ def _csv_rows(path: Path, most: int) -> Iterator[PromptRow | BadInput]:
     """
     csv.field_size_limit(most)
     numbered = numbered_lines(path, most)
-    _, first = next(numbered, (1, b""))
-    delimiter = max(",;\t", key=first.partition(b"\r")[0].decode(errors="replace").count)
-    lines = (decode_line(line, f"{path}, line {number}") for number, line in chain([(1, first)], numbered))
+    above, first = next(((number - 1, line) for number, line in numbered if line.strip()), (0, b""))
+    delimiter = max(",;\t|", key=first.partition(b"\r")[0].decode(errors="replace").count)
+    lines = (decode_line(line, f"{path}, line {number}") for number, line in chain([(above + 1, first)], numbered))
     ended = (line for text in lines for line in _OLD_LINE_END.split(text) if line)
     reader = csv.reader(ended, strict=True, delimiter=delimiter)
     try:
+        if first.startswith(b"sep="):  # Excel's name of the delimiter
+            next(reader)
         header = _header(next(reader, []), path)
-        begins = reader.line_num + 1
+        begins = above + reader.line_num + 1
         for cells in reader:
-            place, begins = f"line {begins}", reader.line_num + 1
+            place, begins = f"line {begins}", above + reader.line_num + 1
             if not any(map(str.strip, cells)):
                 continue
             try:
@@ -166,12 +178,14 @@ def _csv_rows(path: Path, most: int) -> Iterator[PromptRow | BadInput]:
             except BadInput as error:
                 yield error
     except csv.Error as error:
-        raise BadInput(f"{path}, line {reader.line_num}: not CSV: {error}: fix the quotes in this line") from error
+        raise BadInput(
+            f"{path}, line {above + reader.line_num}: not CSV: {error}: fix the quotes in this line"
+        ) from error
 
 
 def _header(cells: list[str], path: Path) -> list[str]:
     header = [cell.strip() for cell in cells]
-    duplicates = [name for index, name in enumerate(header) if name in header[:index]]
+    duplicates = [name for index, name in enumerate(header) if name and name in header[:index]]
     if duplicates:
         raise BadInput(
             f"{path}, line 1: the column {duplicates[0]!r} appears twice in the header: rename or remove one"
@@ -241,7 +255,7 @@ def _document_values(path: Path, most: int) -> Iterator[tuple[str, Any]]:
 
     `most`: maximum characters in a row. An array of messages is one value: a conversation. Raises BadInput.
     """
-    number = 0
+    number, arrays = 0, 0
     with open_decompressed(path) as file:
         window = _TextWindow(file, str(path))
         while begin := window.next_character():
@@ -250,8 +264,12 @@ def _document_values(path: Path, most: int) -> Iterator[tuple[str, Any]]:
                 found = _array_elements(window, path, most, number)
             else:
                 found = iter([_json_value(window, f"{path}, row {number + 1}", most)])
+            arrays += in_array
             for value in found:
                 number += 1
+                if arrays > 1 and isinstance(value, str):  # rows as lists of cells
+                    remedy = f"each row is one JSON object, such as {_ROW_EXAMPLE}"
+                    raise BadInput(f"{path}: has arrays of texts in several lines: {remedy}")
                 yield f"row {number}", [value, *found] if in_array and is_message(value) else value
 
 
@@ -333,8 +351,11 @@ def iterate_rows(path: Path, source: Source, most: int = LINE_BYTES_MAX) -> Iter
         )
         raise BadInput(f"{path}: no such file: {remedy}")
     with open_decompressed(path) as file:
-        begin = file.read(64).removeprefix(_BOM).lstrip()
+        block = file.read(_TAR_BLOCK)
+    begin = block.removeprefix(_BOM).lstrip()
     no_data = next((problem for start, problem in _NO_DATA.items() if begin.startswith(start)), None)
+    if block[257:262] == b"ustar":
+        no_data = "is a tar archive: unpack it, and give one of its files"
     if no_data is not None:
         raise BadInput(f"{path}: {no_data}")
     is_json = begin.startswith((b"{", b"["))
@@ -365,12 +386,12 @@ def _spans_lines(path: Path, most: int) -> bool:
         return "\n" in window.text[: window.at].lstrip() or (rest.startswith("\r") and rest != "\r\n")
 
 
-_LINE_IS_OBJECT = f"each line is one JSON object, such as {_ROW_EXAMPLE}"
+_LINE_IS_OBJECT = f"each line is one JSON object, such as {_ROW_EXAMPLE}, unless the file is named .csv or .tsv"
 _SERVER_LOG = (
     "vLLM logs prompts after its chat template, which would be applied again: record requests before it, by a proxy or"
     " by OpenTelemetry"
 )
-_WRAPPERS = ("data", "rows", "examples", "prompts", "items", "records")
+_WRAPPERS = ("data", "rows", "examples", "prompts", "items", "records", "samples")
 
 
 def _json_rows(path: Path, values: Iterator[tuple[str, Any]]) -> Iterator[PromptRow | BadInput]:
@@ -387,8 +408,10 @@ def _json_rows(path: Path, values: Iterator[tuple[str, Any]]) -> Iterator[Prompt
             place, first = next(values, ("", None))
     if not place:
         return
+    first = _decoded(first)
     kind = str if isinstance(first, str) else dict
-    for where, value in chain([(place, first)], filter(None, [following]), values):
+    for where, found in chain([(place, first)], filter(None, [following]), values):
+        value = _decoded(found) if kind is dict else found
         if isinstance(value, BadInput):
             yield value
         elif isinstance(value, list) and value and all(map(is_message, value)):
@@ -399,6 +422,15 @@ def _json_rows(path: Path, values: Iterator[tuple[str, Any]]) -> Iterator[Prompt
             )
         else:
             yield PromptRow(where, value if isinstance(value, dict) else {"prompt": value})
+
+
+def _decoded(value: Any) -> Any:
+    """Return the row whose JSON text is a value that was encoded twice; anything else unchanged."""
+    try:
+        found = parse_json(value) if isinstance(value, str) and value.startswith("{") else None
+    except ValueError:
+        return value
+    return found if isinstance(found, dict) and not found.keys().isdisjoint(_CONTENT) else value
 
 
 def _line_values(path: Path, most: int) -> Iterator[tuple[str, Any]]:

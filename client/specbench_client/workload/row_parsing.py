@@ -91,11 +91,12 @@ _ROLE_NAMES: Mapping[str, str] = {
     "bot": "assistant",
     "model": "assistant",
     "ai": "assistant",
+    "prompter": "user",
 }
 """Other names of roles, in ShareGPT's files and others."""
 TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "startTime", "request_created_at")
 """Names of times in logs, of lines and of messages."""
-_ROLE_KEYS, _TEXT_KEYS = ("role", "from", "type"), ("content", "value", "text")
+_ROLE_KEYS, _TEXT_KEYS = ("role", "from", "type"), ("content", "value", "text", "parts")
 MESSAGE_FIELDS = (*_ROLE_KEYS, *_TEXT_KEYS, "name", "tool_calls", "tool_call_id", "function_call", "reasoning_content")
 """Fields of a message in data sets that are sent."""
 _NO_FIELDS = {*_ROLE_KEYS, *_TEXT_KEYS, *TIMES}
@@ -297,8 +298,11 @@ def _content(content: Any) -> tuple[Any, str]:
     parts = [
         {key: item for key, item in part.items() if item is not None} for part in content if isinstance(part, dict)
     ]
-    # The Responses API has other names for parts of text, which the chat completions API rejects.
-    parts = [{**part, "type": "text"} if part.get("type") in _RESPONSES_PARTS else part for part in parts]
+    # The Responses API has other names for parts of text, which the chat completions API rejects; Gemini has none.
+    parts = [
+        {**part, "type": "text"} if part.get("type") in _RESPONSES_PARTS or part.keys() == {"text"} else part
+        for part in parts
+    ]
     if len(parts) == 1 and parts[0].keys() == {"type", "text"} and parts[0]["type"] == "text":
         return parts[0]["text"], ""
     texts = [part["text"] for part in parts if part.get("type") == "text" and isinstance(part.get("text"), str)]

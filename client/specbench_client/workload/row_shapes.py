@@ -44,17 +44,23 @@ NESTED = (
     "row",
     "params",
     "modelInput",
+    "kwargs",
+    "data",
+    "fields",
+    "payload",
 )
-MESSAGES = ("messages", "conversations", "conversation", "input_messages", "input", "prompt", "chosen")
+MESSAGES = ("messages", "conversations", "conversation", "input_messages", "input", "prompt", "chosen", "contents")
 TOKENS = ("token_ids", "input_ids", "prompt_token_ids", "prompt")
 TEXTS = ("instruction", "question", "query", "text", "text_input", "input", "inputs")
 _ADDED = ("input", "context")
 """Columns with the text that an instruction is about."""
 _PARTS = (*_ADDED, "options", "choices", "passage", "document")
 """Columns that may belong to a prompt, besides the one with its text."""
+_MEDIA = ("image", "images", "image_url", "image_urls", "image_files", "audio", "audios", "video", "videos")
+"""Columns with what is no text."""
 _OF_DATA_SETS = ("conversations", "conversation", "chosen")
 """Lists of messages that are in data sets and no API has."""
-SYSTEMS = ("system", "system_prompt", "instructions")
+SYSTEMS = ("system", "system_prompt", "instructions", "systemInstruction", "system_instruction")
 IDS = ("id", "question_id", "custom_id", "request_id", "instance_id", "uuid", "span_id")
 """Columns that name a row, the first that has a value; without any, the row's number in the file is its id."""
 _ROUTES = ("completions", "responses", "messages")
@@ -90,6 +96,9 @@ def prompt_columns(row: PromptRow) -> dict[str, Any]:
     if not found and any("." in name for name in columns):
         columns = unflattened(columns)
         found = _found(columns)
+    role = role_of({"role": columns.get("role")})
+    if "prompt" in found and role in ("assistant", "system", "tool"):  # OpenAssistant has a row for each message
+        raise RowExcluded(f"is a message of the role {role}")
     own = {name: value for name, value in row.columns.items() if not found or name not in CONTENT_COLUMNS}
     return {**own, **found, "id": row_id(row, columns)}
 
@@ -134,6 +143,9 @@ def _content(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a record, with its tools; empty if it has none."""
     if record.get("functions"):
         raise RowWithoutText(FUNCTIONS)
+    # Triton and the completions API have a text in a list.
+    only = {name: _only(record[name]) for name in ("prompt", *TEXTS) if isinstance(record.get(name), list)}
+    record = {**record, **only} if only else record
     messages = messages_of(record)
     tools = {"tools": record["tools"]} if record.get("tools") else {}
     if messages:
@@ -178,7 +190,8 @@ def messages_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _systems(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"role": "system", "content": record[name]} for name in SYSTEMS if record.get(name)][:1]
+    found = [record[name] for name in SYSTEMS if record.get(name)][:1]
+    return [{"role": "system", "content": record_of(one).get("parts", one)} for one in found]  # parts: Gemini's
 
 
 def _text(record: Mapping[str, Any]) -> str | None:
@@ -192,17 +205,21 @@ def _text(record: Mapping[str, Any]) -> str | None:
 
 
 def unsent_text(rows: Iterable[PromptRow]) -> str:
-    """Return a note about columns of converted rows that may belong to a prompt that lacks their text; empty: none."""
-    found = {
-        name
-        for row in rows
-        if isinstance(prompt := row.columns.get("prompt"), str)
-        for name in _PARTS
-        if isinstance(value := (row.published or {}).get(name), str | list)
-        if any(str(one) not in prompt for one in ([value] if isinstance(value, str) else value))
-    }
-    remedy = "if it belongs to the prompts, put it into the column with their text"
-    return f"text of {', '.join(sorted(found))} is not sent: {remedy}" if found else ""
+    """Return a note about columns of converted rows that may belong to a prompt that lacks them; empty: none."""
+    found = set[str]()
+    for row in rows:
+        published = row.published or {}
+        found |= {name for name in _MEDIA if published.get(name)}
+        prompt = row.columns.get("prompt")
+        if isinstance(prompt, str):
+            found |= {name for name in _PARTS if any(one not in prompt for one in _texts_of(published.get(name)))}
+    remedy = "if it belongs to the prompts, put its text into the column with theirs"
+    return f"the content of {', '.join(sorted(found))} is not sent: {remedy}" if found else ""
+
+
+def _texts_of(value: Any) -> list[str]:
+    """Return a text, or those of a list; empty for anything else."""
+    return [value] if isinstance(value, str) else list(map(str, value)) if isinstance(value, list) else []
 
 
 def unflattened(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -240,7 +257,13 @@ def parsed(value: Any) -> Any:
         return value
 
 
+def _only(value: Any) -> Any:
+    """Return the only element of a list, unless it is a message or a token; anything else unchanged."""
+    return value[0] if len(value) == 1 and isinstance(value[0], str | list) else value
+
+
 def record_of(value: Any) -> Mapping[str, Any]:
-    """Return an object, or that of its JSON text; empty for anything else."""
+    """Return an object, or that of its JSON text, or the only one of a list; empty for anything else."""
     found = parsed(value)
+    found = found[0] if isinstance(found, list) and len(found) == 1 else found
     return found if isinstance(found, Mapping) else {}

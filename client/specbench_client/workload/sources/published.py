@@ -164,7 +164,7 @@ _FILE = "ShareGPT_V3_unfiltered_cleaned_split.json"
 
 def _sharegpt_columns(row: PromptRow, _: Selection) -> Columns:
     found = messages_of(row.columns)
-    if not found:
+    if not found and row.columns.get("conversations") != []:
         raise BadRow(
             "the column conversations is missing, or no list of messages: a row of ShareGPT has one, such as"
             ' [{"from": "human", "value": "…"}, {"from": "gpt", "value": "…"}]'

@@ -31,8 +31,7 @@ JSONL = _loader("your own JSON Lines")
 PARQUET = _loader("your own Parquet file")
 CSV = _loader(
     "your own CSV file, with a header",
-    "commas, semicolons or tabs separate the columns; turns, messages and token_ids contain JSON; an empty cell is a"
-    " missing value",
+    "turns, messages and token_ids contain JSON; an empty cell is a missing value",
 )
 
 
