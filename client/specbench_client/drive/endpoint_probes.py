@@ -77,7 +77,14 @@ PER_STREAM = 4
 LEAST = 8
 """Least requests at any load: the prompts of one repeat must not decide about it."""
 PER_STREAM_MOST = 192
-SIZES = (4, 6, 8, 10, 12, *(size for power in range(4, 12) for size in (2**power, 3 * 2 ** (power - 1))))
+SIZES: tuple[int, ...] = (
+    4,
+    6,
+    8,
+    10,
+    12,
+    *(size for power in range(4, 12) for size in (2**power, 3 * 2 ** (power - 1))),
+)
 """Sizes to choose from: the same command after an interruption should choose the same again."""
 PROBES = 2
 PROBES_MAX = 8
