@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -47,6 +46,8 @@ class ValidationRule:
 
     rule: str
     message: str
+    holds: Callable[[Any], bool] | None = None
+    """The same rule for `RuledModel`. None: only the API server can evaluate it, or the fields' types imply it."""
 
 
 def cel_list(words: Iterable[str]) -> str:
@@ -250,16 +251,12 @@ def _require_finite(number: str) -> float:
     return value
 
 
-class RuledModel(ApiModel, ABC):
+class RuledModel(ApiModel):
     """Base class of models whose `rules` are also checked in Python, with the same messages as on the API server."""
-
-    @abstractmethod
-    def _rules_hold(self) -> Sequence[bool]:
-        """Return for each of `rules`, in the same order, whether the object satisfies it."""
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
-        for rule, satisfied in zip(self.rules, self._rules_hold(), strict=True):
-            if not satisfied:
+        for rule in self.rules:
+            if rule.holds is not None and not rule.holds(self):
                 raise ValueError(rule.message)
         return self

@@ -1,4 +1,4 @@
-"""The conventions of CONTRIBUTING.md for values of enums and references to Secrets, over all models."""
+"""The conventions for values of enums, references to Secrets and rules, over all models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pydantic.fields import FieldInfo
 
 import specbench_api
 import specbench_client.documents
-from specbench_api.api_model import ApiModel, Names
+from specbench_api.api_model import ApiModel, Names, RuledModel
+from specbench_api.spec.run import NOTHING_CHANGES
 from specbench_api.spec.secret_refs import SecretRef
 
 PACKAGES = (specbench_api, specbench_client.documents)
@@ -134,3 +135,8 @@ def test_a_field_that_may_be_none_has_a_default() -> None:
         name for name, field in fields().items() if field.is_required() and NoneType in types_in(field.annotation)
     ]
     assert required == []
+
+
+def test_every_rule_is_also_checked_in_python_unless_it_needs_the_old_object() -> None:
+    unchecked = {rule for model in models(RuledModel) for rule in model.rules if rule.holds is None}
+    assert unchecked == {NOTHING_CHANGES}

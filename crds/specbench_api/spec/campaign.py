@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -81,6 +80,7 @@ class Axis(RuledModel):
         ValidationRule(
             "!has(self.name) || self.name != 'set'",
             "an axis cannot be named set, which is a key of include rows: choose another axes[].name",
+            lambda axis: axis.name != "set",
         ),
     )
 
@@ -92,9 +92,6 @@ class Axis(RuledModel):
     """Name of the axis in tables, exclude and include. Without it: the last part of the path."""
     values: Annotated[list[Any], Field(min_length=1, max_length=64), PreserveUnknown()]
     """The values, each in the form that the field takes. null: leave the field unset."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return [self.name != "set"]
 
 
 class Budget(ApiModel):
@@ -116,14 +113,17 @@ class CampaignSpec(RuledModel):
         ValidationRule(
             "!has(self.timeZone) || self.schedule != ''",
             "timeZone has no effect without schedule: set schedule, or remove timeZone",
+            lambda spec: spec.time_zone is None or spec.schedule != "",
         ),
         ValidationRule(
             "!has(self.startingDeadlineSeconds) || self.schedule != ''",
             "startingDeadlineSeconds has no effect without schedule: set schedule, or remove startingDeadlineSeconds",
+            lambda spec: spec.starting_deadline_seconds is None or spec.schedule != "",
         ),
         ValidationRule(
             "!has(self.maxFailedRuns) || self.failurePolicy == 'Stop'",
             "maxFailedRuns has no effect without failurePolicy: Stop: set that, or remove maxFailedRuns",
+            lambda spec: spec.max_failed_runs is None or spec.failure_policy is FailurePolicy.STOP,
         ),
     )
 
@@ -176,14 +176,6 @@ class CampaignSpec(RuledModel):
     def failed_runs_max(self) -> int | None:
         """Number of failed runs of a round after which no run starts; None: no limit."""
         return (self.max_failed_runs or 1) if self.failure_policy is FailurePolicy.STOP else None
-
-    def _rules_hold(self) -> Sequence[bool]:
-        scheduled = self.schedule != ""
-        return (
-            scheduled or self.time_zone is None,
-            scheduled or self.starting_deadline_seconds is None,
-            self.failure_policy is FailurePolicy.STOP or self.max_failed_runs is None,
-        )
 
 
 class CampaignMetadata(Metadata):

@@ -8,7 +8,6 @@ the client renders them, every engine receives exactly the same token ids.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -82,10 +81,14 @@ class ChatTemplate(RuledModel):
             " && !has(self.date))",
             "chatTemplate.tokenizer, template, name, kwargs and date need appliedBy: Client: set it, or configure the"
             " engine's template with extraBody.chat_template_kwargs and engine.args",
+            lambda chat: (
+                chat.by_client or not (chat.tokenizer or chat.template or chat.name or chat.date or chat.kwargs)
+            ),
         ),
         ValidationRule(
             "!has(self.template) || !has(self.name)",
             "set either chatTemplate.template (your own file) or chatTemplate.name (one of the tokenizer's), not both",
+            lambda chat: chat.template is None or chat.name is None,
         ),
     )
 
@@ -105,10 +108,6 @@ class ChatTemplate(RuledModel):
     date: Day | None = None
     """The day that the template receives as today (`strftime_now`), so that a prompt does not change from day to day:
     `2026-01-31`. Without it: midnight of 2026-01-01."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        given = (self.tokenizer, self.template, self.name, self.date, self.kwargs or None)
-        return (self.by_client or not any(given), self.template is None or self.name is None)
 
     @property
     def by_client(self) -> bool:

@@ -6,7 +6,6 @@ what it meant before the field existed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -115,16 +114,17 @@ class LengthRange(RuledModel):
     """A range of token counts; both bounds are inclusive."""
 
     rules: ClassVar = (
-        ValidationRule("!has(self.min) || !has(self.max) || self.min <= self.max", "min is larger than max: swap them"),
+        ValidationRule(
+            "!has(self.min) || !has(self.max) || self.min <= self.max",
+            "min is larger than max: swap them",
+            lambda length: length.min is None or length.max is None or length.min <= length.max,
+        ),
     )
 
     min: Tokens | None = None
     """Minimum number of tokens. Without it: no lower bound."""
     max: Tokens | None = None
     """Maximum number of tokens. Without it: no upper bound."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return [self.min is None or self.max is None or self.min <= self.max]
 
     def holds(self, tokens: float) -> bool:
         """Return whether the number of tokens is within the range."""
@@ -144,6 +144,7 @@ class Sessions(RuledModel):
         ValidationRule(
             f"!has(self.sharedPrefixTokens) || self.sharedPrefixTokens % {BLOCK_TOKENS} == 0",
             f"sessions.sharedPrefixTokens must be a multiple of {BLOCK_TOKENS}",
+            lambda sessions: sessions.shared_prefix_tokens % BLOCK_TOKENS == 0,
         ),
     )
 
@@ -156,9 +157,6 @@ class Sessions(RuledModel):
     """Words of each of the user's messages."""
     answer_tokens: Annotated[int, Field(ge=1, le=131_072)]
     """Tokens of each answer, generated past its natural end. output.maxTokens must allow them."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return [self.shared_prefix_tokens % BLOCK_TOKENS == 0]
 
     @property
     def reusable_share(self) -> float:
@@ -177,33 +175,49 @@ class Selection(RuledModel):
         ValidationRule(
             f"has(self.uri) || has(self.pvc) || !(self.source in {cel_list(FILE_SOURCES)})",
             "this dataset.source is not on a hub: set dataset.uri or dataset.pvc to its file",
+            lambda data: data.source not in FILE_SOURCES or bool(data.uri or data.pvc),
         ),
         ValidationRule(
             f"(!has(self.uri) && !has(self.pvc)) || !(self.source in {cel_list(GENERATED_SOURCES)})",
             "dataset.uri and dataset.pvc cannot be used with source mix (set them on its members) or sessions (it reads"
             " no file): remove them",
+            lambda data: data.source not in GENERATED_SOURCES or not (data.uri or data.pvc),
         ),
         ValidationRule(
-            _config_cel(), f"dataset.config is not valid for this source: remove it, or use one of: {_config_text()}"
+            _config_cel(),
+            f"dataset.config is not valid for this source: remove it, or use one of: {_config_text()}",
+            lambda data: data.config is None or data.config in CONFIGS.get(data.source, ()),
         ),
         ValidationRule(
             "!has(self.revision) || (!has(self.uri) && !has(self.pvc))",
             "dataset.revision is a revision on the hub: remove it when dataset.uri or dataset.pvc is set (the file is"
             " identified by its fingerprint)",
+            lambda data: data.revision is None or not (data.uri or data.pvc),
         ),
         ValidationRule(
-            "!has(self.uri) || !has(self.pvc)", "dataset.uri and dataset.pvc both name the file: remove one"
+            "!has(self.uri) || !has(self.pvc)",
+            "dataset.uri and dataset.pvc both name the file: remove one",
+            lambda data: data.uri is None or data.pvc is None,
         ),
         ValidationRule(
             "!has(self.entropy) || (self.source == 'speed-bench' && has(self.config)"
             " && self.config.startsWith('throughput_'))",
             "dataset.entropy needs source speed-bench and a throughput config: set dataset.config: throughput_8k, for"
             " example",
+            lambda data: (
+                data.entropy is None
+                or (data.source is Source.SPEED_BENCH and (data.config or "").startswith("throughput_"))
+            ),
         ),
         ValidationRule(
             "self.source == 'sessions' ? has(self.sessions) && has(self.count) : !has(self.sessions)",
             "source sessions needs dataset.sessions (turns, turnTokens, answerTokens) and dataset.count: set both; with"
             " another source, remove dataset.sessions",
+            lambda data: (
+                (data.sessions is not None and data.count is not None)
+                if data.source is Source.SESSIONS
+                else data.sessions is None
+            ),
         ),
     )
 
@@ -256,28 +270,17 @@ class Selection(RuledModel):
         """The name for messages: the file's location, or the source if a hub serves it."""
         return self.uri or (self.pvc.mounted if self.pvc else str(self.source))
 
-    def _rules_hold(self) -> Sequence[bool]:
-        given = sum(location is not None for location in (self.uri, self.pvc))
-        throughput = self.source is Source.SPEED_BENCH and (self.config or "").startswith("throughput_")
-        return (
-            given > 0 or self.source not in FILE_SOURCES,
-            given == 0 or self.source not in GENERATED_SOURCES,
-            self.config is None or self.config in CONFIGS.get(self.source, ()),
-            self.revision is None or given == 0,
-            given < 2,
-            self.entropy is None or throughput,
-            (self.sessions is not None and self.count is not None)
-            if self.source is Source.SESSIONS
-            else self.sessions is None,
-        )
-
 
 class Member(Selection):
     """One component of a mix: prompts of one source, with a weight."""
 
     rules: ClassVar = (
         *Selection.rules,
-        ValidationRule("self.source != 'mix'", "a member of a mix cannot be a mix: list its members here instead"),
+        ValidationRule(
+            "self.source != 'mix'",
+            "a member of a mix cannot be a mix: list its members here instead",
+            lambda member: member.source is not Source.MIX,
+        ),
     )
 
     name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$")]
@@ -288,9 +291,6 @@ class Member(Selection):
     """Expected length of the answers, in tokens. A median outside the range is reported with the results. Without it:
     not checked."""
 
-    def _rules_hold(self) -> Sequence[bool]:
-        return (*super()._rules_hold(), self.source is not Source.MIX)
-
 
 class Dataset(Selection):
     """Which prompts to send. The same dataset and the same file select the same prompts everywhere."""
@@ -300,12 +300,29 @@ class Dataset(Selection):
         ValidationRule(
             "(self.source == 'mix') == has(self.members)",
             "source mix needs dataset.members, and no other source takes it: set source: mix, or remove members",
+            lambda dataset: (dataset.source is Source.MIX) == (dataset.members is not None),
         ),
         ValidationRule(
             "self.source != 'mix' || (!has(self.categories) && !has(self.subCategories) && !has(self.difficulty)"
             " && !has(self.languages) && !has(self.inputTokens) && !has(self.allowMissing)"
             " && !has(self.seed) && !has(self.revision))",
             "a mix itself takes only dataset.count: move filters, seed, revision and the other fields to its members",
+            lambda dataset: (
+                dataset.source is not Source.MIX
+                or all(
+                    each is None
+                    for each in (
+                        dataset.categories,
+                        dataset.sub_categories,
+                        dataset.difficulty,
+                        dataset.languages,
+                        dataset.input_tokens,
+                        dataset.allow_missing,
+                        dataset.seed,
+                        dataset.revision,
+                    )
+                )
+            ),
         ),
     )
 
@@ -318,10 +335,3 @@ class Dataset(Selection):
             return float(self.source in sources)
         whole = sum(member.weight for member in self.members)
         return sum(member.weight for member in self.members if member.source in sources) / whole
-
-    def _rules_hold(self) -> Sequence[bool]:
-        mixed = self.source is Source.MIX
-        inner = (self.categories, self.sub_categories, self.difficulty, self.languages, self.input_tokens)
-        others = (*inner, self.allow_missing, self.seed, self.revision)
-        own = (mixed == (self.members is not None), not mixed or all(each is None for each in others))
-        return (*super()._rules_hold(), *own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -64,37 +63,52 @@ class Drafter(RuledModel):
             "self.method != 'none'",
             "method none is the baseline, which is added automatically: remove it from drafters (to omit it, set"
             " baseline: Skip)",
+            lambda drafter: drafter.method is not Method.NONE,
         ),
         ValidationRule(
-            f"self.name != '{BASELINE_NAME}'", "the name 'none' is reserved for the baseline: choose another"
+            f"self.name != '{BASELINE_NAME}'",
+            "the name 'none' is reserved for the baseline: choose another",
+            lambda drafter: drafter.name != BASELINE_NAME,
         ),
         ValidationRule(
             f"!(self.method in {cel_list(NEEDS_MODEL)}) || has(self.model)",
             "this method needs a draft model: set model to its name or path",
+            lambda drafter: drafter.method not in NEEDS_MODEL or drafter.model is not None,
         ),
         ValidationRule(
             f"!(self.method in {cel_list(TEXT_ONLY)}) || !has(self.model)",
             "this method drafts from the text and uses no model: remove model",
+            lambda drafter: drafter.method not in TEXT_ONLY or drafter.model is None,
         ),
         ValidationRule(
             "self.method == 'ngram' || (!has(self.promptLookupMin) && !has(self.promptLookupMax))",
             "promptLookupMin and promptLookupMax are only valid with method ngram: remove them",
+            lambda drafter: (
+                drafter.method is Method.NGRAM or not (drafter.prompt_lookup_min or drafter.prompt_lookup_max)
+            ),
         ),
         ValidationRule(
             "!has(self.promptLookupMin) || !has(self.promptLookupMax) || self.promptLookupMin <= self.promptLookupMax",
             "promptLookupMin is larger than promptLookupMax: swap them",
+            lambda drafter: (
+                not (drafter.prompt_lookup_min and drafter.prompt_lookup_max)
+                or drafter.prompt_lookup_min <= drafter.prompt_lookup_max
+            ),
         ),
         ValidationRule(
             "(self.method == 'custom') == has(self.algorithm)",
             "method custom needs algorithm (the engine's own name of the method), and no other method takes it",
+            lambda drafter: (drafter.method is Method.CUSTOM) == (drafter.algorithm is not None),
         ),
         ValidationRule(
             f"self.method in {cel_list(TREES)} || (!has(self.eagleTopk) && !has(self.numDraftTokens))",
             "eagleTopk and numDraftTokens are only valid with methods eagle, eagle3, mtp and custom: remove them",
+            lambda drafter: drafter.method in TREES or not (drafter.eagle_topk or drafter.num_draft_tokens),
         ),
         ValidationRule(
             f"self.method in {cel_list(TOKEN_MAPS)} || !has(self.tokenMap)",
             "tokenMap is only valid with methods eagle and mtp (a head of eagle3 contains its own): remove it",
+            lambda drafter: drafter.method in TOKEN_MAPS or drafter.token_map is None,
         ),
     )
 
@@ -134,19 +148,3 @@ class Drafter(RuledModel):
     args: Annotated[list[Argument], Field(max_length=32)] = []
     """Additional engine arguments of this arm only. The arm then differs from the baseline in more than its drafter,
     which the report mentions."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        lookups = (self.prompt_lookup_min, self.prompt_lookup_max)
-        tree = (self.eagle_topk, self.num_draft_tokens)
-        violated = (
-            self.method is Method.NONE,
-            self.name == BASELINE_NAME,
-            self.method in NEEDS_MODEL and self.model is None,
-            self.method in TEXT_ONLY and self.model is not None,
-            self.method is not Method.NGRAM and any(lookups),
-            None not in lookups and lookups[0] > lookups[1],  # type: ignore[operator]
-            (self.method is Method.CUSTOM) != (self.algorithm is not None),
-            self.method not in TREES and any(tree),
-            self.method not in TOKEN_MAPS and self.token_map is not None,
-        )
-        return [not each for each in violated]

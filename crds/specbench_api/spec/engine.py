@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
@@ -184,24 +184,29 @@ class Engine(RuledModel):
         ValidationRule(
             "self.kind == 'external' || !has(self.endpoints)",
             "engine.endpoints is only valid with engine.kind external: remove it, or set kind: external",
+            lambda engine: engine.is_external or engine.endpoints is None,
         ),
         ValidationRule(
             "self.kind in ['external', 'simulator'] || !has(self.dialect)",
             "engine.dialect is only valid with engine.kind external or simulator: remove it, other engines have their"
             " own",
+            lambda engine: engine.kind in (EngineKind.EXTERNAL, EngineKind.SIMULATOR) or engine.dialect is None,
         ),
         ValidationRule(
             "self.kind != 'external' || has(self.endpoints)",
             "engine.kind external needs engine.endpoints: give the name and URL of each server",
+            lambda engine: not engine.is_external or engine.endpoints is not None,
         ),
         ValidationRule(
             "self.kind == 'external' || !has(self.apiKeySecretRef)",
             "engine.apiKeySecretRef is only valid with engine.kind external: remove it, engines that specbench starts"
             " need no key",
+            lambda engine: engine.is_external or engine.api_key_secret_ref is None,
         ),
         ValidationRule(
             "self.kind != 'simulator' || !has(self.dialect) || self.dialect in ['vllm', 'sglang', 'tensorrt-llm']",
             "engine.dialect of the simulator must be vllm, sglang or tensorrt-llm",
+            lambda engine: engine.kind is not EngineKind.SIMULATOR or engine.dialect in (None, *SIMULATED_DIALECTS),
         ),
     )
 
@@ -253,14 +258,3 @@ class Engine(RuledModel):
     def environment(self) -> dict[str, str]:
         """The environment variables: name → value."""
         return {variable.name: variable.value for variable in self.env}
-
-    def _rules_hold(self) -> Sequence[bool]:
-        external, simulated = self.is_external, self.kind is EngineKind.SIMULATOR
-        has_endpoints, has_dialect = self.endpoints is not None, self.dialect is not None
-        return (
-            external or not has_endpoints,
-            external or simulated or not has_dialect,
-            has_endpoints or not external,
-            external or self.api_key_secret_ref is None,
-            not (simulated and has_dialect) or self.dialect in SIMULATED_DIALECTS,
-        )

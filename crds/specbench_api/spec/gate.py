@@ -8,7 +8,6 @@ changed after the run has started.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -54,6 +53,7 @@ class BaselineRef(RuledModel):
         ValidationRule(
             "[has(self.run), has(self.campaign), has(self.uri)].filter(x, x).size() == 1",
             "set exactly one of baselineRef.run, baselineRef.campaign and baselineRef.uri",
+            lambda ref: sum(each is not None for each in (ref.run, ref.campaign, ref.uri)) == 1,
         ),
     )
 
@@ -66,9 +66,6 @@ class BaselineRef(RuledModel):
     """Root folder of a stored result: `s3://bucket/prefix/namespace/name/uid` (read with this run's credentials), or
     with the command line a local folder."""
 
-    def _rules_hold(self) -> Sequence[bool]:
-        return (sum(each is not None for each in (self.run, self.campaign, self.uri)) == 1,)
-
 
 class Tolerance(RuledModel):
     """How much worse one metric may be, in every cell (arm × workload × load) that the filters select."""
@@ -77,6 +74,7 @@ class Tolerance(RuledModel):
         ValidationRule(
             "!has(self.percentile) || self.metric in ['tpot', 'ttft', 'e2e']",
             "tolerances[].percentile is only valid with metric tpot, ttft or e2e: remove it, or change the metric",
+            lambda tolerance: tolerance.percentile is None or tolerance.metric in LATENCIES,
         ),
     )
 
@@ -92,9 +90,6 @@ class Tolerance(RuledModel):
     """Test only these arms; `none` is the baseline. Empty: all."""
     workloads: Annotated[list[ArmName], Field(max_length=16), Distinct()] = []
     """Test only these workloads. Empty: all."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (self.percentile is None or self.metric in LATENCIES,)
 
     @property
     def label(self) -> str:

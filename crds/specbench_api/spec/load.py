@@ -8,7 +8,6 @@ only one of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -66,14 +65,17 @@ class Arrival(RuledModel):
         ValidationRule(
             "self.process != 'Trace' || has(self.uri)",
             "load.arrival.process Trace needs load.arrival.uri: set it to the trace's path or URI",
+            lambda arrival: arrival.process is not ArrivalProcess.TRACE or arrival.uri is not None,
         ),
         ValidationRule(
             "self.process == 'Trace' || !has(self.uri)",
             "load.arrival.uri needs load.arrival.process Trace: set it, or remove load.arrival.uri",
+            lambda arrival: arrival.process is ArrivalProcess.TRACE or arrival.uri is None,
         ),
         ValidationRule(
             "self.process == 'Gamma' || self.burstiness == 1.0",
             "load.arrival.burstiness needs load.arrival.process Gamma: set it, or remove load.arrival.burstiness",
+            lambda arrival: arrival.process is ArrivalProcess.GAMMA or arrival.burstiness == 1.0,
         ),
     )
 
@@ -96,13 +98,6 @@ class Arrival(RuledModel):
         if self.process is ArrivalProcess.CONSTANT:
             return 0.0
         return None if self.process is ArrivalProcess.TRACE else 1 / math.sqrt(self.burstiness)
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (
-            self.process is not ArrivalProcess.TRACE or self.uri is not None,
-            self.process is ArrivalProcess.TRACE or self.uri is None,
-            self.process is ArrivalProcess.GAMMA or self.burstiness == 1.0,
-        )
 
 
 class Level(ApiModel):
@@ -152,70 +147,96 @@ class Load(RuledModel):
             " : has(self.rate) || (has(self.arrival) && self.arrival.process == 'Trace')",
             "set exactly one of load.concurrency (closed loop) and load.rate (open loop; with load.arrival.process"
             " Trace it may be omitted, and the trace runs at its own speed)",
+            lambda load: (
+                load.rate is None
+                if load.concurrency
+                else load.rate is not None or (load.arrival and load.arrival.process is ArrivalProcess.TRACE)
+            ),
         ),
         ValidationRule(
             "!has(self.concurrency) || !has(self.arrival)",
             "only an open loop has load.arrival: set load.rate instead of load.concurrency, or remove it",
+            lambda load: load.concurrency is None or load.arrival is None,
         ),
         ValidationRule(
             "[has(self.requests), has(self.requestsPerStream), has(self.durationSeconds)].filter(given, given).size()"
             " <= 1",
             "set only one of load.requests, load.requestsPerStream and load.durationSeconds: one of them ends a point",
+            lambda load: [load.requests, load.requests_per_stream, load.duration_seconds].count(None) >= 2,
         ),
         ValidationRule(
             "!has(self.requestsPerStream) || has(self.concurrency)",
             "load.requestsPerStream needs load.concurrency: set load.requests or load.durationSeconds for an open loop",
+            lambda load: load.requests_per_stream is None or load.concurrency is not None,
         ),
         ValidationRule(
             "has(self.concurrency) || has(self.slots)",
             "load.rate needs load.slots: set it to the number of requests that the engine must serve at once",
+            lambda load: load.concurrency is not None or load.slots is not None,
         ),
         ValidationRule(
             "!has(self.slots) || !has(self.concurrency) || self.concurrency.all(c, c <= self.slots)",
             "load.slots is smaller than the highest load.concurrency: raise load.slots, or remove it",
+            lambda load: load.slots is None or load.concurrency is None or max(load.concurrency) <= load.slots,
         ),
         ValidationRule(
             "!has(self.rate) || !has(self.durationSeconds)"
             f" || self.rate.all(r, r * double(self.durationSeconds) <= {CONVERSATIONS_MAX}.0)",
             f"load.rate times load.durationSeconds is more than {CONVERSATIONS_MAX:,} conversations per point:"
             " lower load.rate or load.durationSeconds",
+            lambda load: (
+                load.rate is None
+                or load.duration_seconds is None
+                or max(load.rate) * load.duration_seconds <= CONVERSATIONS_MAX
+            ),
         ),
         ValidationRule(
             "!has(self.rate) || !has(self.durationSeconds)"
             " || self.rate.all(r, r * double(self.durationSeconds) >= 1.0)",
             "load.rate times load.durationSeconds is less than one conversation: raise load.rate or"
             " load.durationSeconds",
+            lambda load: (
+                load.rate is None or load.duration_seconds is None or min(load.rate) * load.duration_seconds >= 1
+            ),
         ),
         ValidationRule(
             "!has(self.rate)"
             f" || self.rate.all(r, r * {LONGEST_S}.0 >= (has(self.requests) ? double(self.requests) : 1.0))",
             f"at this load.rate the conversations of a point would start over more than {LONGEST_S} s:"
             " raise load.rate, or lower load.requests",
+            lambda load: load.rate is None or min(load.rate) * LONGEST_S >= (load.requests or 1),
         ),
         ValidationRule(
             "!has(self.clients) || !has(self.concurrency) || self.concurrency.exists(c, c >= self.clients)",
             "load.clients is larger than the highest load.concurrency, so that some clients would send nothing: lower"
             " load.clients",
+            lambda load: load.concurrency is None or load.clients <= max(load.concurrency),
         ),
         ValidationRule(
             "!has(self.clients) || !has(self.arrival) || !has(self.arrival.maxInFlight)"
             " || self.arrival.maxInFlight >= self.clients",
             "load.clients is larger than load.arrival.maxInFlight, so that some clients would send nothing: lower"
             " load.clients",
+            lambda load: load.arrival is None or load.clients <= (load.arrival.max_in_flight or load.clients),
         ),
         ValidationRule(
             f"self.repeats <= {REPEATS_MAX} || self.order == 'Soak'",
             f"load.repeats above {REPEATS_MAX} needs load.order: Soak, in which repeats are windows",
+            lambda load: load.repeats <= REPEATS_MAX or load.order is ArmOrder.SOAK,
         ),
         ValidationRule(
             "self.order != 'Soak' || (has(self.durationSeconds)"
             " && (!has(self.concurrency) || size(self.concurrency) == 1) && (!has(self.rate) || size(self.rate) == 1))",
             "load.order Soak keeps one load up: give a single concurrency or rate, and the length of a window as"
             " load.durationSeconds",
+            lambda load: (
+                load.order is not ArmOrder.SOAK or (load.duration_seconds is not None and len(load.levels) == 1)
+            ),
         ),
         ValidationRule(
             "!has(self.stop) || self.order == 'Soak'",
             "load.stop ends a soak test early: remove load.stop, or set load.order: Soak",
+            lambda load: load.stop is None or load.order is ArmOrder.SOAK,
         ),
     )
 
@@ -267,24 +288,3 @@ class Load(RuledModel):
         if self.requests_per_stream is not None and level.concurrency is not None:
             return self.requests_per_stream * level.concurrency
         return self.requests
-
-    def _rules_hold(self) -> Sequence[bool]:
-        closed, trace = self.concurrency is not None, self.arrival and self.arrival.process is ArrivalProcess.TRACE
-        slowest, fastest = min(self.rate or [math.inf]), max(self.rate or [0.0])
-        duration_s = self.duration_seconds
-        return (
-            not self.rate if closed else bool(self.rate or trace),
-            not closed or self.arrival is None,
-            [self.requests, self.requests_per_stream, self.duration_seconds].count(None) >= 2,
-            self.requests_per_stream is None or closed,
-            closed or self.slots is not None,
-            self.slots is None or max(self.concurrency or [0]) <= self.slots,
-            duration_s is None or fastest * duration_s <= CONVERSATIONS_MAX,
-            duration_s is None or slowest * duration_s >= 1,
-            slowest * LONGEST_S >= (self.requests or 1),
-            not closed or self.clients <= max(self.concurrency or [0]),
-            self.arrival is None or self.clients <= (self.arrival.max_in_flight or self.clients),
-            self.repeats <= REPEATS_MAX or self.order is ArmOrder.SOAK,
-            self.order is not ArmOrder.SOAK or (self.duration_seconds is not None and len(self.levels) == 1),
-            self.stop is None or self.order is ArmOrder.SOAK,
-        )

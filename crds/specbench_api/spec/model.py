@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -21,10 +20,12 @@ class PvcModel(RuledModel):
         ValidationRule(
             f"!self.path.matches('{LEADS_OUT}')",
             "pvc.path leaves the volume through ..: write a path inside it",
+            lambda pvc: not leads_out(pvc.path),
         ),
         ValidationRule(
             f"!has(self.subPath) || !self.subPath.matches('{LEADS_OUT}')",
             "pvc.subPath leaves the volume through ..: write a folder inside it",
+            lambda pvc: not leads_out(pvc.sub_path),
         ),
     )
 
@@ -35,16 +36,15 @@ class PvcModel(RuledModel):
     sub_path: SubPath | None = None
     """Folder of the volume to mount, read-only. Without it: the whole volume."""
 
-    def _rules_hold(self) -> Sequence[bool]:
-        return (not leads_out(self.path), not leads_out(self.sub_path))
-
 
 class Adapter(RuledModel):
     """A LoRA adapter of the target, with which every arm answers, the baseline too. Drafters run without it."""
 
     rules: ClassVar = (
         ValidationRule(
-            f"!self.model.matches('{LEADS_OUT}')", "adapter.model has a .. component: write the path without it"
+            f"!self.model.matches('{LEADS_OUT}')",
+            "adapter.model has a .. component: write the path without it",
+            lambda adapter: not leads_out(adapter.model),
         ),
     )
 
@@ -55,9 +55,6 @@ class Adapter(RuledModel):
     model.pvc it is below /models. Engines download the newest revision: to measure another one, give its path."""
     rank: Annotated[int, Field(ge=1, le=512)] | None = None
     """The adapter's rank, for which vllm and sglang reserve memory. Without it: the engine's default (vllm: 16)."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (not leads_out(self.model),)
 
 
 class Target(RuledModel):
@@ -72,10 +69,12 @@ class Target(RuledModel):
             "[has(self.uri), has(self.path), has(self.pvc)].filter(x, x).size() <= 1",
             "set at most one of model.uri, model.path and model.pvc; with none, the engine downloads model.name from"
             " the hub",
+            lambda target: sum(each is not None for each in (target.uri, target.path, target.pvc)) <= 1,
         ),
         ValidationRule(
             "!has(self.adapter) || self.adapter.name != self.name",
             "model.adapter.name is model.name, which the engine serves without an adapter: give it another name",
+            lambda target: target.adapter is None or target.adapter.name != target.name,
         ),
     )
 
@@ -104,7 +103,3 @@ class Target(RuledModel):
     def title(self) -> str:
         """The model's name for people, with that of its adapter."""
         return f"{self.name} with adapter {self.adapter.model}" if self.adapter else self.name
-
-    def _rules_hold(self) -> Sequence[bool]:
-        own_name = self.adapter is None or self.adapter.name != self.name
-        return (sum(source is not None for source in (self.uri, self.path, self.pvc)) <= 1, own_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -80,14 +80,17 @@ class Toleration(RuledModel):
         ValidationRule(
             "self.operator == 'Exists' || (has(self.key) && self.key != '')",
             "a toleration with operator Equal needs a key: set it, or use operator: Exists to tolerate every taint",
+            lambda toleration: toleration.operator is TolerationOperator.EXISTS or bool(toleration.key),
         ),
         ValidationRule(
             "self.operator == 'Equal' || !has(self.value) || self.value == ''",
             "a toleration with operator Exists takes no value: remove value, or set operator: Equal",
+            lambda toleration: toleration.operator is TolerationOperator.EQUAL or not toleration.value,
         ),
         ValidationRule(
             "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
             "tolerationSeconds is only valid with effect NoExecute: remove it, or set effect: NoExecute",
+            lambda toleration: toleration.toleration_seconds is None or toleration.effect is TaintEffect.NO_EXECUTE,
         ),
     )
 
@@ -102,14 +105,6 @@ class Toleration(RuledModel):
     toleration_seconds: Annotated[int, Field(ge=0)] | None = None
     """Seconds for which a NoExecute taint is tolerated. Without it: forever."""
 
-    def _rules_hold(self) -> Sequence[bool]:
-        exists = self.operator is TolerationOperator.EXISTS
-        return (
-            exists or bool(self.key),
-            not exists or not self.value,
-            self.toleration_seconds is None or self.effect is TaintEffect.NO_EXECUTE,
-        )
-
 
 class ModelCache(RuledModel):
     """A volume on which engines store models from the hub, so that they are downloaded once and not at each launch."""
@@ -118,6 +113,7 @@ class ModelCache(RuledModel):
         ValidationRule(
             f"!has(self.subPath) || !self.subPath.matches('{LEADS_OUT}')",
             "modelCache.subPath leaves the volume through ..: write a folder inside it",
+            lambda cache: not leads_out(cache.sub_path),
         ),
     )
 
@@ -128,9 +124,6 @@ class ModelCache(RuledModel):
     fill: bool = False
     """true: mount the volume writable, and let engines store on it what they download. false: mount it read-only and
     use only what it contains (HF_HUB_OFFLINE=1); an engine whose model it lacks does not start."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (not leads_out(self.sub_path),)
 
 
 UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -148,6 +141,7 @@ class EngineSecurityContext(RuledModel):
             "!has(self.runAsNonRoot) || !self.runAsNonRoot || !has(self.runAsUser) || self.runAsUser != 0",
             "securityContext.runAsUser 0 is root, which runAsNonRoot excludes: set another user, or remove"
             " runAsNonRoot",
+            lambda context: not context.run_as_non_root or context.run_as_user != 0,
         ),
     )
 
@@ -161,9 +155,6 @@ class EngineSecurityContext(RuledModel):
     specbench's own image (kind simulator)."""
     fs_group: UserId | None = None
     """Group ID that owns the pod's volumes, so that another user than root can write to a model cache."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (not self.run_as_non_root or self.run_as_user != 0,)
 
 
 CLIENT_DEFAULTS: Mapping[str, str] = {"cpu": "2", "memory": "4Gi"}
@@ -200,34 +191,44 @@ class Placement(RuledModel):
             " && !self.gpuResourceName.startsWith('requests.')",
             "gpuResourceName is not an extended resource, since kubernetes.io and requests. are reserved by Kubernetes:"
             " write the device plugin's, such as nvidia.com/gpu",
+            lambda placement: (
+                "kubernetes.io/" not in placement.gpu_resource_name
+                and not placement.gpu_resource_name.startswith("requests.")
+            ),
         ),
         ValidationRule(
             "!has(self.queuePriorityClass) || has(self.queueName)",
             "queuePriorityClass has no effect without queueName: set queueName, or use priorityClassName",
+            lambda placement: not placement.queue_priority_class or bool(placement.queue_name),
         ),
         ValidationRule(
             "!has(self.queueName) || !has(self.nodes) || self.nodes == 1",
             "queueName is not supported for an engine on several nodes (a LeaderWorkerSet): remove queueName, or set"
             " nodes: 1",
+            lambda placement: not placement.queue_name or placement.nodes == 1,
         ),
         ValidationRule(
             "!has(self.queueName) || !has(self.pinNode) || self.pinNode != 'Require'",
             "pinNode: Require cannot be combined with queueName, because a queue may restart an engine on any node: use"
             " Prefer, or remove queueName",
+            lambda placement: not placement.queue_name or placement.pin_node is not PinNode.REQUIRE,
         ),
         ValidationRule(
             "!has(self.claimedGpus) || self.claimedGpus == 0 || has(self.resourceClaimTemplateName)",
             "claimedGpus needs resourceClaimTemplateName: set it, or request GPUs from the device plugin with gpus",
+            lambda placement: not placement.claimed_gpus or placement.resource_claim_template_name is not None,
         ),
         ValidationRule(
             "!has(self.claimedGpus) || self.claimedGpus == 0 || self.gpus == 0",
             "set either gpus (from the device plugin) or claimedGpus (from the resource claim), not both: the engine"
             " would hold the GPUs of both",
+            lambda placement: not placement.claimed_gpus or not placement.gpus,
         ),
         ValidationRule(
             "!has(self.resourceClaimTemplateName) || self.gpus > 0 || (has(self.claimedGpus) && self.claimedGpus > 0)",
             "resourceClaimTemplateName needs the number of GPUs: set claimedGpus to the number that one claim provides,"
             " or set gpus if the claim provides other devices (a network, an IMEX channel)",
+            lambda placement: placement.resource_claim_template_name is None or placement.devices > 0,
         ),
     )
 
@@ -293,15 +294,3 @@ class Placement(RuledModel):
     def engine_devices(self) -> int:
         """Number of GPUs of one engine, over all its nodes."""
         return self.devices * self.nodes
-
-    def _rules_hold(self) -> Sequence[bool]:
-        name, claim = self.gpu_resource_name, self.resource_claim_template_name
-        return (
-            "kubernetes.io/" not in name and not name.startswith("requests."),
-            not self.queue_priority_class or bool(self.queue_name),
-            not self.queue_name or self.nodes == 1,
-            not self.queue_name or self.pin_node is not PinNode.REQUIRE,
-            not self.claimed_gpus or claim is not None,
-            not self.claimed_gpus or not self.gpus,
-            claim is None or bool(self.devices),
-        )

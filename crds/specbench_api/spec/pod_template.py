@@ -7,7 +7,7 @@ plan/template_conflicts.py reports conflicts with them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -80,6 +80,10 @@ class VariableSource(RuledModel):
         ValidationRule(
             "[has(self.secretKeyRef), has(self.configMapKeyRef), has(self.fieldRef)].filter(x, x).size() == 1",
             "set exactly one of valueFrom.secretKeyRef, valueFrom.configMapKeyRef and valueFrom.fieldRef",
+            lambda source: (
+                sum(each is not None for each in (source.secret_key_ref, source.config_map_key_ref, source.field_ref))
+                == 1
+            ),
         ),
     )
 
@@ -90,9 +94,6 @@ class VariableSource(RuledModel):
     """Key of a ConfigMap."""
     field_ref: FieldReference | None = None
     """Field of the pod."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (sum(each is not None for each in (self.secret_key_ref, self.config_map_key_ref, self.field_ref)) == 1,)
 
 
 class ReferencedVariable(ApiModel):
@@ -118,10 +119,12 @@ class MountPoint(RuledModel):
         ValidationRule(
             f"!self.mountPath.matches('{LEADS_OUT}')",
             "mountPath contains ..: write the folder itself",
+            lambda mount: not leads_out(mount.mount_path),
         ),
         ValidationRule(
             f"!has(self.subPath) || !self.subPath.matches('{LEADS_OUT}')",
             "subPath leaves the volume through ..: write a folder inside it",
+            lambda mount: not leads_out(mount.sub_path),
         ),
     )
 
@@ -133,9 +136,6 @@ class MountPoint(RuledModel):
     """File or folder of the volume. Without it: the whole volume."""
     read_only: bool = False
     """true: the container cannot write to it. Only an emptyDir is writable."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return not leads_out(self.mount_path), not leads_out(self.sub_path)
 
 
 class ConfigMapVolume(ApiModel):
@@ -161,6 +161,7 @@ class ClaimVolume(RuledModel):
             "!has(self.readOnly) || self.readOnly",
             "persistentVolumeClaim.readOnly: claims of the template are mounted read-only: remove the field, use an"
             " emptyDir, or use placement.modelCache to store models",
+            lambda claim: claim.read_only,
         ),
     )
 
@@ -168,9 +169,6 @@ class ClaimVolume(RuledModel):
     """Name of the PersistentVolumeClaim."""
     read_only: bool = True
     """Must be true."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (self.read_only,)
 
 
 class Medium(StrEnum):
@@ -197,6 +195,13 @@ class Volume(RuledModel):
             "[has(self.configMap), has(self.secret), has(self.persistentVolumeClaim), has(self.emptyDir)]"
             ".filter(x, x).size() == 1",
             "set exactly one of configMap, secret, persistentVolumeClaim and emptyDir",
+            lambda volume: (
+                sum(
+                    each is not None
+                    for each in (volume.config_map, volume.secret, volume.persistent_volume_claim, volume.empty_dir)
+                )
+                == 1
+            ),
         ),
     )
     remedies: ClassVar = {
@@ -213,10 +218,6 @@ class Volume(RuledModel):
     """Data of a claim."""
     empty_dir: EmptyDirVolume | None = None
     """An empty folder."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        sources = (self.config_map, self.secret, self.persistent_volume_claim, self.empty_dir)
-        return (sum(source is not None for source in sources) == 1,)
 
 
 class Capability(StrEnum):
@@ -295,6 +296,11 @@ class EnginePodSpec(RuledModel):
             f" <= {SECRETS_MAX}",
             f"the template names a Secret more than {SECRETS_MAX} times in volumes and env: mount one Secret with"
             " several keys as a volume",
+            lambda pod: (
+                sum(volume.secret is not None for volume in pod.volumes)
+                + sum(row.value_from.secret_key_ref is not None for each in pod.containers for row in each.env)
+                <= SECRETS_MAX
+            ),
         ),
     )
     remedies: ClassVar = {
@@ -320,11 +326,6 @@ class EnginePodSpec(RuledModel):
     """Volumes: ConfigMaps, Secrets, claims (read-only) and empty folders."""
     containers: Annotated[list[EngineContainer], Field(max_length=1), KeyedBy("name")] = []
     """The container `engine`. Other containers are not supported."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        mounted = sum(volume.secret is not None for volume in self.volumes)
-        variables = [row for container in self.containers for row in container.env]
-        return (mounted + sum(row.value_from.secret_key_ref is not None for row in variables) <= SECRETS_MAX,)
 
 
 class ClientPodTemplate(ApiModel):

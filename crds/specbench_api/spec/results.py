@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -20,6 +19,7 @@ class S3(RuledModel):
         ValidationRule(
             "!self.prefix.matches('(^|/)[.][.]?(/|$)')",
             "s3.prefix has a . or .. component: remove it, since tools that copy results to a disk would follow it",
+            lambda s3: not {".", ".."} & set(s3.prefix.split("/")),
         ),
     )
 
@@ -34,9 +34,6 @@ class S3(RuledModel):
     credentials_secret_ref: SecretRef | None = None
     """Secret in the run's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally AWS_SESSION_TOKEN.
     Without it: the service account's cloud identity."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (not {".", ".."} & set(self.prefix.split("/")),)
 
     @property
     def secret_name(self) -> str | None:
@@ -70,6 +67,7 @@ class Results(RuledModel):
         ValidationRule(
             "!has(self.adopt) || self.adopt != 'latest'",
             "results.adopt: latest is not a UID: write Latest",
+            lambda results: results.adopt != LATEST.lower(),
         ),
     )
 
@@ -81,6 +79,3 @@ class Results(RuledModel):
     namespace and name, or `Latest` for the newest results that measure the same (if there are none, the run starts
     afresh). Without it: results get their own folder. In a campaign only the first round adopts. `specbench run` finds
     its earlier results."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (self.adopt != LATEST.lower(),)

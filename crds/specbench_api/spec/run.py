@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from specbench_api import API_VERSION
-from specbench_api.api_model import ApiModel, KeyedBy, ValidationRule
+from specbench_api.api_model import ApiModel, KeyedBy, RuledModel, ValidationRule
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, PromptCache
 from specbench_api.spec.gate import Gate
@@ -28,6 +28,7 @@ NAME_MAX = 40
 NOTHING_TO_MEASURE = ValidationRule(
     "self.baseline != 'Skip' || size(self.drafters) > 0",
     "nothing to measure, since baseline is Skip and drafters is empty: set baseline: Measure, or add a drafter",
+    lambda spec: spec.baseline == "Measure" or len(spec.drafters) > 0,
 )
 NOTHING_CHANGES = ValidationRule(
     "self.model == oldSelf.model && self.engine == oldSelf.engine && self.drafters == oldSelf.drafters"
@@ -42,18 +43,25 @@ DRAFTERS_OF_ENDPOINTS = ValidationRule(
     "self.engine.kind != 'external' || size(self.drafters) == 0",
     "drafters is only valid with engines that specbench starts: a running endpoint has its own: remove it, and give"
     " each server in engine.endpoints",
+    lambda spec: not (spec.engine.is_external and spec.drafters),
 )
 SPLIT_TOO_FAR = ValidationRule(
     "self.engine.tensorParallelSize <= 1 || self.placement.gpus + self.placement.claimedGpus == 0"
     " || self.engine.tensorParallelSize <= (self.placement.gpus + self.placement.claimedGpus) * self.placement.nodes",
     "engine.tensorParallelSize is larger than placement.gpus (or claimedGpus) times nodes: request as many GPUs as the"
     " model is split over",
+    lambda spec: not 0 < spec.placement.engine_devices < spec.engine.tensor_parallel_size,
 )
 
 TARGETS_WITHOUT_STREAMS = ValidationRule(
     "!has(self.slo) || !(has(self.slo.ttftMs) || has(self.slo.tpotMs)) || self.workloads.all(w, w.output.stream)",
     "slo.ttftMs and slo.tpotMs cannot be measured without streaming (output.stream): remove these targets, or let"
     " answers be streamed",
+    lambda spec: (
+        spec.slo is None
+        or not (spec.slo.ttft_ms or spec.slo.tpot_ms)
+        or all(each.output.stream for each in spec.workloads)
+    ),
 )
 
 
@@ -62,7 +70,7 @@ def default_cache_policy(engine: Engine) -> PromptCache:
     return PromptCache.AS_SERVED if engine.is_external else PromptCache.DISABLED
 
 
-class RunSpec(ApiModel):
+class RunSpec(RuledModel):
     """The desired state of a run: what to measure, where, and how long it may take."""
 
     rules: ClassVar[tuple[ValidationRule, ...]] = (
@@ -118,19 +126,6 @@ class RunSpec(ApiModel):
     def cache_policy(self) -> PromptCache:
         """The prompt cache policy with its default."""
         return self.prompt_cache or default_cache_policy(self.engine)
-
-    @model_validator(mode="after")
-    def _coherent(self) -> RunSpec:
-        if self.baseline == "Skip" and not self.drafters:
-            raise ValueError(NOTHING_TO_MEASURE.message)
-        if self.engine.is_external and self.drafters:
-            raise ValueError(DRAFTERS_OF_ENDPOINTS.message)
-        if 0 < self.placement.engine_devices < self.engine.tensor_parallel_size:
-            raise ValueError(SPLIT_TOO_FAR.message)
-        streams = all(workload.output.stream for workload in self.workloads)
-        if self.slo is not None and not streams and (self.slo.ttft_ms or self.slo.tpot_ms):
-            raise ValueError(TARGETS_WITHOUT_STREAMS.message)
-        return self
 
 
 class Metadata(ApiModel):

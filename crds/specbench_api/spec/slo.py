@@ -6,7 +6,6 @@ targets at the time it is computed; `specbench report --slo-…` evaluates a fin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
@@ -41,6 +40,7 @@ class Slo(RuledModel):
         ValidationRule(
             "has(self.ttftMs) || has(self.tpotMs) || has(self.e2eMs)",
             "set at least one of slo.ttftMs, slo.tpotMs and slo.e2eMs",
+            lambda slo: bool(slo.targets),
         ),
     )
 
@@ -52,9 +52,6 @@ class Slo(RuledModel):
     """Maximum time to the last token in milliseconds, from the intended send time: `10000`."""
     percentile: Percent = 95
     """Percentile of requests that must meet the targets for a load or drafter to be recommended."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return (bool(self.targets),)
 
     @property
     def targets(self) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -63,6 +63,7 @@ class SystemPrompt(RuledModel):
         ValidationRule(
             "has(self.tokens) != has(self.text)",
             "systemPrompt needs exactly one of tokens (that many random words) and text: set one and remove the other",
+            lambda prompt: (prompt.tokens is None) != (prompt.text is None),
         ),
     )
 
@@ -71,9 +72,6 @@ class SystemPrompt(RuledModel):
     instructions, but tell the model nothing."""
     text: Annotated[str, Field(min_length=1, max_length=65_536, pattern=r"\S")] | None = None
     """The text itself."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        return [(self.tokens is None) != (self.text is None)]
 
 
 class ThinkTimeDistribution(StrEnum):
@@ -148,6 +146,10 @@ class Workload(RuledModel):
             " || m.sessions.answerTokens <= self.output.maxTokens))",
             "sessions.answerTokens is larger than output.maxTokens, so the answers would be cut: raise output.maxTokens"
             " (without it, it is 256)",
+            lambda workload: all(
+                part.sessions is None or part.sessions.answer_tokens <= workload.output.max_tokens
+                for part in (workload.dataset, *(workload.dataset.members or ()))
+            ),
         ),
     )
 
@@ -174,10 +176,6 @@ class Workload(RuledModel):
     reasoning (include_reasoning: false, stream_reasoning: false)."""
     chat_template: ChatTemplate | None = None
     """Who renders messages into tokens. Without it: the engine, with its own chat template."""
-
-    def _rules_hold(self) -> Sequence[bool]:
-        parts = (self.dataset, *(self.dataset.members or ()))
-        return [all(each.sessions.answer_tokens <= self.output.max_tokens for each in parts if each.sessions)]
 
     @property
     def renames_token_limit(self) -> bool:
