@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -48,7 +49,6 @@ from specbench_client.local.local_runs import (
 from specbench_client.report.text.findings import points_are
 from specbench_client.report.text.text_table import TextTable, mark_simulated
 from specbench_client.store.locations import open_store
-from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import StoreErrorReason, check_s3_server
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude
@@ -214,10 +214,11 @@ def process_label() -> str:
 
 
 def _measure(run: Run, options: RunOptions) -> dict[str, EngineFailed]:
-    with scratch_folder() as work_dir, LiveProgress(run.plan, len(run.manifests)) as live:
+    folder = TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True)
+    with folder as work_dir, LiveProgress(run.plan, len(run.manifests)) as live:
         local_options = LocalOptions(
             base_dir=options.base_dir,
-            work_dir=work_dir,
+            work_dir=Path(work_dir),
             startup_deadline_s=options.startup_deadline_s,
             on_group=live.group,
             on_progress=live.progress,

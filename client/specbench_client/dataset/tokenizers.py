@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from specbench_client.errors import BadInput
-from specbench_client.store.scratch import scratch_folder
 from specbench_client.workload.chat_template.tokenizer import load_chat_tokenizer
 from specbench_client.workload.prompt_lengths import (
     ENCODING,
@@ -29,8 +29,8 @@ def load_reference_tokenizer(table: Path | None = None) -> ReferenceTokenizer:
     try:
         if table is None:
             return cached_encoding()
-        with scratch_folder() as folder, _environment_variable(_VARIABLE, str(folder)):
-            (folder / _CACHE_NAME).write_bytes(table.read_bytes())
+        with TemporaryDirectory(prefix="specbench-") as folder, _environment_variable(_VARIABLE, folder):
+            (Path(folder) / _CACHE_NAME).write_bytes(table.read_bytes())
             return cached_encoding()
     except OSError as error:
         raise BadInput(f"--table {table}: {error.strerror}: give the file o200k_base.tiktoken") from error

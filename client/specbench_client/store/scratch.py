@@ -1,22 +1,14 @@
-"""Scratch directories, removed when their owner exits, and columns in unnamed temporary files.
-
-A killed process cleans up nothing, and its unfinished records may be gigabytes. So each directory contains a file that
-its owner has locked. The kernel releases the lock when the process ends, however it ended, and the next process removes
-directories whose lock is free. Directories without such a file belong to other programs and are left alone.
-"""
+"""Columns in unnamed temporary files, which disappear with the process."""
 
 from __future__ import annotations
 
-import fcntl
 import mmap
-import os
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,37 +19,8 @@ from specbench_client.errors import NotDurable
 from specbench_client.store.store import StoreErrorReason
 
 PREFIX = "specbench-"
-OWNER = "owner.lock"
 COPY_BYTES = 2**16
 """Bytes of a file that are in memory while it is copied."""
-
-
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Create a scratch directory that is removed at the end; first remove those of killed processes."""
-    parent = Path(tempfile.gettempdir())
-    _remove_stale(parent)
-    folder = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=parent))  # Hidden until it is locked.
-    lock = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        with suppress(OSError):  # On a file system without locks it is never considered stale.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        folder = folder.rename(parent / folder.name.removeprefix("."))
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def _remove_stale(parent: Path) -> None:
-    for folder in parent.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # In use, another user's, or being removed by another process.
-            lock = os.open(folder / OWNER, os.O_RDWR | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-            finally:
-                os.close(lock)
 
 
 @dataclass(frozen=True)

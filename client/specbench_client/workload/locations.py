@@ -10,13 +10,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.dataset import GENERATED_SOURCES, IMAGE_DATA_FOLDER, PVC_FOLDER, Dataset, PvcFile, Selection
 from specbench_client.errors import BadInput
 from specbench_client.file_roots import readable_path
-from specbench_client.store.scratch import scratch_folder
 from specbench_client.workload.prompt_files import PromptRow, quiet_datasets_library, read_rows
 from specbench_client.workload.sources.loader import CONFIG, HubDataset, SourceLoader
 from specbench_client.workload.sources.registry import LOADERS
@@ -230,8 +230,8 @@ def _fetched(uri: str, selection: Selection, fetch: Fetch | None) -> list[Prompt
         except BadInput as error:
             first_error = first_error or error
             continue
-        with scratch_folder() as folder:
-            path = folder / each.rpartition("/")[2]
+        with TemporaryDirectory(prefix="specbench-") as folder:
+            path = Path(folder) / each.rpartition("/")[2]
             path.write_bytes(data)
             return _read_copy(each, path, selection)
     raise first_error or BadInput(f"{uri}: names no object: give s3://BUCKET/KEY of one file")
@@ -239,8 +239,8 @@ def _fetched(uri: str, selection: Selection, fetch: Fetch | None) -> list[Prompt
 
 def _from_hub(uri: str, selection: Selection) -> list[PromptRow]:
     """Read a file of the hub through a symlink with its original name: cached files have no extension to go by."""
-    with scratch_folder() as folder:
-        named = folder / uri.rpartition("/")[2]
+    with TemporaryDirectory(prefix="specbench-") as folder:
+        named = Path(folder) / uri.rpartition("/")[2]
         named.symlink_to(hub_file(uri))
         return _read_copy(uri, named, selection)
 
