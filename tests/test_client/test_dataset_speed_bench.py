@@ -210,7 +210,7 @@ WHOLE = parse_row(columns("own", "1") | {"turns": ["a text"], "category": "qa"},
 def test_every_row_is_written_and_every_gap_is_reported(tmp_path: Path, sources: Path) -> None:
     rows = [WHOLE, RESOLVED[0][0], row(f"{HUB}/RUCAIBox/BAMBOO", "q(1, 2)"), row(f"{HUB}/cais/hle", "h9")]
     report = prepare(rows, tmp_path / "out", sources)
-    assert (report.rows, report.whole, report.resolved, report.kept) == (4, 1, 1, 0)
+    assert (report.rows, report.whole, report.resolved) == (4, 1, 1)
     assert [(gap.source, gap.rows, gap.first) for gap in report.gaps] == [
         ("BAMBOO", 1, ["BAMBOO-q(1, 2)"]), ("HLE", 1, ["hle-h9"]),
     ]  # fmt: skip
@@ -219,24 +219,6 @@ def test_every_row_is_written_and_every_gap_is_reported(tmp_path: Path, sources:
     written = pq.read_table(report.file).to_pylist()
     assert [one["turns"][0][:11] for one in written] == ["a text", "Sum up: Art", PLACEHOLDER[:11], PLACEHOLDER[:11]]
     assert set(written[0]) == set(WHOLE.columns)
-
-
-def test_resolved_rows_are_kept_after_a_kill(tmp_path: Path, sources: Path) -> None:
-    rows = [RESOLVED[0][0], RESOLVED[3][0]]
-    first = prepare(rows, tmp_path, sources)
-    journal = tmp_path / "qualitative" / "resolved.jsonl"
-    journal.write_bytes(journal.read_bytes()[:-4])  # killed in the middle of the second line
-    again = prepare(rows, tmp_path, sources)
-    assert (again.resolved, again.kept) == (1, 1)
-    without = prepare(rows, tmp_path, tmp_path / "no such folder")
-    assert (without.resolved, without.kept) == (0, 2)
-    assert first.fingerprint == again.fingerprint == without.fingerprint
-
-
-def test_changed_placeholder_is_resolved_again(tmp_path: Path, sources: Path) -> None:
-    prepare([RESOLVED[0][0]], tmp_path, sources)
-    other = row(f"{HUB}/abisee/cnn_dailymail", "c1", "Shorter: {article}")
-    assert prepare([other], tmp_path, sources).resolved == 1
 
 
 def test_texts_with_unusual_line_ends_are_kept_on_resume(tmp_path: Path, sources: Path) -> None:
@@ -336,17 +318,3 @@ def test_few_shot_examples_match_the_publishers_sampling(hle: list[SpeedBenchRow
             one = shown[shown["category"] == kind].sample(1, random_state=draws).iloc[0]
             text += f"Question: {one['question']}\n\nAnswer: {one['rationale']}\n\n"
         assert resolve_row(given, config_rows) == [text[: 1000 - len(last) + 1] + last]
-
-
-@pytest.mark.process
-def test_resumed_preparation_draws_the_same_few_shot_examples(hle: list[SpeedBenchRow], tmp_path: Path) -> None:
-    whole, cut = (
-        prepare_config(hle, "throughput_1k", tmp_path / name, UpstreamTables(tmp_path), check_progress)
-        for name in ("one", "two")
-    )
-    journal = tmp_path / "two/throughput_1k/resolved.jsonl"
-    lines = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join(lines[::2]))
-    again = prepare_config(hle, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), check_progress)
-    assert (again.kept, again.resolved) == (len(lines[::2]), len(lines[1::2]))
-    assert again.fingerprint == whole.fingerprint == cut.fingerprint

@@ -427,8 +427,7 @@ def prepare(
     instruction, or a prompt with marks around its context. A context that is too long loses its end; one that is too
     short is filled up with contexts of other rows of its category.
 
-    SPEED-Bench: resolved rows are stored, so an interrupted command can be repeated. Rows that cannot be resolved are
-    listed and keep their placeholder; the exit code is then 3.
+    SPEED-Bench: rows that cannot be resolved are listed and keep their placeholder; the exit code is then 3.
     """
     file_options = {"--isl": isl, "--marks": marks, "--allow-fewer": allow_fewer}
     speed_bench_options = {"--config": config, "--from": where, "--revision": revision, "--sources": sources}
@@ -473,7 +472,7 @@ def _speed_bench_text(report: PreparationReport) -> str:
     usable = sum(one.usable for one in report.coverage)
     lines = [
         f"{report.config}: {usable:,} of {report.rows:,} prompts are complete",
-        f"{report.whole:,} had no placeholder, {report.resolved:,} resolved now, {report.kept:,} resolved earlier",
+        f"{report.whole:,} had no placeholder, {report.resolved:,} are resolved",
     ]
     lines += [f"  {one.category}: {one.usable:,} of {one.rows:,}" for one in report.coverage if one.usable < one.rows]
     lines += [f"unresolved: {gap.rows:,} of {gap.source} ({', '.join(gap.first)} …): {gap.why}" for gap in report.gaps]

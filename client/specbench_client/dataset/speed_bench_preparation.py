@@ -7,11 +7,10 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, Self, TextIO
+from typing import Literal
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.workload import Source
-from specbench_client.bounded_json import parse_json
 from specbench_client.dataset.prompt_entries import replace_when_complete
 from specbench_client.dataset.speed_bench_texts import (
     RESOLVERS,
@@ -27,56 +26,6 @@ from specbench_client.errors import BadInput
 from specbench_client.workload.locations import load_split
 from specbench_client.workload.prompt_files import read_rows
 from specbench_client.workload.sources.loader import HubDataset
-
-
-class PreparationJournal:
-    """Stores each resolved row as one line, to continue after an interruption. An incomplete line is dropped."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._known: dict[str, list[str]] = {}
-        self._out: TextIO | None = None
-
-    def __enter__(self) -> Self:
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._read()
-            self._out = self._file.open("a", encoding="utf-8")
-        except OSError as error:
-            raise BadInput(f"{self._file}: {error.strerror}: give a writable folder") from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._out is not None
-        self._out.close()
-
-    def stored(self, row: SpeedBenchRow) -> list[str] | None:
-        """Return the stored turns of the same row with the same placeholder; None if there are none."""
-        return self._known.get(_journal_key(row))
-
-    def store(self, row: SpeedBenchRow, turns: list[str]) -> None:
-        """Store the turns of a row and flush them to the file."""
-        assert self._out is not None
-        self._out.write(json.dumps({"key": _journal_key(row), "turns": turns}, ensure_ascii=False) + "\n")
-        self._out.flush()
-
-    def _read(self) -> None:
-        if not self._file.exists():
-            return
-        data = self._file.read_bytes()
-        complete, _, partial = data.rpartition(b"\n")
-        if partial:
-            self._file.write_bytes(complete + b"\n" if complete else b"")
-        for line in complete.decode("utf-8").split("\n") if complete else ():
-            entry = parse_json(line)
-            self._known[entry["key"]] = entry["turns"]
-
-
-def _journal_key(row: SpeedBenchRow) -> str:
-    """Return a hash of total that determines the text, so that another version of the dataset is resolved again."""
-    parts = json.dumps([row.question_id, row.source, row.src_id, *row.turns])
-    return hashlib.sha256(parts.encode()).hexdigest()
-
 
 CONFIGS = (
     "qualitative", "throughput_1k", "throughput_2k", "throughput_8k", "throughput_16k", "throughput_32k",
@@ -102,18 +51,16 @@ class UnresolvedRows(ApiModel):
 
 
 class PreparationReport(ApiModel):
-    """The result of a preparation. rows = whole + resolved + kept + the rows of all gaps."""
+    """The result of a preparation. rows = whole + resolved + the rows of all gaps."""
 
-    schema_version: Literal["specbench.io/preparation/v1"] = "specbench.io/preparation/v1"
+    schema_version: Literal["specbench.io/preparation/v2"] = "specbench.io/preparation/v2"
     config: str
     file: str
     rows: int
     whole: int
     """Rows that already had their text."""
     resolved: int
-    """Rows filled in by this call."""
-    kept: int
-    """Rows filled in by an earlier call."""
+    """Rows that were filled in."""
     coverage: list[PreparedCategory]
     gaps: list[UnresolvedRows]
     revisions: dict[str, str]
@@ -136,26 +83,27 @@ def prepare_config(
 ) -> PreparationReport:
     """Fill in the placeholders and write FOLDER/CONFIG/test.parquet with every row and all columns.
 
-    Rows that cannot be filled in keep their placeholder, which is detected when the file is read. Resolved rows are
-    also stored in a journal next to the file and are not downloaded again.
+    Rows that cannot be filled in keep their placeholder, which is detected when the file is read.
     """
     done: list[tuple[SpeedBenchRow, list[str]]] = []
     faults: dict[tuple[str, str], list[str]] = defaultdict(list)
-    counted: Counter[str] = Counter()
     config_rows = ConfigRows(config, rows, origins)
-    with PreparationJournal(folder / config / "resolved.jsonl") as journal:
-        for number, row in enumerate(rows, start=1):
+    file = folder / config / "test.parquet"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{file.parent}: {error.strerror}: give a writable folder") from error
+    for number, row in enumerate(rows, start=1):
+        turns = list(row.turns)
+        if not row.whole:
             try:
-                turns, how = _turns(row, config_rows, journal)
+                turns = resolve_row(row, config_rows)
             except Unresolved as error:
                 faults[source_name(row), str(error)].append(row.question_id)
-                turns, how = list(row.turns), "gap"
-            counted[how] += 1
-            done.append((row, turns))
-            progress(number, len(rows))
-    file = folder / config / "test.parquet"
+        done.append((row, turns))
+        progress(number, len(rows))
     _write(file, done)
-    return _report(config, file, done, counted, faults)
+    return _report(config, file, done, faults)
 
 
 def read_speed_bench(config: str, where: Path | None, revision: str | None) -> list[SpeedBenchRow]:
@@ -173,17 +121,6 @@ def read_speed_bench(config: str, where: Path | None, revision: str | None) -> l
     return [parse_row(row.columns, f"{file}, {row.place}") for file in files for row in read_rows(file, Source.PARQUET)]
 
 
-def _turns(row: SpeedBenchRow, config_rows: ConfigRows, journal: PreparationJournal) -> tuple[list[str], str]:
-    if row.whole:
-        return list(row.turns), "whole"
-    before = journal.stored(row)
-    if before is not None:
-        return before, "kept"
-    turns = resolve_row(row, config_rows)
-    journal.store(row, turns)
-    return turns, "resolved"
-
-
 def _write(file: Path, done: Sequence[tuple[SpeedBenchRow, list[str]]]) -> None:
     import pyarrow as pa  # noqa: PLC0415  only needed here
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -196,10 +133,10 @@ def _report(
     config: str,
     file: Path,
     done: Sequence[tuple[SpeedBenchRow, list[str]]],
-    counted: Counter[str],
     faults: dict[tuple[str, str], list[str]],
 ) -> PreparationReport:
     lost = {name for names in faults.values() for name in names}
+    whole = sum(row.whole for row, _ in done)
     total = Counter(row.category for row, _ in done)
     usable = Counter(row.category for row, _ in done if row.question_id not in lost)
     sources = {source_name(row) for row, _ in done if not row.whole and row.question_id not in lost}
@@ -211,9 +148,8 @@ def _report(
         config=config,
         file=str(file),
         rows=len(done),
-        whole=counted["whole"],
-        resolved=counted["resolved"],
-        kept=counted["kept"],
+        whole=whole,
+        resolved=len(done) - whole - sum(map(len, faults.values())),
         coverage=[PreparedCategory(category=name, rows=total[name], usable=usable[name]) for name in sorted(total)],
         gaps=[
             UnresolvedRows(source=key[0], rows=len(ids), why=key[1], first=ids[:5])

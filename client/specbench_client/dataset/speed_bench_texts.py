@@ -452,8 +452,8 @@ def resolve_row(row: SpeedBenchRow, config_rows: ConfigRows) -> list[str]:
 
 # In the throughput configs, an HLE prompt is a question after as many solved questions as the prompt's length requires.
 # The solved ones are drawn by one random generator over all such rows in the dataset's order, so all prompts are built
-# together even if most were resolved before. Split, draws and cut are those of SPEED-Bench's own preparation: one half
-# of HLE provides the questions, and the questions without an image in the other half are the solved examples.
+# together. Split, draws and cut are those of SPEED-Bench's own preparation: one half of HLE provides the questions, and
+# the questions without an image in the other half are the solved examples.
 
 SEED = 42
 
