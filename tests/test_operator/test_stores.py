@@ -222,11 +222,11 @@ def test_opening_a_bucket_delays_no_other_look(monkeypatch: pytest.MonkeyPatch) 
     opening, found = threading.Event(), threading.Event()
     open_bucket = specbench_operator.cluster.results._open_bucket
 
-    def slowly(s3: Any, *rest: Any) -> Any:
+    def slowly(s3: Any, *rest: Any, **named: Any) -> Any:
         if s3.bucket == "slow":
             opening.set()
             assert found.wait(UNREACHED_S)
-        return open_bucket(s3, *rest)
+        return open_bucket(s3, *rest, **named)
 
     monkeypatch.setattr("specbench_operator.cluster.results._open_bucket", slowly)
     with hostile_store("nothing stored") as store, ThreadPoolExecutor(2) as pool:

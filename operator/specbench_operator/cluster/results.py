@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache, partial
 from typing import Any
 
 from specbench_api.errors import InvalidSpec
@@ -184,13 +183,10 @@ class ResultsReader:
         self, secrets: SecretReader, timeout_s: float, deadline_s: float = 20, fence: Fence | None = None
     ) -> None:
         self._secrets = secrets
-        self._timeout_s = timeout_s
         self._deadline_s = deadline_s
         self._fence = fence
-        self._lock = threading.Lock()
-        self._buckets: OrderedDict[object, Bucket] = OrderedDict()
-        self._measured: OrderedDict[str, set[str]] = OrderedDict()
-        """By run: the points that had a manifest. One run is never reconciled by two threads at a time."""
+        self._open_bucket = lru_cache(CACHED_MAX)(partial(_open_bucket, timeout_s=timeout_s))
+        self._known_points = lru_cache(CACHED_MAX)(_no_points)
 
     def read(self, run: SpecBenchRun, *, last_launch: bool = False) -> StoredResults | StoreFailure:
         """Read the results of a run; with `last_launch`, also the record of its last launch.
@@ -242,29 +238,14 @@ class ResultsReader:
         s3 = run.spec.results.s3
         access, secret = check_access(s3, self._fence), s3.secret_name
         keys = None if secret is None else self._secrets.s3_keys(run.metadata.namespace, secret)
-        return self._bucket(s3, keys, access.addresses)
+        # Runs that differ only in these fields share a client.
+        server = s3.model_copy(update={"prefix": "", "credentials_secret_ref": None})
+        return self._open_bucket(server, tuple(sorted(keys.items())) if keys else None, access.addresses)
 
-    def _bucket(self, s3: S3, credentials: Mapping[str, str] | None, addresses: AddressRule) -> Bucket:
-        key = (s3.endpoint, s3.region, s3.bucket, addresses, tuple(sorted((credentials or {}).items())))
-        with self._lock:
-            bucket = self._buckets.get(key)
-        if bucket is None:
-            # Without the lock, because looking for a cloud identity may take seconds.
-            bucket = _open_bucket(s3, credentials, self._timeout_s, addresses)
-        with self._lock:
-            bucket = self._buckets.setdefault(key, bucket)
-            self._buckets.move_to_end(key)
-            while len(self._buckets) > CACHED_MAX:
-                self._buckets.popitem(last=False)
-        return bucket
 
-    def _known_points(self, root: str) -> set[str]:
-        with self._lock:
-            points = self._measured.setdefault(root, set())
-            self._measured.move_to_end(root)
-            while len(self._measured) > CACHED_MAX:
-                self._measured.popitem(last=False)
-            return points
+def _no_points(_root: str) -> set[str]:
+    """The points of a run that had a manifest, to be filled in. One run is never read by two threads at a time."""
+    return set()
 
 
 def _root(run: SpecBenchRun, uid: str) -> str:
@@ -335,9 +316,11 @@ def _answering(data: bytes | None) -> tuple[int, int] | None:
         return None
 
 
-def _open_bucket(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float, addresses: AddressRule) -> Bucket:
+def _open_bucket(
+    s3: S3, credentials: tuple[tuple[str, str], ...] | None, addresses: AddressRule, timeout_s: float
+) -> Bucket:
     try:
-        return Bucket(s3, credentials, timeout_s, addresses)
+        return Bucket(s3, dict(credentials) if credentials else None, timeout_s, addresses)
     except ValueError as error:  # botocore raises it for an endpoint that is not a URL, or an impossible region
         message = f"spec.results.s3 is invalid: {error}; correct endpoint or region"
         raise StoreError(StoreFailure("EndpointInvalid", message, refused=True)) from error
