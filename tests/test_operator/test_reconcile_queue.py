@@ -12,7 +12,7 @@ import pytest
 from specbench_api.outcome.termination import Exit
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
-from specbench_operator.cluster.api import EVENT, WORKLOADS, Forbidden, NotFound, path_of
+from specbench_operator.cluster.api import WORKLOADS, Forbidden, NotFound, path_of
 from specbench_operator.cluster.run_observer import NO_KUEUE, NO_WORKLOAD, queue_wait
 from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.run.decide import decide_run
@@ -462,10 +462,6 @@ def workload(
     return {"metadata": meta, "spec": spec, "status": {"conditions": list(conditions)}}
 
 
-def event(message: str, at: str, **target: str) -> Raw:
-    return {"metadata": {"name": message}, "message": message, "lastTimestamp": at, "involvedObject": target}
-
-
 def kueue_api(lists: Mapping[str, list[Raw] | OperatorError]) -> FakeApi:
     """An API server with these objects or errors by kind. It does not know other kinds of Workloads."""
     api = FakeApi()
@@ -550,16 +546,8 @@ def test_a_missing_kueue_or_unmanaged_namespace_is_reported() -> None:
     assert wait_of({WORKLOADS[0]: []}) == QueueWait(NO_WORKLOAD)
 
 
-def test_without_permission_to_read_workloads_events_are_used() -> None:
-    events = [
-        event("Created Workload", "2026-01-02T12:00:00Z", kind="Job", name="demo-g0-0", uid="job-uid"),
-        event(PENDING, "2026-01-02T12:00:01Z", kind="Workload", name="job-demo-g0-0-1a2b3", uid="w"),
-        event("of another", "2026-01-02T12:00:02Z", kind="Workload", name="job-demo-g0-0-1-1a2b3", uid="x"),
-        event("of a Pod", "2026-01-02T12:00:03Z", kind="Pod", name="job-demo-g0-0-1a2b3", uid="y"),
-    ]
-    assert wait_of({WORKLOADS[0]: FORBIDDEN, EVENT: events}) == QueueWait(PENDING)
-    assert wait_of({WORKLOADS[0]: FORBIDDEN, EVENT: []}) is None
-    assert wait_of({WORKLOADS[0]: FORBIDDEN, EVENT: FORBIDDEN}) is None
+def test_without_permission_to_read_workloads_the_reason_is_unknown() -> None:
+    assert wait_of({WORKLOADS[0]: FORBIDDEN}) is None
 
 
 def test_a_job_without_a_queue_is_not_looked_up() -> None:
@@ -567,7 +555,6 @@ def test_a_job_without_a_queue_is_not_looked_up() -> None:
     assert queue_wait(api, "bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None
 
 
-@pytest.mark.parametrize("kind", [WORKLOADS[0], EVENT])
-def test_an_api_server_error_is_raised(kind: str) -> None:
+def test_an_api_server_error_is_raised() -> None:
     with pytest.raises(Retry, match="busy"):
-        wait_of({WORKLOADS[0]: FORBIDDEN, EVENT: [], kind: Retry("ApiBusy", "busy")})
+        wait_of({WORKLOADS[0]: Retry("ApiBusy", "busy")})

@@ -361,7 +361,7 @@ NO_WORKLOAD = (
 
 
 def queue_wait(api: Reader, namespace: str, job: Job) -> QueueWait | None:
-    """Why the queue of a suspended Job does not admit it, from its Workload or from events; None if unknown.
+    """Why the queue of a suspended Job does not admit it, from its Workload; None if that may not be read.
 
     Raises Retry.
     """
@@ -370,7 +370,7 @@ def queue_wait(api: Reader, namespace: str, job: Job) -> QueueWait | None:
     try:
         workloads = _workloads(api, namespace, job.ref.uid)
     except Forbidden:
-        return _wait_by_events(api, namespace, job)
+        return None
     return QueueWait(NO_KUEUE, inadmissible=True) if workloads is None else _workload_wait(workloads)
 
 
@@ -382,21 +382,6 @@ def _workloads(api: Reader, namespace: str, uid: str) -> list[Raw] | None:
         except NotFound:
             continue
     return None
-
-
-def _wait_by_events(api: Reader, namespace: str, job: Job) -> QueueWait | None:
-    """The message of the latest event about a Job or its Workload, which Kueue names `job-NAME-HASH`."""
-    try:
-        events = [
-            *api.list(EVENT, namespace, fields=f"involvedObject.uid={job.ref.uid}"),
-            *api.list(EVENT, namespace, fields="involvedObject.kind=Workload"),
-        ]
-    except Forbidden:
-        return None
-    prefix = f"job-{job.ref.name}-"
-    about = [event for event in events if _is_about(event.get("involvedObject", {}), job.ref.uid, prefix)]
-    latest = max(about, key=event_time, default=None)
-    return QueueWait(str(latest.get("message", ""))) if latest else None
 
 
 def _workload_wait(workloads: Sequence[RawObject]) -> QueueWait:
@@ -420,10 +405,3 @@ def _workload_wait(workloads: Sequence[RawObject]) -> QueueWait:
 def event_time(event: RawObject) -> str:
     """When an event occurred last, as text that sorts by time."""
     return str(event.get("lastTimestamp") or event.get("eventTime") or "")
-
-
-def _is_about(target: RawObject, uid: str, prefix: str) -> bool:
-    if target.get("uid") == uid:
-        return True
-    name = str(target.get("name", ""))
-    return target.get("kind") == "Workload" and name.startswith(prefix) and "-" not in name.removeprefix(prefix)
