@@ -295,8 +295,8 @@ def mix_coverage(dataset: Dataset, coverages: Mapping[str, PromptCoverage], used
         requested=sum(one.requested for one in parts),
         used=len(used),
         turns=sum(len(prompt.turns) for prompt in used),
-        unusable=_summed([one.unusable for one in parts]),
-        excluded=_summed([one.excluded for one in parts]),
+        unusable=dict(sum((Counter(one.unusable) for one in parts), Counter())),
+        excluded=dict(sum((Counter(one.excluded) for one in parts), Counter())),
         by_category=[_member_category(member.name, coverages[member.name], used) for member in members],
         members={member.name: _member_coverage(member, total_weight) for member in members},
         order=word_order(used),
@@ -324,11 +324,3 @@ def _member_category(name: str, found: PromptCoverage, used: Sequence[Prompt]) -
         unusable=found.unusable,
         order=word_order(mine),
     )
-
-
-def _summed(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for each in counts:
-        for reason, count in each.items():
-            total[reason] = total.get(reason, 0) + count
-    return total

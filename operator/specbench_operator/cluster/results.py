@@ -59,18 +59,12 @@ _ENDED_DOCUMENT = re.compile(r"([0-9]{1,4})-([0-9]{1,4})\.json")
 
 def last_launch_numbers(keys: Iterable[str]) -> dict[int, int]:
     """Group → number of its last launch, from the keys of launch records."""
-    found: dict[int, int] = {}
-    for group, launch in _numbers(keys, _LAUNCH_DOCUMENT):
-        found[group] = max(launch, found.get(group, launch))
-    return found
+    return dict(sorted(_numbers(keys, _LAUNCH_DOCUMENT)))  # the last, largest number of a group stays
 
 
 def groups_ended_early(keys: Iterable[str]) -> dict[int, int]:
     """Group → its number of points when the plan's stop rule ended it, from the keys below `ended/`."""
-    found: dict[int, int] = {}
-    for group, points in _numbers(keys, _ENDED_DOCUMENT):
-        found[group] = min(points, found.get(group, points))
-    return found
+    return dict(sorted(_numbers(keys, _ENDED_DOCUMENT), reverse=True))  # the last, smallest number of a group stays
 
 
 def _numbers(keys: Iterable[str], document: re.Pattern[str]) -> Iterator[tuple[int, int]]:
