@@ -198,6 +198,31 @@ def test_runs_own_draft_length_is_among_the_fixed_ones() -> None:
     assert [each.drafts for each in report.rows if each.policy is DraftPolicy.FIXED] == [1, 3, 6]
 
 
+def test_length_below_the_runs_own_has_the_cut_steps_of_the_run_and_is_a_bound() -> None:
+    """Steps that accept independently of each other, as in the simulator: cutting them is exact."""
+    rng = np.random.default_rng(7)
+    steps = [np.minimum(rng.geometric(0.3, 200) - 1, 3) for _ in range(20)]
+    report = report_of([span_split(each).tolist() for each in steps], (1, 2), Pricing((1,), COST), DEAR, run_drafts=3)
+    every = np.concatenate(steps)
+    for row in report.rows[:3]:
+        assert row.acceptance_length.value == pytest.approx(1 + np.minimum(every, row.drafts or 0).mean())
+        speedup = row.speedups["1"]
+        for figure in (row.acceptance_length, row.acceptance_length_mean, speedup):
+            assert (figure.interval is None, figure.missing) == (
+                (row.drafts or 0) < 3,
+                "lower bound" * (row.drafts != 3),
+            )
+    whole = report_of([span_split(np.minimum(each, 2)).tolist() for each in steps], (), Pricing((1,), COST), DEAR, 2)
+    cut, measured = (present(rows[index].speedups["1"].value) for rows, index in ((report.rows, 1), (whole.rows, 0)))
+    assert cut == pytest.approx(measured, rel=0.02)
+
+
+def test_spans_of_long_drafts_are_the_larger_bound() -> None:
+    """One step of 7 tokens is four of at most two; cut, it would be one of two tokens."""
+    report = report_of([span_split([6, 0, 0, 0, 0]).tolist()], (1,), Pricing(), run_drafts=10)
+    assert present(report.rows[0].acceptance_length.value) == pytest.approx(11 / 8)
+
+
 def test_headroom_is_the_oracles_gain_over_the_best_fixed_length() -> None:
     report = report_of(drawn_answers(5), (1, 2, 5), Pricing((1, 64), COST), DEAR)
     rows = {(each.policy, each.drafts): each for each in report.rows}

@@ -7,7 +7,7 @@ and, with a step cost, in speed-up at each batch size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,6 +79,10 @@ class PolicyWalk:
     cost: DraftCost | None = None
     """What each step with drafts pays for them; None if it is not known."""
 
+    def tokens(self, answers: AnswerSet) -> Values:
+        """Return the tokens that the steps of each answer emit, shape (answers,)."""
+        return self.steps.sums(answers, self.steps.emitted.astype(np.float64))
+
 
 def walk_fixed(
     answers: AnswerSet, acceptance: PositionAcceptance, drafts: int, cost: DraftCost | None = None
@@ -86,6 +90,12 @@ def walk_fixed(
     """Walk with a fixed number of drafts per step, or as many as the drafter proposes. `cost`: None if not known."""
     steps = walk(answers, np.minimum(acceptance.accepted, drafts) + 1)
     return PolicyWalk(steps, acceptance.drafts(drafts)[steps.place], cost)
+
+
+def cut_steps(policy_walk: PolicyWalk, drafts: int) -> PolicyWalk:
+    """Return the same steps with at most so many drafts each. They no longer reach the ends of the answers."""
+    steps = replace(policy_walk.steps, emitted=np.minimum(policy_walk.steps.emitted, drafts + 1))
+    return replace(policy_walk, steps=steps, drafts=np.minimum(policy_walk.drafts, drafts))
 
 
 def walk_oracle(answers: AnswerSet, acceptance: PositionAcceptance, cost: DraftCost | None = None) -> PolicyWalk:
@@ -181,7 +191,7 @@ def baseline_seconds(answers: AnswerSet, cost: CostModel, batch: int) -> Values:
 
 
 def walk_seconds(answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int) -> Values:
-    """Return the seconds of each answer on a walk, shape (answers,)."""
+    """Return the seconds of each answer on a walk, shape (answers,); what cut steps do not reach takes as long."""
     cached = (batch * policy_walk.steps.cached).astype(np.float64)
     drafts = policy_walk.drafts.astype(np.float64)
     target = _target(cost, cached, batch * (drafts + 1))
@@ -190,7 +200,8 @@ def walk_seconds(answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, b
     if own is not None:
         drafting = own.fixed_s + own.per_draft_s * drafts + own.per_cached_token_s * cached
         step = step + np.where(drafts > 0, drafting + own.share_of_target * target, 0.0)
-    return _prefill(answers, cost, batch) + policy_walk.steps.sums(answers, step)
+    part = (answers.output_tokens - 1) / policy_walk.tokens(answers)
+    return _prefill(answers, cost, batch) + part * policy_walk.steps.sums(answers, step)
 
 
 def _prefill(answers: AnswerSet, cost: CostModel, batch: int) -> Values:
@@ -251,14 +262,15 @@ class PricedPolicy:
     length_mean: ResampledNumber
     speedups: dict[int, ResampledNumber]
 
-    def row(self, layout: RowLayout) -> OracleRow:
-        """Return the policy as a row of the report."""
+    def row(self, layout: RowLayout, bound: str = "") -> OracleRow:
+        """Return the policy as a row of the report. `bound`: that its figures are bounds, which have no interval."""
+        speedups = {batch: figure_of(number, layout, SPEEDUP) for batch, number in self.speedups.items()}
         return OracleRow(
             policy=self.policy,
             drafts=self.drafts,
-            acceptance_length=figure_of(self.length, layout, AL),
-            acceptance_length_mean=figure_of(self.length_mean, layout, AL_MEAN),
-            speedups={str(batch): figure_of(number, layout, SPEEDUP) for batch, number in self.speedups.items()},
+            acceptance_length=figure_of(self.length, layout, AL).without_interval(bound),
+            acceptance_length_mean=figure_of(self.length_mean, layout, AL_MEAN).without_interval(bound),
+            speedups={str(batch): figure.without_interval(bound) for batch, figure in speedups.items()},
         )
 
 
@@ -276,8 +288,7 @@ def price_policies(
 
 def acceptance_lengths(answers: AnswerSet, policy_walk: PolicyWalk) -> tuple[SummedRatio, SummedRatio]:
     """Return tokens per step, pooled over steps and as the mean over answers."""
-    tokens = (answers.output_tokens - 1).astype(np.float64)
-    steps = policy_walk.steps.sums(answers)
+    tokens, steps = policy_walk.tokens(answers), policy_walk.steps.sums(answers)
     return SummedRatio(tokens, steps), SummedRatio(tokens / steps, np.ones_like(steps))
 
 

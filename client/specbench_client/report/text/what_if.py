@@ -13,7 +13,16 @@ from specbench_client.documents.what_if import (
     OracleRow,
     WhatIfReport,
 )
-from specbench_client.report.text.text_table import SIMULATED, Report, TextTable, Topic, figure_text, number, percent
+from specbench_client.report.text.text_table import (
+    SIMULATED,
+    Report,
+    TextTable,
+    Topic,
+    figure_text,
+    number,
+    percent,
+    with_interval,
+)
 
 
 def oracle_report_text(report: OracleReport) -> Report:
@@ -42,7 +51,7 @@ def _policies(report: OracleReport) -> TextTable:
 
 
 def _row(row: OracleRow, batches: Sequence[str]) -> list[str]:
-    lengths = [figure_text(row.acceptance_length), number(row.acceptance_length_mean.value)]
+    lengths = [with_interval(row.acceptance_length), number(row.acceptance_length_mean.value)]
     policy = f"fixed k={row.drafts}" if row.policy is DraftPolicy.FIXED else "oracle"
     return [policy, *lengths, *(number(row.speedups[batch].value) for batch in batches)]
 
@@ -53,8 +62,8 @@ def _rooms(report: OracleReport) -> TextTable:
         [
             str(room.batch),
             str(room.best_drafts) if room.best_drafts else "none: no drafts",
-            figure_text(room.best_fixed),
-            figure_text(room.headroom),
+            with_interval(room.best_fixed),
+            with_interval(room.headroom),
         ]
         for room in report.rooms
     ]
