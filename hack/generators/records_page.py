@@ -100,9 +100,9 @@ newer version of it, another server, or on one machine `--results FOLDER`. Nothi
   `HTTPS_PROXY`, `NO_PROXY`.
 
 Before an engine is started or measured, `specbench run` and `specbench measure` write, read and list two objects as a
-run does, one of them by a multipart upload of two parts, below `specbench-check/` beside `runs/`; so does every
-client on a cluster. There, the operator tries conditional writes before a run's first launch, with the keys of the
-run's Secret. These objects are always the same, 5 MiB in all, and stay.
+run does, one of them by a multipart upload of two parts (5 MiB), below `specbench-check/` beside `runs/`; so does
+every client on a cluster. There, the operator tries conditional writes before a run's first launch, with the keys of
+the run's Secret. With `s3:DeleteObject` the upload is removed at once; else the same object stays.
 
 ## Size
 

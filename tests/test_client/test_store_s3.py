@@ -447,10 +447,24 @@ def test_a_store_works_with_a_server_that_has_this_habit(
     check_s3_server(store)
     check_s3_server(store)
 
-    assert store.keys() == [CHECK_OBJECT, CHECK_UPLOAD]
+    assert store.keys() == [CHECK_OBJECT]
     assert unfinished(store) == []
     assert failure_of(store, lambda store: store.put(CHECK_OBJECT, b"other")).reason == "Conflict"
     assert store.get("missing") is None
+
+
+def test_a_check_without_the_right_to_remove_leaves_the_same_object(
+    s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(request: Any, send: Callable[[], Any]) -> Any:
+        return s3_answer(request, 403, "AccessDenied") if request.method == "DELETE" else send()
+
+    store = store_with_habit(refusing, s3_access, monkeypatch)
+
+    check_s3_server(store)
+    check_s3_server(store)
+
+    assert store.keys() == [CHECK_OBJECT, CHECK_UPLOAD]
     file = store.open(CHECK_UPLOAD)
     assert file is not None
     with file:

@@ -59,6 +59,12 @@ class FolderStore:
             for temporary in folder.glob(f"{_TEMPORARY}{name}*"):
                 temporary.unlink(missing_ok=True)
 
+    def remove(self, key: str) -> bool:
+        path = self._path(key)
+        with translate_os_errors(path):
+            path.unlink(missing_ok=True)
+        return True
+
     def replace(self, key: str, data: bytes) -> None:
         path = self._path(key)
         with translate_os_errors(path):

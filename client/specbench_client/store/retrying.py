@@ -65,6 +65,9 @@ class RetryingStore:
     def abort_uploads(self, prefix: str) -> None:
         self._retry(lambda: self._store.abort_uploads(prefix), prefix)
 
+    def remove(self, key: str) -> bool:
+        return self._retry(lambda: self._store.remove(key), key)
+
     def keys(self, prefix: str = "") -> list[str]:
         return self._retry(lambda: self._store.keys(prefix), prefix)
 

@@ -375,6 +375,16 @@ class S3Store:
                 raise
             _log.warning("%s: unfinished uploads are not removed: %s", self.uri(prefix), refused)
 
+    def remove(self, key: str) -> bool:
+        try:
+            with self.bucket.translated_errors():
+                self.bucket.send("delete_object", Key=self._full(key))
+        except NotDurable as refused:
+            if refused.reason not in (StoreErrorReason.CREDENTIALS_REFUSED, StoreErrorReason.REFUSED):
+                raise
+            return False
+        return True
+
     def keys(self, prefix: str = "") -> list[str]:
         root = f"{self._prefix}/" if self._prefix else ""
         keys: list[str] = []

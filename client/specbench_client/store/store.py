@@ -1,14 +1,15 @@
 """The `Store` protocol: objects under keys, created once and never overwritten.
 
-Only derived objects that can be computed again (progress, the run's summary and report) are replaced, and nothing is
-removed. All implementations pass the same tests. Failures are NotDurable with a `StoreErrorReason` and a message with
-the remedy.
+Only derived objects that can be computed again (progress, the run's summary and report) are replaced, and nothing of a
+run is removed. All implementations pass the same tests. Failures are NotDurable with a `StoreErrorReason` and a message
+with the remedy.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import BinaryIO, Protocol
+from uuid import uuid4
 
 from specbench_api.outcome.layout import (
     CHECK_CONTENT,
@@ -93,6 +94,10 @@ class Store(Protocol):
         """Discard the unfinished uploads of all keys with the prefix, which killed processes have left."""
         ...
 
+    def remove(self, key: str) -> bool:
+        """Remove an object, if it exists. Returns False if the server refuses it, which is no error."""
+        ...
+
     def keys(self, prefix: str = "") -> list[str]:
         """Return all keys that begin with the prefix, sorted."""
         ...
@@ -128,7 +133,21 @@ def check_s3_server(results: Store) -> None:
     else:
         what = f"the server accepted other content although it exists, or is not S3: {CONDITIONAL_WRITES_NEEDED}"
         raise NotDurable(f"{results.uri(CHECK_OBJECT)}: {what}", StoreErrorReason.REFUSED)
-    upload = results.start_upload(CHECK_UPLOAD)
+    # Without the right to remove it, every check has to write the same object.
+    own = f"{CHECK_UPLOAD}-{uuid4().hex}"
+    uploaded = own if results.remove(own) else CHECK_UPLOAD
+    _upload_parts(results, uploaded)
+    listed = results.keys(CHECKS)
+    for key, data in ((CHECK_OBJECT, CHECK_CONTENT), (uploaded, b"".join(CHECK_PARTS))):
+        if key not in listed or results.get(key) != data:
+            what = "the server does not list it, or does not return what was written: give the address of an S3 server"
+            raise NotDurable(f"{results.uri(key)}: {what}", StoreErrorReason.REFUSED)
+    if uploaded == own:
+        results.remove(own)
+
+
+def _upload_parts(results: Store, key: str) -> None:
+    upload = results.start_upload(key)
     try:
         for part in CHECK_PARTS:
             upload.add(part)
@@ -136,8 +155,3 @@ def check_s3_server(results: Store) -> None:
     except NotDurable:
         upload.abort()
         raise
-    listed = results.keys(CHECKS)
-    for key, data in ((CHECK_OBJECT, CHECK_CONTENT), (CHECK_UPLOAD, b"".join(CHECK_PARTS))):
-        if key not in listed or results.get(key) != data:
-            what = "the server does not list it, or does not return what was written: give the address of an S3 server"
-            raise NotDurable(f"{results.uri(key)}: {what}", StoreErrorReason.REFUSED)

@@ -33,6 +33,9 @@ class DelegatingStore:
     def abort_uploads(self, prefix: str) -> None:
         self._store.abort_uploads(prefix)
 
+    def remove(self, key: str) -> bool:
+        return self._store.remove(key)
+
     def keys(self, prefix: str = "") -> list[str]:
         return self._store.keys(prefix)
 
