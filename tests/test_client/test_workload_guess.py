@@ -412,6 +412,13 @@ def test_text_beside_the_prompt_is_named(row: Mapping[str, Any], columns: list[s
     assert [name for name in names if re.search(rf"\b{name}\b", note)] == columns
 
 
+def test_later_questions_of_a_conversation_are_named_only_where_they_are_not_sent() -> None:
+    asked = [{"from": who, "value": f"{who} {turn}"} for turn in range(3) for who in ("human", "gpt")]
+    rows = [PromptRow("row 1", {"messages": asked[:1]}, {"conversations": asked})]
+    assert unsent_text(rows).startswith("2 later questions of 1 conversations are not sent")
+    assert unsent_text([PromptRow("row 1", {"messages": asked[:5]}, {"conversations": asked})]) == ""
+
+
 def test_truncated_rows_are_not_sent(tmp_path: Path) -> None:
     rows = [
         {"row_idx": at, "row": {"prompt": "Why?"}, "truncated_cells": cells}

@@ -16,7 +16,7 @@ not sent, but named.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -204,8 +204,19 @@ def _text(record: Mapping[str, Any]) -> str | None:
     return next(iter(texts.values())) if len(texts) == 1 and "context" not in texts else None
 
 
-def unsent_text(rows: Iterable[PromptRow]) -> str:
-    """Return a note about columns of converted rows that may belong to a prompt that lacks them; empty: none."""
+def unsent_text(rows: Sequence[PromptRow]) -> str:
+    """Return a note about what converted rows do not send: later questions, or columns that may belong to a prompt.
+
+    Empty for none.
+    """
+    later = [
+        count
+        for row in rows
+        if "messages" in row.columns and (count := _questions(row.published or {}) - _questions(row.columns)) > 0
+    ]
+    if later:
+        what = f"{sum(later):,} later questions of {len(later):,} conversations are not sent"
+        return f"{what}: read as jsonl, a conversation is sent up to its last question"
     found = set[str]()
     for row in rows:
         published = row.published or {}
@@ -220,6 +231,10 @@ def unsent_text(rows: Iterable[PromptRow]) -> str:
 def _texts_of(value: Any) -> list[str]:
     """Return a text, or those of a list; empty for anything else."""
     return [value] if isinstance(value, str) else list(map(str, value)) if isinstance(value, list) else []
+
+
+def _questions(columns: Mapping[str, Any]) -> int:
+    return sum(role_of(one) == "user" for one in messages_of(columns) or [])
 
 
 def unflattened(record: Mapping[str, Any]) -> Mapping[str, Any]:
