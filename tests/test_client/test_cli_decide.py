@@ -320,3 +320,13 @@ def test_missing_curve_error_lists_the_excluded_cells(tmp_path: Path, capsys: py
     assert "no curve can be drawn" in printed.err
     assert "ngram on chat at concurrency 1: not compared with a baseline" in printed.err
     assert json.loads(printed.out)["error"]["reason"] == "NothingToDraw"
+
+
+@pytest.mark.runs
+def test_run_of_which_nothing_was_measured_is_not_decided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = store_results(WORLD, tmp_path, UID, points=0)
+    empty = run_of_world(WORLD).model_copy(update={"points_measured": 0, "cells": []})
+    FolderStore(tmp_path / run_root(plan.namespace, plan.name, UID)).put(SUMMARY, empty.to_json().encode())
+    code, out, err = run(capsys, "decide", str(tmp_path))
+    assert (code, out) == (Exit.UNTRUSTWORTHY, "")
+    assert "no point of" in err

@@ -32,6 +32,7 @@ from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
 from specbench_client.documents.recommendation import Objective
 from specbench_client.documents.summary import RunSummary
+from specbench_client.errors import EvidenceInsufficient
 from specbench_client.report.text.decision import decision_report, deployment_text
 
 _PRICES = "write a price list, such as gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
@@ -112,12 +113,14 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
       specbench decide s3://bench/runs/team/llama/3f2c… --objective cost --prices prices.yaml --output markdown
       specbench decide specbench-results --latest --emit
 
-    "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0; with --emit there is then
-    nothing to deploy, and the exit code is 3. specbench contains no prices: give your own.
+    "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0; if nothing was measured, or
+    with --emit nothing is to be deployed, the exit code is 3. specbench contains no prices: give your own.
     """
     _check_usage(workload, emit=emit)
     run = select_run(where, latest=latest).require_summary()
     plan, summary = run.plan, run.summary
+    if not summary.points_measured:
+        raise EvidenceInsufficient(f"no point of {run.uri} was measured, so there is nothing to decide: measure again")
     recommendation = recommend(plan, summary, request_from_options(summary, options))
     if not emit:
         print_report(output, recommendation, decision_report(recommendation))
