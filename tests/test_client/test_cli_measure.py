@@ -122,6 +122,14 @@ def test_measured_records_equal_the_simulators_truth(tmp_path: Path) -> None:
     assert_equals_truth(measured, tmp_path / "truth.jsonl")
 
 
+def test_a_model_that_the_server_does_not_list_is_bad_input_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        done = measure_here(tmp_path, "--endpoint", endpoint, "-c", "1", "--model", "simulatd")
+    assert done.returncode == Exit.BAD_INPUT
+    assert "serves simulated, but not simulatd: correct --model: did you mean simulated?" in done.stderr
+    assert not list(tmp_path.rglob("plan.json"))
+
+
 PAUSE_S, LOOK_S = 1.0, 0.02
 
 

@@ -28,7 +28,7 @@ from specbench_client.drive.endpoint_probes import (
     probe_request_s,
     size_of_repeat,
 )
-from specbench_client.drive.engine_connection import FieldRejected, RateLimited
+from specbench_client.drive.engine_connection import FieldRejected, ModelNotServed, RateLimited
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.local_runs import find_interrupted_plan
 from specbench_client.store.locations import open_store, read_object
@@ -100,6 +100,8 @@ def with_accepted_fields(wanted: Measurement, headers: Mapping[str, str], drafti
                 echo(f"{server} rejects {rejected.field} ({rejected.words}): {left_out}", err=True)
             except RateLimited:
                 raise
+            except ModelNotServed as error:
+                raise BadInput(str(error)) from error
             except EngineFailed:  # The measurement reports it, after it has waited for the engine.
                 break
         if result is not None and arm.name in drafting:

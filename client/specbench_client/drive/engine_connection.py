@@ -7,6 +7,7 @@ not as a series of failed requests.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import logging
 import math
@@ -168,6 +169,10 @@ def rejected_field(error: str) -> str | None:
 
 class RateLimited(EngineFailed):
     """The server limits its rate for longer than is waited."""
+
+
+class ModelNotServed(EngineFailed):
+    """The first completion failed, and the server lists other models than the requested one."""
 
 
 class FieldRejected(EngineFailed):
@@ -350,8 +355,9 @@ async def check_first_completion(
         except (FieldRejected, RateLimited):
             raise
         except EngineFailed as error:
-            listed = (await engine.control.documents([MODELS_PAGE]))[MODELS_PAGE]
-            raise EngineFailed(f"{error}{address_hint(engine, all_models(listed))}", error.reason) from error
+            served = all_models((await engine.control.documents([MODELS_PAGE]))[MODELS_PAGE])
+            kind = ModelNotServed if served and engine.model not in served else EngineFailed
+            raise kind(f"{error}{address_hint(engine, served)}", error.reason) from error
 
 
 def address_hint(engine: EngineConnection, served: Sequence[str]) -> str:
@@ -359,7 +365,9 @@ def address_hint(engine: EngineConnection, served: Sequence[str]) -> str:
     if not engine.plan.engine.is_external or engine.model in served:
         return ""
     if served:
-        return f": {engine.endpoint} serves {shown_models(served)}, but not {engine.model}: correct --model"
+        near = difflib.get_close_matches(engine.model, served, n=1)
+        hint = f": did you mean {near[0]}?" if near else ""
+        return f": {engine.endpoint} serves {shown_models(served)}, but not {engine.model}: correct --model{hint}"
     routes = f"{route_url(engine.endpoint, engine.dialect.path)} is requested"
     return f": {routes}: if the server has another path, give --endpoint up to its {CHAT_ROUTE}"
 
