@@ -271,12 +271,9 @@ def _why_no_acceptance(plan: Plan, summary: RunSummary) -> list[str]:
 
 
 def _finding_texts(groups: Sequence[FindingGroup]) -> Iterator[str]:
-    """Yield the text of each group, the remedy of a check with its first one only."""
-    explained: set[str] = set()
+    """Yield the text of each group, with what to do."""
     for group in groups:
-        fix = f"\n  What to do: {group.remedy}" if group.remedy and group.check not in explained else ""
-        explained.add(group.check)
-        yield f"{group.text}{fix}"
+        yield group.text + (f"\n  What to do: {group.remedy}" if group.remedy else "")
 
 
 def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:

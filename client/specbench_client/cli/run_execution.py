@@ -46,7 +46,7 @@ from specbench_client.local.local_runs import (
     find_local_run,
     new_local_run,
 )
-from specbench_client.report.text.findings import points_are
+from specbench_client.report.text.findings import points_are, with_settings
 from specbench_client.report.text.text_table import TextTable, mark_simulated
 from specbench_client.store.locations import open_store
 from specbench_client.store.store import StoreErrorReason, check_s3_server
@@ -116,7 +116,7 @@ def run_and_print(plan: Plan, options: RunOptions) -> int:
         stored = f"interrupted, but the results are stored: `specbench report {where}` prints them"
         raise Interrupted(stored) from error
     for arm, failure in outcome.failed.items():
-        echo(f"error: {arm}: {failure.reason}: {failure}", err=True)
+        echo(f"error: {arm}: {failure.reason}: {with_settings(outcome.run.plan, str(failure))}", err=True)
     return outcome.exit
 
 
@@ -145,7 +145,7 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
         with _stating_what_is_kept(run, options):
             failed = _measure(run, options) if not run.is_finished else {}
             echo("analyzing the records and writing the report", err=True)
-            causes = {arm: str(error) for arm, error in failed.items()}
+            causes = {arm: with_settings(run.plan, str(error)) for arm, error in failed.items()}
             summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)
     return RunOutcome(run.reopened(), summary, failed, finished)
 

@@ -190,7 +190,7 @@ class FailureCounter:
         if not too_many and self._connection_failures < CONNECTION_FAILURES_MAX:
             return
         self._connection_failures = 0
-        failed = f"{self._failed} of {self._requests} requests failed"
+        failed = f"{self._failed} of {self._requests} requests failed, fillers included"
         last = f"the last one, of prompt {record.prompt_id}: {record.error_class}: {str(record.error).rstrip('.')}"
         last += _WAYS_OUT.get(record.error_class, "")
         if not await self._alive():

@@ -55,6 +55,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
     plots = draw_figures(summary)
     lead = {title: drawing for title, drawing in plots.items() if title.startswith(SPEEDUP)}
     groups = group_findings(plan, summary.findings)
+    following, again = next_step(plan, summary, groups, "DIR"), measure_again(plan)
     return (
         _environment()
         .get_template(TEMPLATE)
@@ -75,8 +76,8 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             definitions=definitions_topic(summary),
             groups=groups,
             findings_title=f"Findings ({len(groups)})" if groups else "Findings: none",
-            next_step=next_step(plan, summary, groups, "DIR"),
-            measure_again=measure_again(plan),
+            next_step=following,
+            measure_again="" if again in following else again,
             speedups=lead,
             plots={title: drawing for title, drawing in plots.items() if title not in lead},
             svg=_svg,

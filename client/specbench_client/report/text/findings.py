@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from specbench_api.plan.plan import Plan
@@ -43,6 +43,7 @@ class FindingGroup:
     """Each after its location, the worst first."""
     hidden: int
     remedy: str
+    """Empty if the group of another severity before it has it."""
     points: int
     """Number of points with such a finding; 0 if it concerns cells or the whole run."""
 
@@ -114,8 +115,13 @@ def group_findings(plan: Plan, findings: Sequence[Finding]) -> list[FindingGroup
             -_excess(finding),
         ),
     )
-    return [
+    groups = [
         _group(plan, list(each)) for _, each in groupby(ranked, key=lambda finding: (finding.severity, finding.check))
+    ]
+    explained = [group.check for group in groups]
+    return [
+        replace(group, remedy="" if group.check in explained[:number] else group.remedy)
+        for number, group in enumerate(groups)
     ]
 
 
@@ -129,7 +135,7 @@ def _excess(finding: Finding) -> float:
 def _group(plan: Plan, findings: list[Finding]) -> FindingGroup:
     first = findings[0]
     texts = [
-        ": ".join(filter(None, (_location(plan, finding), _with_settings(plan, finding.message))))
+        ": ".join(filter(None, (_location(plan, finding), with_settings(plan, finding.message))))
         for finding in findings
     ]
     messages = list(dict.fromkeys(texts))
@@ -148,10 +154,10 @@ def remedy_of(plan: Plan, check: str) -> str:
     """Return what to do about findings of a check; empty for a check that this version does not have."""
     known = CHECK_BY_NAME.get(check)
     remedy = known.remedy_for(imported=plan.engine.is_imported, soak=plan.soaks) if known else ""
-    return _with_settings(plan, remedy)
+    return with_settings(plan, remedy)
 
 
-def _with_settings(plan: Plan, text: str) -> str:
+def with_settings(plan: Plan, text: str) -> str:
     """Return the text with settings named as the user typed them."""
     return with_flag_names(text) if _is_of_measure(plan) else text
 

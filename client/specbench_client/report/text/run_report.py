@@ -43,7 +43,6 @@ def run_topics(plan: Plan, summary: RunSummary) -> list[Topic]:
             "Reuse of the prompt cache",
             METRICS_PAGE,
             breakdown.reuse_tables(summary.cells),
-            [breakdown.REUSE_SAYS],
         ),
         _prediction(summary),
         _topic(
@@ -93,7 +92,8 @@ def markdown(plan: Plan, summary: RunSummary, statistics: Sequence[str] = PERCEN
 
 def _findings(plan: Plan, summary: RunSummary) -> list[Topic]:
     lines = [
-        f"{group.check} ({group.severity}): {group.messages[0]}{group.more}. What to do: {group.remedy}"
+        f"{group.check} ({group.severity}): {group.messages[0]}{group.more}."
+        + (f" What to do: {group.remedy}" if group.remedy else "")
         for group in group_findings(plan, summary.findings)
     ]
     return [Topic("Findings", lines=[*lines, measure_again(plan)])] if lines else []
