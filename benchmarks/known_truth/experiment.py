@@ -96,7 +96,7 @@ class Experiment:
         zero = np.zeros(sample.size)
         return Table({
             "repeat": zero, "prompt_id": TextCodes.of(sample.names), "category": TextCodes.of(sample.categories),
-            "turn": zero, "intended_ns": zero, "sent_ns": zero, "first_token_ns": prefill,
+            "turn": zero, "timing_fault": zero, "intended_ns": zero, "sent_ns": zero, "first_token_ns": prefill,
             "last_token_ns": prefill + flow, "input_tokens": zero + 100.0, "cached_tokens": zero, "tokens": tokens,
             "steps": steps, "draft_steps": draft_steps, "drafted_tokens": draft_steps * self.drafts,
             "accepted_tokens": tokens - 1 - steps if drafting else draft_steps,

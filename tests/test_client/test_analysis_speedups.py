@@ -466,6 +466,7 @@ def rows_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray],
             "steps": float(TOKENS - 1),
             "intended_ns": 0.0,
             "first_token_ns": ms * 1e6,
+            "timing_fault": 0,
         }
         columns_of_side |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x"}
         columns |= {f"{name}_{side}": value for name, value in columns_of_side.items()}

@@ -64,6 +64,7 @@ def _rows(answers: list[Side], categories: tuple[str, ...]) -> Table:
             "repeat": np.zeros(first.size),
             "prompt_id": TextCodes.of([f"p{number}" for number in range(first.size)]),
             "turn": np.zeros(first.size),
+            "timing_fault": np.zeros(first.size, dtype=np.int8),
             "category": TextCodes.of([categories[number % len(categories)] for number in range(first.size)]),
             "tokens": np.array([float(each.tokens) for each in answers]),
             "intended_ns": np.zeros(first.size),

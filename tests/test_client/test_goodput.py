@@ -23,6 +23,7 @@ from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.goodput import judged_rows, meets_slo
+from specbench_client.metrics.metric_types import TimingFault
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.report.text.results_table import csv, terminal_columns
 from specbench_client.report.text.run_report import markdown
@@ -92,7 +93,7 @@ def test_failed_requests_miss_and_unsent_ones_do_not_count() -> None:
 
 def test_late_ttft_leaves_all_requests_unknown_and_not_only_those_that_met_the_targets() -> None:
     rows = tidy_frames([frame_of([record(), record(error_class="reset"), record(last_token_ns=250 * NS_PER_MS)])])
-    late = rows.assign(ttft_late=np.ones(3, dtype=np.bool_))
+    late = rows.assign(timing_fault=np.full(3, TimingFault.SENT_LATE))
     assert goodput_of(rows, PLAIN, 1).slo_attainment.value == pytest.approx(1 / 3)
     found = goodput_of(late, PLAIN, 1)
     assert (found.slo_attainment.value, found.rate.value, found.by_target["ttft_ms"].value) == (None, None, None)

@@ -7,6 +7,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,15 @@ from specbench_api.spec.engine import DialectName, Endpoint
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
-from specbench_client.documents.summary import ClientHealth
+from specbench_client.documents.summary import ClientHealth, CounterDeltas
+from specbench_client.metrics.decode_speed import TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS, TTFT_SENT_MS
 from specbench_client.metrics.rows import POINT, has_text
 from specbench_client.metrics.tidy_frame import steady_rows
 from specbench_client.trust import checks
 from specbench_client.trust.check import Check, CheckResult, RunEvidence, list_names
 from specbench_client.trust.checks import engine
+from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.engine import endpoints_share_a_host
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
 from specbench_testing.corrupted_records import (
@@ -597,6 +600,89 @@ def test_answers_that_arrive_in_one_piece_are_found(arm: str, apart_ns: int) -> 
     assert check_names(findings) == [("ChunksCoalesced", INVALID)]
     assert "at least half of the chunks" in findings[0].message
     assert findings_of(in_one_piece(1.0, 10_000_000), arm) == [], "chunks one step apart are not coalesced"
+
+
+FIRST_TOKEN = {"ttft_ms_mean", "ttft_ms_p50", "ttft_from_send_ms_mean"}
+PER_TOKEN = {"tpot_ms_mean", "tpot_ms_pooled", "user_tps_p50"}
+
+
+@pytest.mark.parametrize(
+    ("corruptions", "lost"),
+    [
+        (coalesced(0.2), set[str]()),
+        (coalesced(0.8), FIRST_TOKEN),
+        (in_one_piece(0.15), FIRST_TOKEN | PER_TOKEN),
+    ],
+    ids=["a warning", "some chunks", "whole answers"],
+)
+def test_times_that_coalesced_chunks_made_wrong_are_left_out_with_the_reason(
+    corruptions: Corruptions, lost: set[str]
+) -> None:
+    """In the summary of the point, and of its load over all repeats, also if one repeat alone is at fault."""
+    world = replace(WORLD, repeats=2)
+    bad = next(each for each in world.plan.points if each.arm == "none")
+    points = [point_of(world, each, corruptions if each == bad else Corruptions()) for each in world.plan.points]
+    summary = next(summary for summary, _ in points if summary.hash == bad.hash)
+    judged = FIRST_TOKEN | PER_TOKEN | {"e2e_ms_mean"}
+    assert {name for name in judged if summary.figures[name].value is None} == lost
+    assert all("(ChunksCoalesced)" in summary.figures[name].missing for name in lost)
+
+    records = {summary.hash: [record_table(frame)] for summary, frame in points}
+    rows = steady_rows(load_rows(world.plan, [summary for summary, _ in points], records))
+    for summary, _ in points:
+        own = rows.among(has_text(rows, POINT, summary.hash))
+        unknown = {each.name for each in (TTFT_MS, TPOT_MS, E2E_MS) if np.isnan(each.values(own)).all()}
+        of_arm = {name.removesuffix("_mean") for name in lost} if summary.arm == "none" else set()
+        assert unknown == of_arm & {"ttft_ms", "tpot_ms"}
+
+
+def test_acceptance_that_only_the_counters_have_is_shown_with_its_source() -> None:
+    point = next(each for each in WORLD.plan.points if each.arm == "ngram")
+    unreported = Corruptions(records=lambda _, frame: frame.assign(**dict.fromkeys(DRAFTING_COLUMNS)))
+    summary, _ = point_of(WORLD, point, unreported)
+    counters = present(summary.counters)
+    accepted, drafted, steps = (
+        float(present(each)) for each in (counters.accepted_tokens, counters.drafted_tokens, counters.draft_steps)
+    )
+    figures = [summary.figures[name] for name in ("acceptance_length_verified_pooled", "acceptance_rate")]
+    assert [each.value for each in figures] == pytest.approx([1 + accepted / steps, accepted / drafted])
+    assert {each.source for each in figures} == {"engine (counters)"}
+    reported = point_of(WORLD, point)[0].figures["acceptance_rate"]
+    assert reported.source != "engine (counters)"
+
+    def restarted(_: Point, found: CounterDeltas) -> CounterDeltas:
+        return found.model_copy(update={"restarted": True})
+
+    lost, _ = point_of(WORLD, point, replace(unreported, counters=restarted))
+    assert lost.figures["acceptance_rate"].value is None
+
+
+IN_TURNS = [("none", 0), ("ngram", 0), ("ngram", 1), ("none", 1), ("none", 2), ("ngram", 2)]
+CONTINUED = [("none", 0), ("ngram", 0), ("none", 1), ("none", 2), ("ngram", 1), ("ngram", 2)]
+
+
+@pytest.mark.parametrize(
+    ("order", "pause_after", "expected"),
+    [
+        (IN_TURNS, None, []),
+        (IN_TURNS, 1, []),  # between two repeats
+        (IN_TURNS, 2, [(INFO, 1)]),
+        (CONTINUED, None, [(WARNING, 2)]),
+        (CONTINUED, 3, [(WARNING, 2)]),
+        (CONTINUED[:4], None, []),  # the rest is missing
+    ],
+)
+def test_repeats_that_were_not_measured_in_turns_are_found(
+    order: list[tuple[str, int]], pause_after: int | None, expected: list[tuple[Severity, int]]
+) -> None:
+    world = SyntheticRun(prompts=8, concurrency=(1,), repeats=3)
+    by_place = {(point.arm, point.repeat): point_of(world, point)[0] for point in world.plan.points}
+    summaries, spans, now = [by_place[each] for each in order], {}, datetime(2026, 1, 1, tzinfo=UTC)
+    for number, summary in enumerate(summaries):
+        spans[summary.hash] = (now, now + timedelta(minutes=5))
+        now += timedelta(minutes=70 if number == pause_after else 6)
+    evidence = RunEvidence(world.plan, summaries, (), {}, simulated=False, spans=spans)
+    assert [(each.severity, each.value) for each in repeats_apart.evaluate(evidence)] == expected
 
 
 @pytest.mark.parametrize(

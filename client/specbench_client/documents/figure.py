@@ -28,6 +28,10 @@ class StatusFigure(StrEnum):
     E2E_MS = "e2e_ms"
 
 
+COUNTERS_SOURCE = "engine (counters)"
+"""Source of acceptance by the engine's counters, which answers do not report."""
+
+
 class Verdict(StrEnum):
     """Verdict on a ratio: of an arm to its baseline, or of a later result to an earlier one."""
 

@@ -236,5 +236,5 @@ def probed_load(streams: Sequence[Sequence[Record]], slo: Slo | None) -> ProbedL
     first = [record.first_token_ns for record in records]
     times = {"intended_ns": begins, "first_token_ns": np.array(first, dtype=np.float64), "last_token_ns": ends}
     all_ok = np.ones(tokens.size, dtype=np.bool_)
-    rows = Table({"ok": all_ok, "ttft_late": ~all_ok, "tokens": tokens, **times})
+    rows = Table({"ok": all_ok, "timing_fault": np.zeros(tokens.size, dtype=np.int8), "tokens": tokens, **times})
     return ProbedLoad(len(streams), rate, float(((meets_slo(rows, slo) == 1) * shares).sum() / lasted_s))

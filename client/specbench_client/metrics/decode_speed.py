@@ -18,7 +18,13 @@ import numpy as np
 
 from specbench_client.columns import Values
 from specbench_client.load.phases import NS_PER_MS, NS_PER_S
-from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import (
+    FigureOrigin,
+    RatioMetric,
+    RequestMetric,
+    TimingFault,
+    why_not_streamed,
+)
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 
@@ -39,12 +45,18 @@ def timed_steps(rows: Table) -> Values:
     return np.where(np.isnan(steps), steps, numbers(rows, "timed_steps")) if "timed_steps" in rows else steps
 
 
+def decode_ns(rows: Table) -> Values:
+    """Return the time from first to last token in ns, shape (rows,); NaN where it is not the engine's."""
+    span = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
+    return np.where(rows.array("timing_fault") >= TimingFault.AT_ONCE, np.nan, span)
+
+
 def flow_ms(rows: Table) -> Values:
     """Return the time from first to last token in ms, shape (rows,).
 
     NaN for answers without `later_tokens`, or with a single arrival time.
     """
-    span = (numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")) / NS_PER_MS
+    span = decode_ns(rows) / NS_PER_MS
     return np.where((later_tokens(rows) >= 1) & (span > 0), span, np.nan)
 
 
@@ -72,9 +84,18 @@ def _stream_parts(rows: Table) -> tuple[Values, Values]:
 
 
 _SHORT = (
-    "the answer has fewer than two tokens, its tokens were not counted, it was not streamed, or all of it arrived"
-    " at once"
+    "the answer has fewer than two tokens, its tokens were not counted, it was not streamed, or half of it arrived at"
+    " once"
 )
+
+
+def _why(rows: Table) -> str:
+    if TimingFault.of(rows) >= TimingFault.AT_ONCE:
+        return TimingFault.AT_ONCE.reason
+    if not rows.known("tokens").any():
+        return "tokens were not counted"
+    return why_not_streamed(rows) or ("" if (numbers(rows, "tokens") >= 2).any() else "no answer has two tokens")
+
 
 TPOT_MS = RequestMetric(
     "tpot_ms",
@@ -84,6 +105,7 @@ TPOT_MS = RequestMetric(
     _SHORT,
     FigureOrigin.BOTH,
     _tpot_ms,
+    why=_why,
 )
 STEP_MS = RequestMetric(
     "step_ms",
@@ -93,6 +115,7 @@ STEP_MS = RequestMetric(
     " once",
     FigureOrigin.BOTH,
     _step_ms,
+    why=_why,
 )
 USER_TPS = RequestMetric(
     "user_tps",
@@ -102,6 +125,7 @@ USER_TPS = RequestMetric(
     FigureOrigin.BOTH,
     _user_tps,
     percents=(1, 5, 50),
+    why=_why,
 )
 TPOT_MS_POOLED = RatioMetric(
     "tpot_ms_pooled",
@@ -111,6 +135,7 @@ TPOT_MS_POOLED = RatioMetric(
     "no answer has two counted tokens with different arrival times",
     FigureOrigin.BOTH,
     lambda rows: (flow_ms(rows), later_tokens(rows)),
+    why=_why,
 )
 STREAM_TPS = RatioMetric(
     "stream_tps",

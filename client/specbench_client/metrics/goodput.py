@@ -22,7 +22,7 @@ from specbench_client.columns import Mask, Values
 from specbench_client.documents.record import RecordPhase
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics import decode_speed, latency
-from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric, TimingFault
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
@@ -54,26 +54,33 @@ def judged_rows(rows: Table) -> Table:
 def meets_slo(rows: Table, slo: Slo) -> Values:
     """Return 1 for each row that met every target, 0 for one that missed any, NaN if unknown; shape (rows,).
 
-    Where TTFT is left out and has a target, all rows are unknown: the known ones would be only those that missed.
+    Where TTFT or TPOT is left out and has a target, all rows are unknown: the known ones would be those that missed.
     """
     met = np.stack([meets_target(rows, name, target) for name, target in slo.targets.items()])
     one_token = numbers(rows, "tokens") == 1
     applies = np.stack([~one_token | (name != decode_speed.TPOT_MS.name) for name in slo.targets])
     missed, unknown = (met == 0).any(axis=0), (np.isnan(met) & applies).any(axis=0) | ~applies.any(axis=0)
     judged = np.where(missed, 0.0, np.where(unknown, np.nan, 1.0))
-    return np.where(_without_ttft(rows, slo.targets), np.nan, judged)
+    return np.where(_left_out(rows, slo.targets), np.nan, judged)
 
 
 def meets_target(rows: Table, name: str, target: float) -> Values:
     """Return the same for a single target, in ms."""
     values = MEASURES[name].values(rows)
     met = np.where(np.isnan(values), np.nan, (values <= target).astype(np.float64))
-    return np.where(_without_ttft(rows, [name]), np.nan, np.where(rows.array("ok"), met, 0.0))
+    return np.where(_left_out(rows, [name]), np.nan, np.where(rows.array("ok"), met, 0.0))
 
 
-def _without_ttft(rows: Table, targets: Iterable[str]) -> Mask:
-    """Return the rows whose TTFT is left out although one of the targets limits it, shape (rows,)."""
-    return rows.array("ttft_late") & (latency.TTFT_MS.name in targets)
+_LEFT_OUT_FROM = {
+    latency.TTFT_MS.name: TimingFault.SENT_LATE,
+    decode_speed.TPOT_MS.name: TimingFault.AT_ONCE,
+}
+
+
+def _left_out(rows: Table, targets: Iterable[str]) -> Mask:
+    """Return the rows that lack a time with a target because of their point's timing fault, shape (rows,)."""
+    least = min((_LEFT_OUT_FROM[name] for name in targets if name in _LEFT_OUT_FROM), default=np.inf)
+    return rows.array("timing_fault") >= least
 
 
 def attainment_ratio(slo: Slo) -> RatioMetric:

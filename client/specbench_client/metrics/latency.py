@@ -14,7 +14,7 @@ import numpy as np
 
 from specbench_client.columns import Values
 from specbench_client.load.phases import NS_PER_MS
-from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric
+from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric, TimingFault, why_not_streamed
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 
@@ -32,21 +32,37 @@ def _latency(name: str, definition: str, missing: str, start: str, end: str) -> 
     )
 
 
+def _ttft(name: str, definition: str, missing: str, start: str, fault: TimingFault) -> RequestMetric:
+    """Return the time to first token, which `fault` and worse faults of the point leave out."""
+    every = _latency(name, definition, missing, start, "first_token_ns")
+
+    def why(rows: Table) -> str:
+        worst = TimingFault.of(rows)
+        return worst.reason if worst >= fault else why_not_streamed(rows)
+
+    return replace(
+        every, why=why, values=lambda rows: np.where(rows.array("timing_fault") >= fault, np.nan, every.values(rows))
+    )
+
+
 _NOT_STREAMED = "the answer had no content, or was not streamed"
 _EMPTY = "the answer had no content"
 
-_EVERY_TTFT_MS = _latency(
+_COALESCED = f"{_NOT_STREAMED}, or {TimingFault.COALESCED.reason}"
+
+TTFT_MS = _ttft(
     "ttft_ms",
     "Time to first token",
-    f"{_NOT_STREAMED}, or the client sent too late (ClientSaturated)",
+    f"{_COALESCED}, or {TimingFault.SENT_LATE.reason}",
     "intended_ns",
-    "first_token_ns",
+    TimingFault.SENT_LATE,
 )
-TTFT_MS = replace(
-    _EVERY_TTFT_MS, values=lambda rows: np.where(rows.array("ttft_late"), np.nan, _EVERY_TTFT_MS.values(rows))
-)
-TTFT_SENT_MS = _latency(
-    "ttft_from_send_ms", "Time to first token, measured from sending", _NOT_STREAMED, "sent_ns", "first_token_ns"
+TTFT_SENT_MS = _ttft(
+    "ttft_from_send_ms",
+    "Time to first token, measured from sending",
+    _COALESCED,
+    "sent_ns",
+    TimingFault.COALESCED,
 )
 E2E_MS = _latency("e2e_ms", "E2E latency, the time to the last token", _EMPTY, "intended_ns", "last_token_ns")
 E2E_SENT_MS = _latency("e2e_from_send_ms", "E2E latency, measured from sending", _EMPTY, "sent_ns", "last_token_ns")

@@ -8,13 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 import numpy as np
 
 from specbench_api.spec.slo import REPORTED_PERCENTS
 from specbench_client.columns import Values
 from specbench_client.metrics.rows import Table
+
+
+class TimingFault(IntEnum):
+    """Why some times of a point are not the engine's and are left out; each includes the times of those before it."""
+
+    NONE = 0
+    SENT_LATE = 1
+    """TTFT."""
+    COALESCED = 2
+    """TTFT from sending."""
+    AT_ONCE = 3
+    """Time per token and per step."""
+
+    @property
+    def reason(self) -> str:
+        """Why a figure is missing; empty for NONE."""
+        return _FAULT_REASONS[self]
+
+    @classmethod
+    def of(cls, rows: Table) -> TimingFault:
+        """Return the worst one among the rows."""
+        return cls(int(rows.array("timing_fault").max(initial=0)))
+
+
+_FAULT_REASONS = (
+    "",
+    "the client sent too late (ClientSaturated)",
+    "chunks arrived only with those of later steps (ChunksCoalesced)",
+    "half of an answer arrived at once (ChunksCoalesced)",
+)
 
 
 class FigureOrigin(StrEnum):
@@ -31,6 +61,10 @@ class FigureOrigin(StrEnum):
         return "engine (`acceptance_source`)" if self is FigureOrigin.ACCEPTANCE else self.value
 
 
+Reason = Callable[[Table], str]
+"""Returns the one reason why none of the rows has a value; empty if there are several."""
+
+
 @dataclass(frozen=True)
 class RequestMetric:
     """A number per request: `values` returns an array of shape (rows,), with NaN for requests without it."""
@@ -45,6 +79,7 @@ class RequestMetric:
     """Percentiles to report: upper ones if large values are bad, lower ones if small values are bad."""
     long_tailed: bool = False
     """Whether a few requests have many times the usual value, as latencies of whole answers do and speeds do not."""
+    why: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +99,7 @@ class RatioMetric:
     highest: float = float("inf")
     long_tailed: bool = False
     """See `RequestMetric`: the interval is a bootstrap-t interval."""
+    why: Reason | None = None
 
     def value(self, rows: Table) -> float | None:
         """Return the ratio, or None if no request has both parts."""
@@ -119,4 +155,22 @@ def mean_metric(measure: RequestMetric) -> RatioMetric:
         measure.origin,
         parts,
         long_tailed=measure.long_tailed,
+        why=measure.why,
     )
+
+
+NO_ANSWER = "no request was answered in the steady state"
+
+
+def why_missing(metric: RequestMetric | RatioMetric, rows: Table) -> str:
+    """Return why no row has a value of the metric: the reason that applies, if it is one, else all of them."""
+    if not len(rows):
+        return NO_ANSWER
+    return (metric.why(rows) if metric.why else "") or metric.missing
+
+
+def why_not_streamed(rows: Table) -> str:
+    """Return that no answer has content, or that none was streamed; empty if some have a first token."""
+    if not rows.known("last_token_ns").any():
+        return "no answer has content"
+    return "" if rows.known("first_token_ns").any() else "no answer was streamed"

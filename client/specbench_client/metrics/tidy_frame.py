@@ -69,7 +69,7 @@ def tidy(parts: Iterable[pa.Table], point: str = "") -> Table:
     - `text_bytes`: size of the answer's text, if it was stored.
     - `flawed`: 1 if the answer has a flaw, 0 if none was found, NaN if it was not judged.
     - `ok`: without error.
-    - `ttft_late`: whether late sends changed the point's TTFT too much; False until it is known (`checks.client`).
+    - `timing_fault`: the point's `TimingFault`; NONE until it is known (`checks.client`).
     - `steady`: in the steady state and `ok`; only these rows enter figures.
     - the columns of `metrics.record_lists.condense_lists` instead of the lists, and hashes (`text_digests`)
       instead of the conversation's name and the answer's digest.
@@ -100,7 +100,7 @@ def _tidy(part: pa.Table, point: str) -> Table:
     judged = records[JUDGED].fill_null(False).to_numpy()
     rows["flawed"] = np.where(judged, flaws.astype(np.float32), np.float32(np.nan))
     rows["filler"] = np.array([*map(is_filler, prompts.texts), False], dtype=np.bool_)[prompts.codes]
-    rows["ok"], rows["ttft_late"] = ~errors, np.zeros(len(errors), dtype=np.bool_)
+    rows["ok"], rows["timing_fault"] = ~errors, np.zeros(len(errors), dtype=np.int8)
     rows["steady"] = rows["ok"] & has_text(Table(texts), "phase", RecordPhase.STEADY.value)
     known = Table({**rows, **texts})
     return known.assign(**condense_lists(records, known))

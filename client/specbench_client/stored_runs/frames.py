@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.estimates.point_rows import is_ttft_left_out
+from specbench_client.analysis.estimates.point_rows import timing_fault_of
 from specbench_client.documents.finding import Finding
 from specbench_client.documents.manifest import Manifest
 from specbench_client.documents.record import Record, RecordPhase
@@ -100,7 +100,7 @@ def requests_frame(run: Run) -> pd.DataFrame:
 def _request_rows(table: pa.Table, point: PointSummary) -> pd.DataFrame:
     records: pd.DataFrame = table.to_pandas(use_threads=False)
     tidied = tidy([table], point.hash)
-    rows = tidied.assign(ttft_late=np.full(len(tidied), is_ttft_left_out(point, tidied)))
+    rows = tidied.assign(timing_fault=np.full(len(tidied), timing_fault_of(point, tidied), dtype=np.int8))
     measured = records[(records["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)]
     added = {measure.name: pd.Series(measure.values(rows)) for measure in MEASURES}
     added |= {name: pd.Series(rows.array(name)) for name in TIDY_COLUMNS}

@@ -15,6 +15,7 @@ import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import specbench_client
@@ -132,6 +133,10 @@ def _build_report(
         coverage=_coverage(plan, run.manifests),
         slo=slo,
         failures=failures,
+        spans={
+            point: (datetime.fromisoformat(each.started_wall), datetime.fromisoformat(each.ended_wall))
+            for point, each in run.manifests.items()
+        },
     )
     run.records.verify_unread()
     files = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -110,6 +111,12 @@ def check(
         )
 
     return check_of
+
+
+def counted_rows(rows: Table, unit: str) -> str:
+    """Return `37 requests (7 of them fillers)`: the user asked for the others."""
+    fillers = int(rows.array("filler").sum())
+    return f"{len(rows)} {unit}" + (f" ({fillers} of them fillers)" if fillers else "")
 
 
 def list_names(names: Sequence[str]) -> str:
@@ -275,3 +282,5 @@ class RunEvidence:
     """Like `prompts`, by workload and category, for workloads with several categories."""
     arm_environments: Sequence[ArmEnvironment] = ()
     """The facts in `launches`, summarised by arm."""
+    spans: Mapping[str, tuple[datetime, datetime]] = field(default_factory=dict)
+    """Start and end of each measured point, by its hash."""

@@ -77,7 +77,11 @@ def _requests(prompt: np.ndarray, repeat: np.ndarray, pace_ms: np.ndarray) -> Ta
     columns |= {"turn": 0.0, "point": [f"h{each}" for each in repeat], "conversation_id": prompt, "category": "c"}
     columns |= {"input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1), "intended_ns": 0.0}
     columns |= {"finish_reason": "stop", "output_sha256": 1.0, "steady": True}
-    return table_of(pd.DataFrame({**columns, "first_token_ns": pace_ms * 1e6, "last_token_ns": pace_ms * 1e6 * TOKENS}))
+    return table_of(
+        pd.DataFrame(
+            {**columns, "timing_fault": 0, "first_token_ns": pace_ms * 1e6, "last_token_ns": pace_ms * 1e6 * TOKENS}
+        )
+    )
 
 
 @cache

@@ -63,7 +63,12 @@ def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarr
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": names, "turn": 0.0}
     for side, ms in pace_ms.items():
         values = {"category": "c", "input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1)}
-        values |= {"intended_ns": 0.0, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS}
+        values |= {
+            "timing_fault": 0,
+            "intended_ns": 0.0,
+            "first_token_ns": ms * 1e6,
+            "last_token_ns": ms * 1e6 * TOKENS,
+        }
         values |= {"finish_reason": "stop", "output_sha256": "x"}
         columns |= {f"{name}_{side}": value for name, value in values.items()}
     return pairs_of_frame(pd.DataFrame(columns))

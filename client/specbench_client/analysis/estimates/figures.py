@@ -27,13 +27,15 @@ from specbench_client.analysis.statistics.percentiles import percentile_interval
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.figure import (
+    COUNTERS_SOURCE,
     MIN_REPEATS_TO_COMPARE,
     Figure,
     FigureInterval,
+    StatusFigure,
     counted,
     too_few_requests,
 )
-from specbench_client.documents.summary import Goodput, RequestCounts
+from specbench_client.documents.summary import CounterDeltas, Goodput, RequestCounts
 from specbench_client.metrics import steady_window
 from specbench_client.metrics.acceptance import (
     acceptance_by_position,
@@ -51,7 +53,13 @@ from specbench_client.metrics.goodput import (
     judged_rows,
     target_attainment_ratio,
 )
-from specbench_client.metrics.metric_types import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import (
+    FigureOrigin,
+    PercentileMetric,
+    RatioMetric,
+    RequestMetric,
+    why_missing,
+)
 from specbench_client.metrics.rows import Table, distinct_texts
 from specbench_client.metrics.tidy_frame import known_sum, numbers, piecewise, sent_rows, steady_rows
 
@@ -114,12 +122,42 @@ def ratio_figures(sample: SampleRows, ratios: Sequence[RatioMetric]) -> dict[str
     return {ratio.name: _ratio_figure(sample, ratio, values_by_name[ratio.name], bounds) for ratio in ratios}
 
 
+_COUNTED = (
+    (StatusFigure.ACCEPTANCE_LENGTH_VERIFIED, 1.0, "draft_steps", "1 + accepted tokens / steps with drafts"),
+    (StatusFigure.ACCEPTANCE_RATE, 0.0, "drafted_tokens", "accepted / drafted tokens"),
+)
+"""Figure, what is added to the ratio of accepted tokens, the count under them, and the definition."""
+
+
+def with_counted_acceptance(
+    figures: Mapping[str, Figure], counters: Sequence[CounterDeltas | None]
+) -> dict[str, Figure]:
+    """Return the figures with acceptance by the engine's counters where answers do not report it.
+
+    `counters`: of each point. They include ramp, drain and fillers.
+    """
+    found = dict(figures)
+    known = [each for each in counters if each is not None and not each.restarted]
+    for name, added, under, definition in _COUNTED:
+        below = sum(getattr(each, under) or 0 for each in known)
+        if figures[name].value is None and below and len(known) == len(counters):
+            counted = {
+                "value": added + sum(each.accepted_tokens or 0 for each in known) / below,
+                "definition": f"{definition} by the engine's counters, over all requests of the points",
+                "n": len(known),
+                "missing": NO_INTERVAL,
+                "source": COUNTERS_SOURCE,
+            }
+            found[name] = figures[name].model_copy(update=counted)
+    return found
+
+
 def _ratio_figure(
     sample: SampleRows, ratio: RatioMetric, sums: _RatioSums, bounds: Mapping[str, FigureInterval]
 ) -> Figure:
     interval, missing = bounds.get(ratio.name), ""
     if sums.value is None:
-        missing = ratio.missing
+        missing = why_missing(ratio, sample.rows)
     elif interval is None and sample.seed is not None:
         missing = why_no_interval(sums.prompts)
     return Figure(
@@ -243,7 +281,7 @@ def _percentiles_of(measure: RequestMetric, sample: SampleRows) -> dict[str, Fig
     metrics, source = [PercentileMetric(measure, percent) for percent in percents], sample.source(measure.origin)
     figures = dict[str, Figure]()
     for each, value, interval in zip(metrics, found, chosen, strict=True):
-        few = too_few_requests(each.percent, values.size) if values.size else measure.missing
+        few = too_few_requests(each.percent, values.size) if values.size else why_missing(measure, sample.rows)
         why = f"{NO_INTERVAL}: that needs at least {prompts_needed(each.percent / 100)} prompts"
         figures[each.name] = Figure(
             value=None if few else value,

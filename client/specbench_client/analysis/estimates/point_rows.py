@@ -1,7 +1,7 @@
 """The rows of several points as one table, without acceptance that nothing confirms, and which points are compared.
 
-TTFT is left out of a load that an arm was measured at if the summary of one of its points has left it out: what remains
-would be that of fewer repeats than the other figures have.
+TTFT or TPOT is left out of a load that an arm was measured at if the summary of one of its points has left it out: what
+remains would be that of fewer repeats than the other figures have.
 
 A single invalid point does not cost an interleaved run its answer. A round, two repeats in which every arm is first
 once (ABBA), is left out on both sides if something outside of the servers invalidated one of its points: as a whole,
@@ -12,6 +12,7 @@ invalid.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,12 +22,13 @@ from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
+from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
 from specbench_client.metrics.latency import TTFT_MS
-from specbench_client.metrics.metric_types import mean_metric
+from specbench_client.metrics.metric_types import RatioMetric, TimingFault, mean_metric
 from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, steady_rows, without_point_columns
 from specbench_client.trust.check import PointEvidence
-from specbench_client.trust.checks.client import client_clocks_differ, client_saturated
+from specbench_client.trust.checks.client import chunks_coalesced, client_clocks_differ, client_saturated
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
 from specbench_client.trust.checks.load import foreign_traffic
 
@@ -94,26 +96,36 @@ def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords)
     `records` maps the point's hash to its records. Many rows are on disk (`metrics.rows.collect_tables`).
     """
     rows = collect_tables(table for point in points for table in _tidy_rows(point.hash, records))
-    doubtful, late = (np.zeros(len(rows), dtype=np.bool_) for _ in range(2))
-    late_cells = set()
+    doubtful, faulty = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.int8)
+    faults = Counter[tuple[str, str, str]]()
     for point in points:
         mine = has_text(rows, POINT, point.hash)
         own = rows.among(mine)
         doubtful[mine] = doubtful_rows(_evidence(plan, point, own.table(DRAFTING_COLUMNS)))
-        if is_ttft_left_out(point, own):
-            late_cells.add((point.arm, point.workload, point.level.label))
+        faults[_cell(point)] = max(faults[_cell(point)], timing_fault_of(point, own))
     for point in points:
-        if (point.arm, point.workload, point.level.label) in late_cells:
-            late[has_text(rows, POINT, point.hash)] = True
-    known = rows.assign(ttft_late=late) if late.any() else rows
+        if faults[_cell(point)]:
+            faulty[has_text(rows, POINT, point.hash)] = faults[_cell(point)]
+    known = rows.assign(timing_fault=faulty) if faulty.any() else rows
     return known.assign(**acceptance_without(rows, doubtful).columns) if doubtful.any() else known
 
 
-def is_ttft_left_out(point: PointSummary, rows: Table) -> bool:
-    """Return whether the point's summary has no TTFT although the point's rows, or a part of them, have one."""
-    if point.figures[mean_metric(TTFT_MS).name].value is not None:
-        return False
-    return not np.isnan(TTFT_MS.values(steady_rows(rows))).all()
+def _cell(point: PointSummary) -> tuple[str, str, str]:
+    return point.arm, point.workload, point.level.label
+
+
+def timing_fault_of(point: PointSummary, rows: Table) -> TimingFault:
+    """Return why the point's summary lacks times although the point's rows, or a part of them, have them."""
+
+    def left_out(metric: RatioMetric) -> bool:
+        return point.figures[metric.name].value is None and metric.value(steady_rows(rows)) is not None
+
+    if left_out(TPOT_MS_POOLED):
+        return TimingFault.AT_ONCE
+    if not left_out(mean_metric(TTFT_MS)):
+        return TimingFault.NONE
+    invalid = {finding.check for finding in point.findings if finding.severity is Severity.INVALID}
+    return TimingFault.COALESCED if chunks_coalesced.name in invalid else TimingFault.SENT_LATE
 
 
 def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:

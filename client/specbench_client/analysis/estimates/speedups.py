@@ -17,7 +17,7 @@ from specbench_client.documents.figure import Figure, FigureInterval, too_few_re
 from specbench_client.documents.summary import EndToEnd
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.latency import E2E_MS
-from specbench_client.metrics.metric_types import RatioMetric, mean_metric
+from specbench_client.metrics.metric_types import RatioMetric, mean_metric, why_missing
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 
@@ -52,21 +52,19 @@ class SpeedupDefinition:
     """The compared rate; it is defined so that `arm / baseline` is larger if the arm is faster."""
 
     definition: str
-    parts: Callable[[Table], tuple[Values, Values]]
+    ratio: RatioMetric
+    inverted: bool
 
-
-def _rate(ratio: RatioMetric, *, inverted: bool) -> Callable[[Table], tuple[Values, Values]]:
-    def parts(rows: Table) -> tuple[Values, Values]:
-        over, under = ratio.parts(rows)
-        return (under, over) if inverted else (over, under)
-
-    return parts
+    def parts(self, rows: Table) -> tuple[Values, Values]:
+        """Return numerator and denominator of each row, shape (rows,) each."""
+        over, under = self.ratio.parts(rows)
+        return (under, over) if self.inverted else (over, under)
 
 
 SPEEDUPS: dict[str, SpeedupDefinition] = {
-    SPEEDUP: SpeedupDefinition(SPEEDUP_DEFINITION, _rate(decode_speed.STREAM_TPS, inverted=False)),
-    TPOT_SPEEDUP: SpeedupDefinition(TPOT_SPEEDUP_DEFINITION, _rate(decode_speed.TPOT_MS_POOLED, inverted=True)),
-    E2E_SPEEDUP: SpeedupDefinition(E2E_SPEEDUP_DEFINITION, _rate(mean_metric(latency.E2E_MS), inverted=True)),
+    SPEEDUP: SpeedupDefinition(SPEEDUP_DEFINITION, decode_speed.STREAM_TPS, inverted=False),
+    TPOT_SPEEDUP: SpeedupDefinition(TPOT_SPEEDUP_DEFINITION, decode_speed.TPOT_MS_POOLED, inverted=True),
+    E2E_SPEEDUP: SpeedupDefinition(E2E_SPEEDUP_DEFINITION, mean_metric(latency.E2E_MS), inverted=True),
 }
 
 
@@ -84,16 +82,18 @@ def paired_speedup(name: str, pairs: Pairs, seed: int) -> PairedSpeedup:
     sums = sum_pairs(pairs, len(_SIGNS), lambda arm, baseline: [*quotient.parts(arm), *quotient.parts(baseline)])
     effect = log_ratio(sums, _SIGNS, seed)
     if effect is None:
-        return PairedSpeedup(missing_speedup(name))
+        sides = (pairs.arm, pairs.baseline) if len(pairs) else ()
+        reasons = [why_missing(quotient.ratio, side) for side in sides if quotient.ratio.value(side) is None]
+        return PairedSpeedup(missing_speedup(name, *reasons[:1]))
     definition = f"{quotient.definition}; {sums.counts.sum()} pairs"
     if pairs.unpaired_later:
         definition += f", {pairs.unpaired_later} later turns unpaired because earlier replies differ"
     return PairedSpeedup(effect.figure(definition), effect)
 
 
-def missing_speedup(name: str) -> Figure:
+def missing_speedup(name: str, why: str = SPEEDUP_MISSING) -> Figure:
     """Return the figure without a value."""
-    return Figure(unit="ratio", definition=SPEEDUPS[name].definition, n=0, missing=SPEEDUP_MISSING, source="both")
+    return Figure(unit="ratio", definition=SPEEDUPS[name].definition, n=0, missing=why, source="both")
 
 
 PairParts = Callable[[Table, Table], Sequence[Values]]

@@ -25,7 +25,7 @@ from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs
 from specbench_client.columns import Values
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure
-from specbench_client.metrics.decode_speed import later_tokens, timed_steps, timed_tokens
+from specbench_client.metrics.decode_speed import decode_ns, later_tokens, timed_steps, timed_tokens
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
@@ -39,11 +39,11 @@ def _side_parts(rows: Table, *, drafting: bool) -> list[Values]:
 
     An answer of one token, or of one chunk, has no steps. Without drafts there is one for each later token.
     """
-    intended, first, last = (numbers(rows, name) for name in ("intended_ns", "first_token_ns", "last_token_ns"))
+    intended, last = (numbers(rows, name) for name in ("intended_ns", "last_token_ns"))
     tokens = timed_tokens(rows)
     later = np.where(np.isnan(tokens), np.nan, np.nan_to_num(later_tokens(rows)))
     steps = np.where(later == 0, 0.0, timed_steps(rows)) if drafting else later
-    return [tokens, later, last - intended, last - first, steps]
+    return [tokens, later, last - intended, decode_ns(rows), steps]
 
 
 Exponents = Mapping[str, int]

@@ -15,7 +15,14 @@ from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.breakdown.breakdown import breakdown_of_cell
 from specbench_client.analysis.breakdown.reuse import reuse_of
-from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of, goodput_of, ratio_figures
+from specbench_client.analysis.estimates.figures import (
+    SampleRows,
+    counts_of,
+    figures_of,
+    goodput_of,
+    ratio_figures,
+    with_counted_acceptance,
+)
 from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
@@ -127,6 +134,8 @@ def evaluate_cell(
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
     by_category = _by_category(measured, pairs)
+    sample, gpus = SampleRows(measured.rows, measured.seed), measured.plan.placement.engine_devices
+    figures = figures_of(sample, measured.arm.most_drafts, gpus)
     cell = Cell(
         arm=measured.arm.name,
         workload=measured.workload.name,
@@ -135,11 +144,7 @@ def evaluate_cell(
         points=[point.hash for point in measured.points],
         windows=[point.window for point in measured.points],
         counts=counts_of(measured.rows),
-        figures=figures_of(
-            SampleRows(measured.rows, measured.seed),
-            measured.arm.most_drafts,
-            measured.plan.placement.engine_devices,
-        ),
+        figures=with_counted_acceptance(figures, [point.counters for point in measured.points]),
         speedup=compared.figure if compared else None,
         tpot_speedup=paired_speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
         end_to_end=end_to_end(pairs, measured.streams, measured.seed) if pairs else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of
+from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of, with_counted_acceptance
 from specbench_client.documents.finding import Finding
 from specbench_client.documents.summary import ArrivalPattern, ClientHealth, CounterDeltas, PointSummary, SteadyWindow
 from specbench_client.load.phases import NS_PER_S
@@ -13,7 +13,7 @@ from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import PointEvidence
-from specbench_client.trust.checks.client import is_ttft_late
+from specbench_client.trust.checks.client import timing_fault
 from specbench_client.trust.checks.counter_agreement import acceptance_without, doubtful_rows
 from specbench_client.trust.registry import POINT_CHECKS
 
@@ -30,13 +30,14 @@ def summarise_point(
     """Summarise one point from its tidy rows, which have no warm-up.
 
     Acceptance that was only inferred, and that nothing confirms, is not in any figure
-    (`trust.checks.counter_agreement`), and neither is a TTFT that the client made (`trust.checks.client`). Fields that
-    are missing in `watch` are computed from the records where possible.
+    (`trust.checks.counter_agreement`), and neither are times that are not the engine's (`trust.checks.client`). Fields
+    that are missing in `watch` are computed from the records where possible.
     """
     health = _completed(watch, rows)
     evidence = PointEvidence(plan, point, rows, health, counters)
     acceptance = acceptance_without(rows, doubtful_rows(evidence))
-    believed = rows.assign(**acceptance.columns, ttft_late=np.full(len(rows), is_ttft_late(evidence)))
+    believed = rows.assign(**acceptance.columns, timing_fault=np.full(len(rows), timing_fault(evidence), dtype=np.int8))
+    figures = figures_of(SampleRows(believed), plan.arm(point.arm).most_drafts, plan.placement.engine_devices)
     return PointSummary(
         hash=point.hash,
         arm=point.arm,
@@ -47,11 +48,7 @@ def summarise_point(
         simulated=simulated,
         counts=counts_of(rows),
         window=_window(rows),
-        figures=figures_of(
-            SampleRows(believed),
-            plan.arm(point.arm).most_drafts,
-            plan.placement.engine_devices,
-        ),
+        figures=with_counted_acceptance(figures, [counters]),
         client_health=health,
         counters=counters,
         findings=_findings(evidence),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from statistics import median
 
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
@@ -156,6 +157,7 @@ def summarise_run(
     coverage: Mapping[str, PromptCoverage] | None = None,
     slo: Slo | None = None,
     failures: Mapping[str, str] | None = None,
+    spans: Mapping[str, tuple[datetime, datetime]] | None = None,
 ) -> RunSummary:
     """Summarise a run from its measured points.
 
@@ -163,9 +165,12 @@ def summarise_run(
     each is read once, one workload × load after the other, so that a lazy mapping keeps memory small, and once more
     where texts are stored and answers differ. `created`: RFC 3339. `launches`: records of the launches that served
     these points. `coverage`: by workload. `slo`: targets of the goodput. `failures`: arm → why its engine failed.
+    `spans`: start and end of each point by its hash.
     """
     judged = evaluate_cells(plan, summaries, records, slo)
-    return summarise_cells(plan, summaries, judged, created, launches, coverage=coverage, slo=slo, failures=failures)
+    return summarise_cells(
+        plan, summaries, judged, created, launches, coverage=coverage, slo=slo, failures=failures, spans=spans
+    )
 
 
 def evaluate_cells(
@@ -190,6 +195,7 @@ def summarise_cells(
     coverage: Mapping[str, PromptCoverage] | None = None,
     slo: Slo | None = None,
     failures: Mapping[str, str] | None = None,
+    spans: Mapping[str, tuple[datetime, datetime]] | None = None,
 ) -> RunSummary:
     """Summarise a run from its evaluated cells; parameters as of `summarise_run`."""
     measured = _in_order(plan, summaries)
@@ -214,7 +220,7 @@ def summarise_cells(
     by_category = {workload: _category_prompts(workload, judged) for workload in counts}
     environments = arm_environments(plan, launches)
     evidence = RunEvidence(
-        plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments
+        plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments, spans or {}
     )
     # Without any measured point, the other checks would only report properties of the plan.
     checks = RUN_CHECKS if measured else (missing_points,)

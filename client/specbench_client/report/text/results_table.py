@@ -10,7 +10,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.slo import PERCENTILES, TERMINAL_STATISTICS
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
-from specbench_client.documents.figure import Figure, StatusFigure, Verdict
+from specbench_client.documents.figure import COUNTERS_SOURCE, Figure, StatusFigure, Verdict
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
@@ -57,7 +57,7 @@ def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
         CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
         CellColumn("AL emitted", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH))),
-        CellColumn("AL verified", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH_VERIFIED))),
+        CellColumn("AL verified", _verified),
         CellColumn("Accepted", _acceptance),
         *_latency_columns(statistics, " ", " / "),
         CellColumn("Output tok/s", lambda cell: number(cell.value(StatusFigure.OUTPUT_TPS), 1)),
@@ -77,7 +77,7 @@ def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_S
     columns = [
         *_place_columns(summary),
         CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-        CellColumn("AL", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH))),
+        CellColumn("AL", _length),
         CellColumn("Acc.", _acceptance),
         *_latency_columns(statistics, "\n", "/"),
         CellColumn("tok/s", lambda cell: number(cell.value(StatusFigure.OUTPUT_TPS), 1)),
@@ -107,9 +107,7 @@ def speedup_text(cell: Cell, figure: Figure | None) -> str:
 
     `unclear`: the interval excludes 1, but not after the correction for the number of comparisons.
     """
-    if cell.arm == BASELINE_NAME:
-        return "baseline"
-    text = with_interval(figure)
+    text = "baseline" if cell.arm == BASELINE_NAME else with_interval(figure)
     if not cell.valid:
         return f"{text} invalid" if text != DASH else "invalid"
     bounds = figure.interval if figure else None
@@ -147,7 +145,28 @@ def _joined_ms(names: Sequence[str], separator: str) -> Callable[[Cell], str]:
 
 
 def _acceptance(cell: Cell) -> str:
-    return percent(cell.value(StatusFigure.ACCEPTANCE_RATE), 0)
+    return percent(cell.value(StatusFigure.ACCEPTANCE_RATE), 0) + _counted_mark(cell, StatusFigure.ACCEPTANCE_RATE)
+
+
+def _verified(cell: Cell) -> str:
+    name = StatusFigure.ACCEPTANCE_LENGTH_VERIFIED
+    return number(cell.value(name)) + _counted_mark(cell, name)
+
+
+def _length(cell: Cell) -> str:
+    """Return the emitted length; the verified one if only counters have it."""
+    emitted = cell.value(StatusFigure.ACCEPTANCE_LENGTH)
+    is_counted = _counted_mark(cell, StatusFigure.ACCEPTANCE_LENGTH_VERIFIED)
+    return _verified(cell) if emitted is None and is_counted else number(emitted)
+
+
+_COUNTED_MARK = "*"
+_COUNTED = (StatusFigure.ACCEPTANCE_LENGTH_VERIFIED, StatusFigure.ACCEPTANCE_RATE)
+
+
+def _counted_mark(cell: Cell, name: str) -> str:
+    figure = cell.figures.get(name)
+    return _COUNTED_MARK if figure and figure.source == COUNTERS_SOURCE else ""
 
 
 def _met(cell: Cell) -> str:
@@ -173,21 +192,31 @@ def cells_table(summary: RunSummary, statistics: Sequence[str] = TERMINAL_STATIS
 
 def table_of_cells(title: str, columns: Sequence[CellColumn], summary: RunSummary) -> TextTable:
     """Return the cells in these columns, and below them why figures are missing."""
-    shown = [
-        cell.figures[name]
+    explained = [column for column in columns if column.figures]
+    named = [
+        (column.title.split()[0], cell.figures[name])
         for cell in summary.cells
-        for column in columns
+        for column in explained
         for name in column.figures
         if name in cell.figures
     ]
-    reasons = dict.fromkeys(figure.missing for figure in shown if figure.value is None and figure.missing)
+    names_by_reason: dict[str, dict[str, None]] = {}
+    for name, figure in named:
+        if figure.value is None and figure.missing:
+            names_by_reason.setdefault(figure.missing, {})[name] = None
+    reasons = [
+        why if len(names) == len(explained) else f"{', '.join(names)}: {why}" for why, names in names_by_reason.items()
+    ]
+    notes = [f"{DASH}: {'; '.join(reasons)}"] if reasons else []
+    if any(_counted_mark(cell, name) for cell in summary.cells for name in _COUNTED):
+        notes.append(f"{_COUNTED_MARK}: by the engine's counters, over all requests of the points")
     return TextTable(
         title,
         [column.title for column in columns],
         [[column.text(cell) for column in columns] for cell in summary.cells],
         words=[column.title for column in columns if not column.numeric],
         styles=[INVALID_STYLE * (not cell.valid) for cell in summary.cells],
-        caption=f"{DASH}: {'; '.join(reasons)}" if reasons else "",
+        caption=". ".join(notes),
         optional=[
             column.title for first in _OPTIONAL for column in columns if column.title.partition("\n")[0] == first
         ],

@@ -16,7 +16,15 @@ from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import known_sum, numbers
-from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, report_impossible
+from specbench_client.trust.check import (
+    CheckResult,
+    CheckResults,
+    PointEvidence,
+    RunEvidence,
+    check,
+    counted_rows,
+    report_impossible,
+)
 from specbench_client.trust.checks.counter_agreement import (
     TOLERATED_PER_ANSWER,
     TOLERATED_SHARE,
@@ -183,7 +191,7 @@ def impossible_acceptance(evidence: PointEvidence) -> CheckResults:
     which step: at most as many steps as tokens were cut, which are at most k.
     """
     consequence = "the engine counts its drafts wrongly, so the acceptance of this point is not usable"
-    return report_impossible(_kinds(evidence), f"{len(evidence.answered)} answers", consequence)
+    return report_impossible(_kinds(evidence), counted_rows(evidence.answered, "answers"), consequence)
 
 
 def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:

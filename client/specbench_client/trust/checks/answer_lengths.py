@@ -46,7 +46,7 @@ def _outside(evidence: CellEvidence) -> Iterator[CheckResult]:
 
 
 TOKENS = 50
-_LENGTH, _FIRST, _WHOLE = "output_tokens_mean", "ttft_ms_mean", "e2e_ms_mean"
+_LENGTH, _FIRST, _PER_TOKEN, _WHOLE = "output_tokens_mean", "ttft_ms_mean", "tpot_ms_mean", "e2e_ms_mean"
 
 
 @check(
@@ -61,11 +61,10 @@ _LENGTH, _FIRST, _WHOLE = "output_tokens_mean", "ttft_ms_mean", "e2e_ms_mean"
     ),
     remedy=(
         "If your service's answers are longer, use your users' prompts, and raise output.maxTokens if it cuts answers"
-        " (finish_reason length in the records); also read TPOT, which contains no TTFT."
+        " (finish_reason length in the records)."
     ),
     imported_remedy=(
-        "If your service's answers are longer, let the benchmark request longer ones or give it your users' "
-        "prompts; also read TPOT, which contains no TTFT."
+        "If your service's answers are longer, let the benchmark request longer ones or give it your users' prompts."
     ),
 )
 def short_answers(evidence: RunEvidence) -> CheckResults:
@@ -83,6 +82,7 @@ def _of_workload(workload: Workload, points: Sequence[PointSummary]) -> CheckRes
         return None
     first, whole = _mean(points, _FIRST), _mean(points, _WHOLE)
     share = f", and {first / whole:.0%} of their time is TTFT" if first and whole else ""
+    share += " (TPOT contains none of it)" if share and _mean(points, _PER_TOKEN) else ""
     message = (
         f"the text of the answers has {tokens:.0f} tokens on average, of at most {workload.output.max_tokens}"
         f" (output.maxTokens){share}: the figures are valid only for such short answers"

@@ -13,7 +13,7 @@ from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, E2E_SENT_MS, TTFT_MS
-from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
+from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, TimingFault, mean_metric
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
@@ -58,7 +58,7 @@ TAIL_MIN = 2
     remedy=(
         "Stop other work on the client's machine, or lower the load; on a cluster, give the client its own cores"
         " (placement.client.resources). If a worker used up its core, use more clients (load.clients). If"
-        " the client was late only once (loopLagMaxMs), find out what stopped it, and measure again."
+        " the client was late only once, find out what stopped it, and measure again."
     ),
 )
 def client_saturated(evidence: PointEvidence) -> CheckResults:
@@ -91,9 +91,11 @@ def _late_loop(evidence: PointEvidence) -> list[CheckResult]:
 
 def _lateness(evidence: PointEvidence) -> str:
     """Describe the event loop's lag, which must be known."""
-    longest = evidence.health.loop_lag_max_ms
+    late, longest = evidence.health.loop_lag_p99_ms, evidence.health.loop_lag_max_ms
+    if late == longest:
+        return f"up to {late:,.2f} ms late, which in so short a point is also the 99th percentile of the time"
     longest_words = "" if longest is None else f", at the longest {longest:,.2f} ms"
-    return f"{evidence.health.loop_lag_p99_ms:,.2f} ms late at the 99th percentile of the time{longest_words}"
+    return f"{late:,.2f} ms late at the 99th percentile of the time{longest_words}"
 
 
 def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
@@ -110,9 +112,11 @@ def _late_arrivals(evidence: PointEvidence) -> list[CheckResult]:
     allowed = max(LATE_MIN_MS, LATE_SHARE * min(known))
     if late <= allowed:
         return []
+    started = int((numbers(evidence.rows, "turn") == 0).sum())
     message = (
-        f"conversations started {late:,.2f} ms after their intended time at the 99th percentile, and at most"
-        f" {allowed:,.2f} ms is tolerable: the arrivals at the engine are not the requested ones" + _advice(evidence)
+        f"conversations started {late:,.2f} ms after their intended time (99th percentile of {started}), and at"
+        f" most {allowed:,.2f} ms is tolerable: the arrivals at the engine are not the requested ones"
+        + _advice(evidence)
     )
     return [CheckResult(Severity.INVALID, message, value=late, threshold=allowed)]
 
@@ -132,11 +136,6 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
     )
     severity = Severity.INVALID if invalid else Severity.WARNING
     return [CheckResult(severity, message, value=worst.late_ms, threshold=worst.allowed_ms)]
-
-
-def is_ttft_late(evidence: PointEvidence) -> bool:
-    """Return whether late sends changed the mean TTFT too much for TTFT to be the engine's."""
-    return any(map(_is_mean_ttft, _late_figures(evidence)))
 
 
 @dataclass(frozen=True)
@@ -261,6 +260,15 @@ def client_clocks_differ(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.INVALID, message, value=error, threshold=ERROR_MS)]
 
 
+def timing_fault(evidence: PointEvidence) -> TimingFault:
+    """Return which times of the point are not the engine's, because chunks were coalesced or requests sent late."""
+    streamed = _streamed(evidence)
+    for found, fault in ((_at_once, TimingFault.AT_ONCE), (_coalesced, TimingFault.COALESCED)):
+        if any(result.severity is Severity.INVALID for result in found(evidence, streamed)):
+            return fault
+    return TimingFault.SENT_LATE if any(map(_is_mean_ttft, _late_figures(evidence))) else TimingFault.NONE
+
+
 WARNING_SHARE = 0.05
 INVALID_SHARE = 0.2
 HALF = 0.5
@@ -311,9 +319,12 @@ def chunks_coalesced(evidence: PointEvidence) -> CheckResults:
     One step may be sent as several chunks (llama.cpp streams one token per chunk, also with speculation), and these are
     then rightly read together. So chunks count only where they contain more tokens together than one step can emit.
     """
-    rows = evidence.steady
-    streamed = rows.among(numbers(rows, "chunks") > 0)
+    streamed = _streamed(evidence)
     return _at_once(evidence, streamed) or _coalesced(evidence, streamed)
+
+
+def _streamed(evidence: PointEvidence) -> Table:
+    return evidence.steady.among(numbers(evidence.steady, "chunks") > 0)
 
 
 def _at_once(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
@@ -327,7 +338,7 @@ def _at_once(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
     cause = _probable_cause(evidence, "half an answer", _half_an_answer_ms(evidence))
     message = (
         f"in {share:.0%} of the answers at least half of the chunks, from several steps, arrived at the same time:"
-        f" TTFT and time per token are not the engine's; {cause}"
+        f" TTFT and time per token are not the engine's{_unless_of_one_step(evidence)}; {cause}"
     )
     return [CheckResult(_severity(evidence, sure=True), message, value=share, threshold=ANSWERS_SHARE)]
 
@@ -345,9 +356,15 @@ def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
     cause = _probable_cause(evidence, "a step", _step_ms(evidence))
     message = (
         f"{share:.0%} of the chunks were received only with those of a later step and have its timestamp, so TTFT and"
-        f" the gaps between chunks are wrong by whole steps; {cause}"
+        f" the gaps between chunks are wrong by whole steps{_unless_of_one_step(evidence)}; {cause}"
     )
     return [CheckResult(severity, message, value=share, threshold=threshold)]
+
+
+def _unless_of_one_step(evidence: PointEvidence) -> str:
+    if evidence.drafts is not None:
+        return ""
+    return ", unless one step emits several chunks (the endpoint does not report its drafts)"
 
 
 def _tokens_per_step(evidence: PointEvidence) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_MS
-from specbench_client.metrics.decode_speed import timed_steps
+from specbench_client.metrics.decode_speed import decode_ns, timed_steps
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
@@ -109,6 +110,53 @@ def not_interleaved(evidence: RunEvidence) -> CheckResults:
     if evidence.plan.engine.is_imported:
         message = f"the files do not state whether the runs of the arms alternated. If {message}"
     return [CheckResult(Severity.INFO, message)]
+
+
+PAUSE = timedelta(hours=1)
+
+
+@check(
+    name="RepeatsApart",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        "`order: Interleaved`, and between an arm's and the baseline's point of a repeat another repeat (Warning), or a"
+        f" pause of more than {PAUSE.seconds // 3600} hour (Info)"
+    ),
+    rationale=(
+        "A run that is continued after a server failed measures that server's repeats alone: drift since then looks"
+        " like a speed-up. A pause may be that of a queue."
+    ),
+    remedy="Measure both again without an interruption.",
+)
+def repeats_apart(evidence: RunEvidence) -> CheckResults:
+    """Repeats of an arm and its baseline, which were to be measured in turns, were measured apart."""
+    if evidence.plan.load.order is not ArmOrder.INTERLEAVED:
+        return []
+    found = []
+    for arm in evidence.plan.arms:
+        apart, paused = _repeats_apart(evidence, arm.name, timedelta.max), _repeats_apart(evidence, arm.name, PAUSE)
+        repeats = apart or paused
+        if repeats and not arm.is_baseline:
+            between = "other repeats" if apart else f"a pause of more than {PAUSE.seconds // 3600} hour"
+            message = (
+                f"{len(repeats)} of {evidence.plan.load.repeats} repeats of {arm.name} and the baseline were measured"
+                f" with {between} between them, not in turns: a change of the machine in this time is part of the"
+                " speed-up"
+            )
+            severity = Severity.WARNING if apart else Severity.INFO
+            found.append(CheckResult(severity, message, value=len(repeats), threshold=1, arm=arm.name))
+    return found
+
+
+def _repeats_apart(evidence: RunEvidence, arm: str, pause: timedelta) -> list[int]:
+    """Return the repeats of an arm and the baseline that another repeat, or a longer pause, divides."""
+    compared = [each for each in evidence.summaries if each.arm in (arm, BASELINE_NAME) and each.hash in evidence.spans]
+    parts = Counter[int]()
+    before, until = -1, datetime.min.replace(tzinfo=UTC)
+    for (began, ended), repeat in sorted((evidence.spans[each.hash], each.repeat) for each in compared):
+        parts[repeat] += repeat != before or began - until > pause
+        before, until = repeat, ended
+    return [repeat for repeat, count in parts.items() if count > 1]
 
 
 _TIMES = {1: "once", 2: "twice"}
@@ -242,8 +290,7 @@ def _ratio(pairs: Pairs) -> float | None:
 
 
 def _mean_step_ns(rows: Table) -> float | None:
-    steps = timed_steps(rows)
-    times = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
+    steps, times = timed_steps(rows), decode_ns(rows)
     known = (steps > 0) & ~np.isnan(times)
     count = float(steps[known].sum())
     return float(times[known].sum()) / count if count >= STEPS_MIN and times[known].sum() > 0 else None

@@ -12,7 +12,15 @@ from specbench_client.metrics.rows import distinct_texts, has_text, text_counts
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import ErrorClass
-from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, name_some
+from specbench_client.trust.check import (
+    CheckResult,
+    CheckResults,
+    PointEvidence,
+    RunEvidence,
+    check,
+    counted_rows,
+    name_some,
+)
 
 CONCURRENCY_SHARE = 0.9
 
@@ -168,7 +176,7 @@ def requests_failed(evidence: PointEvidence) -> CheckResults:
     skipped = len(evidence.rows) - len(tried)
     errors = text_counts(failed, "error").most_common(1)
     quoted = "".join(f", most often with: {truncate(' '.join(text.split()), QUOTED_CHARS)}" for text, _ in errors)
-    message = f"{len(failed)} of {len(tried)} requests failed ({kinds}{quoted})"
+    message = f"{len(failed)} of {counted_rows(tried, 'requests')} failed ({kinds}{quoted})"
     message += f", and {skipped} later turns were not sent" if skipped else ""
     rejected = distinct_texts(failed.among(has_text(failed, "error_class", ErrorClass.HTTP_4XX)), "prompt_id")
     message += f"; the server rejected prompts {name_some(sorted(rejected), NAMED)}" if rejected else ""
@@ -305,8 +313,8 @@ def no_steady_state(evidence: PointEvidence) -> CheckResults:
         return []
     load = evidence.point.level.words
     message = (
-        f"{found} of {len(evidence.rows)} requests are in the steady state at {load}, and at least {required} are"
-        " required; the others are ramp, drain or failed: "
+        f"{found} of {counted_rows(evidence.rows, 'requests')} are in the steady state at {load}, and at least"
+        f" {required} are required; the others are ramp, drain or failed: "
     ) + (
         "about three requests per stream are needed"
         if evidence.closed

@@ -21,6 +21,7 @@ from specbench_client.trust.check import (
     CheckResults,
     PointEvidence,
     check,
+    counted_rows,
     report_impossible,
 )
 
@@ -75,8 +76,8 @@ def _client_against_usage(evidence: PointEvidence) -> list[CheckResult]:
     if share <= ANSWERS_SHARE:
         return _added_up(known, numbers(rows, "output_tokens")[both])
     message = (
-        f"in {share:.0%} of {known.size} answers the engine's usage and the streamed chunks differ by more than the"
-        f" end token (mean {known.mean():+.1f}): no time per token is reliable"
+        f"in {share:.0%} of {counted_rows(rows.among(both), 'answers')} the engine's usage and the streamed chunks"
+        f" differ by more than the end token (mean {known.mean():+.1f}): no time per token is reliable"
     )
     return [CheckResult(Severity.INVALID, message, value=share, threshold=ANSWERS_SHARE)]
 
@@ -147,7 +148,7 @@ def token_count_conflict(evidence: PointEvidence) -> CheckResults:
         return []
     share, missing = counts.total() / len(rows), int(np.isnan(numbers(rows, "output_tokens")).sum())
     kinds = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    message = f"the streams of {counts.total()} of {len(rows)} answers contradict their usage ({kinds})"
+    message = f"the streams of {counts.total()} of {counted_rows(rows, 'answers')} contradict their usage ({kinds})"
     message += f": {missing} have no token count" if missing else ": their counts are those of the text that was sent"
     is_doubt = share > CONFLICT_SHARE and (missing or counts[TokenConflict.ABOVE_MAX_TOKENS])
     return [
@@ -192,7 +193,7 @@ def impossible_records(evidence: PointEvidence) -> CheckResults:
     clock that was set during the measurement, or from a bug of ours. Sums over such records look like any others.
     """
     consequence = "no request produces such records, so no figure of this point is usable"
-    return report_impossible(_kinds(evidence), f"{len(evidence.rows)} records", consequence)
+    return report_impossible(_kinds(evidence), counted_rows(evidence.rows, "records"), consequence)
 
 
 def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
@@ -251,7 +252,7 @@ def premature_length_stop(evidence: PointEvidence) -> CheckResults:
         return []
     share = float(cut.mean())
     message = (
-        f"{int(cut.sum())} of {len(rows)} answers ended with finish_reason {LENGTH!r} after a median of"
+        f"{int(cut.sum())} of {counted_rows(rows, 'answers')} ended with finish_reason {LENGTH!r} after a median of"
         f" {np.median(tokens[cut]):.0f} tokens, although {np.median(allowed[cut]):.0f} were allowed: the engine has"
         " its own limit"
     )
