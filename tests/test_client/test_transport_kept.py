@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench_client.transport import kernel_transport
+from specbench_client.transport import http_connection, kernel_transport
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
     ConnectionUse,
@@ -25,6 +25,7 @@ from specbench_client.transport.exchange import (
     HttpRequest,
 )
 from specbench_client.transport.kernel_transport import KeptConnections, KernelTransport
+from specbench_client.transport.socket_poller import READ_BYTES
 from specbench_client.transport.tls_socket import TlsSocket
 from specbench_testing.closing_servers import accepting
 
@@ -43,18 +44,27 @@ class CountingServer:
     answer: Callable[[int], bytes | None] = lambda _: ANSWER
     """Number of the POST, from 0 → the answer; None: the connection is closed without one."""
     closes_after_answer: bool = False
+    threads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1_000))
+    """Each is taken by one connection until it ends."""
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.may_answer.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.writers.append(writer)
-        while head := await _head(reader):
-            length = int(head.lower().partition(b"content-length:")[2].split()[0])
-            self.bodies.append(await reader.readexactly(length))
-            answer = self.answer(len(self.bodies) - 1)
-            if answer is not None:
-                writer.write(answer)
-            if answer is None or self.closes_after_answer:
-                break
+        async with self.threads:
+            while head := await _head(reader):
+                length = int(head.lower().partition(b"content-length:")[2].split()[0])
+                self.bodies.append(await reader.readexactly(length))
+                answer = self.answer(len(self.bodies) - 1)
+                await self.may_answer.wait()
+                if answer is not None:
+                    writer.write(answer)
+                if answer is None or self.closes_after_answer:
+                    break
+            writer.close()
 
     def close_idle(self) -> None:
         """Close all connections, as a server does whose idle timeout has passed."""
@@ -186,15 +196,55 @@ def reset_in_kernel(server: CountingServer) -> None:
         writer.transport.abort()
 
 
-async def test_request_that_the_server_received_is_never_sent_again(server: CountingServer) -> None:
-    server.answer = lambda number: None if number == 1 else ANSWER
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("follows", [False, True])
+async def test_request_whose_kept_connection_ended_without_an_answer_is_sent_again_once(
+    plain: CountingServer, server: CountingServer, scheme: str, *, follows: bool
+) -> None:
+    used = plain if scheme == "http" else server
+    keeping = {used.url: True}
+    lost_ns = list[int]()
+
+    def answer(number: int) -> bytes | None:
+        if number != 1:
+            return ANSWER
+        lost_ns.append(time.monotonic_ns())
+        return None
+
+    used.answer = answer
+    async with KernelTransport(keeping=keeping) as transport:
+        first, second = pair_of_requests(used)
+        first.follow = first.follow if follows else None
+        exchanges = [(await transport.exchange(each)).read() for each in (first, second)]
+    assert uses(exchanges) == [ConnectionUse.NEW, ConnectionUse.REOPENED]
+    times = [*lost_ns, exchanges[1].connect_ns, exchanges[1].sent_ns]
+    known = [each for each in times if each is not None]
+    assert (len(known), known) == (3, sorted(known))
+    assert used.bodies == [b"1", b"2", b"2"]
+    assert keeping == {used.url: False}
+
+
+async def test_request_that_is_lost_again_fails(server: CountingServer) -> None:
+    server.answer = lambda number: ANSWER if number == 0 else None
     async with opened(server) as transport:
         await send(transport, server, b"1")
         lost = await send(transport, server, b"2")
-        after = await send(transport, server, b"3")
+    assert (lost.error_class, lost.connection) == (ErrorClass.RESET, ConnectionUse.REOPENED)
+    assert server.bodies == [b"1", b"2", b"2"]
+
+
+@pytest.mark.parametrize(("begun", "within_s"), [(b"H", 60.0), (None, -1.0)], ids=["a-byte-arrived", "ended-late"])
+async def test_request_that_the_server_has_processed_is_never_sent_again(
+    plain: CountingServer, monkeypatch: pytest.MonkeyPatch, begun: bytes | None, within_s: float
+) -> None:
+    monkeypatch.setattr(http_connection, "RESENT_WITHIN_S", within_s)
+    plain.answer = lambda number: begun if number == 1 else ANSWER
+    async with KernelTransport(keeping={plain.url: True}) as transport:
+        await send(transport, plain, b"1")
+        plain.closes_after_answer = True
+        lost = await send(transport, plain, b"2")
     assert (lost.error_class, lost.connection) == (ErrorClass.RESET, ConnectionUse.KEPT)
-    assert uses([after]) == [ConnectionUse.NEW]
-    assert server.bodies == [b"1", b"2", b"3"]
+    assert plain.bodies == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("spare", [0, 2])
@@ -406,18 +456,83 @@ async def test_nothing_is_sent_after_a_request_that_was_answered_before_it_was_s
     assert len(heads) == 2
 
 
-async def test_followed_request_that_is_lost_is_not_sent_again_and_nothing_follows_any_more(
-    plain: CountingServer,
-) -> None:
-    plain.answer, keeping = lambda number: None if number == 1 else ANSWER, {plain.url: True}
-    async with KernelTransport(keeping=keeping) as transport:
+async def test_nothing_follows_on_a_connection_on_which_bytes_are_waiting(plain: CountingServer) -> None:
+    """The server answers twice, and the first answer is exactly one read."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+    whole = head % (READ_BYTES - len(head % READ_BYTES)) + bytes(READ_BYTES - len(head % READ_BYTES))
+    plain.answer = lambda number: ANSWER if number else whole * 2
+    async with KernelTransport(keeping={plain.url: True}) as transport:
         first, following = pair_of_requests(plain)
-        await transport.exchange(first)
-        lost = (await transport.exchange(following)).read()
-        assert (lost.error_class, lost.connection) == (ErrorClass.RESET, ConnectionUse.KEPT)
-        assert keeping == {plain.url: False}
-        assert uses([await send(transport, plain, b"3") for _ in range(2)]) == [ConnectionUse.NEW] * 2
-    assert plain.bodies == [b"1", b"2", b"3", b"3"]
+        answers = [(await transport.exchange(each)).read() for each in (first, following)]
+    assert len(whole) == READ_BYTES
+    assert uses(answers) == [ConnectionUse.NEW] * 2
+    assert [arrival.data for arrival in answers[1].arrivals] == [b"x"]
+
+
+async def test_bytes_before_the_server_has_the_request_are_not_its_answer(
+    plain: CountingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping = {plain.url: True}
+    async with KernelTransport(keeping=keeping) as transport:
+        await send(transport, plain, b"1")
+        monkeypatch.setattr(http_connection, "_bytes_acked", lambda _: 100)
+        early = await send(transport, plain, b"2")
+        assert (early.error_class, early.connection, early.arrivals) == (ErrorClass.MALFORMED, ConnectionUse.KEPT, ())
+        assert uses([await send(transport, plain, b"3")]) == [ConnectionUse.NEW]
+    assert plain.bodies == [b"1", b"2", b"3"]
+    assert keeping == {plain.url: False}
+
+
+async def test_answers_are_read_where_the_system_does_not_count_acknowledged_bytes(
+    plain: CountingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connection, "_bytes_acked", lambda _: 0)
+    async with KernelTransport(keeping={plain.url: True}) as transport:
+        exchanges = [await send(transport, plain) for _ in range(2)]
+    assert uses(exchanges) == [ConnectionUse.NEW, ConnectionUse.KEPT]
+
+
+async def test_kept_connection_gives_its_thread_to_a_stream_that_waits_for_it(plain: CountingServer) -> None:
+    """Two streams and a server with one thread: the first one would send all of its requests before the other."""
+    plain.threads, keeping = asyncio.Semaphore(1), {plain.url: True}
+    plain.may_answer.clear()
+    upcoming = [HttpRequest(f"{plain.url}/v1", b"stream 1")]
+
+    def follow() -> HttpRequest:
+        upcoming.append(HttpRequest(f"{plain.url}/v1", b"stream 1", follow=follow))
+        return upcoming[-1]
+
+    upcoming[0].follow = follow
+
+    async def first_stream(transport: KernelTransport) -> None:
+        for number in range(4):
+            uses([(await transport.exchange(upcoming[number])).read()])
+            if number == len(upcoming) - 1:
+                follow()
+
+    async with KernelTransport(keeping=keeping) as transport, asyncio.TaskGroup() as tasks:
+        tasks.create_task(first_stream(transport))
+        await until(lambda: len(plain.bodies) == 1)
+        other = tasks.create_task(send(transport, plain, b"stream 2"))
+        await until(lambda: plain.connections == 2)
+        plain.may_answer.set()
+        assert uses([await other]) == [ConnectionUse.NEW]
+    assert plain.bodies == [b"stream 1", b"stream 1", b"stream 2", b"stream 1", b"stream 1"]
+    assert keeping == {plain.url: False}
+
+
+@pytest.mark.parametrize(
+    ("tls", "keeps", "kept_open"), [(True, False, 2), (False, True, 2), (False, None, 1), (False, False, 0)]
+)
+def test_connections_that_stay_open_after_their_answers(*, tls: bool, keeps: bool | None, kept_open: int) -> None:
+    kept = KeptConnections({} if keeps is None else {"server": keeps}, "server", tls=tls)
+    pairs = [socket.socketpair() for _ in range(2)]
+    for own, _ in pairs:
+        kept.put(own, answered=True)
+    assert sum(own.fileno() >= 0 for own, _ in pairs) == kept_open
+    kept.close()
+    for _, other in pairs:
+        other.close()
 
 
 async def test_long_request_follows_an_answer_in_several_writes(plain: CountingServer) -> None:

@@ -171,8 +171,8 @@ class Record:
     """Limit of the answer's tokens, if the prompt has one of its own; null: `output.maxTokens` of the workload."""
     connection: str | None = None
     """`new`: opened for this request, with the handshakes of TCP and TLS, in sent_ns - connect_ns. `kept`: used before,
-    or opened ahead (https). `reopened`: the server had closed a kept one before the request reached it, which was sent
-    again. Null: none was requested."""
+    or opened ahead (https). `reopened`: the server closed a kept one without a byte of an answer, and the request was
+    sent again on a new one, whose times these are. Null: none was requested."""
     judged: bool = False
     """Whether the client examined the answer for flaws. False: the request failed, was imported, or is NotJudged."""
     flaw: str | None = None

@@ -107,7 +107,7 @@ class ConnectionUse(StrEnum):
     KEPT = "kept"
     """Opened before: kept from an earlier request, or opened ahead."""
     REOPENED = "reopened"
-    """The server had closed the kept connection before the request reached it: it was sent again on a new one."""
+    """The server closed the kept connection without a byte of an answer: the request was sent again on a new one."""
 
 
 class ReceivedBytes(NamedTuple):

@@ -36,6 +36,10 @@ _END_AFTER_DONE = re.compile(DONE_EVENT.pattern + rb"[\r\n]*\r\n0+(?:;[^\r\n]*)?
 """`[DONE]`, the last chunk with its extensions, the trailers and the empty line (RFC 9112, 7.1)."""
 LINGER_AFTER_DONE_NS = 1_000_000_000
 """How long a stream may stay open after `[DONE]`: some servers never close it and send keep-alives."""
+RESENT_WITHIN_S = 1.0
+"""How soon after sending a kept connection ends if the server had closed it before it read the request."""
+_UNSOLICITED = "the server sent bytes on a kept connection before it had received the request that is sent on it"
+_EXCERPT_BYTES = 60
 _FEW_READS = 8
 _TAIL_BYTES = 256
 _LINGER_TAIL_BYTES = 8 * 1024
@@ -99,7 +103,7 @@ class ResponseParser:
             except httptools.HttpParserError as error:
                 self.stays_open = False
                 if not self.complete:
-                    self.broken = f"not HTTP/1.1: {error}, in an answer with {data[:60]!r}"
+                    self.broken = f"not HTTP/1.1: {error}, in an answer with {data[:_EXCERPT_BYTES]!r}"
             if self._content:
                 self.contents.append((self.reads, bytes(self._content)))
                 self._content.clear()
@@ -183,7 +187,7 @@ class HttpConnection:
         "failure",
         "held_bytes",
         "is_lost",
-        "lost_unreceived",
+        "is_unsolicited",
         "on_complete",
         "parser",
         "poll_passes",
@@ -219,9 +223,9 @@ class HttpConnection:
         """Whether only a read that ends with EMPTY_LINE can be the last read of the answer."""
         self.closed = False
         self.is_lost = False
-        """Whether a kept connection ended before any byte of the answer."""
-        self.lost_unreceived = False
-        """Whether a kept connection ended before the server's system had acknowledged any byte of the request."""
+        """Whether a kept connection ended soon after sending and before any byte of the answer."""
+        self.is_unsolicited = False
+        """Whether bytes arrived on a kept connection before the server's system had acknowledged any of the request."""
         self._acked_before = _bytes_acked(sock) if use is ConnectionUse.KEPT else None
         self.done_index: int | None = None
         """Index of the read that completed `[DONE]`, if the stream stayed open after it."""
@@ -259,6 +263,8 @@ class HttpConnection:
                 return True
         elif self.parser.ends_with_connection:
             return False
+        elif len(self.datas) == 1 and self._acked_before and _bytes_acked(self.sock) == self._acked_before:
+            self.is_unsolicited, self.parser.broken = True, f"{_UNSOLICITED}: {data[:_EXCERPT_BYTES]!r}"
         self.held_bytes += self.parse_rest()
         self.ends_only_with_empty_line = self.parser.is_chunked
         return self.parser.is_over
@@ -287,10 +293,9 @@ class HttpConnection:
         return self.parser.stays_open and is_whole and not self.closed and self.sock.fileno() >= 0
 
     def note_loss(self) -> None:
-        """Note, before the socket is closed, whether a request on a kept connection was lost and can be sent again."""
-        if self._acked_before is not None and not self.datas:
-            self.is_lost = True
-            self.lost_unreceived = _bytes_acked(self.sock) == self._acked_before
+        """Note, when the connection ends, whether a request on a kept one was lost and is sent again."""
+        waited_ns = 0 if self.sent_ns is None else time.monotonic_ns() - self.sent_ns
+        self.is_lost = self.use is ConnectionUse.KEPT and not self.datas and waited_ns <= RESENT_WITHIN_S * 1e9
 
     def fail(self, error_class: ErrorClass, message: str, now_ns: int) -> None:
         """End the answer with a failure."""

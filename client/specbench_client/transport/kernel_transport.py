@@ -7,15 +7,23 @@ its way would be lost. So an ended connection is watched first: once one has sta
 connections, and http:// connections are used again, within HTTP_IDLE_S; once one was closed sooner, it does not.
 Until this is known each request over http:// has a connection of its own, which costs one round trip.
 
-https:// connections are used again even then, the one that was idle longest first, since a handshake takes long. With
-at least one spare connection, a server's close arrives before its connection would be used again. http:// has no spare
-ones: some servers have a thread for each connection.
+Some servers have a thread for each connection, and fewer threads than the load has streams. A kept connection then
+takes the thread that another stream waits for. It shows when a request on a kept connection is answered whole before
+the first byte of an answer to an earlier request on a new one: no connection of that server is kept from then on, and
+each is closed when its answer has ended. An idle one is watched alone, and there are no spare ones over http://.
 
-A server may close an idle connection at any time, also while a request is on its way. A request on a kept connection is
-sent again, on a new one, if the server's system has not acknowledged any byte of it when the connection ends: then no
-program has read it, except for one that resets the connection within the delay of the acknowledgement (40 ms), which
-cannot be distinguished from a close. A request that was acknowledged may have been processed, so it fails and is never
-sent twice.
+https:// connections are used again even then, the one that was idle longest first, since a handshake takes long. With
+at least one spare connection, a server's close arrives before its connection would be used again.
+
+A server may close an idle connection at any time, also while a request is on its way. If a kept connection ends within
+RESENT_WITHIN_S of sending, before any byte of an answer, the request is sent again once, on a new one: using the
+connection again was the client's choice, and no request of it is lost to the engine (RFC 9110, 9.2.2). All its times
+are those of the second sending, so the delay is the client's own. A connection that ends later was closed by a server
+that had the request: it fails, like every one with a byte of an answer, and is never sent twice.
+
+A kept connection on which bytes are waiting is not used again, since no request can be what they answer. The same is
+true of bytes that arrive before the server's system has acknowledged any byte of the request: it fails. What a server
+sends unasked after that cannot be distinguished from an answer.
 
 `connect_ns` is taken when a connection is requested, kept or new; `sent_ns` when the request is handed to the socket,
 after all handshakes and encryption. Latency counts from the intended time, which precedes both. `SocketPoller` reads
@@ -165,8 +173,8 @@ class KernelTransport:
             connect_ns, use = time.monotonic_ns(), ConnectionUse.NEW
             kept = self._followed.pop(id(request), None) or self._send_on_kept(server, request, connect_ns)
             if kept is not None:
-                connect_ns, use = kept.started_ns, ConnectionUse.REOPENED
                 answer = await self._answered(server, kept)
+                connect_ns, use = time.monotonic_ns(), ConnectionUse.REOPENED
             if answer is None:
                 connection = self._new_exchange(server, await self._connect(server), request, connect_ns, use)
                 self._poller_here.add(connection)
@@ -179,7 +187,7 @@ class KernelTransport:
             return HttpExchange(
                 None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=text, connection=use
             )
-        assert answer is not None, "a request on a new connection is not lost before the server has received it"
+        assert answer is not None, "only a request on a kept connection is sent again"
         return answer
 
     @property
@@ -192,6 +200,8 @@ class KernelTransport:
     ) -> HttpConnection:
         wire = sock.encrypt(request.message) if isinstance(sock, TlsSocket) else request.message
         connection = HttpConnection(sock, wire, asyncio.get_running_loop().create_future(), connect_ns, use)
+        if use is not ConnectionUse.KEPT:
+            server.kept.opened(connection)
         if request.follow is not None:
             connection.on_complete = partial(self._follow, server, request.follow)
         return connection
@@ -207,8 +217,10 @@ class KernelTransport:
 
     def _follow(self, server: _Server, next_request: Callable[[], HttpRequest | None], ended: HttpConnection) -> None:
         """Send the next request on the connection of an answer that has just ended, if the server keeps it."""
-        if not (server.kept.keeps and ended.is_reusable):
+        if not (server.kept.keeps and ended.is_reusable) or server.kept.has_overtaken(ended):
             return
+        if _pending_events([ended.sock]):
+            return  # It was closed, or something was sent that nothing requested.
         request = next_request()
         if request is not None:
             with suppress(OSError):  # TLS was ended: then `exchange` sends it on another connection.
@@ -217,18 +229,18 @@ class KernelTransport:
                 self._poller_here.follow(sent)
 
     async def _answered(self, server: _Server, connection: HttpConnection) -> UnparsedResponse | None:
-        """Return the answer when it has ended; None if the server never received its request."""
+        """Return the answer when it has ended; None if the request must be sent again on a new connection."""
         try:
             await connection.done
         except asyncio.CancelledError:
             self._poller_here.drop(connection)
             self._budget.held -= connection.held_bytes
             raise
+        if connection.is_lost or connection.is_unsolicited or server.kept.has_overtaken(connection):
+            server.kept.learn(keeps=False)
         if connection.is_reusable and self._poller_here.release(connection):
             server.kept.put(connection.sock, answered=True)
-        if connection.is_lost:
-            server.kept.learn(keeps=False)
-        return None if connection.lost_unreceived else UnparsedResponse(connection, self._budget)
+        return None if connection.is_lost else UnparsedResponse(connection, self._budget)
 
     async def _server(self, url: str) -> _Server:
         """Return the server of a URL. Raises OSError.
@@ -370,6 +382,8 @@ class KeptConnections:
         self._name = name
         self._tls = tls
         self._idle: deque[_IdleConnection] = deque()
+        self._waiting: deque[HttpConnection] = deque()
+        """New connections in the order of sending. The first ones may have been answered meanwhile."""
 
     @property
     def keeps(self) -> bool | None:
@@ -379,23 +393,44 @@ class KeptConnections:
     def learn(self, *, keeps: bool) -> None:
         """Note what the server did once. One connection that it closed outweighs all that it kept."""
         self._keeping[self._name] = keeps and self.keeps is not False
+        if not keeps:
+            self._waiting.clear()
+
+    def opened(self, connection: HttpConnection) -> None:
+        """Note a request on a new connection, unless connections are not kept anyway."""
+        if self.keeps is not False:
+            self._waiting.append(connection)
+
+    def has_overtaken(self, ended: HttpConnection) -> bool:
+        """Return whether an answer on a kept connection ended while an earlier request on a new one got no byte."""
+        while self._waiting and (self._waiting[0].datas or self._waiting[0].ended_ns is not None):
+            self._waiting.popleft()
+        first_ns = self._waiting[0].sent_ns if self._waiting else None
+        is_earlier = first_ns is not None and ended.sent_ns is not None and first_ns < ended.sent_ns
+        return is_earlier and ended.use is ConnectionUse.KEPT
 
     def put(self, sock: StreamSocket, *, answered: bool) -> None:
-        """Keep a connection until it is taken."""
-        self._idle.append(_IdleConnection(sock, time.monotonic_ns(), answered))
+        """Keep a connection until it is taken. Until it is known whether the server keeps http, one is watched.
+
+        Any other is closed: it would take the thread of another in vain.
+        """
+        if self._tls or self.keeps or (self.keeps is None and not self._idle):
+            self._idle.append(_IdleConnection(sock, time.monotonic_ns(), answered))
+        else:
+            sock.close()
 
     def take(self) -> StreamSocket | None:
         """Return a connection that the server has not closed; None: there is none, or http is still watched."""
         while self._idle and (self._tls or self.keeps):
             connection = self._idle.popleft()
-            if self._is_usable(connection, _pending_events([connection])):
+            if self._is_usable(connection, _pending_events([connection.sock])):
                 return connection.sock
             connection.sock.close()
         return None
 
     def count_usable(self) -> int:
         """Close all connections that cannot be used again; return the number of the others."""
-        events = _pending_events(self._idle)
+        events = _pending_events([connection.sock for connection in self._idle])
         kept = deque[_IdleConnection]()
         for connection in self._idle:
             if self._is_usable(connection, events):
@@ -419,11 +454,11 @@ class KeptConnections:
         return is_open and idle_s <= (KEPT_IDLE_S if self._tls else HTTP_IDLE_S)
 
 
-def _pending_events(connections: Iterable[_IdleConnection]) -> dict[int, int]:
+def _pending_events(socks: Iterable[StreamSocket]) -> dict[int, int]:
     """Return the file descriptors on which something arrived, and what."""
     poll = select.poll()
-    for connection in connections:
-        poll.register(connection.sock.fileno(), select.POLLIN | select.POLLRDHUP)
+    for sock in socks:
+        poll.register(sock.fileno(), select.POLLIN | select.POLLRDHUP)
     return dict(poll.poll(0))
 
 
