@@ -68,6 +68,7 @@ def _rows(answers: list[Side], categories: tuple[str, ...]) -> Table:
             "category": TextCodes.of([categories[number % len(categories)] for number in range(first.size)]),
             "tokens": np.array([float(each.tokens) for each in answers]),
             "intended_ns": np.zeros(first.size),
+            "ttft_late": np.zeros(first.size, dtype=np.bool_),
             "first_token_ns": first,
             "last_token_ns": first + [each.steps * each.step_ms * MS for each in answers],
             "steps": np.array([float(each.steps) for each in answers]),
@@ -138,6 +139,20 @@ def test_decode_alone_is_predicted_exactly_and_prefill_is_the_gap() -> None:
     assert value(prediction, "acceptance") == pytest.approx(2.0 / 4)
     assert value(prediction, "step_cost") == pytest.approx(10 / 12)
     assert value(prediction, "length") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("late", ["arm", "baseline"])
+def test_factor_of_ttft_is_left_out_where_ttft_is(late: str) -> None:
+    sides = {
+        name: _rows([side] * 5, ("c",))
+        for name, side in (("arm", Side(101, 50, 12.0, 400.0)), ("baseline", Side(101, 100, 10.0, 1000.0)))
+    }
+    whole = explain(pairs_of_rows(**sides))
+    sides[late] = sides[late].assign(ttft_late=np.array([True] + [False] * 4))
+    without = explain(pairs_of_rows(**sides))
+    assert (without.prefill.value, without.prefill.interval, without.prefill.unit) == (None, None, "ratio")
+    assert without.prefill.missing
+    assert without.model_copy(update={"prefill": whole.prefill}) == whole
 
 
 def test_tokens_of_the_first_chunk_are_no_acceptance() -> None:

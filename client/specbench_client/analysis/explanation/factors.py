@@ -130,6 +130,10 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
     if found is None:
         return None
     ideal = configured_draft_tokens + 1.0 if configured_draft_tokens else None
+    prefill = _figure("prefill", found, PREFILL)
+    if any(side.array("ttft_late").any() for side in (pairs.arm, pairs.baseline)):
+        without = {"value": None, "interval": None, "missing": "TTFT is left out, of which it is made"}
+        prefill = prefill.model_copy(update=without)
     return Prediction(
         measured=_figure("measured", found, MEASURED),
         predicted=_figure("predicted", found, PREDICTED),
@@ -143,7 +147,7 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
         ),
         acceptance=_figure("acceptance" if ideal else "tokens_per_step", found, ACCEPTANCE, 1 / (ideal or 1.0)),
         step_cost=_figure("step_cost", found, STEP_TIME),
-        prefill=_figure("prefill", found, PREFILL),
+        prefill=prefill,
         length=_figure("length", found, LENGTH),
     )
 
