@@ -216,6 +216,17 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
     "Phoenix, nested": (NESTED, "s1", [ASKED]),
     "number of pandas": ({"id": 7.0, "prompt": "Why?"}, "7", [ASKED]),
     "fields of WildChat": ({"conversation": [{**ASKED, "hashed_ip": "ff", "country": "X"}, ANSWERED]}, "-1", [ASKED]),
+    "fields of WildChat in a log": ({"messages": [{**ASKED, "hashed_ip": "ff", "toxic": False}]}, "-1", [ASKED]),
+    "other fields of a data set": (
+        {"conversations": [{**HUMAN, "images": ["a.png"], "context": {"k": 1}, "markdown": None}, GPT]},
+        "-1",
+        [{**ASKED, "images": ["a.png"], "context": {"k": 1}}],
+    ),
+    "other fields of a preference": (
+        {"chosen": [{**ASKED, "images": ["a"]}, ANSWERED]},
+        "-1",
+        [{**ASKED, "images": ["a"]}],
+    ),
     "a list for each field": (
         {"messages": {"role": ["user", "assistant", "user"], "content": ["Why?", "So.", "Why?"], "name": None}},
         "-1",

@@ -97,9 +97,9 @@ _ROLE_NAMES: Mapping[str, str] = {
 TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "startTime", "request_created_at")
 """Names of times in logs, of lines and of messages."""
 _ROLE_KEYS, _TEXT_KEYS = ("role", "from", "type"), ("content", "value", "text", "parts")
-MESSAGE_FIELDS = (*_ROLE_KEYS, *_TEXT_KEYS, "name", "tool_calls", "tool_call_id", "function_call", "reasoning_content")
-"""Fields of a message in data sets that are sent."""
-_NO_FIELDS = {*_ROLE_KEYS, *_TEXT_KEYS, *TIMES}
+_OF_USERS = ("hashed_ip", "header", "country", "state", "language", "toxic", "redacted", "turn_identifier")
+"""What WildChat notes about a message and its user, which is not for a server."""
+_UNSENT_FIELDS = {*_ROLE_KEYS, *_TEXT_KEYS, *TIMES, *_OF_USERS}
 _RESPONSES_PARTS = ("input_text", "output_text")
 _TOOL_KEYS = {"tool_calls", "tool_call_id"}
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -268,7 +268,7 @@ def role_of(message: Mapping[str, Any]) -> Any:
 
 
 def parse_message(value: Any, where: str) -> ChatMessage:
-    """Return a message in OpenAI's or ShareGPT's form, with all its fields but times. Raises BadRow, RowWithoutText."""
+    """Return a message in OpenAI's or ShareGPT's form, without `_UNSENT_FIELDS`. Raises BadRow, RowWithoutText."""
     if not isinstance(value, dict):
         raise BadRow(f'{where} is {_shown(value)}: give an object such as {{"role": "user", "content": "…"}}')
     role = role_of(value)
@@ -276,7 +276,7 @@ def parse_message(value: Any, where: str) -> ChatMessage:
         raise RowWithoutText(FUNCTIONS)
     if role not in _ROLES:
         raise BadRow(f"{where}.role is {role!r}: give one of {', '.join(_ROLES)}")
-    further = {key: item for key, item in value.items() if key not in _NO_FIELDS and item not in _EMPTY}
+    further = {key: item for key, item in value.items() if key not in _UNSENT_FIELDS and item not in _EMPTY}
     if "tool_calls" in further:
         further["tool_calls"] = list(map(_tool_call, further["tool_calls"]))
     content = next((value[key] for key in _TEXT_KEYS if value.get(key) is not None), None)

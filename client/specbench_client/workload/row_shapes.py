@@ -25,7 +25,6 @@ from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import (
     CONTENT_COLUMNS,
     FUNCTIONS,
-    MESSAGE_FIELDS,
     BadRow,
     RowExcluded,
     RowWithoutText,
@@ -58,8 +57,6 @@ _PARTS = (*_ADDED, "options", "choices", "passage", "document")
 """Columns that may belong to a prompt, besides the one with its text."""
 _MEDIA = ("image", "images", "image_url", "image_urls", "image_files", "audio", "audios", "video", "videos")
 """Columns with what is no text."""
-_OF_DATA_SETS = ("conversations", "conversation", "chosen")
-"""Lists of messages that are in data sets and no API has."""
 SYSTEMS = ("system", "system_prompt", "instructions", "systemInstruction", "system_instruction")
 IDS = ("id", "question_id", "custom_id", "request_id", "instance_id", "uuid", "span_id")
 """Columns that name a row, the first that has a value; without any, the row's number in the file is its id."""
@@ -180,8 +177,6 @@ def messages_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
         listed = _rows_of_table(parsed(record.get(name)) if name != "prompt" else record.get(name))
         if isinstance(listed, list) and listed and all(isinstance(one, Mapping) for one in listed):
             messages = [dict(record_of(one.get("message")) or one) for one in map(unflattened, listed)]
-            if name in _OF_DATA_SETS:  # WildChat has the addresses of its users, which are not for a server
-                messages = [{key: one[key] for key in MESSAGE_FIELDS if key in one} for one in messages]
             if all(role_of(one) is None for one in messages):  # SGLang's files
                 messages = [{"role": ("user", "assistant")[at % 2], **one} for at, one in enumerate(messages)]
             first = [messages[0].get(name) for name in ("content", "value")]
