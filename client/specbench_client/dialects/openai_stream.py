@@ -95,11 +95,11 @@ class ChatStream:
 
     @property
     def text(self) -> str:
-        return replace_lone_surrogates("".join(delta.text for delta in self.deltas))
+        return replace_lone_surrogates("".join([delta.text for delta in self.deltas]))
 
     @property
     def reasoning(self) -> str:
-        return replace_lone_surrogates("".join(delta.reasoning for delta in self.deltas))
+        return replace_lone_surrogates("".join([delta.reasoning for delta in self.deltas]))
 
     @property
     def finish_reason(self) -> str | None:
@@ -295,7 +295,9 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
     if choice.get("index") and count_in(choice, "index") != 0:  # Some send "0".
         raise BadAnswer(f"one choice was requested and another was returned: {truncate(data)}", ErrorClass.MALFORMED)
     finish = choice.get("finish_reason")
-    text, tokens = delta.get("content"), _tokens_so_far(document)
+    text, tokens = delta.get("content"), None
+    if document.get("usage") or choice.get("usage") or document.get("x_groq"):  # Most chunks have none: no call.
+        tokens = _tokens_so_far(document)
     if len(delta) == 1 and text and isinstance(text, str) and finish is None:  # almost all chunks
         return _new_delta((ns, document, text, "", None, coalesced, None, tokens))
     _reject_error_object(choice, data)

@@ -45,8 +45,8 @@ def with_checked_count(
     tokens = answer.output_tokens or 0
     # Parsers of tool calls send any number of chunks for a token.
     chunks = len([None for delta in stream.deltas if delta.text or (delta.reasoning and not delta.calls)])
-    written = _chunks_without_tokens(answer, stream) if tokens else 0
-    answer, chunks = replace(answer, content=answer.content[written:]), chunks - written
+    if tokens and (written := _chunks_without_tokens(answer, stream)):
+        answer, chunks = replace(answer, content=answer.content[written:]), chunks - written
     found: list[tuple[TokenConflict, int | None]] = [*_unsent(answer, stream, chunks)] if streamed else []
     if _usages_differ(stream):
         found.append((TokenConflict.UNEQUAL_USAGES, None))
