@@ -18,7 +18,7 @@ from specbench_client.errors import EngineFailed
 from specbench_client.known_secrets import key_remedy
 from specbench_client.transport import kernel_transport
 from specbench_client.transport.control_client import AccessRejected, ControlClient, ControlError
-from specbench_client.transport.error_messages import ADDRESS_REMEDY, retry_after_s
+from specbench_client.transport.error_messages import ADDRESS_REMEDY, pause_before_retry_s, retry_after_s
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import OutOfSockets
@@ -306,6 +306,24 @@ async def test_a_redirect_is_followed_once_and_only_on_the_same_server() -> None
 def test_retry_after_has_seconds_or_a_date(value: str, seconds: float | None) -> None:
     assert retry_after_s({"retry-after": value}) == seconds
     assert retry_after_s({}) is None
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "waited_s", "most_s", "pause_s"),
+    [
+        (None, 0.0, 4.0, 2.0),
+        (None, 3.9, 4.0, 2.0),
+        (None, 4.0, 4.0, None),
+        (0.5, 4.0, 4.0, 2.0),
+        (30.0, 0.0, 4.0, 30.0),
+        (30.0, 30.0, 4.0, 30.0),
+        (30.0, 30.1, 4.0, None),
+        (30.0, 60.0, 90.0, 30.0),
+        (30.0, 61.0, 90.0, None),
+    ],
+)
+def test_pause_before_a_retry(asked_s: float | None, waited_s: float, most_s: float, pause_s: float | None) -> None:
+    assert pause_before_retry_s(asked_s, 2.0, waited_s, most_s) == pause_s
 
 
 def test_retry_after_of_a_later_date_is_the_time_until_then() -> None:

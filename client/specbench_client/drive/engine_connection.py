@@ -50,7 +50,7 @@ from specbench_client.known_secrets import fact_without_secrets, without_known_s
 from specbench_client.load.conversations import Conversation
 from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult
 from specbench_client.transport.control_client import ControlClient, ControlError
-from specbench_client.transport.error_messages import RETRY_AFTER_MAX_S, truncate
+from specbench_client.transport.error_messages import pause_before_retry_s, truncate
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.workload.chat_template.template import AppliedTemplate
@@ -64,8 +64,9 @@ from specbench_client.workload.row_parsing import Prompt
 FIRST_COMPLETION_TOKENS = 8
 FIRST_COMPLETION_IDS = 64
 FIRST_COMPLETION_ID = "first-completion"
-FIRST_COMPLETION_TRIES = 3
 FIRST_COMPLETION_PAUSE_S = 2.0
+FIRST_COMPLETION_PATIENCE_S = 4.0
+"""How long it is tried again without being asked to wait: three tries."""
 RETRYABLE_ERRORS = (ErrorClass.HTTP_5XX, ErrorClass.RATE_LIMITED, ErrorClass.RESET, ErrorClass.REFUSED)
 """Failures that are retried. A rejected request (4xx) or an invalid answer would be the same again, and a timeout has
 waited long enough."""
@@ -121,16 +122,15 @@ async def first_completion(
 ) -> TurnResult:
     """Take one short turn; retry temporary failures. Raises EngineFailed with its message.
 
-    A server that asks to wait (Retry-After) is waited for, RETRY_AFTER_MAX_S in all.
+    A server that asks to wait is waited for longer, see `pause_before_retry_s`.
     """
     waited_s = 0.0
     for tries in count(1):
         result = await _try_completion(turn_client, messages, tries)
         record, asked_s = result.record, result.retry_after_s
-        is_last = tries >= FIRST_COMPLETION_TRIES if asked_s is None else waited_s + asked_s > RETRY_AFTER_MAX_S
-        if record.error_class not in RETRYABLE_ERRORS or is_last:
+        pause_s = pause_before_retry_s(asked_s, FIRST_COMPLETION_PAUSE_S, waited_s, FIRST_COMPLETION_PATIENCE_S)
+        if record.error_class not in RETRYABLE_ERRORS or pause_s is None:
             break
-        pause_s = max(asked_s or 0.0, FIRST_COMPLETION_PAUSE_S)
         if asked_s is not None:
             _log.warning("%s: waiting %.0f s, as the server asks", record.error, pause_s)
         await pause(pause_s)

@@ -24,12 +24,12 @@ from specbench_api.spec.engine import route_url
 from specbench_client.bounded_json import parse_strict_json
 from specbench_client.errors import ClientError, EngineFailed
 from specbench_client.transport.error_messages import (
-    RETRY_AFTER_MAX_S,
     answers_without_tls,
     compression_error,
     handshake_error_message,
     http_error_message,
     is_redirect,
+    pause_before_retry_s,
     rejects_key,
     retry_after_s,
     truncate,
@@ -156,8 +156,8 @@ class ControlClient:
     async def wait_for(self, path: str, deadline_s: float, is_final: Callable[[ControlError], bool]) -> str:
         """Return the body as text as soon as the path is answered with status 200.
 
-        Raises the last ControlError after the deadline, or at once if it `is_final`. A server that asks to wait
-        (Retry-After) is waited for longer, up to RETRY_AFTER_MAX_S.
+        Raises the last ControlError after the deadline, or at once if it `is_final`. A server that asks to wait is
+        waited for longer, see `pause_before_retry_s`.
         """
         started_s = time.monotonic()
         pause_s = FIRST_PAUSE_S
@@ -166,12 +166,12 @@ class ControlClient:
                 return await self.text(path)
             except ControlError as error:
                 asked_s = error.retry_after_s
-                most_s = deadline_s if asked_s is None else max(deadline_s, RETRY_AFTER_MAX_S)
-                if is_final(error) or time.monotonic() - started_s + (asked_s or 0.0) >= most_s:
+                wait_s = pause_before_retry_s(asked_s, pause_s, time.monotonic() - started_s, deadline_s)
+                if is_final(error) or wait_s is None:
                     raise
             if asked_s is not None:
-                _log.warning("%s: waiting %.0f s, as the server asks", path, asked_s)
-            await asyncio.sleep(max(asked_s or 0.0, pause_s))
+                _log.warning("%s: waiting %.0f s, as the server asks", path, wait_s)
+            await asyncio.sleep(wait_s)
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
     async def text(self, path: str) -> str:

@@ -128,6 +128,17 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None
 
 
+def pause_before_retry_s(asked_s: float | None, own_s: float, waited_s: float, most_s: float) -> float | None:
+    """Return how long to wait before a failed request is sent again; None: it has been waited long enough.
+
+    `asked_s`: what the server asks for (Retry-After), up to RETRY_AFTER_MAX_S in all. `own_s`: the pause if it asks for
+    nothing or less. `waited_s`: since the first try, which is at most `most_s` if the server asks for nothing.
+    """
+    if asked_s is None:
+        return None if waited_s >= most_s else own_s
+    return None if waited_s + asked_s > max(most_s, RETRY_AFTER_MAX_S) else max(asked_s, own_s)
+
+
 def is_redirect(status: int, location: str | None) -> bool:
     """Return whether an answer refers to another address."""
     return location is not None and HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST

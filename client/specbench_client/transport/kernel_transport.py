@@ -298,7 +298,7 @@ class KernelTransport:
         while True:
             await asyncio.sleep(TIMEOUT_CHECK_S)
             for server in self._servers.values():
-                server.kept.count_usable()
+                server.kept.close_unusable()
             for number, connection in enumerate(poller.open_connections(), start=1):
                 if connection.sock.fileno() >= 0:  # It may have been closed since the loop began.
                     self._check_timeout(poller, connection, time.monotonic_ns())
@@ -428,8 +428,13 @@ class KeptConnections:
             connection.sock.close()
         return None
 
-    def count_usable(self) -> int:
-        """Close all connections that cannot be used again; return the number of the others."""
+    @property
+    def count(self) -> int:
+        """Number of idle connections, including those that cannot be used again and are not closed yet."""
+        return len(self._idle)
+
+    def close_unusable(self) -> None:
+        """Close all connections that cannot be used again."""
         events = _pending_events([connection.sock for connection in self._idle])
         kept = deque[_IdleConnection]()
         for connection in self._idle:
@@ -438,7 +443,6 @@ class KeptConnections:
             else:
                 connection.sock.close()
         self._idle = kept
-        return len(kept)
 
     def close(self) -> None:
         """Close all idle connections."""
@@ -483,5 +487,5 @@ async def _keep_spares(kept: KeptConnections, open_new: Callable[[int], Awaitabl
     missing = 0
     while True:
         await asyncio.sleep(SPARES_REOPEN_S if missing else SPARES_CHECK_S)
-        missing = max(0, spare - kept.count_usable())
+        missing = max(0, spare - kept.count)
         await open_new(missing)
