@@ -604,6 +604,16 @@ CONFLICTS: dict[str, tuple[list[Usage], int | None, str | None]] = {
     ),
     "a tag before the first token": (
         [chunk("<think>\n"), *FOUR, STOP, chunk(usage=counted(4))],
+        4,
+        "UncountedStart",
+    ),
+    "a tag before the first token of a drafter": (
+        [chunk("<think>\n"), chunk("word " * 3), chunk("word "), STOP, chunk(usage=counted(4))],
+        4,
+        "UncountedStart",
+    ),
+    "a tag and more chunks than tokens": (
+        [chunk("<think>\n"), *FOUR, chunk("word"), STOP, chunk(usage=counted(4))],
         None,
         "MoreChunksThanTokens",
     ),
@@ -684,8 +694,7 @@ def test_tokens_are_counted_by_the_usage_unless_the_stream_contradicts_it(case: 
 @pytest.mark.parametrize(
     ("dialect", "chunks", "times", "tokens"),
     [
-        (OPENAI, [chunk("\n"), *FOUR[1:]], [0, 1, 2, 3], [None] * 4),
-        (OPENAI, [chunk("\n"), *FOUR[2:]], [0, 1, 2], [None] * 3),
+        (OPENAI, FOUR, [0, 1, 2, 3], [None] * 4),
         (VLLM, [chunk("<think>", usage=counted(0)), chunk("a ", usage=counted(3)), chunk("b", usage=counted(4))],
          [1, 2], [3, 1]),
         (VLLM, [chunk("<think>", usage=counted(1)), chunk("a ", usage=counted(3)), chunk("b", usage=counted(4))],
@@ -694,7 +703,7 @@ def test_tokens_are_counted_by_the_usage_unless_the_stream_contradicts_it(case: 
          [0, 1, 2], [0, 3, 1]),
         (VLLM, [in_choice(1, "a "), in_choice(3, "b "), in_choice(4, "c")], [0, 1, 2], [1, 2, 1]),
     ],
-    ids=["as many chunks", "fewer chunks", "counted as none", "counted", "text", "in choices"],
+    ids=["not counted", "counted as none", "counted", "text", "in choices"],
 )  # fmt: skip
 def test_chunks_begin_after_white_space_and_tags_that_are_no_tokens(
     dialect: Dialect, chunks: list[Usage], times: list[int], tokens: list[int | None]

@@ -161,6 +161,9 @@ def test_tokens_of_the_first_chunk_are_no_acceptance() -> None:
     assert value(prediction, "predicted") == pytest.approx(2.0 * 10 / 12)
     assert value(prediction, "acceptance") == pytest.approx(2.0 / 4)
     assert value(prediction, "length") == pytest.approx((101 / 80) / (101 / 100))
+    unknown = pairs_of_rows(arm.assign(first_tokens=np.array([np.nan, *[21.0] * 4])), baseline)
+    assert explain(unknown).measured.definition.endswith("; 4 pairs")
+    assert value(explain(unknown), "predicted") == pytest.approx(2.0 * 10 / 12)
 
 
 def test_no_prediction_without_steps_and_one_sided_pairs_are_dropped() -> None:

@@ -57,6 +57,17 @@ def test_latency_is_measured_from_the_intended_time() -> None:
     assert [each.values(late).tolist() for each in (latency.TTFT_MS, latency.TTFT_SENT_MS)] == [[70.0], [49.0]]
 
 
+def test_tokens_after_a_start_that_is_not_counted_are_unknown() -> None:
+    times = [ms(50), ms(80), ms(110), ms(140)]
+    known = {"chunk_ns": times, "chunk_tokens": None, "last_token_ns": ms(140), "output_tokens": 10, "steps": 3}
+    one, other = record(**known, token_conflict="UncountedStart"), record(**known)
+    rows = rows_of(one)
+    assert timed_parts(one) == pytest.approx([math.nan, math.nan, *timed_parts(other)[2:]], nan_ok=True)
+    assert decode_speed.TPOT_MS_POOLED.value(rows) is None
+    assert decode_speed.STREAM_TPS.value(rows) == pytest.approx(10 / 0.140)
+    assert latency.TTFT_MS.values(rows).tolist() == latency.TTFT_MS.values(rows_of(other)).tolist()
+
+
 def test_time_per_token_divides_by_tokens_not_chunks() -> None:
     merged = rows_of(record(chunk_ns=[ms(50), ms(150)], chunk_tokens=[1, 10], steps=4))
     assert decode_speed.TPOT_MS.values(merged).tolist() == [10.0]

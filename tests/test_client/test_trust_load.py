@@ -336,6 +336,7 @@ FOUND: dict[str, tuple[Corruptions, SyntheticRun, list[tuple[str, Severity]]]] =
     ),
     "no token counts": (conflicts("UnsentTokens", 2), WORLD, [("TokenCountConflict", WARNING)]),
     "one such count of hundreds": (conflicts("UnequalUsages", 120), POINTS_MANY, [("TokenCountConflict", INFO)]),
+    "start that is not counted": (conflicts("UncountedStart", 1, known=True), WORLD, []),
     "reasoning that is not counted": (conflicts("UnsentTokens", 1, known=True), WORLD, [("TokenCountConflict", INFO)]),
     "another model of the server": (
         Corruptions(

@@ -8,8 +8,9 @@ its stream has more chunks of text than the limit.
 Counts before the end are running totals, and an empty usage or one of 0 after another is none: they contradict nothing.
 
 Chunks of white space or `<think>` at the start are no tokens if their running usage says so: a chat template or a
-gateway wrote them, maybe long before the first token, so the answer's chunks begin after them. The number of chunks
-alone does not show it: a drafter's chunks are fewer than its tokens, and its answers would begin at another moment.
+gateway wrote them, maybe long before the first token, so the answer's chunks begin after them. Without a running usage
+it is unknown whether they are tokens. The number of chunks does not show it: a drafter's chunks are fewer than its
+tokens. So such an answer has no number of tokens after its first chunk, with and without a drafter.
 """
 
 from __future__ import annotations
@@ -45,8 +46,11 @@ def with_checked_count(
     tokens = answer.output_tokens or 0
     # Parsers of tool calls send any number of chunks for a token.
     chunks = len([None for delta in stream.deltas if delta.text or (delta.reasoning and not delta.calls)])
-    if tokens and (written := _chunks_without_tokens(answer, stream)):
-        answer, chunks = replace(answer, content=answer.content[written:]), chunks - written
+    written = _chunks_without_tokens(answer, stream) if tokens else 0
+    is_counted = written and answer.content[0].tokens is not None
+    if is_counted:
+        answer = replace(answer, content=answer.content[written:])
+    chunks -= written
     found: list[tuple[TokenConflict, int | None]] = [*_unsent(answer, stream, chunks)] if streamed else []
     if _usages_differ(stream):
         found.append((TokenConflict.UNEQUAL_USAGES, None))
@@ -54,6 +58,8 @@ def with_checked_count(
         found.append((TokenConflict.MORE_CHUNKS_THAN_TOKENS, None))
     if max_tokens is not None and tokens > max_tokens + END_TOKENS:
         found.append((TokenConflict.ABOVE_MAX_TOKENS, tokens if chunks > max_tokens or not streamed else None))
+    if written and not is_counted:
+        found.append((TokenConflict.UNCOUNTED_START, tokens))
     if not found:
         return answer
     conflict, counted = found[0]
@@ -84,10 +90,10 @@ def _reasoning_apart(answer: EngineAnswer, stream: ChatStream) -> int:
 
 
 def _chunks_without_tokens(answer: EngineAnswer, stream: ChatStream) -> int:
-    """Return how many chunks at the start were not generated."""
+    """Return how many chunks at the start were not generated, or may not have been."""
     texts = (delta.text + delta.reasoning for delta in stream.deltas if delta.text or delta.reasoning)
     pairs = zip(answer.content, texts, strict=False)
-    return len([*takewhile(lambda pair: pair[0].tokens == 0 and pair[1].strip() in ("", OPENS), pairs)])
+    return len([*takewhile(lambda pair: not pair[0].tokens and pair[1].strip() in ("", OPENS), pairs)])
 
 
 def _unsent(answer: EngineAnswer, stream: ChatStream, chunks: int) -> Iterator[tuple[TokenConflict, int | None]]:

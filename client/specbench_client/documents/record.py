@@ -75,6 +75,9 @@ class TokenConflict(StrEnum):
     """More chunks have text than there are tokens, without white space and `<think>` at the start."""
     ABOVE_MAX_TOKENS = "AboveMaxTokens"
     """There are more tokens than the request allows. If its chunks confirm the count, output_tokens has it."""
+    UNCOUNTED_START = "UncountedStart"
+    """The first chunk is white space or `<think>`, and chunks are not counted: a template may have written it. The
+    count stands; the tokens after the first chunk, and with them TPOT, are unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ arrives with the finish reason is in no time, because a server may send that at 
 counted, it is not known whether there is one: then `tokens` includes it, on every arm alike.
 
 The time from the first to the last token has the tokens of all chunks but the first. That chunk has the token of the
-prefill, and more if chunks were merged or nothing was sent for earlier tokens. Where it is not counted, it is one.
+prefill, and more if chunks were merged or nothing was sent for earlier tokens. Where it is not counted, it is one,
+unless it is white space or `<think>`: a template may have written that long before the first token.
 
 An answer with a single chunk, or whose chunks all arrived in one read, has only one arrival time: the time between its
 first and its last token was not measured and is missing. It is never 0.
@@ -84,8 +85,8 @@ def _stream_parts(rows: Table) -> tuple[Values, Values]:
 
 
 _SHORT = (
-    "the answer has fewer than two tokens, its tokens were not counted, it was not streamed, or half of it arrived at"
-    " once"
+    "the answer has fewer than two tokens, its tokens were not counted, it was not streamed, half of it arrived at once,"
+    " or it begins with white space or `<think>` and its chunks are not counted (UncountedStart)"
 )
 
 
@@ -94,6 +95,8 @@ def _why(rows: Table) -> str:
         return TimingFault.AT_ONCE.reason
     if not rows.known("tokens").any():
         return "tokens were not counted"
+    if np.isnan(numbers(rows, "first_tokens")).all():
+        return "answers begin with white space or <think>, and their chunks are not counted (UncountedStart)"
     return why_not_streamed(rows) or ("" if (numbers(rows, "tokens") >= 2).any() else "no answer has two tokens")
 
 

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from specbench_client.columns import Column, Mask, RaggedColumn, RowIndices, Values
-from specbench_client.metrics.rows import Table
+from specbench_client.documents.record import TokenConflict
+from specbench_client.metrics.rows import Table, has_text
 
 POINT_ONLY_COLUMNS = (
     "connect_ns",
@@ -48,7 +49,8 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     - `chunks`: number of chunks. `chunk_tokens_known`: whether the record has tokens per chunk.
     - `timed_tokens`: the answer's tokens up to its last text, which is its last token: those of later chunks (an
       end-of-sequence token) are in no time. Where chunks are not counted, all tokens.
-    - `first_tokens`: those of them in the first chunk, at least 1; 1 where chunks are not counted.
+    - `first_tokens`: those of them in the first chunk, at least 1; 1 where chunks are not counted, and missing
+      where it is then unknown whether the first one has a token.
     - `timed_steps`: the steps of `timed_tokens` after the first chunk.
     - `tokens_of_chunks`: tally of the tokens per chunk.
     - `coalesced`: tally of the tokens that arrived at one time, counted once per chunk that arrived with a later one.
@@ -71,6 +73,7 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     weights = _weights(at, chunk_tokens, tokens)
     first_tokens, listed = np.ones(len(rows)), chunk_tokens.sizes > 0
     first_tokens[listed] = np.fmax(chunk_tokens.entries[chunk_tokens.starts[listed]], 1.0)
+    first_tokens[has_text(rows, "token_conflict", TokenConflict.UNCOUNTED_START)] = np.nan
     timed = _timed(at, weights, first_tokens, rows)
     bursts = _arrival_groups(at, weights, apart_ns=BURST_NS).largest()
     edges = rows.array("ok") & ~rows.array("steady")

@@ -41,7 +41,8 @@ def _side_parts(rows: Table, *, drafting: bool) -> list[Values]:
     """
     intended, last = (numbers(rows, name) for name in ("intended_ns", "last_token_ns"))
     tokens = timed_tokens(rows)
-    later = np.where(np.isnan(tokens), np.nan, np.nan_to_num(later_tokens(rows)))
+    unknown = np.isnan(numbers(rows, "first_tokens")) if "first_tokens" in rows else False
+    later = np.where(np.isnan(tokens) | unknown, np.nan, np.nan_to_num(later_tokens(rows)))
     steps = np.where(later == 0, 0.0, timed_steps(rows)) if drafting else later
     return [tokens, later, last - intended, decode_ns(rows), steps]
 
