@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from specbench_client.cooperative_tasks import run_to_completion
-from specbench_client.load.conversation_runner import ParsingQueue, PreparedConversation, RequestBuffer
+from specbench_client.load.conversation_runner import ParsingQueue
 from specbench_client.load.conversations import conversation_at
+from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer
 from specbench_client.load.turns import Turn, TurnResult
 from specbench_client.transport.exchange import HttpRequest
 from specbench_testing.conversation_turns import NOT_RECORDED, CannedTransport, context, row, turn

@@ -10,8 +10,9 @@ The package gets an endpoint and prompts and depends on no engine. It writes no 
                        shared_state         counters that the workers share in memory
     worker process     worker               the process, and its messages over the pipe
                        loops                streams that send when they are free, or conversations at scheduled times
-                       conversation_runner  encodes requests ahead of time, runs a conversation, turn after turn, and
-                                            parses answers while the sockets are idle
+                       request_buffer       encodes requests ahead of time; the next request of each stream
+                       conversation_runner  runs a conversation, turn after turn, and parses answers while the sockets
+                                            are idle
                        turns                one turn: its request, and the record of its answer
                        answer_rules         the rules: empty, broken, looping, and what the workload demands
                        judge_parent         has answers judged against schemas in a child process

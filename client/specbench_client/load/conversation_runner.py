@@ -1,4 +1,4 @@
-"""Prepares and runs conversations: their turns one after the other, with the model's own replies in the history.
+"""Runs prepared conversations: their turns one after the other, with the model's own replies in the history.
 
 The requests of a recorded session contain recorded answers instead, so they need no reply, and a failed one stops no
 other. Each starts when those that it follows have ended and its wait has passed; several may be in flight at once.
@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -28,97 +28,15 @@ from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.documents.record import Record, RecordPhase
-from specbench_client.load.conversations import Conversation, conversation_at, think_time_ns
+from specbench_client.load.conversations import Conversation, think_time_ns
 from specbench_client.load.phases import InFlightRecorder
+from specbench_client.load.request_buffer import PreparedConversation
 from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult, skipped_after, split_reply
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_client.workload.chat_template.template import AppliedTemplate
-from specbench_client.workload.row_parsing import Prompt
 
-
-@dataclass(frozen=True, slots=True)
-class PreparedConversation:
-    """The first turn of a conversation and its request."""
-
-    turn: Turn
-    request: HttpRequest
-
-
-def prepare_conversations(
-    turn_client: TurnClient, prompts: Sequence[Prompt], numbers: Iterable[int]
-) -> Iterator[PreparedConversation]:
-    """Yield the conversations of these indices, each with its first request."""
-    for number in numbers:
-        conversation = conversation_at(prompts, number)
-        turn = Turn(conversation, 0, conversation.prompt.turns[0])
-        yield PreparedConversation(turn, turn_client.build_request(turn))
-
-
-# The buffer holds the next conversations with their first requests encoded, so that no send waits for JSON encoding. It
-# is filled while the event loop is idle, one request between two polls of the sockets. Buffered conversations belong to
-# this worker: its free streams take them in order. A worker alone may buffer as many as it likes; workers that draw
-# from a shared counter buffer few, since otherwise one would hold conversations while another has none.
-
-REQUESTS_AHEAD = 256
 REFUSED_PAUSE_NS = 100_000_000
 """Pause after a refused connection: an engine that is gone is not flooded with connection attempts."""
-
-
-def shared_requests_ahead(streams: int) -> int:
-    """Return how many requests a worker with a shared counter buffers: an eighth of its streams."""
-    return max(1, streams // 8)
-
-
-class RequestBuffer:
-    """Buffers up to `ahead` conversations of an iterator, which is advanced only when one is needed.
-
-    Once `is_closed` returns True, the buffered ones are dropped: a warm-up that is complete sends none of them.
-    """
-
-    def __init__(
-        self, conversations: Iterator[PreparedConversation], ahead: int, is_closed: Callable[[], bool] = lambda: False
-    ) -> None:
-        self._conversations = conversations
-        self._ahead = ahead
-        self._is_closed = is_closed
-        self._ready: deque[PreparedConversation] = deque()
-        self._taken = asyncio.Event()
-        self._empty = False
-
-    def fill(self, count: int) -> None:
-        """Buffer this many at once, before the load begins."""
-        while len(self._ready) < count and self._prepare_next():
-            pass
-
-    def take(self) -> PreparedConversation | None:
-        """Return the next conversation, or None if there are no more."""
-        prepared = self.take_buffered()
-        return self._ready.popleft() if prepared is None and self._prepare_next() else prepared
-
-    def take_buffered(self) -> PreparedConversation | None:
-        """Return the next conversation if it is prepared already."""
-        self._taken.set()
-        if self._is_closed():
-            self._ready.clear()
-        return self._ready.popleft() if self._ready else None
-
-    async def keep_filled(self) -> None:
-        """Refill the buffer whenever a conversation was taken, until the iterator is exhausted."""
-        while not self._empty:
-            await self._taken.wait()
-            self._taken.clear()
-            while len(self._ready) < self._ahead and self._prepare_next():  # noqa: ASYNC110 -- yields to other tasks
-                await asyncio.sleep(0)
-
-    def _prepare_next(self) -> bool:
-        prepared = None if self._empty else next(self._conversations, None)
-        if prepared is None:
-            self._empty = True
-            return False
-        self._ready.append(prepared)
-        return True
-
-
 MAX_UNREAD = 256
 
 OnResult = Callable[[TurnResult], None]

@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import os
 import time
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,15 +18,13 @@ from specbench_client.documents.record import RecordPhase
 from specbench_client.load.conversation_runner import (
     REFUSED_PAUSE_NS,
     ConversationRunner,
-    PreparedConversation,
-    RequestBuffer,
     StreamSlot,
 )
 from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.load_shares import ClosedLoopShare, FillerShare, OpenLoopShare
 from specbench_client.load.phases import NS_PER_S, schedule_start
+from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer, UpcomingConversation
 from specbench_client.load.shared_state import WorkerTable
-from specbench_client.transport.exchange import HttpRequest
 
 # The closed loop: C streams, each of which sends its next request when its previous exchange has ended.
 #
@@ -35,38 +32,6 @@ from specbench_client.transport.exchange import HttpRequest
 # which its stream became free, so time that the client loses between two requests counts as latency. A stream that gets
 # no connection pauses, so that an engine that is gone is not flooded with connection attempts. A stream waits with its
 # user between the turns of a conversation, and after a filler for as long as a turn of the workload waits on average.
-
-
-@dataclass
-class UpcomingConversation:
-    """The next conversation of one stream: taken when it is sent, which may be before the stream's task runs again."""
-
-    buffer: RequestBuffer
-    continues: Callable[[], bool]
-    """Whether the stream begins another conversation."""
-    _sent: PreparedConversation | None = None
-
-    def take(self) -> PreparedConversation | None:
-        """Return the conversation whose first request was sent already, else the next one; None: there are no more."""
-        sent, self._sent = self._sent, None
-        return sent or self._take(self.buffer.take)
-
-    def send_after(self, prepared: PreparedConversation) -> None:
-        """Have the next conversation sent as soon as the answer of this one has ended, if it has one turn."""
-        if len(prepared.turn.conversation.prompt.turns) == 1:
-            prepared.request.follow = self._send
-
-    def _send(self) -> HttpRequest | None:
-        if self._sent is not None:
-            return None  # Its answer has ended before the task has run again: one record at a time.
-        self._sent = self._take(self.buffer.take_buffered)
-        return None if self._sent is None else self._sent.request
-
-    def _take(self, source: Callable[[], PreparedConversation | None]) -> PreparedConversation | None:
-        prepared = source() if self.continues() else None
-        if prepared is not None:
-            self.send_after(prepared)
-        return prepared
 
 
 FILLER_POLL_NS = 100_000_000

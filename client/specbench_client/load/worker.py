@@ -38,18 +38,20 @@ from specbench_client.known_secrets import keep_headers_secret
 from specbench_client.load.client_monitor import EventLoopMonitor, WorkerDone
 from specbench_client.load.conversation_runner import (
     MAX_UNREAD,
-    REQUESTS_AHEAD,
     ConversationRunner,
     ParsingQueue,
-    RequestBuffer,
-    prepare_conversations,
-    shared_requests_ahead,
     thinking_users,
 )
 from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, held_bytes_of_worker
 from specbench_client.load.loops import ClosedLoop, FillerSender, OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.phases import InFlightRecorder
+from specbench_client.load.request_buffer import (
+    REQUESTS_AHEAD,
+    RequestBuffer,
+    prepare_conversations,
+    shared_requests_ahead,
+)
 from specbench_client.load.shared_state import SharedState
 from specbench_client.load.turns import RequestConfig, TurnClient
 from specbench_client.transport.exchange import ConnectionsAhead

@@ -15,12 +15,9 @@ from specbench_client.dialects.dialect import EngineCounters, counter_difference
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import CounterDeltas
 from specbench_client.load.conversation_runner import (
-    REQUESTS_AHEAD,
     ConversationRunner,
     ParsingQueue,
-    RequestBuffer,
     ThinkingUsers,
-    prepare_conversations,
 )
 from specbench_client.load.conversations import FillerPlan
 from specbench_client.load.judge_parent import AnswerJudge
@@ -34,6 +31,7 @@ from specbench_client.load.phases import (
     closed_loop_bounds,
     open_loop_bounds,
 )
+from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer, prepare_conversations
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
 from specbench_client.load.turns import TurnClient
 from specbench_client.transport.control_client import ControlClient
