@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -24,6 +25,7 @@ from specbench_client.transport.exchange import (
     HttpExchange,
     HttpRequest,
 )
+from specbench_client.transport.http_connection import HttpConnection
 from specbench_client.transport.kernel_transport import KeptConnections, KernelTransport
 from specbench_client.transport.socket_poller import READ_BYTES
 from specbench_client.transport.tls_socket import TlsSocket
@@ -520,6 +522,42 @@ async def test_kept_connection_gives_its_thread_to_a_stream_that_waits_for_it(pl
         assert uses([await other]) == [ConnectionUse.NEW]
     assert plain.bodies == [b"stream 1", b"stream 1", b"stream 2", b"stream 1", b"stream 1"]
     assert keeping == {plain.url: False}
+
+
+@dataclass
+class SentRequest:
+    """What `KeptConnections` reads of an `HttpConnection`."""
+
+    sent_ns: int | None
+    use: ConnectionUse = ConnectionUse.NEW
+    datas: tuple[bytes, ...] = ()
+    ended_ns: int | None = None
+
+
+KEPT_REQUEST = SentRequest(2, ConnectionUse.KEPT, (b"x",), 3)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "ended", "overtaken"),
+    [
+        (SentRequest(1), KEPT_REQUEST, True),
+        (SentRequest(1), SentRequest(2, ConnectionUse.NEW, (b"x",), 3), False),
+        (SentRequest(1, datas=(b"x",)), KEPT_REQUEST, False),
+        (SentRequest(1, ended_ns=2), KEPT_REQUEST, False),
+        (SentRequest(2), KEPT_REQUEST, False),
+        (SentRequest(None), KEPT_REQUEST, False),
+    ],
+    ids=["overtaken", "on-a-new-connection", "is-answered", "failed", "sent-together", "not-sent"],
+)
+def test_request_on_a_new_connection_is_overtaken_by_later_ones_on_kept_ones(
+    waiting: SentRequest, ended: SentRequest, *, overtaken: bool
+) -> None:
+    kept = KeptConnections({"server": True}, "server", tls=False)
+    kept.opened(cast("HttpConnection", waiting))
+    assert kept.has_overtaken(cast("HttpConnection", ended)) is overtaken
+    kept.learn(keeps=False)
+    kept.opened(cast("HttpConnection", SentRequest(1)))
+    assert not kept.has_overtaken(cast("HttpConnection", KEPT_REQUEST))
 
 
 @pytest.mark.parametrize(
