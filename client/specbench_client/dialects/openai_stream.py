@@ -513,10 +513,11 @@ def chunks_by_usage(stream: ChatStream) -> tuple[AnswerChunk, ...]:
     for ns, document, text, reasoning, _, coalesced, _, total in stream.deltas:
         if not document.get("choices"):
             continue
-        tokens = None if total is None else max(total - previous, 0)
+        tokens = None if total is None else 0
+        if total is not None and total > previous:
+            tokens, previous = total - previous, total
         if text or reasoning or tokens:
             chunks.append(_new_chunk((ns, tokens, coalesced)))
-        previous = max(previous, total or 0)
     return tuple(chunks)
 
 
