@@ -64,9 +64,8 @@ from specbench_client.workload.row_parsing import Prompt
 FIRST_COMPLETION_TOKENS = 8
 FIRST_COMPLETION_IDS = 64
 FIRST_COMPLETION_ID = "first-completion"
+FIRST_COMPLETION_TRIES = 3
 FIRST_COMPLETION_PAUSE_S = 2.0
-FIRST_COMPLETION_PATIENCE_S = 4.0
-"""How long it is tried again without being asked to wait: three tries."""
 RETRYABLE_ERRORS = (ErrorClass.HTTP_5XX, ErrorClass.RATE_LIMITED, ErrorClass.RESET, ErrorClass.REFUSED)
 """Failures that are retried. A rejected request (4xx) or an invalid answer would be the same again, and a timeout has
 waited long enough."""
@@ -128,7 +127,8 @@ async def first_completion(
     for tries in count(1):
         result = await _try_completion(turn_client, messages, tries)
         record, asked_s = result.record, result.retry_after_s
-        pause_s = pause_before_retry_s(asked_s, FIRST_COMPLETION_PAUSE_S, waited_s, FIRST_COMPLETION_PATIENCE_S)
+        most_s = math.inf if asked_s is None and tries < FIRST_COMPLETION_TRIES else 0.0
+        pause_s = pause_before_retry_s(asked_s, FIRST_COMPLETION_PAUSE_S, waited_s, most_s)
         if record.error_class not in RETRYABLE_ERRORS or pause_s is None:
             break
         if asked_s is not None:
