@@ -85,8 +85,8 @@ def _stream_parts(rows: Table) -> tuple[Values, Values]:
 
 
 _SHORT = (
-    "the answer has fewer than two tokens, its tokens were not counted, it was not streamed, half of it arrived at once,"
-    " or it begins with white space or `<think>` and its chunks are not counted (UncountedStart)"
+    "the answer has fewer than two tokens, its tokens were not counted, it was not streamed, half of it arrived at"
+    " once, or it begins with white space or `<think>` and its chunks are not counted (UncountedStart)"
 )
 
 
