@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socketserver
 import ssl
 import subprocess
 import sys
@@ -15,10 +14,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -33,6 +31,7 @@ from specbench_client.simulator.server import SimulatorServer, TruthFile, choose
 from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.command_line import specbench_here
+from specbench_testing.http_server import Reply, Request, http_server
 from specbench_testing.secret_search import find_secrets
 from specbench_testing.synthetic_records import measured_rows
 
@@ -298,79 +297,49 @@ def test_an_arm_that_answers_wrongly_is_found_and_not_recommended(tmp_path: Path
     assert "worse" in summary["recommendation"]["ruledOut"]["deep"]
 
 
-def test_permanent_error_is_not_retried(tmp_path: Path) -> None:
-    redirect = "HTTP/1.1 307 Elsewhere\r\nLocation: http://x/"
-    answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", redirect: "http://x/"}
-    for head, message in answers.items():
-        with serve_bytes(f"{head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()) as (endpoint, requests):
-            done = measure_here(tmp_path, "--endpoint", endpoint, "-c", "1")
-        assert done.returncode == 4, done.stderr
-        assert message in done.stderr.splitlines()[-1]
-        assert len(requests) == 1
+@pytest.mark.parametrize(
+    ("reply", "message"), [((401, {}, b""), "OPENAI_API_KEY"), ((307, {"Location": "http://x/"}, b""), "http://x/")]
+)
+def test_permanent_error_is_not_retried(tmp_path: Path, reply: Reply, message: str) -> None:
+    requests: list[Request] = []
 
+    def answer(request: Request) -> Reply:
+        requests.append(request)
+        return reply
 
-@contextmanager
-def serve_bytes(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """Serve the same bytes to every request, and yield the URL and the received requests."""
-    requests: list[bytes] = []
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            requests.append(self.request.recv(65_536))
-            self.request.sendall(answer)
-
-    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", requests
-        finally:
-            server.shutdown()
-
-
-class Gateway(BaseHTTPRequestHandler):
-    """Answers in OpenAI's form, without a stream. Rejects some fields, and one prompt with an echo of the key."""
-
-    rejected: ClassVar[frozenset[str]] = frozenset()
-    bodies: ClassVar[list[dict[str, Any]]]
-
-    def do_GET(self) -> None:
-        listed = self.path == "/v1/models"
-        self._answer(200 if listed else 404, {"data": [{"id": "simulated"}]})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.bodies.append(body)
-        if named := sorted(self.rejected & body.keys()):
-            self._answer(400, {"error": {"message": f"'{named[0]}' is not supported, use 'max_completion_tokens'"}})
-        elif body["messages"][-1]["content"].endswith("number 3?"):
-            self._answer(400, {"error": {"message": f"too long for {self.headers['api-key']}"}})
-        else:
-            message = {"role": "assistant", "content": "four words of text"}
-            choice = {"index": 0, "message": message, "finish_reason": "stop"}
-            self._answer(200, {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 4}})
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
-        """Log nothing."""
-
-    def _answer(self, status: int, document: Any) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    with http_server(answer) as port:
+        done = measure_here(tmp_path, "--endpoint", f"http://127.0.0.1:{port}", "-c", "1")
+    assert done.returncode == 4, done.stderr
+    assert message in done.stderr.splitlines()[-1]
+    assert len(requests) == 1
 
 
 @contextmanager
 def gateway(*rejected: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Serve a Gateway, and yield its URL and the bodies that it received."""
+    """Serve OpenAI's API without streams, and yield the URL and the bodies that were received.
+
+    Rejects these fields, and one prompt with an echo of the key.
+    """
     bodies: list[dict[str, Any]] = []
-    handler = type("Handler", (Gateway,), {"rejected": frozenset(rejected), "bodies": bodies})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", bodies
-        finally:
-            server.shutdown()
+    message = {"role": "assistant", "content": "four words of text"}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+
+    def reply(status: int, document: Any) -> Reply:
+        return status, {}, json.dumps(document).encode()
+
+    def answer(request: Request) -> Reply:
+        if request.method == "GET":
+            return reply(200 if request.target == "/v1/models" else 404, {"data": [{"id": "simulated"}]})
+        body = json.loads(request.body)
+        bodies.append(body)
+        if named := sorted(body.keys() & rejected):
+            return reply(400, {"error": {"message": f"'{named[0]}' is not supported, use 'max_completion_tokens'"}})
+        if body["messages"][-1]["content"].endswith("number 3?"):
+            return reply(400, {"error": {"message": f"too long for {request.headers['api-key']}"}})
+        return reply(200, {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 4}})
+
+    with http_server(answer) as port:
+        yield f"http://127.0.0.1:{port}", bodies
 
 
 def test_fields_that_one_server_rejects_are_left_out_for_both_and_a_rejected_prompt_is_counted(tmp_path: Path) -> None:

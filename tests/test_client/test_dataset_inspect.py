@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +41,7 @@ from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.measure_flags import with_flag_names
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.row_parsing import Prompt
-from specbench_testing.closing_servers import ClosingTestServer
+from specbench_testing.http_server import Reply, Request, http_server
 from specbench_testing.present import present
 from specbench_testing.reference_tokenizers import SmallTokenizer, o200k_table
 
@@ -413,43 +410,23 @@ class Server:
     keys: list[str | None] = field(default_factory=list)
     url: str = ""
 
-    async def answer(self, request: web.Request) -> web.Response:
-        body = await request.json()
+    def answer(self, request: Request) -> Reply:
+        body = json.loads(request.body)
         self.keys.append(request.headers.get("Authorization"))
         if self.always or self.failures:
-            return web.Response(status=self.always or self.failures.pop(), text="not now")
+            return self.always or self.failures.pop(), {}, b"not now"
         assert body["model"] == "m"
         self.inputs.append(body["input"])
         rows = [{"index": index, "embedding": direction(text)} for index, text in enumerate(body["input"])]
-        return web.json_response({"data": rows[::-1]})
+        return 200, {"Content-Type": "application/json"}, json.dumps({"data": rows[::-1]}).encode()
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A real server on its own thread."""
-    found, loop, ready = Server(), asyncio.new_event_loop(), threading.Event()
-
-    async def start() -> ClosingTestServer:
-        app = web.Application()
-        app.router.add_post("/v1/embeddings", found.answer)
-        server = ClosingTestServer(app)
-        await server.start_server()
-        found.url = f"http://127.0.0.1:{server.port}/v1"
-        ready.set()
-        return server
-
-    def serve() -> None:
-        server = loop.run_until_complete(start())
-        loop.run_forever()
-        loop.run_until_complete(server.close())
-        loop.close()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    assert ready.wait(60)
-    yield found
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
+    found = Server()
+    with http_server(found.answer) as port:
+        found.url = f"http://127.0.0.1:{port}/v1"
+        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,10 @@ import html
 import io
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
 import pyarrow as pa
@@ -36,6 +34,7 @@ from specbench_client.known_secrets import (
     without_secrets,
 )
 from specbench_client.transport.error_messages import http_error_message
+from specbench_testing.http_server import Reply, Request, http_server
 from specbench_testing.resources import endpoint_edits
 from specbench_testing.secret_search import find_secrets
 from specbench_testing.simulated_groups import plan_of, write_prompts
@@ -65,52 +64,43 @@ def secrets_in(text: str) -> list[str]:
     return [form for form in FORMS if form in text or form in text.replace("\\", "")]
 
 
-class Echo(BaseHTTPRequestHandler):
+class EchoEngine(NamedTuple):
     """A healthy engine that answers everything with the client's secrets."""
 
-    authorization: ClassVar[list[str | None]] = []
-
-    def do_GET(self) -> None:
-        page = {"version": TEXT, "api_key": "x", "model_path": TEXT, "data": [{"id": TEXT, "max_model_len": TEXT}]}
-        self._answer(200, json.dumps(page))
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        self.authorization.append(self.headers["authorization"])
-        self._answer(500, json.dumps({"error": {"message": TEXT}}))
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
-        """Log nothing."""
-
-    def _answer(self, status: int, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    url: str
+    authorization: list[str | None]
 
 
 @pytest.fixture
-def engine() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def engine() -> Iterator[EchoEngine]:
+    page = {"version": TEXT, "api_key": "x", "model_path": TEXT, "data": [{"id": TEXT, "max_model_len": TEXT}]}
+    authorization: list[str | None] = []
+
+    def answer(request: Request) -> Reply:
+        if request.method == "GET":
+            return 200, {}, json.dumps(page).encode()
+        authorization.append(request.headers["authorization"])
+        return 500, {}, json.dumps({"error": {"message": TEXT}}).encode()
+
+    with http_server(answer) as port:
+        yield EchoEngine(f"http://127.0.0.1:{port}", authorization)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("external", [False, True])
 def test_a_clients_message_log_and_results_contain_no_secret(
-    external: bool, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    external: bool,
+    engine: EchoEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(commands, "DriveOptions", partial(DriveOptions, healthy_within_s=0.5))
-    monkeypatch.setattr(Echo, "authorization", [])
     monkeypatch.setenv(API_KEY_VARIABLE, f"{SECRETS[API_KEY_VARIABLE]}\n")  # as in a Secret made from a file
     edits = endpoint_edits("none", dialect="vllm") if external else {}
     (tmp_path / "plan.json").write_text(plan_of(write_prompts(tmp_path / "p.jsonl"), edits).to_json())
     code = run_program(
-        ["drive", "--plan", str(tmp_path / "plan.json"), "--group", "0", "--attempt", "0", "--endpoint", engine,
+        ["drive", "--plan", str(tmp_path / "plan.json"), "--group", "0", "--attempt", "0", "--endpoint", engine.url,
          "--results", str(tmp_path / "results"), "--termination-log", str(tmp_path / "ended")]
     )  # fmt: skip
     assert code == 4
@@ -122,7 +112,7 @@ def test_a_clients_message_log_and_results_contain_no_secret(
              if file.is_file()}  # fmt: skip
     assert {name: found for name, text in {**files, "log": log}.items() if (found := secrets_in(text))} == {}
     key = f"Bearer {SECRETS[API_KEY_VARIABLE]}" if external else None
-    assert set(Echo.authorization) == {key}, "only servers that are already running get the key"
+    assert set(engine.authorization) == {key}, "only servers that are already running get the key"
 
 
 def test_an_answer_is_redacted_before_it_is_cut() -> None:
