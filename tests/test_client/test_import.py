@@ -124,6 +124,8 @@ def _import(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.runs
 def test_two_files_become_a_run_with_a_paired_speedup(tmp_path: Path) -> None:
     """`report`, `decide` and `compare` read it; chunks are verified steps."""
     arguments = [str(PEERS / "vllm-eagle3.json"), "--baseline", str(PEERS / "vllm-none.json"), "--arm", "eagle3"]
@@ -138,11 +140,15 @@ def test_two_files_become_a_run_with_a_paired_speedup(tmp_path: Path) -> None:
         assert exit_code(command) == Exit.OK, command
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.runs
 def test_importing_the_same_files_again_finds_the_same_run(tmp_path: Path) -> None:
     for _ in range(2):
         _import(tmp_path, str(PEERS / "guidellm-eagle3.json"))
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.runs
 def test_files_of_one_arm_and_load_are_repeats(tmp_path: Path) -> None:
     second = _write(tmp_path, {**VLLM, "ttfts": [seconds * 1.01 for seconds in VLLM["ttfts"]]})
     summary = _import(tmp_path, str(PEERS / "vllm-eagle3.json"), str(second))
@@ -158,6 +164,8 @@ def test_a_copy_of_a_file_is_no_repeat(of_baseline: bool, tmp_path: Path, capsys
     assert "same requests" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.runs
 def test_a_baseline_whose_file_has_drafts_is_reported(tmp_path: Path) -> None:
     """It does not decode one token per step, and what is faster than it is not faster than plain decoding."""
     arguments = [str(PEERS / "vllm-none.json"), "--baseline", str(PEERS / "guidellm-eagle3.json")]
@@ -166,6 +174,7 @@ def test_a_baseline_whose_file_has_drafts_is_reported(tmp_path: Path) -> None:
     assert "BaselineDrafted" in {finding["check"] for finding in summary["findings"]}
 
 
+@pytest.mark.runs
 def test_without_send_times_there_is_no_throughput(tmp_path: Path) -> None:
     """SGLang stores none: latencies are there, the throughput is missing, and the records are valid."""
     arguments = [str(PEERS / "sglang-eagle3.jsonl"), "--baseline", str(PEERS / "sglang-none.jsonl"), "--arm", "eagle3"]
@@ -178,6 +187,8 @@ def test_without_send_times_there_is_no_throughput(tmp_path: Path) -> None:
     assert sum(part.column("sent_ns").null_count for part in records) == 48
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.runs
 def test_requested_lengths_are_not_taken_for_the_answers_tokens(tmp_path: Path) -> None:
     """SGLang stores the requested length of an answer that ended early if the server reports no count."""
     (line,) = (PEERS / "sglang-eagle3.jsonl").read_text().splitlines()
@@ -210,6 +221,8 @@ def test_a_figure_below_zero_is_refused(field: str, tmp_path: Path) -> None:
 SUMMARY = str(PEERS / "aiperf-eagle3/profile_export_aiperf.json")
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.runs
 @pytest.mark.parametrize("file", [str(PEERS / "guidellm-eagle3.csv"), str(PEERS / "vllm-eagle3.json")])
 def test_a_summary_as_baseline_gives_no_speedup(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["import", file, "--baseline", SUMMARY, "--results", str(tmp_path / "results")]) == Exit.OK
@@ -441,6 +454,8 @@ def test_a_rate_that_grew_is_no_load(tmp_path: Path) -> None:
     assert _one(_write(tmp_path, {**ramped, "ramp_up_strategy": None})).result.level is not None
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.runs
 def test_requests_without_a_load_ask_for_the_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A copy of AIPerf's requests without the summary beside it; with the flag it is imported."""
     path = _write(tmp_path, (PEERS / "aiperf-eagle3/profile_export.jsonl").read_text(), "rows.jsonl")

@@ -234,6 +234,8 @@ def test_truncated_manifest_is_reported_as_damage(half_measured: Plan, tmp_path:
     assert str(manifest.parent) in termination_message(tmp_path)["message"]
 
 
+@pytest.mark.runs
+@pytest.mark.usefixtures("undrawn")
 def test_a_gate_is_written_although_its_store_is_away_for_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,6 +191,7 @@ def _busy(world: SyntheticRun, point: Point) -> PointSummary:
 CLEAR = SyntheticRun(repeats=8, step_ms={"ngram": 12.0, "none": 20.0}, alpha={"ngram": 0.6})
 
 
+@pytest.mark.runs
 def test_a_clear_difference_ends_the_run_and_leaves_nothing_missing() -> None:
     summary = concluded(CLEAR, REPEATS_TO_DECIDE)
     assert summary.decided_after == REPEATS_TO_DECIDE
@@ -204,6 +205,7 @@ def test_a_clear_difference_ends_the_run_and_leaves_nothing_missing() -> None:
     assert "MissingPoints" not in {finding.check for finding in summary.findings}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("repeats", [2, 4, 5, 7])
 def test_a_run_ends_after_an_even_number_of_repeats_from_six_on(repeats: int) -> None:
     """An odd number would leave a linear drift in the ratio (ABBA); few repeats have no useful interval."""
@@ -212,12 +214,14 @@ def test_a_run_ends_after_an_even_number_of_repeats_from_six_on(repeats: int) ->
     assert len(summary.missing) == 2 * (8 - repeats)
 
 
+@pytest.mark.runs
 def test_an_undecided_run_goes_on() -> None:
     noisy = SyntheticRun(repeats=8, step_ms={"ngram": 20.0, "none": 20.0}, alpha={"ngram": 0.02}, run_noise=0.1)
     summary = concluded(noisy, 6)
     assert (summary.decided_after, len(summary.missing)) == (None, 4)
 
 
+@pytest.mark.runs
 def test_no_difference_that_matters_ends_the_run_too() -> None:
     """Exactly equal step times and no accepted draft: the interval is far inside of 5 %."""
     equal = SyntheticRun(
@@ -270,6 +274,7 @@ def test_invalid_repeats_in_more_than_a_third_of_the_rounds_are_not_left_out() -
     assert Severity.INVALID in {each.severity for each in ended.findings if each.check == "ClientSaturated"}
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("repeats", "order", "compared"),
     [(8, "Interleaved", 6), (5, "Interleaved", 3), (3, "Interleaved", None), (8, "Sequential", None)],

@@ -26,6 +26,8 @@ from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
 from specbench_testing.synthetic_records import SyntheticRun
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 WORLD = SyntheticRun(prompts=4, repeats=1)
 DERIVED = ("provenance.json", "results.csv", "report.html", "summary.json", "status.json")
 """The files of an analysis, in the order of writing."""
@@ -170,6 +172,7 @@ def concluded_run(folder: Path, points: int | None = None, **changed: object) ->
     return plan, store
 
 
+@pytest.mark.runs
 def test_a_run_is_complete_only_after_the_last_write_of_its_analysis(tmp_path: Path) -> None:
     plan, store = concluded_run(tmp_path)
     results = FolderStore(tmp_path)
@@ -182,6 +185,7 @@ def test_a_run_is_complete_only_after_the_last_write_of_its_analysis(tmp_path: P
         assert find_interrupted_plan(results, [plan]) == plan, name
 
 
+@pytest.mark.runs
 def test_a_run_whose_summary_has_another_version_is_complete(tmp_path: Path) -> None:
     """After an upgrade, the same `measure` command measures again: it does not take up the finished run."""
     plan, store = concluded_run(tmp_path)
@@ -192,6 +196,7 @@ def test_a_run_whose_summary_has_another_version_is_complete(tmp_path: Path) -> 
     assert not find_local_run(FolderStore(tmp_path), plan).has_current_summary()
 
 
+@pytest.mark.runs
 def test_an_earlier_analysis_does_not_complete_a_run_that_was_continued(tmp_path: Path) -> None:
     """The first analysis lacked a point. The second one was killed before its last writes."""
     plan, store = concluded_run(tmp_path, points=1)
@@ -207,6 +212,7 @@ def test_an_earlier_analysis_does_not_complete_a_run_that_was_continued(tmp_path
         assert (run.is_finished, run.is_complete) == (True, False), name
 
 
+@pytest.mark.runs
 def test_a_run_with_a_stop_rule_that_lacks_points_is_not_finished(tmp_path: Path) -> None:
     """An engine failed: status.json, which lists no missing point, is no proof that the rule ended the run."""
     plan, _ = concluded_run(tmp_path, points=1, stop="WhenDecided")
