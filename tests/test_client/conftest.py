@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,15 @@ __all__ = ["s3_access", "s3_server", "s3_store"]
 def no_pause_between_first_completions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try a first completion again at once: a server that fails in a test stays the same, and each pause is seconds."""
     monkeypatch.setattr(engine_connection, "FIRST_COMPLETION_PAUSE_S", 0.0)
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """Restore the root logger that the program configures, because it runs in pytest's process."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

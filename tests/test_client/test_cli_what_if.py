@@ -179,19 +179,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def write_trace(tmp_path: Path, rows: list[dict[str, Any]]) -> str:
-    file = tmp_path / "trace.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(file)
-
-
 def oracle_report(capsys: pytest.CaptureFixture[str], *arguments: str) -> OracleReport:
     assert exit_code(["analyze", "oracle", *arguments, "--output", "json"]) == Exit.OK
     return OracleReport.from_json(capsys.readouterr().out)
 
 
-def test_trace_with_a_step_cost_gives_policies_and_headroom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_trace(tmp_path, [trace_row(number) for number in range(8)])
+def test_trace_with_a_step_cost_gives_policies_and_headroom(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write([trace_row(number) for number in range(8)])
     report = oracle_report(capsys, file, "--step-cost", "published-h100", "--batch", "1,64", "-k", "1,3")
     assert [(each.policy, each.drafts) for each in report.rows] == [
         (DraftPolicy.FIXED, 1), (DraftPolicy.FIXED, 3), (DraftPolicy.ORACLE, None),
@@ -264,9 +258,9 @@ def test_endpoint_without_a_declared_drafter_is_rejected_as_such() -> None:
     ],
 )
 def test_invalid_trace_is_rejected_with_a_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: dict[str, Any], arguments: list[str], message: str
+    write: Write, capsys: pytest.CaptureFixture[str], row: dict[str, Any], arguments: list[str], message: str
 ) -> None:
-    assert exit_code(["analyze", "oracle", write_trace(tmp_path, [row]), *arguments]) == Exit.BAD_INPUT
+    assert exit_code(["analyze", "oracle", write([row]), *arguments]) == Exit.BAD_INPUT
     assert message in " ".join(capsys.readouterr().err.split())
 
 

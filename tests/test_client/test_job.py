@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -42,14 +41,7 @@ from specbench_testing.s3 import IgnoringConditions, S3Access
 from specbench_testing.simulated_groups import UID, RunningSimulator, plan_of, records_of, simulator, write_prompts
 from specbench_testing.synthetic_records import SyntheticRun, measured_rows
 
-
-@pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    """Restore the root logger that the program configures, because it runs in pytest's process."""
-    handlers, level = logging.root.handlers[:], logging.root.level
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import gzip
 import html
 import io
 import json
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -39,6 +38,8 @@ from specbench_testing.resources import endpoint_edits
 from specbench_testing.secret_search import find_secrets
 from specbench_testing.simulated_groups import plan_of, write_prompts
 
+pytestmark = pytest.mark.usefixtures("restored_logging")
+
 SECRETS = {name: f"plain words of {name.lower()}" for name in SECRET_VARIABLES}
 """Values without the form of a secret: only because they are known can they be removed."""
 FORMS = [form for value in SECRETS.values() for form in (value, base64.b64encode(value.encode()).decode())]
@@ -49,15 +50,6 @@ TEXT = f"CUDA out of memory; {'; '.join(FORMS)}"
 def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
-
-
-@pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    """Restore the root logger that the program configures, because it runs in pytest's process."""
-    handlers, level = logging.root.handlers[:], logging.root.level
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
 
 
 def secrets_in(text: str) -> list[str]:

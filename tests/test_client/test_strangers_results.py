@@ -36,13 +36,17 @@ WORLD = SyntheticRun(prompts=4, concurrency=(1,), repeats=1)
 Edit = Callable[[Any], None]
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    results = tmp_path_factory.mktemp("stored") / "out"
-    store_results(WORLD, results, "0190a000-0000-7000-8000-000000000000")
+def reported(world: SyntheticRun, results: Path, uid: str) -> Path:
+    """Store a run and write its report; returns the folder of the run."""
+    store_results(world, results, uid)
     assert exit_code(["report", str(results), "--output", "json"]) in (Exit.OK, Exit.UNTRUSTWORTHY)
     (plan,) = results.rglob(PLAN)
     return plan.parent
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return reported(WORLD, tmp_path_factory.mktemp("stored") / "out", "0190a000-0000-7000-8000-000000000000")
 
 
 @pytest.fixture
@@ -300,11 +304,7 @@ class Folder:
 
 @pytest.fixture(scope="module")
 def stored_of_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    results = tmp_path_factory.mktemp("reference") / "out"
-    store_results(RESULTS_WORLD, results, UID)
-    assert exit_code(["report", str(results), "--output", "json"]) in (Exit.OK, Exit.UNTRUSTWORTHY)
-    (plan,) = results.rglob(PLAN)
-    return plan.parent
+    return reported(RESULTS_WORLD, tmp_path_factory.mktemp("reference") / "out", UID)
 
 
 def _parsed(data: bytes) -> Any:

@@ -45,6 +45,17 @@ def release_suspended(world: CampaignWorld) -> None:
             world.release(name)
 
 
+def with_exhausted_budget() -> CampaignWorld:
+    """A campaign whose six runs were suspended after an hour and have released their GPUs."""
+    world = with_budget(6)
+    launch_all(world)
+    world.pass_time(HOUR)
+    world.reconcile()
+    release_suspended(world)
+    world.settle()
+    return world
+
+
 def test_without_a_budget_spending_is_reported_but_not_limited() -> None:
     world = CampaignWorld({"spec.parallelism": 6})
     launch_all(world)
@@ -149,12 +160,7 @@ def test_an_exhausted_budget_suspends_active_runs_and_creates_no_more() -> None:
 
 
 def test_raising_the_budget_resumes_the_campaign() -> None:
-    world = with_budget(6)
-    launch_all(world)
-    world.pass_time(HOUR)
-    world.reconcile()
-    release_suspended(world)
-    world.settle()
+    world = with_exhausted_budget()
     world.change("spec.parallelism", 5)
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is TRUE, "a higher parallelism does not raise the budget"
     world.edit("spec.budget.gpuHours", 100)
@@ -273,12 +279,7 @@ def test_gpu_time_counts_once_after_any_loss_and_recreation(steps: list[tuple[st
 
 
 def test_a_new_round_has_its_own_budget() -> None:
-    world = with_budget(6)
-    launch_all(world)
-    world.pass_time(HOUR)
-    world.reconcile()
-    release_suspended(world)
-    world.settle()
+    world = with_exhausted_budget()
     old = set(world.runs)
     world.change("spec.rerun", "again")
     assert world.status_and_reason(Kind.BUDGET_EXHAUSTED)[0] is FALSE
