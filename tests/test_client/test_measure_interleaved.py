@@ -157,9 +157,7 @@ def test_too_few_prompts_are_noticed_before_the_first_request(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("drafting", "lines"), [({"none"}, 1), ({"eagle3"}, 0), ({"none", "eagle3"}, 0), (set(), 0)], ids=str
-)
+@pytest.mark.parametrize(("drafting", "lines"), [({"none"}, 1), ({"eagle3"}, 0), ({"none", "eagle3"}, 0), (set(), 0)])
 def test_a_baseline_that_drafts_alone_may_be_swapped(
     drafting: set[str], lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
