@@ -68,7 +68,6 @@ def _rows(answers: list[Side], categories: tuple[str, ...]) -> Table:
             "category": TextCodes.of([categories[number % len(categories)] for number in range(first.size)]),
             "tokens": np.array([float(each.tokens) for each in answers]),
             "intended_ns": np.zeros(first.size),
-            "ttft_late": np.zeros(first.size, dtype=np.bool_),
             "first_token_ns": first,
             "last_token_ns": first + [each.steps * each.step_ms * MS for each in answers],
             "steps": np.array([float(each.steps) for each in answers]),
@@ -148,7 +147,7 @@ def test_factor_of_ttft_is_left_out_where_ttft_is(late: str) -> None:
         for name, side in (("arm", Side(101, 50, 12.0, 400.0)), ("baseline", Side(101, 100, 10.0, 1000.0)))
     }
     whole = explain(pairs_of_rows(**sides))
-    sides[late] = sides[late].assign(ttft_late=np.array([True] + [False] * 4))
+    sides[late] = sides[late].assign(timing_fault=np.array([1, 0, 0, 0, 0], dtype=np.int8))
     without = explain(pairs_of_rows(**sides))
     assert (without.prefill.value, without.prefill.interval, without.prefill.unit) == (None, None, "ratio")
     assert without.prefill.missing

@@ -26,6 +26,7 @@ from specbench_client.columns import Values
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure
 from specbench_client.metrics.decode_speed import decode_ns, later_tokens, timed_steps, timed_tokens
+from specbench_client.metrics.metric_types import TimingFault
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
@@ -132,9 +133,9 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
         return None
     ideal = configured_draft_tokens + 1.0 if configured_draft_tokens else None
     prefill = _figure("prefill", found, PREFILL)
-    if any(side.array("ttft_late").any() for side in (pairs.arm, pairs.baseline)):
-        without = {"value": None, "interval": None, "missing": "TTFT is left out, of which it is made"}
-        prefill = prefill.model_copy(update=without)
+    worst = max(TimingFault.of(side) for side in (pairs.arm, pairs.baseline))
+    if worst:
+        prefill = prefill.model_copy(update={"value": None, "interval": None, "missing": worst.reason})
     return Prediction(
         measured=_figure("measured", found, MEASURED),
         predicted=_figure("predicted", found, PREDICTED),
