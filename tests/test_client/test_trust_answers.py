@@ -400,7 +400,7 @@ def test_acceptance_length_contradicted_by_counters_is_not_reported() -> None:
         cell: Cell = next(each for each in run.cells if each.arm == "ngram")
         return [(each.figures[EMITTED].value, each.figures[VERIFIED].value) for each in (point[0], cell)]
 
-    assert lengths(0) == [(None, None)] * 2
+    assert lengths(0) == [(None, 1.0)] * 2, "that of the counters: no draft was accepted"
     assert lengths(None) == [(None, None)] * 2, "nothing confirms it without counters"
 
 

@@ -149,7 +149,7 @@ PROMPTS, TURNS = 6, 2
 STARTS_MAX = 3
 _LIFE = re.compile(r"life-\w+-\d{4}")
 _HASH = re.compile(r"\b[0-9a-f]{64}\b")
-_ATTEMPT = re.compile(r"\b\d+-[0-9a-f]{6}\b")
+_ATTEMPT = re.compile(r"\b\d+-[0-9a-f]{6}\b|(?<=\bupload-)[0-9a-f]{32}\b")
 _LEFT_BY_ATTEMPT = re.compile(r"launches/.*|points/[^/]+/(records/|schedule-|summary).*")
 """Files that a killed attempt may leave: only manifests name what counts."""
 _OTHER_SUMMARY = "summary-ATTEMPT.json"
