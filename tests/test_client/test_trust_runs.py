@@ -17,10 +17,11 @@ import pytest
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.plan.plan import Arm, Point
 from specbench_api.spec.engine import DialectName, Endpoint
+from specbench_client.analysis.estimates.figures import with_counted_acceptance
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
-from specbench_client.documents.summary import ClientHealth, CounterDeltas
+from specbench_client.documents.summary import ClientHealth
 from specbench_client.metrics.decode_speed import TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS, TTFT_SENT_MS
 from specbench_client.metrics.rows import POINT, has_text
@@ -38,6 +39,7 @@ from specbench_testing.corrupted_records import (
     combine,
     findings_of,
     replace_columns,
+    replace_counters,
     replace_watch,
     undeclared_drafter,
 )
@@ -636,6 +638,9 @@ def test_times_that_coalesced_chunks_made_wrong_are_left_out_with_the_reason(
         assert unknown == of_arm & {"ttft_ms", "tpot_ms"}
 
 
+COUNTED = ("acceptance_length_verified_pooled", "acceptance_rate")
+
+
 def test_acceptance_that_only_the_counters_have_is_shown_with_its_source() -> None:
     point = next(each for each in WORLD.plan.points if each.arm == "ngram")
     unreported = Corruptions(records=lambda _, frame: frame.assign(**dict.fromkeys(DRAFTING_COLUMNS)))
@@ -644,17 +649,17 @@ def test_acceptance_that_only_the_counters_have_is_shown_with_its_source() -> No
     accepted, drafted, steps = (
         float(present(each)) for each in (counters.accepted_tokens, counters.drafted_tokens, counters.draft_steps)
     )
-    figures = [summary.figures[name] for name in ("acceptance_length_verified_pooled", "acceptance_rate")]
+    figures = [summary.figures[name] for name in COUNTED]
     assert [each.value for each in figures] == pytest.approx([1 + accepted / steps, accepted / drafted])
     assert {each.source for each in figures} == {"engine (counters)"}
     reported = point_of(WORLD, point)[0].figures["acceptance_rate"]
     assert reported.source != "engine (counters)"
 
-    def restarted(_: Point, found: CounterDeltas) -> CounterDeltas:
-        return found.model_copy(update={"restarted": True})
-
-    lost, _ = point_of(WORLD, point, replace(unreported, counters=restarted))
-    assert lost.figures["acceptance_rate"].value is None
+    for change in ({"restarted": True}, {"accepted_tokens": None}):  # SGLang counts no accepted tokens.
+        lost, _ = point_of(WORLD, point, combine(unreported, replace_counters(**change)))
+        assert [lost.figures[each].value for each in COUNTED] == [None, None]
+    mixed = with_counted_acceptance(lost.figures, [counters, present(lost.counters)])
+    assert [mixed[each].value for each in COUNTED] == [None, None]
 
 
 IN_TURNS = [("none", 0), ("ngram", 0), ("ngram", 1), ("none", 1), ("none", 2), ("ngram", 2)]

@@ -137,19 +137,26 @@ def with_counted_acceptance(
     `counters`: of each point. They include ramp, drain and fillers.
     """
     found = dict(figures)
-    known = [each for each in counters if each is not None and not each.restarted]
+    accepted = _total(counters, "accepted_tokens")
     for name, added, under, definition in _COUNTED:
-        below = sum(getattr(each, under) or 0 for each in known)
-        if figures[name].value is None and below and len(known) == len(counters):
+        below = _total(counters, under)
+        if figures[name].value is None and below and accepted is not None:
             counted = {
-                "value": added + sum(each.accepted_tokens or 0 for each in known) / below,
+                "value": added + accepted / below,
                 "definition": f"{definition} by the engine's counters, over all requests of the points",
-                "n": len(known),
+                "n": len(counters),
                 "missing": NO_INTERVAL,
                 "source": COUNTERS_SOURCE,
             }
             found[name] = figures[name].model_copy(update=counted)
     return found
+
+
+def _total(counters: Sequence[CounterDeltas | None], name: str) -> int | None:
+    """Return the sum of one counter over points; None if one of them lacks it (SGLang has no accepted tokens)."""
+    counts = [None if each is None or each.restarted else getattr(each, name) for each in counters]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _ratio_figure(
