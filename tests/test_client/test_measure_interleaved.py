@@ -32,6 +32,7 @@ from specbench_client.documents.summary import (
     RunSummary,
 )
 from specbench_client.drive.endpoint_probes import LEAST, PER_STREAM, PER_STREAM_MOST, size_of_repeat
+from specbench_client.drive.load_planning import ArrivalPlan
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
@@ -139,7 +140,20 @@ def test_these_turns_send_the_prompts_in_file_order(plan: Plan) -> None:
 def test_a_repeat_is_long_for_a_request_and_short_for_the_machine(
     load: dict[str, Any], request_s: float, wanted: int
 ) -> None:
-    assert size_of_repeat(plan_of(load), request_s) == wanted
+    assert size_of_repeat(ArrivalPlan(plan_of(load).load, None), request_s) == wanted
+
+
+@pytest.mark.parametrize(
+    ("rate", "trace", "wanted"),
+    [
+        ({}, [0.0, 40.0, 80.0], 384),  # 320 s of a trace's own rate, rounded up
+        ({"rate": [2.0]}, [0.0, 40.0, 80.0], 6),  # replayed at this rate
+        ({}, [5.0, 5.0], 8),  # all at one moment
+    ],
+)
+def test_a_repeat_of_a_trace_has_enough_arrivals(rate: dict[str, Any], trace: list[float], wanted: int) -> None:
+    load = {**rate, "slots": 8, "arrival": {"process": "Trace", "uri": "arrivals.csv"}}
+    assert size_of_repeat(ArrivalPlan(plan_of(load).load, np.array(trace)), 1.0) == wanted
 
 
 def test_too_few_prompts_are_noticed_before_the_first_request(

@@ -29,6 +29,7 @@ from specbench_client.drive.endpoint_probes import (
     size_of_repeat,
 )
 from specbench_client.drive.engine_connection import FieldRejected, ModelNotServed, RateLimited
+from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.local_runs import find_interrupted_plan
 from specbench_client.store.locations import open_store, read_object
@@ -126,7 +127,7 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     plan, prompts = wanted.plan, _prompts(wanted.plan)
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     conversation_s = request_s * prompts.turns / len(prompts.rows)
-    size = size_of_repeat(plan, conversation_s)
+    size = size_of_repeat(load_arrival_plan(plan, Path.cwd(), read_object), conversation_s)
     lasts_s = size * conversation_s if closed else size + conversation_s
     repeats = min(plan.load.repeats, REPEATS_TO_DECIDE)
     minutes = max(repeats * len(plan.arms) * (len(plan.load.levels) * lasts_s + START_S) / 60, 1)

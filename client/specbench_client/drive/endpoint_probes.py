@@ -34,6 +34,7 @@ from specbench_client.drive.engine_connection import (
     served_model,
     take_first_turn,
 )
+from specbench_client.drive.load_planning import ArrivalPlan
 from specbench_client.errors import EngineFailed
 from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.phases import NS_PER_S
@@ -91,17 +92,17 @@ PROBES_MAX = 8
 """Prompts that are tried until so many are answered."""
 
 
-def size_of_repeat(plan: Plan, request_s: float) -> int:
+def size_of_repeat(arrivals: ArrivalPlan, request_s: float) -> int:
     """Return the requests of each stream in a repeat, or the seconds of an open loop.
 
     The same for every load: a repeat takes about as long at each. `request_s`: that of a conversation on an idle
     server.
     """
-    lightest = plan.load.levels[0]
+    lightest = arrivals.load.levels[0]
     if lightest.concurrency is not None:
         wanted = min(max(REPEAT_S / request_s, PER_STREAM, LEAST / lightest.concurrency), PER_STREAM_MOST)
     else:
-        wanted = max(REPEAT_S, PER_STREAM * request_s, LEAST / (lightest.rate or 1.0))
+        wanted = max(REPEAT_S, PER_STREAM * request_s, LEAST / (arrivals.mean_rate(lightest) or 1.0))
     return next(size for size in SIZES if size >= min(wanted, SIZES[-1]))
 
 

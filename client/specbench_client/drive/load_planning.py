@@ -10,7 +10,7 @@ from pathlib import Path
 
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.conditions import EngineReason
-from specbench_api.spec.load import Arrival, Load
+from specbench_api.spec.load import Arrival, Level, Load
 from specbench_client.documents.record import Record
 from specbench_client.errors import EngineFailed
 from specbench_client.load.arrivals import (
@@ -65,6 +65,10 @@ class ArrivalPlan:
         return schedule_arrivals(
             self.load.arrival or Arrival(), point.level.rate, extent, point.repeat, trace=self.trace
         )
+
+    def mean_rate(self, level: Level) -> float | None:
+        """Return the conversations per second, of a trace without a rate its own; None if all are at one moment."""
+        return mean_rate(self.trace) if level.rate is None and self.trace is not None else level.rate
 
     def around(self, point: Point, times: ScheduledTimes) -> FillerArrivals | None:
         """Return when fillers may begin before and after these times."""
