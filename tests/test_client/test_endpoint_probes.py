@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.spec.slo import Slo
-from specbench_client.cli import exit_code
+from specbench_client.cli import exit_code, measure_choices
+from specbench_client.cli.measure import Measurement, measure
+from specbench_client.cli.measure_choices import with_swept_loads
 from specbench_client.documents.record import Record
 from specbench_client.drive.endpoint_probes import ProbedLoad, find_levels, probed_load
-from specbench_testing.synthetic_records import record
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.points import PointStore
+from specbench_testing.local_results import store_point
+from specbench_testing.synthetic_records import SyntheticRun, point_of, record
 
 Rates = Callable[[int], ProbedLoad]
 
@@ -82,3 +89,52 @@ def test_sweep_takes_no_loads(flags: tuple[str, ...], capsys: pytest.CaptureFixt
     fixed = ("--endpoint", "http://127.0.0.1:1", "--model", "m", "--dataset", "gsm8k", "--requests", "4")
     assert exit_code(["measure", *fixed, "--sweep", *flags]) == 2
     assert f"--sweep chooses the loads itself: leave out {flags[0]}" in capsys.readouterr().err
+
+
+URL = "http://127.0.0.1:1"
+
+
+def sweep_of(folder: Path, *flags: str) -> Measurement:
+    prompts, results = folder / "prompts.jsonl", folder / "results"
+    prompts.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    words = ("--endpoint", URL, "--dataset", f"jsonl:{prompts}", "--results", str(results), "--sweep", *flags)
+    names = ("none", "endpoint") if "--baseline" in flags else ("endpoint",)
+    endpoints = tuple({"name": name, "url": f"{URL}/{name}", "model": "m"} for name in names)
+    return Measurement(measure.make_context("measure", list(words)).params, endpoints)
+
+
+@pytest.mark.parametrize(
+    ("flags", "chosen"),
+    [
+        (("--requests", "40"), {}),
+        (("--baseline", URL, "--requests-per-stream", "5"), {}),
+        (("--baseline", URL), {"requests_per_stream": 4}),
+        (("--baseline", URL), {"requests_per_stream": 192}),
+    ],
+)
+def test_an_interrupted_sweep_continues_with_the_loads_that_it_found(
+    flags: tuple[str, ...], chosen: dict[str, int], tmp_path: Path
+) -> None:
+    """Its servers are not asked again: two sweeps may end at different loads."""
+    wanted = sweep_of(tmp_path, *flags)
+    plan = wanted.with_options(concurrency=[1, 2, 4], **chosen).plan.model_copy(update={"uid": "u"})
+    store = FolderStore(tmp_path / "results" / run_root(plan.namespace, plan.name, "u"))
+    store.put(PLAN, plan.to_json().encode())
+    summary, frame = point_of(SyntheticRun(), SyntheticRun().plan.points[0])
+    place = {name: getattr(plan.points[0], name) for name in ("hash", "arm", "workload", "level", "repeat")}
+    store_point(PointStore(store), summary.model_copy(update=place), frame)
+    assert with_swept_loads(wanted, {}).options["concurrency"] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("flags", "most"),
+    [((), 2), (("--requests", "40"), 40), (("--requests-per-stream", "5"), 4096), (("--duration", "5"), 4096)],
+)
+def test_a_sweep_has_no_more_streams_than_requests(
+    flags: tuple[str, ...], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def find(_: object, limit: int, __: object) -> list[int]:
+        return [limit]
+
+    monkeypatch.setattr(measure_choices, "find_levels", find)
+    assert with_swept_loads(sweep_of(tmp_path, *flags), {}).options["concurrency"] == [most]

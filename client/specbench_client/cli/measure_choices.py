@@ -20,6 +20,7 @@ from specbench_client.cli.streams import echo
 from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.drive.endpoint_detection import detect_endpoint, unreported_acceptance
 from specbench_client.drive.endpoint_probes import (
+    PER_STREAM_MOST,
     SIZES,
     STREAMS_MAX,
     EndpointProbe,
@@ -44,10 +45,23 @@ def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Meas
     if wanted.options["sweep"]:
         chosen = with_swept_loads(chosen, headers)
     if wanted.options["baseline"] is not None:
-        if all(wanted.options[each] is None for each in ("requests", "requests_per_stream", "duration")):
+        if _is_size_open(chosen):
             chosen = with_repeat_size(chosen, headers)
         warn_of_repeated_prompts(chosen.plan)
     return chosen
+
+
+def _is_size_open(wanted: Measurement) -> bool:
+    """Return whether the size of a repeat is to be chosen."""
+    sizes = ("requests", "requests_per_stream", "duration")
+    return wanted.options["baseline"] is not None and all(wanted.options[each] is None for each in sizes)
+
+
+def _of_each_size(wanted: Measurement) -> list[Measurement]:
+    """Return the measurement with each size that a repeat may have; it has loads."""
+    if wanted.plan.load.concurrency is None:
+        return [wanted.with_options(duration=size) for size in SIZES]
+    return [wanted.with_options(requests_per_stream=size) for size in SIZES if size <= PER_STREAM_MOST]
 
 
 def with_detected(wanted: Measurement, headers: Mapping[str, str]) -> tuple[Measurement, set[str]]:
@@ -118,13 +132,12 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
 
     Raises BadInput, EngineFailed.
     """
-    closed = wanted.plan.load.concurrency is not None
-    option = "requests_per_stream" if closed else "duration"
-    sized = [wanted.with_options(**{option: size}) for size in SIZES]
+    sized = _of_each_size(wanted)
     begun = _interrupted(wanted, sized)
     if begun is not None:
         return next(each for each in sized if each.plan.load == begun.load)
     plan, prompts = wanted.plan, _prompts(wanted.plan)
+    closed = plan.load.concurrency is not None
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     conversation_s = request_s * prompts.turns / len(prompts.rows)
     size = size_of_repeat(load_arrival_plan(plan, Path.cwd(), read_object), conversation_s)
@@ -137,7 +150,7 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
         f" take at least {minutes:.0f} min, longer if requests take longer under load",
         err=True,
     )
-    return wanted.with_options(**{option: size})
+    return sized[SIZES.index(size)]
 
 
 def warn_of_repeated_prompts(plan: Plan) -> None:
@@ -166,15 +179,18 @@ def with_swept_loads(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     Raises BadInput, EngineFailed.
     """
     levels = [2**power for power in range(STREAMS_MAX.bit_length())]
-    begun = _interrupted(wanted, (wanted.with_options(concurrency=levels[: at + 1]) for at in range(len(levels))))
+    loaded = [wanted.with_options(concurrency=levels[: at + 1]) for at in range(len(levels))]
+    is_open = _is_size_open(wanted)
+    candidates = (sized for each in loaded for sized in (_of_each_size(each) if is_open else [each]))
+    begun = _interrupted(wanted, candidates)
     if begun is not None:
         return wanted.with_options(concurrency=begun.load.concurrency)
     lightest = wanted.with_options(concurrency=[1])
     prompts = _prompts(lightest.plan)
-    most = wanted.options["requests"] or len(prompts.rows)
+    grows = any(wanted.options[each] is not None for each in ("requests_per_stream", "duration"))
+    most = STREAMS_MAX if grows else wanted.options["requests"] or len(prompts.rows)
     probe = EndpointProbe(lightest.plan, prompts, headers, lightest.run.spec.slo)
-    limit = STREAMS_MAX if wanted.options["duration"] is not None else most
-    found = run_until_interrupted(find_levels(probe, limit, lambda line: echo(line, err=True)))
+    found = run_until_interrupted(find_levels(probe, most, lambda line: echo(line, err=True)))
     return wanted.with_options(concurrency=found)
 
 
