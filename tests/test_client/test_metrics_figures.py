@@ -20,7 +20,7 @@ from specbench_client.metrics.acceptance import (
     position_acceptance,
 )
 from specbench_client.metrics.catalog import CACHED_SHARE, INPUT_TOKENS, PERCENTILE_FIGURES, RATIOS
-from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric, RequestMetric
+from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric, RequestMetric, why_missing
 from specbench_client.metrics.rows import Table, has_text, join_tables
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window, window_throughput, window_tokens
 from specbench_testing.present import present
@@ -65,7 +65,9 @@ def test_tokens_after_a_start_that_is_not_counted_are_unknown() -> None:
     assert timed_parts(one) == pytest.approx([math.nan, math.nan, *timed_parts(other)[2:]], nan_ok=True)
     assert decode_speed.TPOT_MS_POOLED.value(rows) is None
     assert decode_speed.STREAM_TPS.value(rows) == pytest.approx(10 / 0.140)
-    assert latency.TTFT_MS.values(rows).tolist() == latency.TTFT_MS.values(rows_of(other)).tolist()
+    for figure, known in ((latency.TTFT_MS, 50), (latency.TTFT_SENT_MS, 49)):
+        assert figure.values(rows_of(one, other)).tolist() == pytest.approx([math.nan, known], nan_ok=True)
+        assert "UncountedStart" in why_missing(figure, rows)
 
 
 def test_time_per_token_divides_by_tokens_not_chunks() -> None:

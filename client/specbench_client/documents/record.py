@@ -77,7 +77,7 @@ class TokenConflict(StrEnum):
     """There are more tokens than the request allows. If its chunks confirm the count, output_tokens has it."""
     UNCOUNTED_START = "UncountedStart"
     """The first chunk is white space or `<think>`, and chunks are not counted: a template may have written it. The
-    count stands; the tokens after the first chunk, and with them TPOT, are unknown."""
+    count stands; TTFT, the tokens after the first chunk, and with them TPOT, are unknown."""
 
 
 @dataclass(frozen=True, slots=True)

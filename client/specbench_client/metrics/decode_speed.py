@@ -24,7 +24,7 @@ from specbench_client.metrics.metric_types import (
     RatioMetric,
     RequestMetric,
     TimingFault,
-    why_not_streamed,
+    why_no_first_token,
 )
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
@@ -95,9 +95,7 @@ def _why(rows: Table) -> str:
         return TimingFault.AT_ONCE.reason
     if not rows.known("tokens").any():
         return "tokens were not counted"
-    if np.isnan(numbers(rows, "first_tokens")).all():
-        return "answers begin with white space or <think>, and their chunks are not counted (UncountedStart)"
-    return why_not_streamed(rows) or ("" if (numbers(rows, "tokens") >= 2).any() else "no answer has two tokens")
+    return why_no_first_token(rows) or ("" if (numbers(rows, "tokens") >= 2).any() else "no answer has two tokens")
 
 
 TPOT_MS = RequestMetric(

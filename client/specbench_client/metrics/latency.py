@@ -14,7 +14,13 @@ import numpy as np
 
 from specbench_client.columns import Values
 from specbench_client.load.phases import NS_PER_MS
-from specbench_client.metrics.metric_types import FigureOrigin, RequestMetric, TimingFault, why_not_streamed
+from specbench_client.metrics.metric_types import (
+    FigureOrigin,
+    RequestMetric,
+    TimingFault,
+    starts_uncounted,
+    why_no_first_token,
+)
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 
@@ -33,22 +39,30 @@ def _latency(name: str, definition: str, missing: str, start: str, end: str) -> 
 
 
 def _ttft(name: str, definition: str, missing: str, start: str, fault: TimingFault) -> RequestMetric:
-    """Return the time to first token, which `fault` and worse faults of the point leave out."""
+    """Return the time to first token, which `fault` and worse faults of the point leave out.
+
+    It is unknown, too, where a template or a gateway may have written the first chunk before the first token.
+    """
     every = _latency(name, definition, missing, start, "first_token_ns")
 
     def why(rows: Table) -> str:
         worst = TimingFault.of(rows)
-        return worst.reason if worst >= fault else why_not_streamed(rows)
+        return worst.reason if worst >= fault else why_no_first_token(rows)
 
-    return replace(
-        every, why=why, values=lambda rows: np.where(rows.array("timing_fault") >= fault, np.nan, every.values(rows))
-    )
+    def values(rows: Table) -> Values:
+        unknown = (rows.array("timing_fault") >= fault) | starts_uncounted(rows)
+        return np.where(unknown, np.nan, every.values(rows))
+
+    return replace(every, why=why, values=values)
 
 
 _NOT_STREAMED = "the answer had no content, or was not streamed"
 _EMPTY = "the answer had no content"
 
-_COALESCED = f"{_NOT_STREAMED}, or {TimingFault.COALESCED.reason}"
+_COALESCED = (
+    f"{_NOT_STREAMED}, or begins with white space or `<think>` and its chunks are not counted (UncountedStart), or"
+    f" {TimingFault.COALESCED.reason}"
+)
 
 TTFT_MS = _ttft(
     "ttft_ms",

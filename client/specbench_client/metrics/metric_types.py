@@ -13,7 +13,7 @@ from enum import IntEnum, StrEnum
 import numpy as np
 
 from specbench_api.spec.slo import REPORTED_PERCENTS
-from specbench_client.columns import Values
+from specbench_client.columns import Mask, Values
 from specbench_client.metrics.rows import Table
 
 
@@ -169,8 +169,17 @@ def why_missing(metric: RequestMetric | RatioMetric, rows: Table) -> str:
     return (metric.why(rows) if metric.why else "") or metric.missing
 
 
-def why_not_streamed(rows: Table) -> str:
-    """Return that no answer has content, or that none was streamed; empty if some have a first token."""
+def why_no_first_token(rows: Table) -> str:
+    """Return why no answer has the time of its first token; empty if some have."""
     if not rows.known("last_token_ns").any():
         return "no answer has content"
-    return "" if rows.known("first_token_ns").any() else "no answer was streamed"
+    if not rows.known("first_token_ns").any():
+        return "no answer was streamed"
+    if starts_uncounted(rows).all():
+        return "answers begin with white space or <think>, and their chunks are not counted (UncountedStart)"
+    return ""
+
+
+def starts_uncounted(rows: Table) -> Mask:
+    """Return the answers whose first chunk may be no token, shape (rows,); none of a sweep's rows."""
+    return np.isnan(rows.array("first_tokens")) if "first_tokens" in rows else np.zeros(len(rows), dtype=np.bool_)
