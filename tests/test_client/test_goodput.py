@@ -70,6 +70,15 @@ def test_unknown_target_is_left_out_unless_another_is_missed() -> None:
     assert verdict(Slo(ttft_ms=50, e2e_ms=149), **whole) == 0
 
 
+def test_failed_requests_are_not_all_that_is_known_of_answers_with_an_uncounted_start() -> None:
+    uncounted, failed = record(token_conflict="UncountedStart", chunk_tokens=None), record(error_class="reset")
+    rows, known = (tidy_frames([frame_of([one, failed])]) for one in (uncounted, record()))
+    for slo in (Slo(ttft_ms=50), Slo(tpot_ms=10), PLAIN):
+        assert meets_slo(known, slo).tolist() == [1, 0]
+        assert np.isnan(meets_slo(rows, slo)).all()
+    assert meets_slo(rows, Slo(e2e_ms=150)).tolist() == [1, 0]
+
+
 def test_answer_of_one_token_is_judged_without_the_tpot_target() -> None:
     """It has no time per token, so it neither meets such a target nor misses it."""
     one = {"output_tokens": 1, "output_tokens_client": 1, "steps": 0, "last_token_ns": 50 * NS_PER_MS}

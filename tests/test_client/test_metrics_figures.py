@@ -65,8 +65,8 @@ def test_tokens_after_a_start_that_is_not_counted_are_unknown() -> None:
     assert timed_parts(one) == pytest.approx([math.nan, math.nan, *timed_parts(other)[2:]], nan_ok=True)
     assert decode_speed.TPOT_MS_POOLED.value(rows) is None
     assert decode_speed.STREAM_TPS.value(rows) == pytest.approx(10 / 0.140)
-    for figure, known in ((latency.TTFT_MS, 50), (latency.TTFT_SENT_MS, 49)):
-        assert figure.values(rows_of(one, other)).tolist() == pytest.approx([math.nan, known], nan_ok=True)
+    for figure, value in ((latency.TTFT_MS, 50), (latency.TTFT_SENT_MS, 49)):
+        assert figure.values(rows_of(one, other)).tolist() == pytest.approx([math.nan, value], nan_ok=True)
         assert "UncountedStart" in why_missing(figure, rows)
 
 

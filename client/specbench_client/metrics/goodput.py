@@ -22,7 +22,13 @@ from specbench_client.columns import Mask, Values
 from specbench_client.documents.record import RecordPhase
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics import decode_speed, latency
-from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric, RequestMetric, TimingFault
+from specbench_client.metrics.metric_types import (
+    FigureOrigin,
+    RatioMetric,
+    RequestMetric,
+    TimingFault,
+    starts_uncounted,
+)
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
@@ -78,9 +84,15 @@ _LEFT_OUT_FROM = {
 
 
 def _left_out(rows: Table, targets: Iterable[str]) -> Mask:
-    """Return the rows that lack a time with a target because of their point's timing fault, shape (rows,)."""
-    least = min((_LEFT_OUT_FROM[name] for name in targets if name in _LEFT_OUT_FROM), default=np.inf)
-    return rows.array("timing_fault") >= least
+    """Return the rows of a point that has left out a time with a target, or whose answers all lack it, shape (rows,).
+
+    Failed requests would otherwise be the only known ones.
+    """
+    faults = [_LEFT_OUT_FROM[name] for name in targets if name in _LEFT_OUT_FROM]
+    answered = starts_uncounted(rows)[rows.array("ok")]
+    if faults and answered.size and answered.all():
+        return np.ones(len(rows), dtype=np.bool_)
+    return rows.array("timing_fault") >= min(faults, default=np.inf)
 
 
 def attainment_ratio(slo: Slo) -> RatioMetric:
