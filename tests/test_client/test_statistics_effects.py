@@ -34,6 +34,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     runs_freedom,
     runs_variance,
     t_bounds,
+    t_quantile,
     wider_interval,
 )
 from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value, confidence_sequence
@@ -134,13 +135,42 @@ def test_sums_that_are_not_positive_have_no_logarithm() -> None:
     assert log_of_product(np.array([[2.0, 4.0], [0.0, 1.0]]), [1, -1]).tolist() == [approx(-np.log(2)), -np.inf]
 
 
-def test_a_run_that_may_stop_reports_the_mean_of_its_repeats() -> None:
-    a, b = drawn(4)
+def stopped(a: Values, b: Values) -> Effect:
+    """The effect of a run that may stop after any repeat."""
     inputs = inputs_of(a, b)
-    found = present(replace(inputs, layout=replace(inputs.layout, anytime=True)).log_ratio(SIGNS))
+    return present(replace(inputs, layout=replace(inputs.layout, anytime=True)).log_ratio(SIGNS))
+
+
+def test_a_run_that_may_stop_reports_the_mean_of_its_repeats() -> None:
+    """Each repeat has its own prompts, so the values of repeats vary by prompts, too."""
+    own = np.kron(np.eye(4), np.ones(PROMPTS))
+    a, b = ((own * np.tile(matrix, 4)).astype(np.float64) for matrix in drawn(4))
+    found = stopped(a, b)
+    runs = present(found.draws).runs
     assert found.value == approx(np.log(a.sum(axis=1) / b.sum(axis=1)).mean())
-    assert found.p_value == anytime_p_value(present(found.draws).runs)
+    assert (found.chosen, found.p_value) == (confidence_sequence(runs), anytime_p_value(runs))
     assert found.figure("d").definition == "d; geometric mean over repeats"
+
+
+def test_a_run_that_may_stop_adds_the_variation_of_prompts_that_its_repeats_share() -> None:
+    a, b = drawn(4)
+    found, sequence = stopped(a, b), present(confidence_sequence(present(stopped(a, b).draws).runs))
+    spread = np.percentile(present(found.draws).samples, [2.5, 97.5]) - found.value
+    low, high = spread * t_quantile(inputs_of(a, b).layout.freedom) / stats.norm.ppf(0.975)
+    bounds = present(found.chosen).bounds
+    assert bounds.low == approx(found.value - np.hypot(found.value - sequence.bounds.low, low))
+    assert bounds.high == approx(found.value + np.hypot(sequence.bounds.high - found.value, high))
+    assert present(found.p_value) >= anytime_p_value(present(found.draws).runs)
+    few = stopped(*(matrix[:, :FEW] for matrix in (a, b)))
+    assert (few.chosen, few.p_value) == (None, None)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.2, 0.4, 0.6])
+def test_the_p_value_of_a_run_that_may_stop_rejects_what_its_interval_excludes(shift: float) -> None:
+    a, b = drawn(6)
+    found = stopped(a * np.exp(1 + shift), b)
+    bounds = present(found.chosen).bounds
+    assert (present(found.p_value) < 0.05) == (not bounds.low <= 0 <= bounds.high)
 
 
 BOUNDS = ChosenInterval(IntervalBounds(np.log(2), np.log(8)), "m", 5)

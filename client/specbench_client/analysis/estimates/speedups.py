@@ -10,6 +10,7 @@ import numpy as np
 from specbench_client.analysis.statistics.bootstrap import LEVEL, why_no_interval
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect, log_ratio, map_figure
+from specbench_client.analysis.statistics.intervals import with_prompts
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Values, fill
@@ -217,13 +218,16 @@ def _median_speedup(pairs: Pairs, seed: int) -> Figure:
     layout = pair_layout(pairs).of_rows(known)
     logs = logs if known.all() else logs[known]
     definition, interval = f"{END_TO_END_DEFINITIONS[E2E_SPEEDUP_MEDIAN]}; {logs.size} pairs", None
+    (value,), (chosen,) = percentiles_of(logs, [50]), percentile_intervals(logs, layout, [50], seed)
     if layout.anytime:
         repeat_of = layout.cell_of // layout.prompts
         medians = np.array([np.median(logs[repeat_of == repeat]) for repeat in range(layout.repeats)])
-        value, chosen = float(medians.mean()), confidence_sequence(medians, layout.turns)
+        mean, runs = float(medians.mean()), confidence_sequence(medians, layout.turns)
+        has_own_prompts = np.unique(layout.cell_of).size == np.unique(layout.cell_of % layout.prompts).size
+        if runs and not has_own_prompts:
+            runs = chosen and with_prompts(runs, mean, chosen.bounds, value)
+        value, chosen = mean, runs
         definition += "; geometric mean of the repeats' medians"
-    else:
-        (value,), (chosen,) = percentiles_of(logs, [50]), percentile_intervals(logs, layout, [50], seed)
     few = too_few_repeats(layout.repeats)
     if chosen and not few:
         low, high = float(np.exp(chosen.bounds.low)), float(np.exp(chosen.bounds.high))

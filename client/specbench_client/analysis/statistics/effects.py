@@ -97,11 +97,13 @@ class Effect:
     @property
     def p_value(self) -> float | None:
         """Two-sided p-value of "the ratio is 1" that matches the interval; None if no claim is possible."""
-        if not self.supports_claim:
+        if self.chosen is None or not self.supports_claim:
             return None
-        if self.anytime and self.draws is not None:
-            return anytime_p_value(self.draws.runs, self.draws.turns)
-        return min(1.0, 2 * min(self.p_below(0.0), self.p_above(0.0)))
+        of_bounds = min(1.0, 2 * min(self.p_below(0.0), self.p_above(0.0)))
+        if not self.anytime or self.draws is None:
+            return of_bounds
+        of_sequence = anytime_p_value(self.draws.runs, self.draws.turns)
+        return of_sequence if self.chosen.over_repeats else max(of_sequence, of_bounds)
 
     def with_errors(self, below: float, above: float, freedom: float, method: str) -> Effect:
         """Return the effect with the t interval of standard errors towards smaller and larger values."""

@@ -22,6 +22,7 @@ the wider of both intervals covers 97 % to 98 %).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -83,14 +84,31 @@ def resample_sums(matrices: Sequence[Values], layout: ResamplingLayout, seed: in
 def value_and_interval(figure: ResampledFigure, layout: ResamplingLayout) -> tuple[float, ChosenInterval | None]:
     """Return the value that is reported for a log ratio, and its interval.
 
-    If the measurement stops when it is decided, they are the mean over repeats and the confidence sequence; there is no
-    interval if a repeat has no value.
+    If the measurement stops when it is decided, they are the mean over repeats and the confidence sequence, widened by
+    the variation of prompts unless each repeat has its own; there is no interval if a repeat has no value.
     """
     if not layout.anytime:
         return figure.value, two_level_interval(figure, layout)
     if not np.isfinite(figure.repeats).all():
         return figure.value, None
-    return float(figure.repeats.mean()), confidence_sequence(figure.repeats, layout.turns)
+    value, runs = float(figure.repeats.mean()), confidence_sequence(figure.repeats, layout.turns)
+    if runs is None or _has_own_prompts(figure.influence):
+        return value, runs
+    prompts = expanded_percentiles(figure.value, figure.samples, layout)
+    return value, None if prompts is None else with_prompts(runs, value, prompts, figure.value)
+
+
+def with_prompts(
+    runs: ChosenInterval, value: float, prompts: IntervalBounds, value_over_prompts: float
+) -> ChosenInterval:
+    """Return the interval over repeats that send the same prompts, with the variation of prompts: errors are squared.
+
+    The prompts do not change with the number of repeats, so their part is the same at every look.
+    """
+    below = math.hypot(value - runs.bounds.low, value_over_prompts - prompts.low)
+    above = math.hypot(runs.bounds.high - value, prompts.high - value_over_prompts)
+    method = f"{runs.method}; with that of prompts, which repeats share"
+    return ChosenInterval(IntervalBounds(value - below, value + above), method, runs.freedom)
 
 
 def two_level_interval(
