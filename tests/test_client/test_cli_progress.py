@@ -12,7 +12,7 @@ from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.synthetic_records import SyntheticRun, record
 
-POINT_LINE = "none at concurrency 1, repeat 1/3, 1 requests, with warm-up and fillers 7, AL 1.00, 1 failed"
+POINT_LINE = "none at concurrency 1, repeat 1/3, 1 requests (7 with warm-up and fillers), AL 1.00, 1 failed"
 FILLER = filler_conversation(FillerPlan((Prompt("a", None, ((),)),), 1, 0), 0, 0)
 
 

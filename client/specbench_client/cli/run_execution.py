@@ -441,7 +441,7 @@ class LiveProgress:
         self._bars.update(self._point, description=description, completed=done, total=total or None, note=note)
         if progress.phase == STORING and progress.point not in (None, self._printed):
             self._printed = progress.point
-            counts = f"{done} requests, with warm-up and fillers {progress.requests_sent}"
+            counts = f"{done} requests ({progress.requests_sent} with warm-up and fillers)"
             self._print(", ".join(part for part in (place, counts, length, failed) if part))
         before = sum(len(group.points) for group in self._plan.groups[: progress.group])
         self._bars.update(self._whole, completed=before + progress.points_done)

@@ -177,7 +177,8 @@ async def find_levels(probe: Probe, most: int, report: Callable[[str], None]) ->
             report(f"{end}: measuring {levels[0]} to {streams}")
             return levels
         before, streams = now, 2 * streams
-    report(f"sweep: stopped at concurrency {levels[-1]}, with as many requests as the load has")
+    reason = f"a load of {most:,} requests keeps no more streams busy" if most < STREAMS_MAX else "the largest"
+    report(f"sweep: stopped at concurrency {levels[-1]}, not saturated: {reason}")
     return levels
 
 

@@ -150,7 +150,11 @@ def _gain_text(choice: WorkloadChoice, request: RecommendationRequest, words: di
         return f" ({choice.reason})"
     other = choice.baseline_load
     there = (
-        " there, which misses the targets" if other is None else f" at {words[other]}" if other != choice.load else ""
+        "; there the baseline misses the targets"
+        if other is None
+        else f" at {words[other]}"
+        if other != choice.load
+        else ""
     )
     return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}{_capacity_text(choice, words)}"
 

@@ -137,7 +137,8 @@ def _rows(plan: Plan, summary: RunSummary) -> list[Sequence[str]]:
         ("Sampling", sampling, "acceptance falls with temperature"),
         (
             "Model",
-            f"{plan.target.name}, revision {plan.target.revision}"
+            plan.target.name
+            + ("" if plan.engine.is_external else f", revision {plan.target.revision}")
             + (f", with adapter {plan.target.adapter.model}" if plan.target.adapter else ""),
             "a drafter fits only the target that it was trained for, and the adapter that it was trained with",
         ),
