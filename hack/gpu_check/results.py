@@ -117,13 +117,14 @@ def stored_points(root: Path) -> Iterator[Json]:
 
 
 def _sums_of_records(files: Sequence[Path]) -> Json:
-    """Return the client's sums over requests, which have no warm-up, to set beside the engine's counters."""
+    """Return the client's sums over all requests but the warm-up, which the engine's counters do not contain either."""
     import pandas as pd  # noqa: PLC0415 -- may come from the wheels, which are unpacked after the start
 
     if not files:
         return dict.fromkeys(LEDGER)
-    records = pd.concat([pd.read_parquet(file, columns=list(LEDGER.values())) for file in files])
-    return {name: _total(records[column].dropna()) for name, column in LEDGER.items()}
+    records = pd.concat([pd.read_parquet(file, columns=["phase", *LEDGER.values()]) for file in files])
+    measured = records[records["phase"] != "warmup"]
+    return {name: _total(measured[column].dropna()) for name, column in LEDGER.items()}
 
 
 def _total(values: Iterable[Any]) -> int | None:
