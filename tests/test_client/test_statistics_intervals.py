@@ -236,7 +236,8 @@ def test_a_run_that_may_stop_has_the_confidence_sequence_of_its_repeats() -> Non
     plain = replace(layout_of_intervals(PROMPTS, repeats=4), turns=ABBA)
     assert value_and_interval(figure, plain) == (2.0, two_level_interval(figure, plain))
     anytime = replace(plain, anytime=True)
-    assert value_and_interval(figure, anytime) == (2.25, confidence_sequence(figure.repeats, ABBA))
+    own_prompts = replace(figure, influence=np.eye(4, PROMPTS))
+    assert value_and_interval(own_prompts, anytime) == (2.25, confidence_sequence(figure.repeats, ABBA))
     unknown = replace(figure, repeats=np.array([1.0, np.nan, 1.5, 3.5]))
     assert value_and_interval(unknown, anytime) == (2.0, None)
 
