@@ -222,7 +222,7 @@ def _measure(run: Run, options: RunOptions) -> dict[str, EngineFailed]:
             startup_deadline_s=options.startup_deadline_s,
             on_group=live.group,
             on_progress=live.progress,
-            on_estimate=live.estimate,
+            on_estimate=live.show_line,
             client=options.client,
         )
         return run_until_interrupted(execute_locally(run, local_options))
@@ -421,8 +421,8 @@ class LiveProgress:
             self._print(line)
         self._bars.update(self._point, description=line, completed=0, total=None, note="")
 
-    def estimate(self, line: str) -> None:
-        """Print what is known between two repeats."""
+    def show_line(self, line: str) -> None:
+        """Print a line, above the bars if there are any."""
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def progress(self, progress: Progress) -> None:
@@ -460,4 +460,4 @@ class LiveProgress:
     def _print(self, line: str) -> None:
         """Print a line without a terminal, where there are no bars."""
         if not self._console.is_terminal:
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self.show_line(line)

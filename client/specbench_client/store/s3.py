@@ -66,10 +66,10 @@ _CREDENTIAL_CODES = frozenset({
     "XAdminUserNotFound", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken", "TokenRefreshRequired",
     "AuthorizationHeaderMalformed",
 })  # fmt: skip
-_STORAGE_FULL_CODES = frozenset(
-    {"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "XAmzQuotaExceeded", "507"}
-    | {"XMinioAdminBucketQuotaExceeded"}
-)
+_STORAGE_FULL_CODES = frozenset({
+    "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage", "QuotaExceeded",
+    "XAmzQuotaExceeded", "507",
+})  # fmt: skip
 """Ceph's QuotaExceeded comes with status 403."""
 _CLOCK_SKEW_CODES = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
 _RETRYABLE_CODES = frozenset({

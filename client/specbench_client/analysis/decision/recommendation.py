@@ -149,13 +149,11 @@ def _gain_text(choice: WorkloadChoice, request: RecommendationRequest, words: di
     if gain is None or gain.value is None:
         return f" ({choice.reason})"
     other = choice.baseline_load
-    there = (
-        "; there the baseline misses the targets"
-        if other is None
-        else f" at {words[other]}"
-        if other != choice.load
-        else ""
-    )
+    there = ""
+    if other is None:
+        there = "; there the baseline misses the targets"
+    elif other != choice.load:
+        there = f" at {words[other]}"
     return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}{_capacity_text(choice, words)}"
 
 

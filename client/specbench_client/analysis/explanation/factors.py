@@ -26,7 +26,7 @@ from specbench_client.columns import Values
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure
 from specbench_client.metrics.decode_speed import decode_ns, later_tokens, timed_steps, timed_tokens
-from specbench_client.metrics.metric_types import TimingFault
+from specbench_client.metrics.metric_types import TimingFault, starts_uncounted
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
@@ -42,8 +42,7 @@ def _side_parts(rows: Table, *, drafting: bool) -> list[Values]:
     """
     intended, last = (numbers(rows, name) for name in ("intended_ns", "last_token_ns"))
     tokens = timed_tokens(rows)
-    unknown = np.isnan(numbers(rows, "first_tokens")) if "first_tokens" in rows else False
-    later = np.where(np.isnan(tokens) | unknown, np.nan, np.nan_to_num(later_tokens(rows)))
+    later = np.where(np.isnan(tokens) | starts_uncounted(rows), np.nan, np.nan_to_num(later_tokens(rows)))
     steps = np.where(later == 0, 0.0, timed_steps(rows)) if drafting else later
     return [tokens, later, last - intended, decode_ns(rows), steps]
 
