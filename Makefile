@@ -49,9 +49,9 @@ test-cluster: $(STAMP)
 	status=0; $(BIN)/pytest -m "cluster and not alone and not long" -n $(WORKERS) --dist loadfile || status=1; \
 		$(BIN)/pytest -m "cluster and alone and not long" || status=1; exit $$status
 
-test-long: $(STAMP) ## what takes longer, green before a release: kills, crash points, fuzz seeds, the ecosystem; hours
+test-long: $(STAMP) ## what takes longer, green before a release: kills, crash points, fuzz seeds, new examples, the ecosystem; hours
 	$(BIN)/python hack/peer --all >/dev/null
-	status=0; $(BIN)/pytest -m "long and not cluster" --hypothesis-profile drawn -n $(WORKERS) --dist worksteal || status=1; \
+	status=0; $(BIN)/pytest -m "(long or hypothesis) and not cluster" --hypothesis-profile drawn -n $(WORKERS) --dist worksteal || status=1; \
 		$(BIN)/pytest -m "long and cluster" --hypothesis-profile drawn || status=1; exit $$status
 
 test-quick: $(STAMP) ## contracts and rules: no engine, no S3, no cluster, no analysis of whole runs; under a minute
