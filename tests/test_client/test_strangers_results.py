@@ -151,9 +151,10 @@ def long_lists() -> bytes:
         ),
         (long_lists, "values; it has at most"),
         (lambda: b"PAR1" + b"\xff" * 100 + b"PAR1", "not a readable Parquet file"),
+        (lambda: parquet(pa.table({"turn": [1]})).replace(b"turn", b"\xb9urn"), "not a readable Parquet file"),
         (lambda: b"", "not a readable Parquet file"),
     ],
-    ids=["rows", "texts", "lists", "footer", "empty"],
+    ids=["rows", "texts", "lists", "footer", "name", "empty"],
 )
 def test_a_small_file_that_describes_a_large_table_is_not_read(bomb: Callable[[], bytes], message: str) -> None:
     file = bomb()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import socket
@@ -581,9 +582,24 @@ def test_invalid_json_lines_file_is_rejected_with_the_line(content: bytes, messa
     assert message in str(caught.value)
 
 
-def test_invalid_parquet_file_is_rejected(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def parquet_with(prompt: str) -> bytes:
+    written = io.BytesIO()
+    pq.write_table(pa.table({"id": ["a"], "prompt": [prompt]}), written, compression="none", use_dictionary=False)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no parquet at all",
+        parquet_with("Hello").replace(b"prompt", b"\xb9rompt"),
+        parquet_with("Hello").replace(b"Hello", b"Hell\xb9"),
+    ],
+    ids=["text", "name of a column", "text of a cell"],
+)
+def test_invalid_parquet_file_is_rejected(content: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BadInput, match="cannot be read as Parquet"):
-        load_file(tmp_path, b"no parquet at all", "p.parquet")
+        load_file(tmp_path, content, "p.parquet")
     assert capfd.readouterr() == ("", "")
 
 

@@ -128,7 +128,7 @@ def iter_tables(file: BinaryIO, columns: Sequence[str] | None = None) -> Iterato
             yield _with_schema(parquet.read_row_group(group, columns=present, use_threads=False), schema)
         if not parquet.num_row_groups:
             yield schema.empty_table()
-    except (pa.ArrowException, OSError, MemoryError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError, MemoryError) as error:  # names of columns may be damaged
         raise UnreadableRecords(f"it is not a readable Parquet file: {error}") from error
 
 

@@ -468,7 +468,7 @@ def _parquet_rows(path: Path) -> Iterator[PromptRow]:
                 for columns in batch.to_pylist():
                     number += 1
                     yield PromptRow(f"row {number}", columns)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # pyarrow does not check names and texts
         raise BadInput(f"{path}: cannot be read as Parquet: {error}: if it was cut, download it again") from error
 
 
