@@ -404,13 +404,16 @@ def test_acceptance_length_contradicted_by_counters_is_not_reported() -> None:
     assert lengths(None) == [(None, None)] * 2, "nothing confirms it without counters"
 
 
-def test_stream_interval_of_an_endpoint_without_drafter_is_only_info() -> None:
+def test_acceptance_inferred_for_an_endpoint_without_drafter_is_only_info() -> None:
     """Its counters report no drafts and acceptance was only inferred from chunks, so the finding is Info."""
     plan, point = undeclared_drafter(WIDE, DialectName.VLLM)
     frame = streamed_every(4, None).records(point, WIDE.records(point))
     counted = CounterDeltas(output_tokens=int(frame["output_tokens"][WIDE.warmup :].sum()))
     summary = summarise_point(plan, point, tidy_frames([frame], point.hash), ClientHealth(), counted, simulated=False)
-    assert check_names(summary.findings) == [("AcceptanceCounterMismatch", Severity.INFO)]
+    assert check_names(summary.findings) == [
+        ("AcceptanceCounterMismatch", Severity.INFO),
+        ("MultiStepChunks", WARNING),
+    ]
     assert summary.figures[EMITTED].value is None
 
 

@@ -21,7 +21,7 @@ from specbench_client.analysis.estimates.figures import with_counted_acceptance
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
-from specbench_client.documents.summary import ClientHealth
+from specbench_client.documents.summary import ClientHealth, CounterDeltas
 from specbench_client.metrics.decode_speed import TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS, TTFT_SENT_MS
 from specbench_client.metrics.rows import POINT, has_text
@@ -707,12 +707,11 @@ def test_message_names_the_probable_cause_from_the_clients_lag(lag_ms: float | N
     assert words in message
 
 
-def endpoint_findings(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
+def endpoint_findings(frame: pd.DataFrame, counters: CounterDeltas | None = None) -> list[tuple[str, Severity]]:
     """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
     plan, point = undeclared_drafter(WORLD, DialectName.OPENAI)
-    return check_names(
-        summarise_point(plan, point, tidy_frames([frame], point.hash), ClientHealth(), None, simulated=False).findings
-    )
+    rows = tidy_frames([frame], point.hash)
+    return check_names(summarise_point(plan, point, rows, ClientHealth(), counters, simulated=False).findings)
 
 
 def test_chunks_of_an_endpoint_are_checked_against_its_reported_drafts() -> None:
@@ -724,6 +723,31 @@ def test_chunks_of_an_endpoint_are_checked_against_its_reported_drafts() -> None
     late = coalesced(1.0, group_size=4).records(point, without_drafts)
     assert endpoint_findings(late) == [("ChunksCoalesced", WARNING)]
     assert endpoint_findings(coalesced(1.0, group_size=4).records(point, unmodified)) == [("ChunksCoalesced", INVALID)]
+
+
+@pytest.mark.parametrize(
+    ("counted", "severity"),
+    [
+        ({}, INVALID),
+        ({"draft_steps": 0}, INVALID),
+        ({"draft_steps": 0, "drafted_tokens": 0, "accepted_tokens": 0}, INVALID),
+        ({"draft_steps": 500}, WARNING),
+        ({"drafted_tokens": 500}, WARNING),
+        ({"accepted_tokens": 500}, WARNING),
+        ({"restarted": True}, WARNING),
+        ({"output_tokens": None}, WARNING),
+    ],
+    ids=str,
+)
+def test_endpoint_that_counts_tokens_and_no_drafts_has_one_token_a_step(
+    counted: dict[str, Any], severity: Severity
+) -> None:
+    point = WORLD.plan.points[0]
+    unreported = dict.fromkeys(("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "acceptance_source"))
+    frame = coalesced(0.8).records(point, WORLD.records(point)).assign(**unreported)
+    tokens = int(frame["output_tokens"][WORLD.warmup :].sum())
+    found = endpoint_findings(frame, CounterDeltas(**{"output_tokens": tokens, **counted}))
+    assert ("ChunksCoalesced", severity) in found
 
 
 def merge_four_chunks(_: int, row: Any) -> list[int]:

@@ -16,12 +16,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from specbench_client.columns import Values
+from specbench_client.columns import Mask, Values
+from specbench_client.documents.record import AcceptanceSource
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric
-from specbench_client.metrics.rows import Table
+from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.tidy_frame import any_known, numbers
 
+ACCEPTANCE_SOURCE = "acceptance_source"
 _NO_STEPS = "the engine does not report the steps of a request"
+
+
+def is_inferred(rows: Table) -> Mask:
+    """Return a mask, shape (rows,), of the rows whose drafting was not reported by the engine itself."""
+    return is_by_chunks(rows) | ~rows.known(ACCEPTANCE_SOURCE)
+
+
+def is_by_chunks(rows: Table) -> Mask:
+    """Return a mask, shape (rows,), of the rows whose chunks were counted as steps."""
+    return has_text(rows, ACCEPTANCE_SOURCE, AcceptanceSource.CHUNKS.value)
 
 
 def _steps(rows: Table) -> Values:

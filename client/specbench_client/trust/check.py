@@ -34,6 +34,7 @@ from specbench_client.documents.summary import (
     TokenCounters,
     Trend,
 )
+from specbench_client.metrics.acceptance import is_inferred
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
@@ -196,16 +197,26 @@ class PointEvidence:
     def drafts(self) -> int | None:
         """Maximum number of draft tokens per step (k); 0 for the baseline.
 
-        For an external endpoint, which somebody else started, it is taken from the answers, and is None if they
-        do not report it.
+        For an external endpoint, which somebody else started, it is taken from the answers. If they do not report it,
+        it is 0 where the engine's counters show that it does not draft, else None.
         """
         if self.plan.engine.is_external:
             drafted, steps = numbers(self.answered, "drafted_tokens"), numbers(self.answered, "draft_steps")
             a_step = drafted[steps > 0] / steps[steps > 0]
             known = a_step[np.isfinite(a_step)]
-            return math.ceil(known.max()) if known.size else None
+            if known.size:
+                return math.ceil(float(known.max()))
+            return 0 if self.counts_no_drafts else None
         drafter = self.arm.drafter
         return drafter.num_speculative_tokens if drafter else 0
+
+    @property
+    def counts_no_drafts(self) -> bool:
+        """Whether the engine counts its tokens, but no draft, and reports none in its answers either."""
+        counters = self.monotonic_counters
+        if counters is None or counters.output_tokens is None or not is_inferred(self.answered).all():
+            return False
+        return not (counters.draft_steps or counters.drafted_tokens or counters.accepted_tokens)
 
     @cached_property
     def steady(self) -> Table:

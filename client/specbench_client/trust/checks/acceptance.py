@@ -13,7 +13,7 @@ from specbench_api.spec.engine import EngineKind
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
-from specbench_client.metrics.acceptance import EMITTED_POOLED
+from specbench_client.metrics.acceptance import EMITTED_POOLED, is_by_chunks, is_inferred
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import known_sum, numbers
 from specbench_client.trust.check import (
@@ -31,8 +31,6 @@ from specbench_client.trust.checks.counter_agreement import (
     Contradiction,
     confirms_chunks,
     contradictions,
-    is_by_chunks,
-    is_inferred,
 )
 
 
@@ -204,10 +202,11 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     if drafts is None:
         return
     yield f"have a step with more than {drafts} drafts accepted", steps.sums(steps.entries[:, 0] > drafts) > 0
-    most = (drafts + 1) * (numbers(rows, "steps") + drafts)
+    # Chunks are no count of the engine: one may have several steps.
+    counted = np.where(is_by_chunks(rows), np.nan, numbers(rows, "steps"))
     later = numbers(rows, "tokens") - 1
-    yield f"have more than {drafts + 1} tokens per step", later > most
-    yield "have more steps than tokens", numbers(rows, "steps") > later + drafts + 1
+    yield f"have more than {drafts + 1} tokens per step", later > (drafts + 1) * (counted + drafts)
+    yield "have more steps than tokens", counted > later + drafts + 1
 
 
 @check(

@@ -284,8 +284,8 @@ TOGETHER_MS = BURST_NS / NS_PER_MS
         f"Warning above {WARNING_SHARE:.0%} of the chunks of steady answers, Invalid above {INVALID_SHARE:.0%}."
         f" Also Invalid if, in more than {ANSWERS_SHARE:.0%} of the answers with at least {CHUNKS_MIN} chunks, half"
         f" of the chunks arrived within {TOGETHER_MS:g} ms of one another. Chunks with no more than k + 1 tokens"
-        " together may come from one step and do not count. Only Warning if k is unknown: an external endpoint that"
-        " does not report its drafts"
+        " together may come from one step and do not count. Only Warning if k is unknown: an external endpoint"
+        " whose answers and counters do not show it"
     ),
     rationale=(
         "First tokens are coalesced as often as others: above 5 % the 95th percentile of TTFT may rest on late"

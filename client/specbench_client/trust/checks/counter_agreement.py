@@ -24,23 +24,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_client.columns import Mask, TextCodes, Values
-from specbench_client.documents.record import AcceptanceSource
 from specbench_client.documents.summary import TokenCounters
-from specbench_client.metrics.rows import Table, has_text
+from specbench_client.metrics.acceptance import ACCEPTANCE_SOURCE, is_by_chunks, is_inferred
+from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import PointEvidence
 
 TOLERATED_SHARE = 0.01
 TOLERATED_PER_ANSWER = 1
 ACCEPTED, STEPS = "accepted_tokens", "steps"
-_SOURCE = "acceptance_source"
 DRAFTING_COLUMNS = [
     STEPS,
     "draft_steps",
     "drafted_tokens",
     ACCEPTED,
     "tokens",
-    _SOURCE,
+    ACCEPTANCE_SOURCE,
     "ok",
     "error_class",
 ]
@@ -71,16 +70,6 @@ def contradictions(evidence: PointEvidence) -> list[Contradiction]:
     return [each for each in found if each is not None]
 
 
-def is_inferred(rows: Table) -> Mask:
-    """Return a mask, shape (rows,), of the rows whose drafting was not reported by the engine itself."""
-    return is_by_chunks(rows) | ~rows.known(_SOURCE)
-
-
-def is_by_chunks(rows: Table) -> Mask:
-    """Return a mask, shape (rows,), of the rows whose chunks were counted as steps."""
-    return has_text(rows, _SOURCE, AcceptanceSource.CHUNKS.value)
-
-
 def confirms_chunks(evidence: PointEvidence) -> bool:
     """Return whether something shows how much was drafted in this point: the counters, or other answers."""
     counters = evidence.monotonic_counters
@@ -103,11 +92,11 @@ def doubtful_rows(evidence: PointEvidence) -> Mask:
 
 def acceptance_without(rows: Table, doubtful: Mask) -> Table:
     """Return the columns of steps and acceptance, unknown for the rows selected by a mask of shape (rows,)."""
-    sources = rows.codes(_SOURCE)
+    sources = rows.codes(ACCEPTANCE_SOURCE)
     return Table(
         {
             **{name: np.where(doubtful, np.nan, numbers(rows, name)) for name in (STEPS, ACCEPTED)},
-            _SOURCE: TextCodes(np.where(doubtful, np.int32(-1), sources.codes), sources.texts),
+            ACCEPTANCE_SOURCE: TextCodes(np.where(doubtful, np.int32(-1), sources.codes), sources.texts),
         }
     )
 
@@ -115,8 +104,7 @@ def acceptance_without(rows: Table, doubtful: Mask) -> Table:
 def _counted(evidence: PointEvidence, counters: TokenCounters, column: str) -> int | None:
     """Return the engine's count; of all steps only those that drafted are counted."""
     reported: int | None = counters.draft_steps if column == STEPS else getattr(counters, column)
-    has_none = counters.output_tokens is not None and not counters.draft_steps and is_inferred(evidence.answered).all()
-    return 0 if reported is None and column == ACCEPTED and has_none else reported
+    return 0 if reported is None and column == ACCEPTED and evidence.counts_no_drafts else reported
 
 
 def _compare(evidence: PointEvidence, column: str, counted: int | None) -> Contradiction | None:
