@@ -652,8 +652,6 @@ CONFLICTS: dict[str, tuple[list[Usage], int | None, str | None]] = {
     ),
     "nothing but hidden reasoning": ([STOP, chunk(usage=counted(8, 8))], 0, "UnsentTokens"),
     "hidden reasoning and a tool call": ([chunk(**CALL), STOP, chunk(usage=counted(304, 300))], 4, "UnsentTokens"),
-    "rejected parts of a prediction": ([*FOUR, STOP, chunk(usage=rejected(24, 20))], 4, "UnsentTokens"),
-    "rejected parts that leave fewer tokens than chunks": ([*FOUR, STOP, chunk(usage=rejected(5, 2))], 5, None),
     "text under an unknown key": (
         [*[chunk(analysis="hm ")] * 4, *FOUR, STOP, chunk(usage=counted(8))],
         None,
@@ -689,6 +687,26 @@ def test_tokens_are_counted_by_the_usage_unless_the_stream_contradicts_it(case: 
     chunks, tokens, conflict = CONFLICTS[case]
     answer = run_to_completion(OPENAI.read(as_events(chunks), drafting=True, max_tokens=8))
     assert (answer.output_tokens, answer.token_conflict) == (tokens, conflict)
+
+
+@pytest.mark.parametrize(
+    ("counts", "predicted", "found"),
+    [
+        ((24, 20), True, (4, "UnsentTokens")),
+        ((24, 4), True, (20, "UnsentTokens")),
+        ((5, 2), True, (5, None)),
+        ((8, 0), True, (8, None)),
+        ((8, 4), False, (8, None)),
+        ((8, 3), False, (8, None)),
+        ((6, 60), False, (6, None)),
+    ],
+)
+def test_rejected_tokens_are_subtracted_only_from_answers_to_a_prediction(
+    counts: tuple[int, int], predicted: bool, found: tuple[int, str | None]
+) -> None:
+    events = as_events([*FOUR, STOP, chunk(usage=rejected(*counts))])
+    answer = run_to_completion(OPENAI.read(events, drafting=True, predicted=predicted))
+    assert (answer.output_tokens, answer.token_conflict) == found
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,25 @@ async def test_answer_above_its_limit_is_marked_unless_no_limit_is_sent(
     assert (record.output_tokens is None) == (conflict is not None), "three chunks do not confirm five tokens"
 
 
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        ({"prediction": {"type": "content", "content": "word word"}}, 3),
+        ({"prediction": None}, 5),
+        ({"top_k": 5}, 5),
+        ({}, 5),
+    ],
+    ids=str,
+)
+async def test_rejected_tokens_are_subtracted_if_the_request_has_a_prediction(
+    fields: dict[str, Any], tokens: int
+) -> None:
+    documents = vllm(DECODED)
+    documents[-1]["usage"]["completion_tokens_details"] = {"rejected_prediction_tokens": 2}
+    wire = CannedTransport(exchange(sse(documents)))
+    assert (await context(wire, extra_body=fields).take_turn(turn())).record.output_tokens == tokens
+
+
 async def test_limit_of_a_prompt_comes_before_that_of_its_workload() -> None:
     longer = turn()
     prompt = replace(longer.conversation.prompt, output_tokens=5)

@@ -138,15 +138,16 @@ class Dialect:
         }
 
     def read(
-        self, events: Sequence[SseEvent], *, drafting: bool, max_tokens: int | None = None
+        self, events: Sequence[SseEvent], *, drafting: bool, max_tokens: int | None = None, predicted: bool = False
     ) -> CooperativeTask[EngineAnswer]:
         """Parse a streamed answer in slices. Raises BadAnswer.
 
-        `drafting`: whether this arm has a drafter. `max_tokens`: the limit of the request; None: unknown.
+        `drafting`: whether this arm has a drafter. `max_tokens`: the limit of the request; None: unknown. `predicted`:
+        whether the request has a predicted output.
         """
         stream = yield from read_stream(events)
         answer = self._answer(stream, self._content(stream), drafting=drafting)
-        return with_checked_count(answer, stream, max_tokens, streamed=True)
+        return with_checked_count(answer, stream, max_tokens, streamed=True, predicted=predicted)
 
     def read_whole(self, document: Any, *, drafting: bool, max_tokens: int | None = None) -> EngineAnswer:
         """Parse an answer that was not streamed, without chunks and the fields derived from them. Raises BadAnswer."""

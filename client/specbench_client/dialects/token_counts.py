@@ -35,11 +35,12 @@ MARKERS = 16
 
 
 def with_checked_count(
-    answer: EngineAnswer, stream: ChatStream, max_tokens: int | None, *, streamed: bool
+    answer: EngineAnswer, stream: ChatStream, max_tokens: int | None, *, streamed: bool, predicted: bool = False
 ) -> EngineAnswer:
     """Return the answer without the counts that its stream contradicts.
 
     `max_tokens`: the limit of the request; None: unknown. `streamed`: an answer that was not has no chunks to compare.
+    `predicted`: whether the request has a predicted output.
     """
     apart = _reasoning_apart(answer, stream)
     answer = replace(answer, output_tokens=answer.output_tokens + apart) if answer.output_tokens and apart else answer
@@ -51,7 +52,9 @@ def with_checked_count(
     if is_counted:
         answer = replace(answer, content=answer.content[written:])
     chunks -= written
-    found: list[tuple[TokenConflict, int | None]] = [*_unsent(answer, stream, chunks)] if streamed else []
+    found: list[tuple[TokenConflict, int | None]] = []
+    if streamed:
+        found += _unsent(answer, stream, chunks, predicted=predicted)
     if _usages_differ(stream):
         found.append((TokenConflict.UNEQUAL_USAGES, None))
     if chunks > tokens:
@@ -96,15 +99,18 @@ def _chunks_without_tokens(answer: EngineAnswer, stream: ChatStream) -> int:
     return len([*takewhile(lambda pair: not pair[0].tokens and pair[1].strip() in ("", OPENS), pairs)])
 
 
-def _unsent(answer: EngineAnswer, stream: ChatStream, chunks: int) -> Iterator[tuple[TokenConflict, int | None]]:
+def _unsent(
+    answer: EngineAnswer, stream: ChatStream, chunks: int, *, predicted: bool
+) -> Iterator[tuple[TokenConflict, int | None]]:
     """Yield that tokens were not sent, and how many were; None if the usage does not say it.
 
+    Rejected tokens of a prediction are in the usage's count only if the request has one: a drafter's are in no count.
     Some servers count reasoning apart: it may then be more than all tokens, or the total shows it. A token has at least
     a byte of text, except in chunks with counts of their own and in the markup of tool calls.
     """
     tokens, usage = answer.output_tokens or 0, stream.usage
     rejected = count_in(usage, "completion_tokens_details", "rejected_prediction_tokens") or 0
-    if rejected and chunks <= tokens - rejected:
+    if predicted and rejected and chunks <= tokens - rejected:
         yield TokenConflict.UNSENT_TOKENS, tokens - rejected
         return
     reasoning = _reasoning_in_usage(stream)

@@ -220,7 +220,8 @@ def _read_answer(
     except MalformedStream as error:
         raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
     yield
-    return (yield from dialect.read(events, drafting=config.drafting, max_tokens=max_tokens))
+    predicted = bool(config.extra_body.get("prediction"))
+    return (yield from dialect.read(events, drafting=config.drafting, max_tokens=max_tokens, predicted=predicted))
 
 
 def _read_whole(
