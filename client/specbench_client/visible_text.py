@@ -19,12 +19,19 @@ _HIDDEN = (
 _TAGS = "\U000e0000-\U000e0fff"
 _SURROGATES = "\ud800-\udfff"
 _INVISIBLE = re.compile(f"[{_TERMINAL}{_HIDDEN}{_TAGS}{_SURROGATES}]")
+_BLANK = re.compile(f"[{_TERMINAL}{_HIDDEN}{_TAGS}\ufe00-\ufe0f]")
+"""Characters of which a person sees nothing; half a character (a surrogate) is seen once its other half follows."""
 _SPREADSHEET_FORMULA = re.compile(r"[=+\-@\t\r\n]")
 
 
 def visible(text: str) -> str:
     r"""Return the text with invisible characters as escapes such as `\x1b`; tabs and line feeds stay."""
     return _INVISIBLE.sub(_escape, text)
+
+
+def without_blanks(text: str) -> str:
+    """Return the text without characters that show nothing, and without the white space around it."""
+    return _BLANK.sub("", text).strip()
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -710,10 +710,31 @@ def test_rejected_tokens_are_subtracted_only_from_answers_to_a_prediction(
 
 
 @pytest.mark.parametrize(
+    ("text", "conflict"),
+    [
+        *(
+            (text, "UncountedStart")
+            for text in (" \n", "\u200b", "\ufeff", "\u2060", "\u200d\u200c", "\xad", "\u200e\n")
+        ),
+        *((text, "UncountedStart") for text in ("\ufe0f", "\U000e0020", "\u3164", "\u200b<think>\n", "<think>\ufeff")),
+        *((text, None) for text in ("a\u200b", "\ufeff#", "\u4f60", "\ud83d", "\u270c\ufe0f", "\ufffd", "-")),
+    ],
+    ids=ascii,
+)
+def test_text_that_shows_nothing_may_have_been_written_before_the_first_token(text: str, conflict: str | None) -> None:
+    answer = run_to_completion(
+        OPENAI.read(as_events([chunk(text), *FOUR, STOP, chunk(usage=counted(5))]), drafting=True)
+    )
+    assert (answer.output_tokens, answer.token_conflict) == (5, conflict)
+
+
+@pytest.mark.parametrize(
     ("dialect", "chunks", "times", "tokens"),
     [
         (OPENAI, FOUR, [0, 1, 2, 3], [None] * 4),
         (VLLM, [chunk("<think>", usage=counted(0)), chunk("a ", usage=counted(3)), chunk("b", usage=counted(4))],
+         [1, 2], [3, 1]),
+        (VLLM, [chunk("\u200b", usage=counted(0)), chunk("a ", usage=counted(3)), chunk("b", usage=counted(4))],
          [1, 2], [3, 1]),
         (VLLM, [chunk("<think>", usage=counted(1)), chunk("a ", usage=counted(3)), chunk("b", usage=counted(4))],
          [0, 1, 2], [1, 2, 1]),
@@ -721,7 +742,7 @@ def test_rejected_tokens_are_subtracted_only_from_answers_to_a_prediction(
          [0, 1, 2], [0, 3, 1]),
         (VLLM, [in_choice(1, "a "), in_choice(3, "b "), in_choice(4, "c")], [0, 1, 2], [1, 2, 1]),
     ],
-    ids=["not counted", "counted as none", "counted", "text", "in choices"],
+    ids=["not counted", "counted as none", "blank, counted as none", "counted", "text", "in choices"],
 )  # fmt: skip
 def test_chunks_begin_after_white_space_and_tags_that_are_no_tokens(
     dialect: Dialect, chunks: list[Usage], times: list[int], tokens: list[int | None]

@@ -7,7 +7,7 @@ its stream has more chunks of text than the limit.
 
 Counts before the end are running totals, and an empty usage or one of 0 after another is none: they contradict nothing.
 
-Chunks of white space or `<think>` at the start are no tokens if their running usage says so: a chat template or a
+Chunks of blank text or `<think>` at the start are no tokens if their running usage says so: a chat template or a
 gateway wrote them, maybe long before the first token, so the answer's chunks begin after them. Without a running usage
 it is unknown whether they are tokens. The number of chunks does not show it: a drafter's chunks are fewer than its
 tokens. So such an answer has no number of tokens after its first chunk, with and without a drafter.
@@ -22,6 +22,7 @@ from itertools import accumulate, takewhile
 from specbench_client.dialects.engine_answer import EngineAnswer, RequestAcceptance
 from specbench_client.dialects.openai_stream import ChatStream, count_in
 from specbench_client.documents.record import TokenConflict
+from specbench_client.visible_text import without_blanks
 from specbench_client.workload.chat_template.reasoning import OPENS, split_channels
 
 END_TOKENS = 1
@@ -96,7 +97,7 @@ def _chunks_without_tokens(answer: EngineAnswer, stream: ChatStream) -> int:
     """Return how many chunks at the start were not generated, or may not have been."""
     texts = (delta.text + delta.reasoning for delta in stream.deltas if delta.text or delta.reasoning)
     pairs = zip(answer.content, texts, strict=False)
-    return len([*takewhile(lambda pair: not pair[0].tokens and pair[1].strip() in ("", OPENS), pairs)])
+    return len([*takewhile(lambda pair: not pair[0].tokens and without_blanks(pair[1]) in ("", OPENS), pairs)])
 
 
 def _unsent(

@@ -72,12 +72,13 @@ class TokenConflict(StrEnum):
     UNEQUAL_USAGES = "UnequalUsages"
     """The stream ends with several usages that differ, or that are below an earlier one."""
     MORE_CHUNKS_THAN_TOKENS = "MoreChunksThanTokens"
-    """More chunks have text than there are tokens, without white space and `<think>` at the start."""
+    """More chunks have text than there are tokens, without blank text and `<think>` at the start."""
     ABOVE_MAX_TOKENS = "AboveMaxTokens"
     """There are more tokens than the request allows. If its chunks confirm the count, output_tokens has it."""
     UNCOUNTED_START = "UncountedStart"
-    """The first chunk is white space or `<think>`, and chunks are not counted: a template may have written it. The
-    count stands; TTFT, the tokens after the first chunk, and with them TPOT, are unknown."""
+    """The first chunk is blank text (white space, characters without width) or `<think>`, and chunks are not counted: a
+    template or a gateway may have written it. The count stands; TTFT, the tokens after the first chunk, and with them
+    TPOT, are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Record:
     failed, or its answer has no text."""
     chunk_ns: list[int] | None
     """Arrival of each chunk with content: text, reasoning, a tool call, or tokens without text where the engine counts
-    the tokens of chunks. Without white space or `<think>` at the start that a running usage does not count. Chunks
+    the tokens of chunks. Without blank text or `<think>` at the start that a running usage does not count. Chunks
     after last_token_ns have an end-of-sequence token. Equal times: one read returned them together, see Clocks. Null:
     failed or not streamed."""
     chunk_tokens: list[int] | None

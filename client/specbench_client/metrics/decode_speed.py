@@ -7,7 +7,7 @@ counted, it is not known whether there is one: then `tokens` includes it, on eve
 
 The time from the first to the last token has the tokens of all chunks but the first. That chunk has the token of the
 prefill, and more if chunks were merged or nothing was sent for earlier tokens. Where it is not counted, it is one,
-unless it is white space or `<think>`: a template may have written that long before the first token.
+unless it is blank text or `<think>`: a template may have written that long before the first token.
 
 An answer with a single chunk, or whose chunks all arrived in one read, has only one arrival time: the time between its
 first and its last token was not measured and is missing. It is never 0.
@@ -86,7 +86,7 @@ def _stream_parts(rows: Table) -> tuple[Values, Values]:
 
 _SHORT = (
     "the answer has fewer than two tokens, its tokens were not counted, it was not streamed, half of it arrived at"
-    " once, or it begins with white space or `<think>` and its chunks are not counted (UncountedStart)"
+    " once, or it begins with blank text or `<think>` and its chunks are not counted (UncountedStart)"
 )
 
 

@@ -60,7 +60,7 @@ _NOT_STREAMED = "the answer had no content, or was not streamed"
 _EMPTY = "the answer had no content"
 
 _COALESCED = (
-    f"{_NOT_STREAMED}, or begins with white space or `<think>` and its chunks are not counted (UncountedStart), or"
+    f"{_NOT_STREAMED}, or begins with blank text or `<think>` and its chunks are not counted (UncountedStart), or"
     f" {TimingFault.COALESCED.reason}"
 )
 

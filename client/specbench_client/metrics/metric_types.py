@@ -176,7 +176,7 @@ def why_no_first_token(rows: Table) -> str:
     if not rows.known("first_token_ns").any():
         return "no answer was streamed"
     if starts_uncounted(rows).all():
-        return "answers begin with white space or <think>, and their chunks are not counted (UncountedStart)"
+        return "answers begin with blank text or <think>, and their chunks are not counted (UncountedStart)"
     return ""
 
 
