@@ -27,7 +27,7 @@ from specbench_testing.corrupted_records import replace_columns, without_counter
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
 from specbench_testing.result_pairs import manifests_of, replaced, result_of, without_records
-from specbench_testing.synthetic_records import Corruptions, SyntheticRun
+from specbench_testing.synthetic_records import NS_PER_MS, Corruptions, SyntheticRun
 
 pytestmark = pytest.mark.runs
 
@@ -368,6 +368,11 @@ def test_figure_missing_in_one_result_is_reported_although_requests_are_paired()
     after = result_of(WORLD, Corruptions(records=without_drafting.records, counters=without_counters))
     assert gaps(after) == {"acceptanceLength": "the later result has no value for it"}
     assert {cell.metric for cell in comparison(before(), after, CREATED).cells if cell.arm == "ngram"} >= {"tpot"}
+
+
+def test_figure_that_a_result_has_left_out_is_not_compared_from_its_records() -> None:
+    late = replace_columns(intended_ns=lambda _, row: max(0, row["intended_ns"] - 8 * NS_PER_MS))
+    assert gaps(result_of(WORLD, late)) == {"ttft p50": "the later result has no value for it"}
 
 
 def test_better_and_worse_follow_each_figures_direction() -> None:

@@ -65,6 +65,7 @@ def _rows(answers: list[Side], categories: tuple[str, ...]) -> Table:
             "prompt_id": TextCodes.of([f"p{number}" for number in range(first.size)]),
             "turn": np.zeros(first.size),
             "timing_fault": np.zeros(first.size, dtype=np.int8),
+            "late_ms": np.zeros(first.size, dtype=np.float32),
             "category": TextCodes.of([categories[number % len(categories)] for number in range(first.size)]),
             "tokens": np.array([float(each.tokens) for each in answers]),
             "intended_ns": np.zeros(first.size),
@@ -141,13 +142,18 @@ def test_decode_alone_is_predicted_exactly_and_prefill_is_the_gap() -> None:
 
 
 @pytest.mark.parametrize("late", ["arm", "baseline"])
-def test_factor_of_ttft_is_left_out_where_ttft_is(late: str) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [{"timing_fault": np.array([1, 0, 0, 0, 0], dtype=np.int8)}, {"late_ms": np.array([360.0, 0.0, 250.0, 0.0, 0.0])}],
+    ids=lambda fault: next(iter(fault)),
+)
+def test_factor_of_ttft_is_left_out_where_ttft_is(late: str, fault: dict[str, Any]) -> None:
     sides = {
         name: _rows([side] * 5, ("c",))
         for name, side in (("arm", Side(101, 50, 12.0, 400.0)), ("baseline", Side(101, 100, 10.0, 1000.0)))
     }
     whole = explain(pairs_of_rows(**sides))
-    sides[late] = sides[late].assign(timing_fault=np.array([1, 0, 0, 0, 0], dtype=np.int8))
+    sides[late] = sides[late].assign(**fault)
     without = explain(pairs_of_rows(**sides))
     assert (without.prefill.value, without.prefill.interval, without.prefill.unit) == (None, None, "ratio")
     assert without.prefill.missing

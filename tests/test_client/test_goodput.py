@@ -23,7 +23,7 @@ from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.goodput import judged_rows, meets_slo
-from specbench_client.metrics.metric_types import TimingFault
+from specbench_client.metrics.metric_types import SENT_LATE, TimingFault
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.report.text.results_table import csv, terminal_columns
 from specbench_client.report.text.run_report import markdown
@@ -100,14 +100,40 @@ def test_failed_requests_miss_and_unsent_ones_do_not_count() -> None:
     assert len(judged_rows(rows)) == 2
 
 
-def test_late_ttft_leaves_all_requests_unknown_and_not_only_those_that_met_the_targets() -> None:
+def test_coalesced_ttft_leaves_all_requests_unknown_and_not_only_those_that_met_the_targets() -> None:
     rows = tidy_frames([frame_of([record(), record(error_class="reset"), record(last_token_ns=250 * NS_PER_MS)])])
-    late = rows.assign(timing_fault=np.full(3, TimingFault.SENT_LATE))
+    late = rows.assign(timing_fault=np.full(3, TimingFault.COALESCED))
     assert goodput_of(rows, PLAIN, 1).slo_attainment.value == pytest.approx(1 / 3)
     found = goodput_of(late, PLAIN, 1)
     assert (found.slo_attainment.value, found.rate.value, found.by_target["ttft_ms"].value) == (None, None, None)
     assert found.by_target["e2e_ms"].value == pytest.approx(1 / 3)
     assert goodput_of(late, Slo(e2e_ms=150), 1).slo_attainment.value == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("slo", "late_ms", "times", "lost"),
+    [
+        (Slo(ttft_ms=60), 30, 1, {"ttft_ms"}),
+        (Slo(ttft_ms=60), 30, 6, {"ttft_ms"}),
+        (Slo(ttft_ms=60, e2e_ms=500), 30, 6, {"ttft_ms"}),
+        (PLAIN, 30, 6, {"ttft_ms", "e2e_ms"}),
+        (Slo(ttft_ms=50), 4.9, 6, set()),
+        (Slo(ttft_ms=81), 30, 6, set()),
+        (Slo(ttft_ms=40), 30, 6, set()),
+        (Slo(tpot_ms=10), 30, 6, set()),
+        (Slo(ttft_ms=60), 30, 0, set()),
+    ],
+)
+def test_goodput_is_left_out_if_requests_missed_a_target_only_because_they_were_sent_late(
+    slo: Slo, late_ms: float, times: int, lost: set[str]
+) -> None:
+    late = record(intended_ns=round(-late_ms * NS_PER_MS), connect_ns=0)
+    rows = tidy_frames([frame_of([late] * times + [record(intended_ns=0, connect_ns=0)] * (100 - times))])
+    found = goodput_of(rows, slo, 1)
+    assert {name for name, figure in found.by_target.items() if figure.value is None} == lost
+    assert {figure.missing for name, figure in found.by_target.items() if name in lost} <= {SENT_LATE}
+    together = [found.slo_attainment, found.rate]
+    assert [figure.missing == SENT_LATE for figure in together] == [bool(lost)] * 2
 
 
 def requests_of_point(requests: Iterable[tuple[str, float, float]], point: str = "point") -> Table:

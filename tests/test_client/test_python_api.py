@@ -24,6 +24,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.cli.decide import decide as decide_command
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import measure as measure_command
+from specbench_client.documents.finding import Finding, Severity
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.s3 import S3Store
 from specbench_client.stored_runs.frames import requests_frame
@@ -111,11 +112,11 @@ def test_each_point_is_a_row_with_its_figures(run: specbench.Run) -> None:
     pd.testing.assert_series_equal(requests, points.tpot_ms_p50, check_names=False)
 
 
-def test_requests_have_no_ttft_where_their_point_has_left_it_out(run: specbench.Run) -> None:
-    late, mean = run.plan.points[0], "ttft_ms_mean"
-    summary, changed = run.point_summaries[late.hash], copy(run)
-    without = summary.figures[mean].model_copy(update={"value": None, "missing": "the client sent too late"})
-    points = {late.hash: summary.model_copy(update={"figures": {**summary.figures, mean: without}})}
+def test_requests_have_no_ttft_where_chunks_of_their_point_were_coalesced(run: specbench.Run) -> None:
+    late, changed = run.plan.points[0], copy(run)
+    summary = run.point_summaries[late.hash]
+    found = Finding(check="ChunksCoalesced", severity=Severity.INVALID, message="", arm=late.arm)
+    points = {late.hash: summary.model_copy(update={"findings": [found]})}
     changed.__dict__["point_summaries"] = {**run.point_summaries, **points}
     known = requests_frame(changed).groupby(["arm", "load", "repeat"])[["ttft_ms", "e2e_ms"]].count()
     own = (late.arm, late.level.label, late.repeat)

@@ -17,13 +17,15 @@ import pytest
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.plan.plan import Arm, Point
 from specbench_api.spec.engine import DialectName, Endpoint
-from specbench_client.analysis.estimates.figures import with_counted_acceptance
+from specbench_client.analysis.estimates.figures import SampleRows, figures_of, with_counted_acceptance
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ClientHealth, CounterDeltas
 from specbench_client.metrics.decode_speed import TPOT_MS
-from specbench_client.metrics.latency import E2E_MS, TTFT_MS, TTFT_SENT_MS
+from specbench_client.metrics.late_sends import late_figures
+from specbench_client.metrics.latency import E2E_MS, TTFT_MS
+from specbench_client.metrics.metric_types import SENT_LATE
 from specbench_client.metrics.rows import POINT, has_text
 from specbench_client.metrics.tidy_frame import steady_rows
 from specbench_client.trust import checks
@@ -479,19 +481,31 @@ def saturation(corruptions: Corruptions, world: SyntheticRun) -> list[str]:
 
 LATE = sent_late(lambda index, _: 6)
 TTFT, E2E = (WARNING, "ttft_ms_mean"), (INVALID, "e2e_ms_mean")
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+OF_TAIL = {"ttft_ms_mean", "ttft_ms_p99", "e2e_ms_p99"}
 
 
 @pytest.mark.parametrize(
-    ("late_ms", "closed", "opened"),
+    ("late_ms", "closed", "opened", "lost"),
     [
-        (lambda index, _: 0, None, None),
-        (lambda index, _: 1000 if 100 <= index < 104 else 0, TTFT, E2E),
-        (lambda index, _: 600 if index == 100 else 0, None, None),
-        (lambda index, _: 4, None, None),
-        (lambda index, _: 6, TTFT, TTFT),
-        (lambda index, _: 9 if index % 10 == 0 else 0, None, None),
-        (lambda index, _: 20, E2E, E2E),
-        (lambda index, row: 1000 if 100 <= index < 108 and row["stream_index"] % 2 else 0, TTFT, E2E),
+        (lambda index, _: 0, None, None, set()),
+        (lambda index, _: 1000 if 100 <= index < 104 else 0, TTFT, E2E, OF_TAIL),
+        (lambda index, _: 600 if index == 100 else 0, None, None, set()),
+        (lambda index, _: 4, None, None, set()),
+        (lambda index, _: 6, TTFT, TTFT, {"ttft_ms_mean", "ttft_ms_p50"}),
+        (lambda index, _: 9 if index % 10 == 0 else 0, None, None, set()),
+        (lambda index, _: 20, E2E, E2E, {f"ttft_ms_{each}" for each in STATISTICS}),
+        (lambda index, row: 1000 if 100 <= index < 108 and row["stream_index"] % 2 else 0, TTFT, E2E, OF_TAIL),
+        (
+            lambda index, _: 25 if index % 15 == 0 else 0,
+            *[(WARNING, "ttft_ms_p95")] * 2,
+            {"ttft_ms_p95", "ttft_ms_p99"},
+        ),
+        (
+            lambda index, _: 30 if index % 8 == 0 else 0,
+            *[(WARNING, "ttft_ms_p90")] * 2,
+            {f"ttft_ms_p{each}" for each in (90, 95, 99)},
+        ),
     ],
     ids=[
         "in time",
@@ -502,35 +516,53 @@ TTFT, E2E = (WARNING, "ttft_ms_mean"), (INVALID, "e2e_ms_mean")
         "small now and then",
         "always",
         "one worker of two",
+        "a tenth of the tail",
+        "an eighth",
     ],
 )
 def test_late_sends_invalidate_what_they_change(
     late_ms: Callable[[int, Any], float],
     closed: tuple[Severity, str] | None,
     opened: tuple[Severity, str] | None,
+    lost: set[str],
 ) -> None:
-    """Latency that is wrong makes the point invalid, since a speed-up is its ratio; wrong TTFT is only left out."""
+    """Mean latency that is wrong makes the point invalid, since a speed-up is its ratio; others are only left out."""
     for world, expected in ((CLOSED_LOOP, closed), (OPEN_LOOP, opened)):
         point = next(each for each in world.plan.points if each.arm == "ngram")
         summary, _ = point_of(world, point, sent_late(late_ms))
         findings = [each for each in summary.findings if each.check == "ClientSaturated"]
         named = [(each.severity, re.findall(r" ms to (\w+)", each.message)) for each in findings]
         assert named == ([(expected[0], [expected[1]])] if expected else [])
-        shown = {name for name, figure in summary.figures.items() if figure.value is not None}
-        judged = {"ttft_ms_mean", "ttft_ms_p50", "ttft_from_send_ms_mean", "e2e_ms_mean"}
-        assert judged - shown == ({"ttft_ms_mean", "ttft_ms_p50"} if expected else set())
+        missing = {
+            f"{measure}_{each}": summary.figures[f"{measure}_{each}"].missing
+            for measure in ("ttft_ms", "ttft_from_send_ms", "e2e_ms")
+            for each in STATISTICS
+            if summary.figures[f"{measure}_{each}"].value is None
+        }
+        assert missing == dict.fromkeys(lost, SENT_LATE)
 
 
-def test_late_ttft_of_one_repeat_is_unknown_in_all_repeats_of_the_arm_at_this_load() -> None:
-    world = replace(CLOSED_LOOP, prompts=30, repeats=2)
-    late = next(each for each in world.plan.points if each.arm == "ngram")
-    points = [point_of(world, each, LATE if each == late else Corruptions()) for each in world.plan.points]
-    records = {summary.hash: [record_table(frame)] for summary, frame in points}
-    rows = steady_rows(load_rows(world.plan, [summary for summary, _ in points], records))
-    for summary, _ in points:
-        own = rows.among(has_text(rows, POINT, summary.hash))
-        known = [int((~np.isnan(each.values(own))).sum()) for each in (TTFT_MS, TTFT_SENT_MS, E2E_MS)]
-        assert known == [0 if summary.arm == "ngram" else len(own), len(own), len(own)]
+@pytest.mark.parametrize(
+    ("late_ms", "lost"),
+    [
+        (lambda index, _: 0, set()),
+        (lambda index, _: 6, set()),
+        (lambda index, _: 30, {"ttft_ms_mean", "ttft_ms_p90", "ttft_ms_p95", "ttft_ms_p99"}),
+        (lambda index, _: 150 if index % 10 == 3 else 0, {"ttft_ms_p99"}),
+    ],
+    ids=["in time", "a fifth of TTFT in one repeat", "one repeat", "some of one repeat"],
+)
+def test_figures_of_a_load_are_judged_over_all_its_repeats(
+    late_ms: Callable[[int, Any], float], lost: set[str]
+) -> None:
+    """Percentiles of a point with few requests are not judged, and a repeat that is late hardly changes a mean."""
+    world = replace(CLOSED_LOOP, prompts=60, repeats=4)
+    points = [each for each in world.plan.points if each.arm == "ngram"]
+    found = [point_of(world, each, sent_late(late_ms) if each == points[1] else Corruptions()) for each in points]
+    records = {summary.hash: [record_table(frame)] for summary, frame in found}
+    rows = load_rows(world.plan, [summary for summary, _ in found], records)
+    figures = figures_of(SampleRows(rows), 3, 0)
+    assert {name for name, figure in figures.items() if figure.missing == SENT_LATE} == lost
 
 
 @pytest.mark.parametrize(("requests", "expected"), [(24, []), (400, [("ClientSaturated", WARNING)])])
@@ -542,7 +574,8 @@ def test_late_sends_that_only_change_a_percentile_are_a_warning(
     world = replace(CLOSED_LOOP, prompts=requests)
     summary, _ = point_of(world, next(each for each in world.plan.points if each.arm == "ngram"), late)
     assert check_names(summary.findings) == expected
-    assert summary.figures["ttft_ms_mean"].value is not None
+    missing = {name for name, figure in summary.figures.items() if figure.missing == SENT_LATE}
+    assert missing == ({"ttft_ms_p99"} if expected else set())
 
 
 def test_late_sends_are_found_where_answers_are_not_streamed() -> None:
@@ -562,6 +595,9 @@ def test_waits_that_belong_to_the_latency_are_not_late_sends() -> None:
     template = {"appliedBy": "Client", "tokenizer": "org/model"}
     assert len(saturation(waits, OPEN_LOOP)) == len(saturation(renders, talks)) == 1
     assert saturation(waits, slots) == []
+    point = slots.plan.points[0]
+    summary, frame = point_of(slots, point, waits)
+    assert late_figures(load_rows(slots.plan, [summary], {point.hash: [record_table(frame)]})) == []
     assert saturation(renders, replace(talks, edits={"spec.workloads[0].chatTemplate": template})) == []
 
 

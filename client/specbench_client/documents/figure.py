@@ -138,6 +138,10 @@ class Figure(ApiModel):
         """Return the figure without its interval, with the reason; unchanged if that is empty."""
         return self.model_copy(update={"interval": None, "missing": why}) if why else self
 
+    def without_value(self, why: str) -> Figure:
+        """Return the figure without its value and interval, with the reason."""
+        return self.model_copy(update={"value": None, "interval": None, "missing": why})
+
     @property
     def factor(self) -> str:
         """Text of a ratio: `1.48x [1.38, 1.60]`, `1.48x` without an interval; empty without a value."""

@@ -8,7 +8,8 @@ closed loop begin together, so nearly one request per stream too many.
 Whether a request met its targets may be unknown: an answer that was not streamed has no first token. A request missed
 the SLO if it missed any target, and is left out if it missed none and one of them is unknown. An answer of one token
 has no time per token after the first: it is judged by the other targets, and left out if there is none. All requests of
-a point whose TTFT was left out because the client sent late are left out if TTFT has a target, also those that failed.
+a point whose TTFT or TPOT was left out are left out if that has a target, also those that failed. Both figures are
+missing if late sends of the client change the share too much (`metrics.late_sends`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from specbench_client.documents.record import RecordPhase
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics import decode_speed, latency
 from specbench_client.metrics.metric_types import (
+    SENT_LATE,
     FigureOrigin,
     RatioMetric,
     RequestMetric,
@@ -47,8 +49,10 @@ RATE_DEFINITION = (
     " inside the window; all without those that failed. A request does not count as within the targets if one of them"
     " cannot be judged, so the true value may be higher"
 )
-RATE_MISSING = "no target is given, no request is in the steady state, or no request has the data for the targets"
-_UNKNOWN = "no target is given, or no request has the data for it"
+RATE_MISSING = (
+    f"no target is given, no request is in the steady state, or no request has the data for the targets, or {SENT_LATE}"
+)
+_UNKNOWN = f"no target is given, or no request has the data for it, or {SENT_LATE}"
 
 
 def judged_rows(rows: Table) -> Table:
@@ -78,7 +82,7 @@ def meets_target(rows: Table, name: str, target: float) -> Values:
 
 
 _LEFT_OUT_FROM = {
-    latency.TTFT_MS.name: TimingFault.SENT_LATE,
+    latency.TTFT_MS.name: TimingFault.COALESCED,
     decode_speed.TPOT_MS.name: TimingFault.AT_ONCE,
 }
 

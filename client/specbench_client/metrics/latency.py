@@ -15,6 +15,7 @@ import numpy as np
 from specbench_client.columns import Values
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.metric_types import (
+    SENT_LATE,
     FigureOrigin,
     RequestMetric,
     TimingFault,
@@ -38,19 +39,19 @@ def _latency(name: str, definition: str, missing: str, start: str, end: str) -> 
     )
 
 
-def _ttft(name: str, definition: str, missing: str, start: str, fault: TimingFault) -> RequestMetric:
-    """Return the time to first token, which `fault` and worse faults of the point leave out.
+def _ttft(name: str, definition: str, missing: str, start: str) -> RequestMetric:
+    """Return the time to first token.
 
-    It is unknown, too, where a template or a gateway may have written the first chunk before the first token.
+    It is unknown where chunks were coalesced, or a template or a gateway may have written the first chunk before it.
     """
     every = _latency(name, definition, missing, start, "first_token_ns")
 
     def why(rows: Table) -> str:
         worst = TimingFault.of(rows)
-        return worst.reason if worst >= fault else why_no_first_token(rows)
+        return worst.reason or why_no_first_token(rows)
 
     def values(rows: Table) -> Values:
-        unknown = (rows.array("timing_fault") >= fault) | starts_uncounted(rows)
+        unknown = (rows.array("timing_fault") >= TimingFault.COALESCED) | starts_uncounted(rows)
         return np.where(unknown, np.nan, every.values(rows))
 
     return replace(every, why=why, values=values)
@@ -67,18 +68,18 @@ _COALESCED = (
 TTFT_MS = _ttft(
     "ttft_ms",
     "Time to first token",
-    f"{_COALESCED}, or {TimingFault.SENT_LATE.reason}",
+    f"{_COALESCED}, or {SENT_LATE}",
     "intended_ns",
-    TimingFault.SENT_LATE,
 )
 TTFT_SENT_MS = _ttft(
     "ttft_from_send_ms",
     "Time to first token, measured from sending",
     _COALESCED,
     "sent_ns",
-    TimingFault.COALESCED,
 )
-E2E_MS = _latency("e2e_ms", "E2E latency, the time to the last token", _EMPTY, "intended_ns", "last_token_ns")
+E2E_MS = _latency(
+    "e2e_ms", "E2E latency, the time to the last token", f"{_EMPTY}, or {SENT_LATE}", "intended_ns", "last_token_ns"
+)
 E2E_SENT_MS = _latency("e2e_from_send_ms", "E2E latency, measured from sending", _EMPTY, "sent_ns", "last_token_ns")
 
 

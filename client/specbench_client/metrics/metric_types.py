@@ -21,11 +21,9 @@ class TimingFault(IntEnum):
     """Why some times of a point are not the engine's and are left out; each includes the times of those before it."""
 
     NONE = 0
-    SENT_LATE = 1
+    COALESCED = 1
     """TTFT."""
-    COALESCED = 2
-    """TTFT from sending."""
-    AT_ONCE = 3
+    AT_ONCE = 2
     """Time per token and per step."""
 
     @property
@@ -41,10 +39,13 @@ class TimingFault(IntEnum):
 
 _FAULT_REASONS = (
     "",
-    "the client sent too late (ClientSaturated)",
     "chunks arrived only with those of later steps (ChunksCoalesced)",
     "half of an answer arrived at once (ChunksCoalesced)",
 )
+
+
+SENT_LATE = "the client sent too late (ClientSaturated)"
+"""Why a figure is missing that late sends change too much, see `metrics.late_sends`."""
 
 
 class FigureOrigin(StrEnum):

@@ -26,7 +26,6 @@ from specbench_client.documents.record import TokenConflict
 from specbench_client.metrics.rows import Table, has_text
 
 POINT_ONLY_COLUMNS = (
-    "connect_ns",
     "tokens_of_chunks",
     "coalesced",
     "burst_chunks",

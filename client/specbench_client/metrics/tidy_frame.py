@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from specbench_client.columns import Array, TextCodes, Values, fill
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
+from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS, condense_lists
 from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
 from specbench_client.store.records import RECORD_SCHEMA
@@ -69,6 +70,8 @@ def tidy(parts: Iterable[pa.Table], point: str = "") -> Table:
     - `text_bytes`: size of the answer's text, if it was stored.
     - `flawed`: 1 if the answer has a flaw, 0 if none was found, NaN if it was not judged.
     - `ok`: without error.
+    - `late_ms`: how late the client began to send it; parts that are by design count until they are known
+      (`late_sends`).
     - `timing_fault`: the point's `TimingFault`; NONE until it is known (`checks.client`).
     - `steady`: in the steady state and `ok`; only these rows enter figures.
     - the columns of `metrics.record_lists.condense_lists` instead of the lists, and hashes (`text_digests`)
@@ -95,6 +98,8 @@ def _tidy(part: pa.Table, point: str) -> Table:
     rows[DIGEST] = text_digests(records[DIGEST].to_pylist())
     rows["text_bytes"] = pc.binary_length(records["output_text"]).to_numpy().astype(np.float32)
     rows["tokens"] = np.where(np.isnan(rows["output_tokens"]), rows["output_tokens_client"], rows["output_tokens"])
+    late_ns = rows.pop("connect_ns") - rows["intended_ns"]
+    rows["late_ms"] = (np.maximum(late_ns, 0.0) / NS_PER_MS).astype(np.float32)
     texts[POINT] = _repeated(point, records.num_rows)
     prompts, errors, flaws = texts["prompt_id"], texts["error_class"].codes >= 0, texts["flaw"].codes >= 0
     judged = records[JUDGED].fill_null(False).to_numpy()

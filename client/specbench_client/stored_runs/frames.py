@@ -81,8 +81,8 @@ def requests_frame(run: Run) -> pd.DataFrame:
     """Return one row per measured request without the warm-up, point by point in the plan's order.
 
     The columns are arm, workload, load and repeat, the columns of a record that are no lists, the figures of a request,
-    the number of output tokens, and whether figures use the request (`steady`). TTFT is missing where the point's
-    summary has left it out. Blocks. Raises NotDurable.
+    the number of output tokens, and whether figures use the request (`steady`). TTFT and TPOT are missing where chunks
+    of the point were coalesced. Blocks. Raises NotDurable.
     """
     parts = [
         _request_rows(table, run.point_summaries[point.hash]).assign(

@@ -210,11 +210,13 @@ def _compare_figure(
     before: _Side, after: _Side, key: CellKey, figure: ComparableMetric, both: ComparedArm | None
 ) -> FigureOnBothSides | None:
     """Compare from the records, or, if a side has none, from the summaries."""
+    cells = [side.result.cells_by_key[key] for side in (before, after)]
+    known = [figure.in_cell(cell) for cell in cells]
+    if any(each is not None and each.value is None for each in known):
+        return None
     if both is not None:
         return figure.compare(both, after.seed)
-    cells = [side.result.cells_by_key[key] for side in (before, after)]
-    repeats = [len(cell.points) for cell in cells]
-    return compare_summaries(figure.in_cell(cells[0]), figure.in_cell(cells[1]), (repeats[0], repeats[1]))
+    return compare_summaries(known[0], known[1], (len(cells[0].points), len(cells[1].points)))
 
 
 def _make_gap(key: CellKey, reason: ComparisonGapReason, message: str, metric: str = "") -> ComparisonGap:

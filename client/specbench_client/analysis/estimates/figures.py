@@ -53,7 +53,9 @@ from specbench_client.metrics.goodput import (
     judged_rows,
     target_attainment_ratio,
 )
+from specbench_client.metrics.late_sends import is_attainment_late, late_figures
 from specbench_client.metrics.metric_types import (
+    SENT_LATE,
     FigureOrigin,
     PercentileMetric,
     RatioMetric,
@@ -81,6 +83,11 @@ class SampleRows:
     def source(self, origin: FigureOrigin) -> str:
         """Return the side that counted; for acceptance, according to the records."""
         return self._acceptance_source if origin is FigureOrigin.ACCEPTANCE else origin.value
+
+    @cached_property
+    def late(self) -> set[str]:
+        """The latency figures that are left out because late sends change them too much."""
+        return {each.name for each in late_figures(self.rows) if not each.spoils_speedup}
 
     @cached_property
     def _acceptance_source(self) -> str:
@@ -167,7 +174,7 @@ def _ratio_figure(
         missing = why_missing(ratio, sample.rows)
     elif interval is None and sample.seed is not None:
         missing = why_no_interval(sums.prompts)
-    return Figure(
+    figure = Figure(
         value=sums.value,
         unit=ratio.unit,
         definition=ratio.definition,
@@ -176,6 +183,7 @@ def _ratio_figure(
         missing=missing,
         source=sample.source(ratio.origin),
     )
+    return figure.without_value(SENT_LATE) if ratio.name in sample.late else figure
 
 
 def percentile_figures(sample: SampleRows, measures: Sequence[RequestMetric]) -> dict[str, Figure]:
@@ -289,6 +297,7 @@ def _percentiles_of(measure: RequestMetric, sample: SampleRows) -> dict[str, Fig
     figures = dict[str, Figure]()
     for each, value, interval in zip(metrics, found, chosen, strict=True):
         few = too_few_requests(each.percent, values.size) if values.size else why_missing(measure, sample.rows)
+        few = SENT_LATE if each.name in sample.late else few
         why = f"{NO_INTERVAL}: that needs at least {prompts_needed(each.percent / 100)} prompts"
         figures[each.name] = Figure(
             value=None if few else value,
@@ -348,10 +357,15 @@ def goodput_of(rows: Table, slo: Slo, seed: int) -> Goodput:
         attainment_ratio(slo),
         {name: target_attainment_ratio(name, target) for name, target in slo.targets.items()},
     )
-    figures = ratio_figures(SampleRows(judged_rows(rows), seed), [together, *each.values()])
+    judged = judged_rows(rows)
+    figures = ratio_figures(SampleRows(judged, seed), [together, *each.values()])
+    for ratio in (together, *each.values()):
+        if is_attainment_late(ratio, judged):
+            figures[ratio.name] = figures[ratio.name].without_value(SENT_LATE)
+    rate = _rate(*good_requests(rows, slo), RATE_DEFINITION, RATE_UNIT, RATE_MISSING)
     return Goodput(
         slo=slo,
-        rate=_rate(*good_requests(rows, slo), RATE_DEFINITION, RATE_UNIT, RATE_MISSING),
+        rate=rate.without_value(SENT_LATE) if figures[together.name].missing == SENT_LATE else rate,
         slo_attainment=figures[together.name],
         by_target={name: figures[ratio.name] for name, ratio in each.items()},
     )

@@ -1,6 +1,6 @@
 """The rows of several points as one table, without acceptance that nothing confirms, and which points are compared.
 
-TTFT or TPOT is left out of a load that an arm was measured at if the summary of one of its points has left it out: what
+TTFT or TPOT is left out of a load that an arm was measured at if chunks of one of its points were coalesced: what
 remains would be that of fewer repeats than the other figures have.
 
 A single invalid point does not cost an interleaved run its answer. A round, two repeats in which every arm is first
@@ -23,8 +23,8 @@ from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
-from specbench_client.metrics.latency import TTFT_MS
-from specbench_client.metrics.metric_types import RatioMetric, TimingFault, mean_metric
+from specbench_client.metrics.late_sends import without_waits_by_design
+from specbench_client.metrics.metric_types import TimingFault
 from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, steady_rows, without_point_columns
 from specbench_client.trust.check import PointEvidence
@@ -95,7 +95,7 @@ def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords)
 
     `records` maps the point's hash to its records. Many rows are on disk (`metrics.rows.collect_tables`).
     """
-    rows = collect_tables(table for point in points for table in _tidy_rows(point.hash, records))
+    rows = collect_tables(table for point in points for table in _tidy_rows(plan, point, records))
     doubtful, faulty = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.int8)
     faults = Counter[tuple[str, str, str]]()
     for point in points:
@@ -116,16 +116,10 @@ def _cell(point: PointSummary) -> tuple[str, str, str]:
 
 def timing_fault_of(point: PointSummary, rows: Table) -> TimingFault:
     """Return why the point's summary lacks times although the point's rows, or a part of them, have them."""
-
-    def left_out(metric: RatioMetric) -> bool:
-        return point.figures[metric.name].value is None and metric.value(steady_rows(rows)) is not None
-
-    if left_out(TPOT_MS_POOLED):
-        return TimingFault.AT_ONCE
-    if not left_out(mean_metric(TTFT_MS)):
+    if not any(each.check == chunks_coalesced.name and each.severity is Severity.INVALID for each in point.findings):
         return TimingFault.NONE
-    invalid = {finding.check for finding in point.findings if finding.severity is Severity.INVALID}
-    return TimingFault.COALESCED if chunks_coalesced.name in invalid else TimingFault.SENT_LATE
+    is_left_out = point.figures[TPOT_MS_POOLED.name].value is None
+    return TimingFault.AT_ONCE if is_left_out and TPOT_MS_POOLED.value(steady_rows(rows)) else TimingFault.COALESCED
 
 
 def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:
@@ -135,5 +129,6 @@ def _evidence(plan: Plan, summary: PointSummary, rows: Table) -> PointEvidence:
     return PointEvidence(plan, point, rows, summary.client_health, summary.counters)
 
 
-def _tidy_rows(point: str, records: PointRecords) -> Iterator[Table]:
-    return (without_point_columns(rows) for rows in iter_tidy(records[point], point))
+def _tidy_rows(plan: Plan, point: PointSummary, records: PointRecords) -> Iterator[Table]:
+    known = (without_point_columns(rows) for rows in iter_tidy(records[point.hash], point.hash))
+    return (without_waits_by_design(rows, plan, point.workload) for rows in known)

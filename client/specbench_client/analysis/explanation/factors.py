@@ -26,7 +26,8 @@ from specbench_client.columns import Values
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure
 from specbench_client.metrics.decode_speed import decode_ns, later_tokens, timed_steps, timed_tokens
-from specbench_client.metrics.metric_types import TimingFault, starts_uncounted
+from specbench_client.metrics.late_sends import is_ttft_late
+from specbench_client.metrics.metric_types import SENT_LATE, TimingFault, starts_uncounted
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
@@ -132,9 +133,10 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
         return None
     ideal = configured_draft_tokens + 1.0 if configured_draft_tokens else None
     prefill = _figure("prefill", found, PREFILL)
-    worst = max(TimingFault.of(side) for side in (pairs.arm, pairs.baseline))
-    if worst:
-        prefill = prefill.model_copy(update={"value": None, "interval": None, "missing": worst.reason})
+    sides = (pairs.arm, pairs.baseline)
+    why = max(map(TimingFault.of, sides)).reason or (SENT_LATE if any(map(is_ttft_late, sides)) else "")
+    if why:
+        prefill = prefill.without_value(why)
     return Prediction(
         measured=_figure("measured", found, MEASURED),
         predicted=_figure("predicted", found, PREDICTED),

@@ -9,6 +9,7 @@ from specbench_client.analysis.estimates.figures import SampleRows, counts_of, f
 from specbench_client.documents.finding import Finding
 from specbench_client.documents.summary import ArrivalPattern, ClientHealth, CounterDeltas, PointSummary, SteadyWindow
 from specbench_client.load.phases import NS_PER_S
+from specbench_client.metrics.late_sends import without_waits_by_design
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
@@ -33,6 +34,7 @@ def summarise_point(
     (`trust.checks.counter_agreement`), and neither are times that are not the engine's (`trust.checks.client`). Fields
     that are missing in `watch` are computed from the records where possible.
     """
+    rows = without_waits_by_design(rows, plan, point.workload)
     health = _completed(watch, rows)
     evidence = PointEvidence(plan, point, rows, health, counters)
     acceptance = acceptance_without(rows, doubtful_rows(evidence))

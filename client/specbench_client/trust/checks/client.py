@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from specbench_api.spec.load import CLIENTS_MAX
-from specbench_client.columns import Values
 from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS
-from specbench_client.metrics.latency import E2E_MS, E2E_SENT_MS, TTFT_MS
-from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, TimingFault, mean_metric
+from specbench_client.metrics.late_sends import (
+    ATTAINMENT_SHARE,
+    FIGURE_SHARE,
+    LATE_MIN_MS,
+    LATE_SHARE,
+    TAIL_MIN,
+    TAIL_MIN_MS,
+    late_figures,
+)
+from specbench_client.metrics.latency import E2E_SENT_MS
+from specbench_client.metrics.metric_types import RequestMetric, TimingFault
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check
+from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, list_names
 
 CPU_SHARE = 0.8
 TARGET_SHARE = 0.5
 """Share of a core at which work hardly waits, for the recommended number of clients."""
-LATE_SHARE = 0.05
-LATE_MIN_MS = 5.0
-FIGURE_SHARE = 0.1
-TAIL_MIN_MS = 10.0
-"""How much late sends may add to a latency figure: a share of it, or LATE_MIN_MS; to a percentile, this time."""
-TAIL_MIN = 2
-"""Requests beyond a percentile that is judged: with fewer it is the time of a single request."""
 
 
 @check(
@@ -38,8 +38,11 @@ TAIL_MIN = 2
         f"Event loop, unless the kernel timestamped every answer: 99th percentile over time of its lateness above"
         f" {LATE_SHARE:.0%} of the median request time (and {LATE_MIN_MS:g} ms). Late sends: the delay before sending"
         f" (connect_ns − intended_ns) adds more than {LATE_SHARE:.0%} to the mean E2E latency (and {LATE_MIN_MS:g} ms)."
-        f" A warning without TTFT: {FIGURE_SHARE:.0%} to the mean TTFT (and {LATE_MIN_MS:g} ms). A warning:"
-        f" {FIGURE_SHARE:.0%} to a percentile (and {TAIL_MIN_MS:g} ms) with at least {TAIL_MIN} requests beyond it."
+        f" A warning, and the figure is left out: {FIGURE_SHARE:.0%} to the mean TTFT or a median"
+        f" (and {LATE_MIN_MS:g} ms), or to another percentile of TTFT or E2E latency (and {TAIL_MIN_MS:g} ms) with at"
+        f" least {TAIL_MIN} requests beyond it. A load's figures"
+        f" are judged in the same way over all its repeats; goodput is left out if {ATTAINMENT_SHARE:.0%} of the"
+        f" requests or more missed a target because they were sent more than {LATE_MIN_MS:g} ms late."
         f" Arrivals of an open loop: 99th percentile of the delay of first turns above {LATE_SHARE:.0%} of the median"
         f" request time or of the median gap between arrivals (and {LATE_MIN_MS:g} ms). CPU: more than {CPU_SHARE:.0%}"
         " of one core in any worker"
@@ -123,87 +126,18 @@ def _late_arrivals(evidence: PointEvidence) -> list[CheckResult]:
 
 def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
     """Report the figure of TTFT or E2E latency that late sends changed most, if it is too much."""
-    found = _late_figures(evidence)
+    found = late_figures(evidence.steady)
     if not found:
         return []
-    worst = max(found, key=lambda each: (each.measure is E2E_MS and each.is_mean, each.is_mean, each.excess))
-    invalid = worst.is_mean and worst.measure is E2E_MS
-    left_out = "; TTFT is left out" if any(map(_is_mean_ttft, found)) else ""
+    worst = max(found, key=lambda each: (each.spoils_speedup, each.is_mean, each.excess))
+    left_out = [each.name for each in found if not each.spoils_speedup]
     message = (
-        f"the client sent requests late, which adds {worst.late_ms:,.2f} ms to {worst.name}{left_out}; at most"
+        f"the client sent requests late, which adds {worst.late_ms:,.2f} ms to {worst.name}; at most"
         f" {worst.allowed_ms:,.2f} ms is tolerable: the delay before sending (connect_ns − intended_ns) is the"
-        " client's, not the engine's" + _advice(evidence)
+        f" client's, not the engine's; left out: {list_names(left_out) or 'nothing'}" + _advice(evidence)
     )
-    severity = Severity.INVALID if invalid else Severity.WARNING
+    severity = Severity.INVALID if worst.spoils_speedup else Severity.WARNING
     return [CheckResult(severity, message, value=worst.late_ms, threshold=worst.allowed_ms)]
-
-
-@dataclass(frozen=True)
-class _LateFigure:
-    """A latency figure to which late sends add more than is tolerable."""
-
-    measure: RequestMetric
-    name: str
-    late_ms: float
-    allowed_ms: float
-
-    @property
-    def is_mean(self) -> bool:
-        return self.name == mean_metric(self.measure).name
-
-    @property
-    def excess(self) -> float:
-        return self.late_ms / self.allowed_ms
-
-
-def _is_mean_ttft(figure: _LateFigure) -> bool:
-    return figure.is_mean and figure.measure is TTFT_MS
-
-
-def _late_figures(evidence: PointEvidence) -> list[_LateFigure]:
-    rows = evidence.steady
-    late = _send_lateness_ms(evidence, rows)
-    found = []
-    for measure in (TTFT_MS, E2E_MS):
-        values = measure.values(rows)
-        known = ~np.isnan(values) & ~np.isnan(late)
-        reported, in_time = (_latency_figures(measure, each[known]) for each in (values, values - late))
-        for name, without in in_time.items():
-            is_mean = name == mean_metric(measure).name
-            # The speed-up is a ratio of E2E latencies, so it changes as much as their means.
-            share = LATE_SHARE if is_mean and measure is E2E_MS else FIGURE_SHARE
-            allowed = max(LATE_MIN_MS if is_mean else TAIL_MIN_MS, share * without)
-            if reported[name] - without > allowed:
-                found.append(_LateFigure(measure, name, reported[name] - without, allowed))
-    return found
-
-
-def _send_lateness_ms(evidence: PointEvidence, rows: Table) -> Values:
-    """Return how late each request was sent through the client's fault, in ms, shape (rows,); NaN if unknown.
-
-    Two waits are part of the latency by design and count as 0: that for a slot of load.arrival.maxInFlight, and that
-    for the client to apply the chat template, which it does for a later turn when the previous one is answered.
-    """
-    late = np.maximum(numbers(rows, "connect_ns") - numbers(rows, "intended_ns"), 0.0) / NS_PER_MS
-    first = numbers(rows, "turn") == 0
-    if not evidence.closed and evidence.arrival.max_in_flight is not None:
-        late[first] = 0.0
-    if evidence.workload.client_template is not None:
-        late[~first] = 0.0
-    return late
-
-
-def _latency_figures(measure: RequestMetric, known: Values) -> dict[str, float]:
-    """Return the reported mean and percentiles of these values, shape (requests,), by the figure's name.
-
-    Percentiles with fewer than TAIL_MIN requests beyond them are left out.
-    """
-    if not known.size:
-        return {}
-    judged = [percent for percent in measure.percents if known.size * (100 - percent) >= 100 * TAIL_MIN]
-    percentiles = [PercentileMetric(measure, percent) for percent in judged]
-    figures = {each.name: float(np.percentile(known, each.percent)) for each in percentiles}
-    return {mean_metric(measure).name: float(known.mean()), **figures}
 
 
 def _advice(evidence: PointEvidence) -> str:
@@ -261,12 +195,12 @@ def client_clocks_differ(evidence: PointEvidence) -> CheckResults:
 
 
 def timing_fault(evidence: PointEvidence) -> TimingFault:
-    """Return which times of the point are not the engine's, because chunks were coalesced or requests sent late."""
+    """Return which times of the point are not the engine's, because chunks were coalesced."""
     streamed = _streamed(evidence)
     for found, fault in ((_at_once, TimingFault.AT_ONCE), (_coalesced, TimingFault.COALESCED)):
         if any(result.severity is Severity.INVALID for result in found(evidence, streamed)):
             return fault
-    return TimingFault.SENT_LATE if any(map(_is_mean_ttft, _late_figures(evidence))) else TimingFault.NONE
+    return TimingFault.NONE
 
 
 WARNING_SHARE = 0.05
