@@ -19,6 +19,7 @@ from specbench_client.analysis.compare.figures import (
     ComparedArm,
     FigureOnBothSides,
     MeasuredArm,
+    of_stopped_runs,
     over_repeats,
     percentile,
     ratio,
@@ -27,6 +28,7 @@ from specbench_client.analysis.compare.figures import (
 )
 from specbench_client.analysis.compare.gate import GateTrial, gate_outcomes
 from specbench_client.analysis.statistics.effects import Effect
+from specbench_client.columns import Values
 from specbench_client.documents.comparison import GateTestOutcome
 from specbench_client.metrics.decode_speed import TPOT_MS, TPOT_MS_POOLED
 from specbench_client.metrics.rows import Table
@@ -103,6 +105,57 @@ def test_request_answered_less_often_on_one_side_has_equal_weight() -> None:
     after = measured_of(prompt[:-1], repeat[:-1], {"baseline": flat[:-1], "arm": pace[:-1]})
     found = present(speedup(ComparedArm(before, after), 0))
     assert found.after / found.before == pytest.approx(1.0)
+
+
+PACES = np.random.default_rng(7).lognormal(2.0, 0.3, (2, 2, 4, 24))
+"""ms per token of the baseline and the arm, before and after, of 24 prompts in each of 4 repeats."""
+
+
+def stopped_side(pace: Values, *, own_prompts: bool, anytime: bool = True) -> MeasuredArm:
+    """One result that may have stopped; `pace` of the baseline and the arm, shape (2, repeats, prompts)."""
+    _, repeats, prompts = pace.shape
+    repeat, prompt = (each.ravel() for each in np.indices((repeats, prompts)))
+    known = prompt % repeats == repeat if own_prompts else prompt >= 0
+    flat = pace.reshape(2, -1)[:, known]
+    side = measured_of(prompt[known], repeat[known], {"baseline": flat[0], "arm": flat[1]})
+    return replace(side, pairs=replace(present(side.pairs), anytime=anytime))
+
+
+def log_speedups(pace: Values, *, own_prompts: bool) -> Values:
+    """Log of the speed-up in each repeat, shape (repeats,)."""
+    repeat, prompt = np.indices(pace.shape[1:])
+    times = (pace * (prompt % len(pace[0]) == repeat) if own_prompts else pace).sum(axis=2)
+    return np.asarray(np.log(times[0] / times[1]))
+
+
+@pytest.mark.parametrize("own", [(True, True), (False, False), (True, False), (False, True)], ids=str)
+def test_stopped_runs_add_the_variation_of_prompts_that_the_repeats_of_a_side_share(own: tuple[bool, bool]) -> None:
+    sides = [stopped_side(pace, own_prompts=each) for pace, each in zip(PACES, own, strict=True)]
+    effect = present(speedup(ComparedArm(*sides), 0)).effect
+    before, after = (log_speedups(pace, own_prompts=each) for pace, each in zip(PACES, own, strict=True))
+    runs = of_stopped_runs(BARE, (before, after), (None, None))
+    assert effect.value == pytest.approx(after.mean() - before.mean()) == pytest.approx(runs.value)
+    mine, theirs = np.array(effect.distances), np.array(runs.distances)
+    if all(own):
+        assert mine == pytest.approx(theirs)
+        return
+    assert (mine > theirs).all()
+    if not any(own):
+        whole = PACES.sum(axis=2)
+        influence = np.einsum(
+            "s,s...->...", [-1, 1], [each[0] / each[0].sum() - each[1] / each[1].sum() for each in whole]
+        )
+        error = np.sqrt(24 / 23 * (influence**2).sum())
+        assert np.sqrt(mine**2 - theirs**2) == pytest.approx(stats.t.ppf(0.975, 23) * error, rel=0.1)
+
+
+def test_a_comparison_adds_prompts_if_one_side_alone_stopped_and_needs_enough_of_them() -> None:
+    fixed, free = (stopped_side(PACES[0], own_prompts=False, anytime=each) for each in (False, True))
+    after = stopped_side(PACES[1], own_prompts=False)
+    both, one = (present(speedup(ComparedArm(side, after), 0)).effect for side in (free, fixed))
+    assert one.distances == both.distances
+    few = [stopped_side(pace[:, :, :2], own_prompts=False) for pace in PACES]
+    assert present(speedup(ComparedArm(*few), 0)).effect.chosen is None
 
 
 def rows_of(world: SyntheticRun, repeat: int | None = None) -> MeasuredArm:

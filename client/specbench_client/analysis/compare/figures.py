@@ -29,6 +29,7 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect, log_of_product
+from specbench_client.analysis.statistics.intervals import with_prompts
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.figure import too_few_requests
@@ -261,20 +262,18 @@ def _of_sums(
         return None
     repeats = layout.repeats, other.repeats
     effect = Effect(float(logs[1] - logs[0]), layout.prompts, min(repeats))
-    samples = [
-        log_of_product(_sums(after, drawn[1], drawn[2]), signs)
-        - log_of_product(_sums(before, drawn[0], drawn[2]), signs)
-        for drawn in draw_sides(layout, repeats, seed)
-    ]
     of_repeats = [
         log_of_product(np.stack([matrix.sum(axis=1) for matrix in side], axis=1), signs) for side in (before, after)
     ]
     if (layout.anytime or other.anytime) and np.isfinite(np.concatenate(of_repeats)).all():
-        logs = [each.mean() for each in of_repeats]
-        effect = replace(effect, value=float(logs[1] - logs[0]))
-        effect = of_stopped_runs(effect, (of_repeats[0], of_repeats[1]), (layout.turns, other.turns))
+        whole = [[matrix.sum(axis=0, keepdims=True) for matrix in side] for side in (before, after)]
+        prompts = expanded_percentiles(effect.value, _log_samples(whole, signs, layout, (1, 1), seed), layout)
+        runs = of_stopped_runs(effect, (of_repeats[0], of_repeats[1]), (layout.turns, other.turns))
+        chosen = with_prompts(runs.chosen, runs.value, [before[0], after[0]], prompts, effect.value)
+        logs, effect = [each.mean() for each in of_repeats], replace(runs, chosen=chosen)
     else:
-        effect = _with_interval(effect, layout, repeats, np.concatenate(samples), (of_repeats[0], of_repeats[1]))
+        samples = _log_samples([before, after], signs, layout, repeats, seed)
+        effect = _with_interval(effect, layout, repeats, samples, (of_repeats[0], of_repeats[1]))
     return FigureOnBothSides(float(np.exp(logs[0])), float(np.exp(logs[1])), effect, repeats)
 
 
@@ -371,6 +370,19 @@ def _percentile_samples(before: SortedValues, after: SortedValues, percent: int,
     return np.concatenate(found)
 
 
+def _log_samples(
+    sides: Sequence[list[Values]], signs: tuple[int, ...], layout: ResamplingLayout, repeats: tuple[int, int], seed: int
+) -> Values:
+    """Return the log ratio in each resample, shape (resamples,). `sides`: the parts' sums, before and after."""
+    before, after = sides
+    samples = [
+        log_of_product(_sums(after, drawn[1], drawn[2]), signs)
+        - log_of_product(_sums(before, drawn[0], drawn[2]), signs)
+        for drawn in draw_sides(layout, repeats, seed)
+    ]
+    return np.concatenate(samples)
+
+
 def _sums(matrices: list[Values], repeats: Values, prompts: Values) -> Values:
     return np.stack([((repeats @ matrix) * prompts).sum(axis=1) for matrix in matrices], axis=1)
 
@@ -384,7 +396,7 @@ def _sums(matrices: list[Values], repeats: Values, prompts: Values) -> Values:
 #   freedom. It includes the variation between whole runs, which prompts alone understate.
 #
 # If a run stops when its speed-up is decided, neither is valid for its speed-up: the confidence sequences of both sides
-# are combined instead.
+# are combined instead, and the variation of prompts is added if the repeats of a side share them.
 
 REPEATS_MOST = 100
 """Maximum number of repeats to recommend."""
@@ -424,11 +436,12 @@ def over_repeats(effect: Effect, before: Values, after: Values) -> Effect:
 
 
 def of_stopped_runs(effect: Effect, sides: tuple[Values, Values], turns: tuple[Values | None, Values | None]) -> Effect:
-    """Return the effect with an interval from the repeats' own logs; at least one side stopped when it was decided.
+    """Return the mean effect of the repeats, with an interval from their logs; a side stopped when it was decided.
 
     The interval at `LEVEL` is MOVER (`analysis.statistics.effects`) from two confidence sequences; other levels scale
     it by Student's t. There is none as long as a sequence is unbounded. `turns`: `ResamplingLayout.turns` of each side.
     """
+    effect = replace(effect, value=float(sides[1].mean() - sides[0].mean()))
     before, after = (confidence_sequence(each, order) for each, order in zip(sides, turns, strict=True))
     if before is None or after is None:
         return effect

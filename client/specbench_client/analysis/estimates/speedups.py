@@ -223,10 +223,8 @@ def _median_speedup(pairs: Pairs, seed: int) -> Figure:
         repeat_of = layout.cell_of // layout.prompts
         medians = np.array([np.median(logs[repeat_of == repeat]) for repeat in range(layout.repeats)])
         mean, runs = float(medians.mean()), confidence_sequence(medians, layout.turns)
-        has_own_prompts = np.unique(layout.cell_of).size == np.unique(layout.cell_of % layout.prompts).size
-        if runs and not has_own_prompts:
-            runs = chosen and with_prompts(runs, mean, chosen.bounds, value)
-        value, chosen = mean, runs
+        pairs_of_cells = layout.matrix(np.ones(logs.size))
+        value, chosen = mean, with_prompts(runs, mean, [pairs_of_cells], chosen.bounds if chosen else None, value)
         definition += "; geometric mean of the repeats' medians"
     few = too_few_repeats(layout.repeats)
     if chosen and not few:

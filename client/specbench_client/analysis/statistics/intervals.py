@@ -92,19 +92,26 @@ def value_and_interval(figure: ResampledFigure, layout: ResamplingLayout) -> tup
     if not np.isfinite(figure.repeats).all():
         return figure.value, None
     value, runs = float(figure.repeats.mean()), confidence_sequence(figure.repeats, layout.turns)
-    if runs is None or _has_own_prompts(figure.influence):
-        return value, runs
     prompts = expanded_percentiles(figure.value, figure.samples, layout)
-    return value, None if prompts is None else with_prompts(runs, value, prompts, figure.value)
+    return value, with_prompts(runs, value, [figure.influence], prompts, figure.value)
 
 
 def with_prompts(
-    runs: ChosenInterval, value: float, prompts: IntervalBounds, value_over_prompts: float
-) -> ChosenInterval:
-    """Return the interval over repeats that send the same prompts, with the variation of prompts: errors are squared.
+    runs: ChosenInterval | None,
+    value: float,
+    of_cells: Sequence[Values],
+    prompts: IntervalBounds | None,
+    value_over_prompts: float,
+) -> ChosenInterval | None:
+    """Return the interval over repeats, with the variation of prompts if repeats send the same: errors are squared.
 
-    The prompts do not change with the number of repeats, so their part is the same at every look.
+    The prompts do not change with the number of repeats, so their part is the same at every look. `of_cells`: of each
+    measurement, a number for each repeat and prompt, shape (repeats, prompts), 0 where the prompt was not sent.
     """
+    if runs is None or all(map(_has_own_prompts, of_cells)):
+        return runs
+    if prompts is None:
+        return None
     below = math.hypot(value - runs.bounds.low, value_over_prompts - prompts.low)
     above = math.hypot(runs.bounds.high - value, prompts.high - value_over_prompts)
     method = f"{runs.method}; with that of prompts, which repeats share"
@@ -132,9 +139,9 @@ def two_level_interval(
     return wider_interval(two_level.bounds, runs, layout)
 
 
-def _has_own_prompts(influence: Values) -> bool:
+def _has_own_prompts(of_cells: Values) -> bool:
     """Return whether no prompt occurs in two repeats: then the repeats' values vary by prompts, too."""
-    return bool((influence != 0).sum(axis=0).max() <= 1)
+    return bool((of_cells != 0).sum(axis=0).max() <= 1)
 
 
 def share_interval(value: float, samples: Values, influence: Values, layout: ResamplingLayout) -> ChosenInterval | None:
