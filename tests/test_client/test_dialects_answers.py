@@ -710,6 +710,22 @@ def test_rejected_tokens_are_subtracted_only_from_answers_to_a_prediction(
 
 
 @pytest.mark.parametrize(
+    ("names", "served_by"),
+    [
+        ({"model": "m", "system_fingerprint": "fp_1"}, "m, fp_1"),
+        ({"model": "m", "system_fingerprint": None}, "m"),
+        ({"system_fingerprint": "fp_1"}, "fp_1"),
+        ({"model": 5, "system_fingerprint": ""}, None),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_answer_names_its_server_by_model_and_fingerprint(names: dict[str, Any], served_by: str | None) -> None:
+    events = as_events([*FOUR, STOP, {**chunk(usage=counted(4)), **names}])
+    assert run_to_completion(OPENAI.read(events, drafting=True)).served_by == served_by
+
+
+@pytest.mark.parametrize(
     ("text", "conflict"),
     [
         *(

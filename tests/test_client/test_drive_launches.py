@@ -101,6 +101,7 @@ async def test_every_simulated_dialect_reports_its_engines_facts(
     seen = seen_of(store, 1)
     values = {name.value: fact.value for name, fact in seen.facts.items() if fact.value is not None}
     arguments = values.pop("arguments", None)
+    assert str(values.pop("served_by")).startswith("simulated")
     assert values == SEEN[dialect]
     assert (arguments is not None) == (dialect == "sglang")
     assert (seen.arm, seen.group, seen.simulated) == ("ngram", 1, True)

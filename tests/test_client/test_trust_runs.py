@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
-from specbench_api.plan.plan import Arm, Point
+from specbench_api.plan.plan import Arm, EngineGroup, Point
 from specbench_api.spec.engine import DialectName, Endpoint
 from specbench_client.analysis.estimates.figures import SampleRows, figures_of, with_counted_acceptance
 from specbench_client.analysis.estimates.point_rows import load_rows
@@ -48,6 +48,7 @@ from specbench_testing.corrupted_records import (
 from specbench_testing.long_cases import long_after
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
+from specbench_testing.resources import external_engine
 from specbench_testing.synthetic_records import (
     NS_PER_MS,
     ONE,
@@ -284,6 +285,41 @@ def test_run_whose_launches_differ_is_untrustworthy() -> None:
         ("ArmEnvironmentsDiffer", Severity.WARNING)
     ]
     assert not summary.trustworthy
+
+
+@pytest.mark.parametrize(
+    ("served", "turns"),
+    [
+        ("aaaa", []),
+        ("aabb", [2]),
+        ("abbb", [1]),
+        ("abcc", [1, 2]),
+        ("abab", []),
+        ("abba", []),
+        ("aab-", [2]),
+        ("a--b", [3]),
+        ("----", []),
+    ],
+)
+def test_endpoint_that_is_replaced_between_its_turns_is_named_with_the_turn(served: str, turns: list[int]) -> None:
+    """One that answers by turns is several servers behind one address; `-`: an answer does not name its server."""
+    world = SyntheticRun(prompts=6, concurrency=(1,), repeats=4)
+    arms = [
+        Arm(name=name, endpoint=Endpoint(name=name, url=f"http://{name}:80", model="m")) for name in ("none", "ngram")
+    ]
+    points = sorted(world.plan.points, key=lambda point: point.repeat)
+    groups = [EngineGroup(index=index, arm=point.arm, points=[point]) for index, point in enumerate(points)]
+    launches = [
+        observed_launch("ngram", group.index, served_by=None if name == "-" else name)
+        for group, name in zip([each for each in groups if each.arm == "ngram"], served, strict=True)
+    ]
+    changes = {"engine": external_engine(DialectName.OPENAI), "arms": arms, "groups": groups}
+    plan = world.plan.model_copy(update=changes)
+    evidence = RunEvidence(plan, [], [], {}, simulated=False, launches=launches)
+    found = [each for each in engine.arm_environments_differ.evaluate(evidence) if each.arm == "ngram"]
+    assert [(each.severity, each.value) for each in found] == [(WARNING, turn) for turn in turns]
+    managed = replace(evidence, plan=world.plan)
+    assert [each for each in engine.arm_environments_differ.evaluate(managed) if each.arm == "ngram"] == []
 
 
 @pytest.mark.runs

@@ -80,3 +80,5 @@ class EngineAnswer:
     """Output tokens of the reasoning before the answer; None if the chunks do not report them."""
     tool_calls: tuple[ToolCall, ...] = ()
     token_conflict: TokenConflict | None = None
+    served_by: str | None = None
+    """The model and the system fingerprint that the answer names; None if it names neither."""

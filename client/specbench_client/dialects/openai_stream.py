@@ -487,6 +487,7 @@ def build_answer(
     cached = count_in(stream.usage, "prompt_tokens_details", "cached_tokens")
     if prompt is not None and cached is not None and cached > prompt:
         prompt += cached  # Anthropic counts cached tokens apart, and some gateways pass its counts on.
+    names = filter(None, [text_in(stream.last, "model"), text_in(stream.last, "system_fingerprint")])
     return EngineAnswer(
         text=stream.text,
         reasoning=stream.reasoning,
@@ -500,6 +501,7 @@ def build_answer(
         last_text_ns=next((delta.ns for delta in reversed(stream.deltas) if delta.text or delta.reasoning), None),
         reasoning_tokens=reasoning_tokens(stream, counted),
         tool_calls=stream.tool_calls,
+        served_by=", ".join(names) or None,
     )
 
 

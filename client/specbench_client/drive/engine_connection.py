@@ -379,12 +379,18 @@ def shown_models(models: Sequence[str]) -> str:
 
 
 async def observe_launch(
-    engine: EngineConnection, group: EngineGroup, name: str, place: HostFacts, queried_at: str
+    engine: EngineConnection,
+    group: EngineGroup,
+    name: str,
+    place: HostFacts,
+    queried_at: str,
+    *,
+    served_by: str | None = None,
 ) -> LaunchRecord:
     """Query all facts that the engine reports. A page that is not answered only leaves its facts out.
 
     `name`: of the launch, as in the manifests of its points. `place`: the facts of the machine, from whoever started
-    the engine. `queried_at`: now, RFC 3339.
+    the engine. `queried_at`: now, RFC 3339. `served_by`: of the first completion, see `EngineAnswer`.
     """
     dialect = engine.dialect
     paths = (*pages_of(dialect.readings), dialect.metrics_path, dialect.state_path)
@@ -394,6 +400,8 @@ async def observe_launch(
     documents = answers | {page: info_labels(text) for page, text in texts.items() if text is not None}
     facts = read_facts(dialect.readings, documents) | _drafter_fact(dialect, answers)
     facts |= _verification_facts(engine.plan.engine, engine.arm)
+    if served_by is not None:
+        facts[FactName.SERVED_BY] = Fact.observed(served_by, "the first answer")
     unreported = f"{engine.plan.engine.kind} does not report it over HTTP"
     return LaunchRecord(
         launch=name,

@@ -177,17 +177,19 @@ class _GroupDriver:
         """Take a first completion and return the provenance by workload, compared with that of earlier points."""
         for number, (name, prompted) in enumerate(inputs.prompts.items()):
             prefix = f"g{self.group.index}-{self.options.attempt}{f'-{number}' if number else ''}"
-            await check_first_completion(engine, name, first_messages(prompted.prompts), prefix)
+            first = await check_first_completion(engine, name, first_messages(prompted.prompts), prefix)
         observed = {name: self._observed(engine, inputs, name) for name in inputs.prompts}
         manifests = await asyncio.to_thread(points.manifests, [point.hash for point in self.plan.points])
         reject_changed_inputs(self.plan, manifests, observed, self.group.arm)
-        await self._store_launch_facts(engine, points.store)
+        await self._store_launch_facts(engine, points.store, first.served_by)
         return observed
 
-    async def _store_launch_facts(self, engine: EngineConnection, store: Store) -> None:
+    async def _store_launch_facts(self, engine: EngineConnection, store: Store, served_by: str | None) -> None:
         """Store the facts of the launch before anything is measured in it."""
         queried_at = self.options.clock.wall_text()
-        record = await observe_launch(engine, self.group, self._launch_name, self.options.place, queried_at)
+        record = await observe_launch(
+            engine, self.group, self._launch_name, self.options.place, queried_at, served_by=served_by
+        )
         await asyncio.to_thread(store.put, launch_key(record.launch), record.to_json().encode())
 
     @property

@@ -105,6 +105,8 @@ class TurnResult:
     unjudged: EngineAnswer | None = None
     retry_after_s: float | None = None
     """How long a server that refused the request asks to wait."""
+    served_by: str | None = None
+    """See `EngineAnswer`."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class TurnClient:
         fields_of_answer = _answer_fields(answer, exchange, config)
         judgement = {"flaw": None if flaw is None else str(flaw), "judged": unjudged is None}
         record = _record(config, turn, exchange, fields_of_answer | judgement | end)
-        return TurnResult(record, answer.text, exchange.ended_ns, unjudged)
+        return TurnResult(record, answer.text, exchange.ended_ns, unjudged, served_by=answer.served_by)
 
 
 def _request_id(config: RequestConfig, turn: Turn) -> str:

@@ -30,27 +30,17 @@ ATTAINMENT_SHARE = 0.01
 """Goodput is left out if this share of the requests missed a target because they were sent LATE_MIN_MS late."""
 
 
+MEAN_TTFT, MEAN_E2E = mean_metric(TTFT_MS).name, mean_metric(E2E_MS).name
+"""The speed-up is a ratio of mean E2E latencies, so it changes as much as they do."""
+
+
 @dataclass(frozen=True)
 class LateFigure:
     """A latency figure to which late sends add more than is tolerable."""
 
-    measure: RequestMetric
     name: str
     late_ms: float
     allowed_ms: float
-
-    @property
-    def is_mean(self) -> bool:
-        return self.name == mean_metric(self.measure).name
-
-    @property
-    def spoils_speedup(self) -> bool:
-        """Whether it is the mean E2E latency: the speed-up is a ratio of these, so it changes as much."""
-        return self.is_mean and self.measure is E2E_MS
-
-    @property
-    def excess(self) -> float:
-        return self.late_ms / self.allowed_ms
 
 
 def without_waits_by_design(rows: Table, plan: Plan, workload: str) -> Table:
@@ -77,12 +67,12 @@ def late_figures(rows: Table) -> list[LateFigure]:
         values = piecewise(rows, measure.values)
         known = ~np.isnan(values) & ~np.isnan(late)
         reported, in_time = (_latency_figures(measure, each[known]) for each in (values, values - late))
-        mean, median = mean_metric(measure).name, PercentileMetric(measure, 50).name
+        middle = (mean_metric(measure).name, PercentileMetric(measure, 50).name)
         for name, without in in_time.items():
-            share = LATE_SHARE if name == mean and measure is E2E_MS else FIGURE_SHARE
-            allowed = max(LATE_MIN_MS if name in (mean, median) else TAIL_MIN_MS, share * without)
+            share = LATE_SHARE if name == MEAN_E2E else FIGURE_SHARE
+            allowed = max(LATE_MIN_MS if name in middle else TAIL_MIN_MS, share * without)
             if reported[name] - without > allowed:
-                found.append(LateFigure(measure, name, reported[name] - without, allowed))
+                found.append(LateFigure(name, reported[name] - without, allowed))
     return found
 
 
@@ -97,11 +87,6 @@ def _latency_figures(measure: RequestMetric, known: Values) -> dict[str, float]:
     percentiles = [PercentileMetric(measure, percent) for percent in judged]
     figures = {each.name: float(np.percentile(known, each.percent)) for each in percentiles}
     return {mean_metric(measure).name: float(known.mean()), **figures}
-
-
-def is_ttft_late(rows: Table) -> bool:
-    """Return whether late sends change the mean TTFT of these steady rows too much."""
-    return any(each.is_mean and each.measure is TTFT_MS for each in late_figures(rows))
 
 
 def is_attainment_late(attainment: RatioMetric, rows: Table) -> bool:

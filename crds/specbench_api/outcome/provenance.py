@@ -22,6 +22,7 @@ class FactName(Names):
 
     ENGINE_VERSION = "engine_version"
     MODEL = "model"
+    SERVED_BY = "served_by"
     ARGUMENTS = "arguments"
     DTYPE = "dtype"
     QUANTIZATION = "quantization"
@@ -101,6 +102,11 @@ FACTS: dict[FactName, FactDefinition] = {
     FactName.ENGINE_VERSION: FactDefinition(FactSource.ENGINE, FactComparability.MUST, "The engine's version."),
     FactName.MODEL: FactDefinition(
         FactSource.ENGINE, FactComparability.MUST, "The model that the engine loaded: a name or a path."
+    ),
+    FactName.SERVED_BY: FactDefinition(
+        FactSource.ENGINE,
+        FactComparability.FREE,
+        "Model and `system_fingerprint` in the first answer; compared between the turns of a running server.",
     ),
     FactName.ARGUMENTS: FactDefinition(
         FactSource.ENGINE, FactComparability.BY_KEY, "The engine's effective arguments, without secrets."

@@ -269,8 +269,8 @@ def _of_sums(
         whole = [[matrix.sum(axis=0, keepdims=True) for matrix in side] for side in (before, after)]
         prompts = expanded_percentiles(effect.value, _log_samples(whole, signs, layout, (1, 1), seed), layout)
         runs = of_stopped_runs(effect, (of_repeats[0], of_repeats[1]), (layout.turns, other.turns))
-        chosen = with_prompts(runs.chosen, runs.value, [before[0], after[0]], prompts, effect.value)
-        logs, effect = [each.mean() for each in of_repeats], replace(runs, chosen=chosen)
+        widened = with_prompts(runs.chosen, runs.value, [before[0], after[0]], prompts, effect.value)
+        logs, effect = [each.mean() for each in of_repeats], replace(runs, chosen=widened)
     else:
         samples = _log_samples([before, after], signs, layout, repeats, seed)
         effect = _with_interval(effect, layout, repeats, samples, (of_repeats[0], of_repeats[1]))
@@ -375,12 +375,13 @@ def _log_samples(
 ) -> Values:
     """Return the log ratio in each resample, shape (resamples,). `sides`: the parts' sums, before and after."""
     before, after = sides
-    samples = [
-        log_of_product(_sums(after, drawn[1], drawn[2]), signs)
-        - log_of_product(_sums(before, drawn[0], drawn[2]), signs)
-        for drawn in draw_sides(layout, repeats, seed)
-    ]
-    return np.concatenate(samples)
+    return np.concatenate(
+        [
+            log_of_product(_sums(after, drawn[1], drawn[2]), signs)
+            - log_of_product(_sums(before, drawn[0], drawn[2]), signs)
+            for drawn in draw_sides(layout, repeats, seed)
+        ]
+    )
 
 
 def _sums(matrices: list[Values], repeats: Values, prompts: Values) -> Values:

@@ -26,7 +26,7 @@ from specbench_client.columns import Values
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure
 from specbench_client.metrics.decode_speed import decode_ns, later_tokens, timed_steps, timed_tokens
-from specbench_client.metrics.late_sends import is_ttft_late
+from specbench_client.metrics.late_sends import MEAN_TTFT, late_figures
 from specbench_client.metrics.metric_types import SENT_LATE, TimingFault, starts_uncounted
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
@@ -134,7 +134,8 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
     ideal = configured_draft_tokens + 1.0 if configured_draft_tokens else None
     prefill = _figure("prefill", found, PREFILL)
     sides = (pairs.arm, pairs.baseline)
-    why = max(map(TimingFault.of, sides)).reason or (SENT_LATE if any(map(is_ttft_late, sides)) else "")
+    is_late = any(each.name == MEAN_TTFT for side in sides for each in late_figures(side))
+    why = max(map(TimingFault.of, sides)).reason or (SENT_LATE if is_late else "")
     if why:
         prefill = prefill.without_value(why)
     return Prediction(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
@@ -141,8 +142,9 @@ _SEVERITIES = {FactComparability.MUST: Severity.WARNING, FactComparability.NOTED
     name="ArmEnvironmentsDiffer",
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
-        "two values of a fact that must be equal, or two names of the model at endpoints that do not report what they"
-        " loaded (Warning), or two values of the node, the kernel, the sampling of drafts or an"
+        "two values of a fact that must be equal, two names of the model at endpoints that do not report what they"
+        " loaded, or another model or system fingerprint in the first answer of a turn of one endpoint, which it keeps"
+        " (Warning), or two values of the node, the kernel, the sampling of drafts or an"
         " argument (Info)"
     ),
     rationale=(
@@ -158,6 +160,8 @@ def arm_environments_differ(evidence: RunEvidence) -> CheckResults:
     plan = evidence.plan
     if any(launch.value(FactName.MODEL) is None for launch in evidence.launches):
         facts += _served_models(plan)
+    if plan.engine.is_external:
+        facts += [result for arm in plan.arms for result in _replaced(evidence, arm.name)]
     return [*facts, *_arguments(evidence.launches, [dialect_of(plan.engine_of(arm)) for arm in plan.arms])]
 
 
@@ -171,6 +175,21 @@ def _fact(name: FactName, launches: Sequence[LaunchRecord]) -> CheckResult | Non
     return CheckResult(
         severity, f"{name} is not the same in all launches: {_format_values(values)}", value=len(values), threshold=2
     )
+
+
+def _replaced(evidence: RunEvidence, arm: str) -> Iterator[CheckResult]:
+    """Yield each turn of an endpoint from which on another server answers, unless an earlier one answers again."""
+    launches = sorted((each for each in evidence.launches if each.arm == arm), key=lambda each: each.group)
+    served = [(each.group, value) for each in launches if (value := each.value(FactName.SERVED_BY)) is not None]
+    changes = [(group, old, new) for (_, old), (group, new) in pairwise(served) if old != new]
+    if len(changes) == len({value for _, value in served}) - 1:
+        for group, old, new in changes:
+            repeat = evidence.plan.groups[group].points[0].repeat
+            message = (
+                f"from repeat {repeat + 1} on, {new} gives the first answer of a turn, and {old} before: the server was"
+                " replaced, or several answer at this address"
+            )
+            yield CheckResult(Severity.WARNING, message, value=repeat, threshold=1, arm=arm)
 
 
 def _served_models(plan: Plan) -> CheckResults:
