@@ -226,8 +226,9 @@ TOGETHER_MS = BURST_NS / NS_PER_MS
     rationale=(
         "First tokens are coalesced as often as others: above 5 % the 95th percentile of TTFT may rest on late"
         " timestamps. If one chunk in five is coalesced, two gaps in five are missing or doubled, and single steps"
-        " cannot be timed. Time per token is still correct, unless half an answer arrives at once. No engine decodes"
-        f" a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
+        " cannot be timed. Time per token is still correct, unless half an answer arrives at once. Then it is left out"
+        " of all answers: a buffer holds back short and fast ones, so the others would be a slow selection. No engine"
+        f" decodes a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
     ),
     remedy=(
         "If the client was late, give it more CPU (on a cluster placement.client.resources), or lower the load. If it"
