@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,11 @@ class World:
         if "expected" in self.answers:
             texts = [[f"{text} {' '.join(map(str, rng.integers(1, 100, 3)))} ?" for text in turns] for turns in texts]
         lines = (json.dumps(self._row(number, texts[number % different])) for number in range(self.prompts))
-        return load_workload(self.plan.workload(WORKLOAD), Path(), lambda _: "\n".join(lines).encode()).rows
+        workload = self.plan.workload(WORKLOAD)
+        here = workload.model_copy(update={"dataset": workload.dataset.model_copy(update={"uri": "prompts.jsonl"})})
+        with TemporaryDirectory() as folder:
+            (Path(folder) / "prompts.jsonl").write_text("\n".join(lines))
+            return load_workload(here, Path(folder)).rows
 
     @cached_property
     def known(self) -> PromptCategories:

@@ -476,7 +476,7 @@ def test_model_on_a_mounted_volume_is_found(tmp_path: Path, monkeypatch: pytest.
     assert tokenizer_location(declared(), model, tmp_path).address == str(tmp_path / "models" / "llama" / "m")
 
 
-def test_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
+def test_tokenizer_is_read_from_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tokenizer_folder(tmp_path, "chatml")
 
     def fetch(uri: str) -> bytes:
@@ -485,11 +485,13 @@ def test_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
             raise BadInput("there is no such object")
         return path.read_bytes()
 
-    local, remote = declared(tokenizer=str(folder)), declared(tokenizer="s3://bucket/t")
-    template = load_template(remote, Target(name="m"), tmp_path, fetch)
+    monkeypatch.setattr(loading, "read_object", fetch)
+    of_template = "s3://bucket/t/chat_template.jinja"
+    local, remote = declared(tokenizer=str(folder)), declared(tokenizer="s3://bucket/t", template=of_template)
+    template = load_template(remote, Target(name="m"), tmp_path)
     assert template.template_sha256 == load_template(local, Target(name="m"), tmp_path).template_sha256
     with pytest.raises(BadInput, match=r"s3://bucket/other has no tokenizer.json: set chatTemplate.tokenizer to"):
-        load_template(declared(tokenizer="s3://bucket/other"), Target(name="m"), tmp_path, fetch)
+        load_template(declared(tokenizer="s3://bucket/other"), Target(name="m"), tmp_path)
 
 
 class EntryNotFoundError(Exception):
@@ -515,10 +517,10 @@ def test_missing_hub_file_is_none_and_a_gated_one_is_rejected(
     monkeypatch.setattr(loading, "hub_file", fail)
     place = TokenizerLocation(TokenizerStorage.HUB, "o/m@main", "spec.model.name")
     if words is None:
-        assert read_file(place, "chat_template.jinja", None) is None
+        assert read_file(place, "chat_template.jinja") is None
     else:
         with pytest.raises(BadInput, match=words):
-            read_file(place, "chat_template.jinja", None)
+            read_file(place, "chat_template.jinja")
 
 
 NAMED = {"chat_template": [{"name": "default", "template": "one"}, {"name": "rag", "template": "two"}]}
@@ -560,7 +562,6 @@ def test_template_is_the_one_transformers_uses(
         ),
         ({"name": "rag"}, r"has no chat template named 'rag' \(found: none\)"),
         ({"template": "mine.jinja"}, "mine.jinja: No such file or directory: give a Jinja file"),
-        ({"template": "s3://b/mine.jinja"}, "S3 is not available here: give a local file"),
     ],
 )
 def test_missing_template_is_rejected_with_a_remedy(fields: dict[str, str], words: str, tmp_path: Path) -> None:

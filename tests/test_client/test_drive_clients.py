@@ -28,7 +28,6 @@ from specbench_client.load.client_link import PINGS, ClientClock, ClientLost
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.faults import parse_faults
 from specbench_client.store.folder import FolderStore
-from specbench_client.store.locations import read_object
 from specbench_client.store.points import PointStore
 from specbench_testing.simulated_groups import RunningSimulator, plan_of, records_of, simulator, write_prompts
 from specbench_testing.synthetic_records import measured_rows
@@ -114,7 +113,7 @@ async def test_all_clients_end_together_when_an_arm_has_decayed(
 async def test_two_clients_send_exactly_the_schedule_of_one(tmp_path: Path, store: FolderStore) -> None:
     plan = plan_with(tmp_path, OPEN)
     (point,) = plan.groups[0].points
-    times = load_arrival_plan(plan, Path(), read_object).times(point, 24)
+    times = load_arrival_plan(plan, Path()).times(point, 24)
     assert times is not None
 
     await drive(tmp_path, plan, store)

@@ -22,7 +22,7 @@ from specbench_client.workload.locations import hub_file, rows_of_selection
 
 SECRET = "AWS_SECRET_ACCESS_KEY=hidden"
 READERS: dict[str, Callable[[str], object]] = {
-    "dataset.uri": lambda path: rows_of_selection(Selection(source="jsonl", uri=path), Path(), None),
+    "dataset.uri": lambda path: rows_of_selection(Selection(source="jsonl", uri=path), Path()),
     "load.arrival.uri": lambda path: load_trace(path, Path()),
     "chatTemplate.tokenizer": lambda path: load_template(
         ChatTemplate(applied_by="Client", tokenizer=path), Target(name="a/b"), Path()
@@ -98,7 +98,7 @@ def test_link_out_of_a_volume_is_rejected(root: Path, monkeypatch: pytest.Monkey
     (root / "claim" / "link.jsonl").symlink_to("../../secret")
     selection = Selection.model_validate({"source": "jsonl", "pvc": {"claimName": "claim", "path": "link.jsonl"}})
     with pytest.raises(BadInput, match=r"^dataset.pvc: .* is not below a folder"):
-        rows_of_selection(selection, Path(), None)
+        rows_of_selection(selection, Path())
 
 
 def test_file_below_a_root_is_read_also_through_links_within_it(root: Path) -> None:
@@ -106,7 +106,7 @@ def test_file_below_a_root_is_read_also_through_links_within_it(root: Path) -> N
     (root / "data" / "p.jsonl").write_text('{"id": "a", "prompt": "hi"}\n')
     (root / "link.jsonl").symlink_to("data/p.jsonl")
     for name in ("data/p.jsonl", "data/../data/p.jsonl", "link.jsonl"):
-        assert len(rows_of_selection(Selection(source="jsonl", uri=str(root / name)), Path(), None)) == 1
+        assert len(rows_of_selection(Selection(source="jsonl", uri=str(root / name)), Path())) == 1
 
 
 def test_named_pipe_is_rejected_without_waiting_for_it(root: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from specbench_client.load.arrivals import (
     schedule_arrivals,
     share_of,
 )
+from specbench_client.workload import locations
 
 N = 40_000
 SIGMAS = 4.0
@@ -191,7 +193,9 @@ def test_only_the_needed_arrivals_are_drawn() -> None:
 
 
 def times(text: str, name: str = "t.jsonl") -> list[float]:
-    return [float(moment) for moment in load_trace(f"s3://b/{name}", Path(), lambda _: text.encode())]
+    with TemporaryDirectory() as folder:
+        (Path(folder) / name).write_text(text)
+        return [float(moment) for moment in load_trace(name, Path(folder))]
 
 
 def test_seconds_and_timestamps_are_read_from_json_lines() -> None:
@@ -259,15 +263,12 @@ def test_only_the_first_bad_rows_are_listed() -> None:
     assert len(str(caught.value).splitlines()) == 6
 
 
-def test_trace_is_read_from_the_spec_folder_or_s3(tmp_path: Path) -> None:
+def test_trace_is_read_from_the_spec_folder_or_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.jsonl").write_text('{"timestamp": 1}')
     assert list(load_trace("t.jsonl", tmp_path)) == [1]
-    assert list(load_trace("s3://b/t.csv", tmp_path, lambda _: b"timestamp\n2\n")) == [2]
-    for uri, message in (
-        ("s3://b/t", "S3 is not available"),
-        ("http://x/t", "s3://BUCKET/KEY"),
-        ("no.csv", "no such file"),
-    ):
+    monkeypatch.setattr(locations, "read_object", lambda _: b"timestamp\n2\n")
+    assert list(load_trace("s3://b/t.csv", tmp_path)) == [2]
+    for uri, message in (("http://x/t", "s3://BUCKET/KEY"), ("no.csv", "no such file")):
         with pytest.raises(BadInput, match=message):
             load_trace(uri, tmp_path)
 

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -25,7 +26,6 @@ from specbench_api.spec.dataset import Dataset, Source
 from specbench_api.spec.workload import Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
-from specbench_client.store.locations import read_object
 from specbench_client.store.s3 import S3Store
 from specbench_client.workload import locations as hub_module
 from specbench_client.workload.locations import load_split
@@ -428,9 +428,11 @@ def test_parquet_and_json_lines_give_the_same_prompts(tmp_path: Path) -> None:
 def test_prompts_are_read_from_s3_and_an_error_names_the_object(s3_store: S3Store, tmp_path: Path) -> None:
     s3_store.put("p.jsonl", json.dumps(row(0)).encode())
     dataset = Dataset(source=Source.JSONL, uri=s3_store.uri("p.jsonl"))
-    assert load_prompts(dataset, tmp_path, read_object).rows[0].id == "q0"
-    with pytest.raises(BadInput, match=r"p\.jsonl, line 1: not JSON"):
-        load_prompts(dataset, tmp_path, lambda _: b"oops")
+    assert load_prompts(dataset, tmp_path).rows[0].id == "q0"
+    s3_store.put("q.jsonl", b"oops")
+    broken = s3_store.uri("q.jsonl")
+    with pytest.raises(BadInput, match=f"^{re.escape(broken)}, line 1: not JSON"):
+        load_prompts(dataset.model_copy(update={"uri": broken}), tmp_path)
 
 
 def test_blank_lines_and_a_byte_order_mark_are_skipped(tmp_path: Path) -> None:
@@ -609,7 +611,6 @@ def test_invalid_parquet_file_is_rejected(content: bytes, tmp_path: Path, capfd:
         ("missing.jsonl", "no such file"),
         (".", "is a folder"),
         ("https://example.com/p.jsonl", "download the file first"),
-        ("s3://bucket/p.jsonl", "S3 is not available here"),
     ],
 )
 def test_unavailable_file_is_rejected_with_a_remedy(uri: str, message: str, tmp_path: Path) -> None:

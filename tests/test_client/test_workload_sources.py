@@ -23,6 +23,7 @@ from specbench_client.dataset.inspection import TokenCounters, inspect_prompts
 from specbench_client.dataset.prompt_entries import entry_columns, read_entries, read_prompt_rows, write_rows
 from specbench_client.dataset.tokenizers import load_reference_tokenizer
 from specbench_client.errors import BadInput
+from specbench_client.workload import locations
 from specbench_client.workload.prompts import Prompts, load_prompts, load_workload
 from specbench_client.workload.row_outcomes import check_rows
 from specbench_client.workload.row_parsing import Prompt
@@ -253,7 +254,7 @@ def test_speed_bench_folder_is_read_by_config(tmp_path: Path) -> None:
         load_prompts(Dataset(source=Source.SPEED_BENCH, config="throughput_1k", uri="speed"), tmp_path)
 
 
-def test_s3_folder_is_read_by_config(tmp_path: Path) -> None:
+def test_s3_folder_is_read_by_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = (json.dumps(PUBLISHED_ROWS[Source.SPEED_BENCH]) + "\n").encode()
 
     def fetch(uri: str) -> bytes:
@@ -261,10 +262,11 @@ def test_s3_folder_is_read_by_config(tmp_path: Path) -> None:
             return data
         raise BadInput(f"{uri}: there is no such object")
 
+    monkeypatch.setattr(locations, "read_object", fetch)
     declared = Dataset(source=Source.SPEED_BENCH, config="qualitative", uri="s3://b/speed/")
-    assert texts(load_prompts(declared, tmp_path, fetch)) == [["a", "b"]]
+    assert texts(load_prompts(declared, tmp_path)) == [["a", "b"]]
     with pytest.raises(BadInput, match=r"s3://b/other/qualitative/test\.parquet: there is no such object"):
-        load_prompts(declared.model_copy(update={"uri": "s3://b/other/"}), tmp_path, fetch)
+        load_prompts(declared.model_copy(update={"uri": "s3://b/other/"}), tmp_path)
 
 
 def test_sharegpt_array_is_read_and_excluded_rows_are_counted(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from specbench_client.drive.engine_connection import FieldRejected, ModelNotServ
 from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.local_runs import find_interrupted_plan
-from specbench_client.store.locations import open_store, read_object
+from specbench_client.store.locations import open_store
 from specbench_client.workload.prompts import Prompts, load_workload
 
 
@@ -140,7 +140,7 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     closed = plan.load.concurrency is not None
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     conversation_s = request_s * prompts.turns / len(prompts.rows)
-    size = size_of_repeat(load_arrival_plan(plan, Path.cwd(), read_object), conversation_s)
+    size = size_of_repeat(load_arrival_plan(plan, Path.cwd()), conversation_s)
     lasts_s = size * conversation_s if closed else size + conversation_s
     repeats = min(plan.load.repeats, REPEATS_TO_DECIDE)
     minutes = max(repeats * len(plan.arms) * (len(plan.load.levels) * lasts_s + START_S) / 60, 1)
@@ -195,7 +195,7 @@ def with_swept_loads(wanted: Measurement, headers: Mapping[str, str]) -> Measure
 
 
 def _prompts(plan: Plan) -> Prompts:
-    return load_workload(plan.workloads[0], Path.cwd(), read_object)
+    return load_workload(plan.workloads[0], Path.cwd())
 
 
 def _interrupted(wanted: Measurement, candidates: Iterable[Measurement]) -> Plan | None:

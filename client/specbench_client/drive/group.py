@@ -48,7 +48,6 @@ from specbench_client.errors import BadInput, NotDurable
 from specbench_client.load.client_link import LoadClients
 from specbench_client.load.load_shares import usable_cores
 from specbench_client.load.worker_pool import WorkerPool
-from specbench_client.store.locations import read_object
 from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.store import Store
@@ -203,9 +202,9 @@ class _GroupDriver:
         """Read and validate everything that the user gave. Raises BadInput."""
         names = dict.fromkeys(point.workload for point in self.group.points)
         options = self.options
-        prompts = load_workload_prompts(self.plan, names, options.base_dir, read_object)
+        prompts = load_workload_prompts(self.plan, names, options.base_dir)
         reject_too_long_prompts(self.plan, prompts)
-        arrivals = load_arrival_plan(self.plan, options.base_dir, read_object)
+        arrivals = load_arrival_plan(self.plan, options.base_dir)
         loads = LoadPlanner(self.plan, arrivals, usable_cores(), options.client.workers)
         size = loads.pool_size(self.group.points, {name: len(one.prompts.rows) for name, one in prompts.items()})
         return _GroupInputs(prompts, loads, size)

@@ -75,12 +75,12 @@ class ArrivalPlan:
         return filler_arrivals(self.load.arrival or Arrival(), point.level.rate, point.repeat, times)
 
 
-def load_arrival_plan(plan: Plan, base_dir: Path, fetch: Callable[[str], bytes]) -> ArrivalPlan:
+def load_arrival_plan(plan: Plan, base_dir: Path) -> ArrivalPlan:
     """Read the trace, if there is one. Raises BadInput."""
     arrival = plan.load.arrival
     if arrival is None or arrival.uri is None:
         return ArrivalPlan(plan.load, None)
-    return ArrivalPlan(plan.load, load_trace(arrival.uri, base_dir, fetch))
+    return ArrivalPlan(plan.load, load_trace(arrival.uri, base_dir))
 
 
 _CONNECTION_ERRORS = (ErrorClass.REFUSED, ErrorClass.RESET)

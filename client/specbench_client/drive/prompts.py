@@ -24,7 +24,7 @@ from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_client.workload.chat_template.template import AppliedTemplate, render_prompts
 from specbench_client.workload.prompt_lengths import LoadEncoding, cached_encoding, measure_lengths
-from specbench_client.workload.prompts import Fetch, Prompts, load_workload
+from specbench_client.workload.prompts import Prompts, load_workload
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.selection import round_robin
 
@@ -42,16 +42,14 @@ class WorkloadPrompts:
     tokens: Mapping[str, int] | None = None
 
 
-def load_workload_prompts(
-    plan: Plan, names: Iterable[str], base_dir: Path, fetch: Fetch | None = None
-) -> dict[str, WorkloadPrompts]:
+def load_workload_prompts(plan: Plan, names: Iterable[str], base_dir: Path) -> dict[str, WorkloadPrompts]:
     """Read the prompts of these workloads, and apply the chat template if the client does. Blocks. Raises BadInput."""
-    return {name: _load_one(plan, plan.workload(name), base_dir, fetch) for name in names}
+    return {name: _load_one(plan, plan.workload(name), base_dir) for name in names}
 
 
-def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | None) -> WorkloadPrompts:
+def _load_one(plan: Plan, workload: Workload, base_dir: Path) -> WorkloadPrompts:
     declared = workload.client_template
-    prompts = load_workload(workload, base_dir, fetch)
+    prompts = load_workload(workload, base_dir)
     _reject_too_long_answers(workload, prompts.rows)
     if problem := default_slots_problem(plan, workload, prompts.rows):
         raise BadInput(problem)
@@ -59,7 +57,7 @@ def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | Non
         return WorkloadPrompts(prompts)
     try:
         offered = {bool(row.turns[0][0].tools) for row in prompts.rows}
-        template = load_template(declared, plan.target, base_dir, fetch, offered=offered)
+        template = load_template(declared, plan.target, base_dir, offered=offered)
         _reject_unsplittable(plan, prompts, template)
         rendered = render_prompts(prompts.rows, template)
     except BadInput as error:

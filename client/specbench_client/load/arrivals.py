@@ -28,7 +28,7 @@ from specbench_api.spec.dataset import Selection, Source
 from specbench_api.spec.load import CONVERSATIONS_MAX, LONGEST_S, Arrival, ArrivalProcess
 from specbench_client.errors import BadInput
 from specbench_client.load.phases import NS_PER_S
-from specbench_client.workload.locations import Fetch, rows_of_selection
+from specbench_client.workload.locations import rows_of_selection
 from specbench_client.workload.prompt_files import is_named
 from specbench_client.workload.row_outcomes import first_problems
 from specbench_client.workload.source_detection import is_mooncake_row
@@ -228,13 +228,13 @@ _COLUMN = "timestamp"
 _MS_PER_S = 1000.0
 
 
-def load_trace(uri: str, base_dir: Path, fetch: Fetch | None = None) -> Offsets:
+def load_trace(uri: str, base_dir: Path) -> Offsets:
     """Return the timestamps of a file in seconds, in its order. Raises BadInput.
 
     `base_dir`: the folder of relative paths.
     """
     selection = Selection(source=Source.CSV if is_named(uri) else Source.JSONL, uri=uri)
-    rows = rows_of_selection(selection, base_dir, fetch, "load.arrival.uri")
+    rows = rows_of_selection(selection, base_dir, "load.arrival.uri")
     times = [time_of(row.columns.get(_COLUMN)) for row in rows]
     wrong = [row for row, seconds in zip(rows, times, strict=True) if seconds is None]
     if wrong:

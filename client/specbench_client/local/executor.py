@@ -54,7 +54,6 @@ from specbench_client.local.engine_process import (
     missing_prerequisites,
     refused_variables,
 )
-from specbench_client.store.locations import read_object
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import is_decided
 from specbench_client.workload.locations import reject_missing_prompts
@@ -128,7 +127,7 @@ def _reject_changed_prompts(run: Run, base_dir: Path) -> None:
     """Raise BadInput if the prompts differ from those that were measured; missing prompt files are ignored."""
     for workload in run.plan.workloads:
         try:
-            prompts = load_workload(workload, base_dir, read_object)
+            prompts = load_workload(workload, base_dir)
         except BadInput:
             continue
         reject_changed_prompts(run.plan, run.manifests, workload.name, prompts)
@@ -139,9 +138,9 @@ def _validate_unfinished(plan: Plan, base_dir: Path) -> None:
         what = f"load.clients is {plan.load.clients}, and specbench run has one client, on this machine"
         raise BadInput(f"{what}: remove load.clients (--set spec.load.clients=1), or create the run on a cluster")
     reject_missing_prompts(plan, base_dir)
-    prompts = load_workload_prompts(plan, [workload.name for workload in plan.workloads], base_dir, read_object)
+    prompts = load_workload_prompts(plan, [workload.name for workload in plan.workloads], base_dir)
     reject_too_long_prompts(plan, prompts)
-    arrivals = load_arrival_plan(plan, base_dir, read_object)
+    arrivals = load_arrival_plan(plan, base_dir)
     for point in plan.points:
         arrivals.times(point, len(prompts[point.workload].prompts.rows))
     launches = planned_launches(plan).values()

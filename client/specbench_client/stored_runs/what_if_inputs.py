@@ -31,7 +31,6 @@ from specbench_client.documents.record import RecordPhase
 from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
 from specbench_client.load.conversations import is_filler
-from specbench_client.store.locations import read_object
 from specbench_client.stored_runs.run import Run
 from specbench_client.workload.prompt_lengths import TokenEncoder
 from specbench_client.workload.prompts import load_workload
@@ -180,7 +179,7 @@ def _measured_prompts(run: RunLoad, arm: str) -> dict[str, Prompt]:
         dataset = workload.dataset.model_copy(update={"uri": str(run.prompts)})
         workload = workload.model_copy(update={"dataset": dataset})
     try:
-        found = load_workload(workload, Path(), read_object)
+        found = load_workload(workload, Path())
     except BadInput as error:
         raise BadInput(f"{error}; the run's prompts are needed: give their file with --prompts") from error
     manifests = [run.run.manifests[each.hash] for each in run.points(arm) if each.hash in run.run.manifests]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.dataset import GENERATED_SOURCES, IMAGE_DATA_FOLDER, PVC_FOLDER, Dataset, PvcFile, Selection
 from specbench_client.errors import BadInput
 from specbench_client.file_roots import readable_path
+from specbench_client.store.locations import read_object
 from specbench_client.workload.prompt_files import PromptRow, quiet_datasets_library, read_rows
 from specbench_client.workload.sources.loader import CONFIG, HubDataset, SourceLoader
 from specbench_client.workload.sources.registry import LOADERS
@@ -168,13 +169,7 @@ def _first_line(error: BaseException) -> Any:
     return lines[0][:300] if lines else type(error).__name__
 
 
-Fetch = Callable[[str], bytes]
-"""Reads the object at an s3:// URI; raises BadInput if there is none."""
-
-
-def rows_of_selection(
-    selection: Selection, base_dir: Path, fetch: Fetch | None, field: str = "dataset.uri"
-) -> list[PromptRow]:
+def rows_of_selection(selection: Selection, base_dir: Path, field: str = "dataset.uri") -> list[PromptRow]:
     """Read all rows of the file that `selection` names. `field`: the name of its URI. Blocks. Raises BadInput."""
     uri = selection.uri
     if selection.pvc is not None:
@@ -182,7 +177,7 @@ def rows_of_selection(
     if uri is None:
         return hub_rows(selection, LOADERS[selection.source])
     if uri.startswith("s3://"):
-        return _fetched(uri, selection, fetch)
+        return _from_s3(uri, selection)
     if uri.startswith(SCHEME):
         return _from_hub(uri, selection)
     if "://" in uri:
@@ -219,14 +214,12 @@ def _file_names(selection: Selection) -> tuple[str, ...]:
     return tuple(name.replace(CONFIG, selection.form or "") for name in LOADERS[selection.source].files)
 
 
-def _fetched(uri: str, selection: Selection, fetch: Fetch | None) -> list[PromptRow]:
-    if fetch is None:
-        raise BadInput(f"{uri}: S3 is not available here: give a local file")
+def _from_s3(uri: str, selection: Selection) -> list[PromptRow]:
     names = _file_names(selection) if uri.endswith("/") else ()
     first_error: BadInput | None = None
     for each in [f"{uri}{name}" for name in names] or [uri]:
         try:
-            data = fetch(each)
+            data = read_object(each)
         except BadInput as error:
             first_error = first_error or error
             continue

@@ -22,7 +22,7 @@ from specbench_api.spec.workload import WAIT_SECONDS_MAX, SystemPrompt, Workload
 from specbench_client.chat import ChatMessage
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.errors import BadInput
-from specbench_client.workload.locations import Fetch, rows_of_selection
+from specbench_client.workload.locations import rows_of_selection
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompt_lengths import LengthsUnknown, LoadEncoding, cached_encoding, measure_lengths
 from specbench_client.workload.row_outcomes import check_rows, coverage_of, mix_coverage, reject_faults
@@ -31,7 +31,7 @@ from specbench_client.workload.row_shapes import unsent_text
 from specbench_client.workload.selection import mix_prompts, select_subset
 from specbench_client.workload.sources.random_words import random_text, session_prompts, sessions_coverage
 
-__all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
+__all__ = ["Prompts", "fingerprint", "load_prompts", "load_workload", "select_prompts"]
 
 Turn = tuple[ChatMessage, ...]
 _log = logging.getLogger(__name__)
@@ -55,7 +55,6 @@ class Prompts:
 def load_prompts(
     dataset: Dataset,
     base_dir: Path,
-    fetch: Fetch | None = None,
     ruler: LoadEncoding = cached_encoding,
     *,
     with_tools: bool = False,
@@ -73,7 +72,7 @@ def load_prompts(
             prompts = session_prompts(selection, selection.sessions)
             coverage = sessions_coverage(prompts, selection.sessions)
             return Prompts(tuple(prompts), fingerprint(prompts), coverage)
-        rows = rows_of_selection(selection, base_dir, fetch)
+        rows = rows_of_selection(selection, base_dir)
         return select_prompts(rows, selection, ruler, with_tools=with_tools, expected=expected)
 
     if dataset.source is not Source.MIX:
@@ -84,14 +83,12 @@ def load_prompts(
     return Prompts(tuple(prompts), fingerprint(prompts), mix_coverage(dataset, coverages, prompts))
 
 
-def load_workload(
-    workload: Workload, base_dir: Path, fetch: Fetch | None = None, ruler: LoadEncoding = cached_encoding
-) -> Prompts:
+def load_workload(workload: Workload, base_dir: Path, ruler: LoadEncoding = cached_encoding) -> Prompts:
     """Load the prompts of a workload as `load_prompts` does, each beginning with the workload's system prompt."""
     by_client = workload.client_template is not None
     answers = workload.answers
     expected = None if answers is None else answers.expected
-    loaded = load_prompts(workload.dataset, base_dir, fetch, ruler, with_tools=by_client, expected=expected)
+    loaded = load_prompts(workload.dataset, base_dir, ruler, with_tools=by_client, expected=expected)
     prompts = _with_waits(workload, loaded)
     if answers is not None:
         _reject_unjudged(prompts.rows, answers, workload.name)

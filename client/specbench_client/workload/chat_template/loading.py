@@ -18,6 +18,7 @@ from specbench_api.spec.model import PvcModel, Target
 from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
 from specbench_client.file_roots import readable_path
+from specbench_client.store.locations import read_object
 from specbench_client.workload.chat_template.reasoning import markers_among
 from specbench_client.workload.chat_template.template import AppliedTemplate, required_variables
 from specbench_client.workload.chat_template.tokenizer import (
@@ -27,7 +28,7 @@ from specbench_client.workload.chat_template.tokenizer import (
     read_settings,
     special_tokens_in,
 )
-from specbench_client.workload.locations import SCHEME, Fetch, hub_file
+from specbench_client.workload.locations import SCHEME, hub_file
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 _S3 = "s3://"
@@ -69,16 +70,14 @@ def tokenizer_location(template: ChatTemplate, target: Target, base_dir: Path) -
     return TokenizerLocation(TokenizerStorage.HUB, f"{target.name}@{target.revision}", "spec.model.name")
 
 
-def read_file(place: TokenizerLocation, name: str, fetch: Fetch | None) -> bytes | None:
+def read_file(place: TokenizerLocation, name: str) -> bytes | None:
     """Read one of the tokenizer's files; None if there is no such file. Blocks. Raises BadInput, NotDurable."""
     if place.kind is TokenizerStorage.FOLDER:
         return _read(readable_path(Path(place.address) / name, place.field))
     if place.kind is TokenizerStorage.HUB:
         return _of_hub(f"{SCHEME}{place.address}/{name}", place.field)
-    if fetch is None:
-        raise BadInput(f"{place.field}: {place.address}: S3 is not available here: give a folder")
     try:
-        return fetch(f"{place.address}/{name}")
+        return read_object(f"{place.address}/{name}")
     except BadInput:
         return None
 
@@ -149,7 +148,6 @@ def load_template(
     template: ChatTemplate,
     target: Target,
     base_dir: Path,
-    fetch: Fetch | None = None,
     *,
     offered: Collection[bool] = (),
 ) -> AppliedTemplate:
@@ -159,13 +157,13 @@ def load_template(
     """
     offered = {bool(template.kwargs.get("tools")) or one for one in offered or (False,)}
     place = tokenizer_location(template, target, base_dir)
-    tokenizer = read_file(place, "tokenizer.json", fetch)
+    tokenizer = read_file(place, "tokenizer.json")
     if tokenizer is None:
         raise BadInput(f"{place.field}: {place.address} has no tokenizer.json: {INSTEAD}")
     _object(tokenizer, f"{place.address}/tokenizer.json")
-    settings = read_settings(lambda name: _object(read_file(place, name, fetch), f"{place.address}/{name}"))
+    settings = read_settings(lambda name: _object(read_file(place, name), f"{place.address}/{name}"))
     tokenizer = _complete(place, tokenizer, settings)
-    source = _source(template, place, settings.config, offered, base_dir=base_dir, fetch=fetch)
+    source = _source(template, place, settings.config, offered, base_dir=base_dir)
     _raise_if_unknown(template, place, source, settings)
     applied = AppliedTemplate(
         tokenizer_json=tokenizer,
@@ -186,14 +184,13 @@ def _source(
     offered: Collection[bool],
     *,
     base_dir: Path,
-    fetch: Fetch | None,
 ) -> str:
     """Return the template's text. `config`: the content of tokenizer_config.json. `offered`: see `load_template`."""
     if template.template is not None:
-        return _read_template(template.template, base_dir, fetch)
+        return _read_template(template.template, base_dir)
 
     def read(name: str) -> str | None:
-        data = read_file(place, name, fetch)
+        data = read_file(place, name)
         return None if data is None else _text(data, f"{place.address}/{name}")
 
     for_tools = (
@@ -234,11 +231,9 @@ def _names(config: Mapping[str, Any]) -> list[str]:
     return [DEFAULT] if templates else []
 
 
-def _read_template(text: str, base_dir: Path, fetch: Fetch | None) -> str:
+def _read_template(text: str, base_dir: Path) -> str:
     if text.startswith("s3://"):
-        if fetch is None:
-            raise BadInput(f"chatTemplate.template: {text}: S3 is not available here: give a local file")
-        return _text(fetch(text), text)
+        return _text(read_object(text), text)
     path = readable_path(base_dir / Path(text).expanduser(), "chatTemplate.template")
     try:
         return _text(path.read_bytes(), str(path))
