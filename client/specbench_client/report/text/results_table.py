@@ -161,7 +161,6 @@ def _length(cell: Cell) -> str:
 
 
 _COUNTED_MARK = "*"
-_COUNTED = (StatusFigure.ACCEPTANCE_LENGTH_VERIFIED, StatusFigure.ACCEPTANCE_RATE)
 
 
 def _counted_mark(cell: Cell, name: str) -> str:
@@ -208,7 +207,7 @@ def table_of_cells(title: str, columns: Sequence[CellColumn], summary: RunSummar
         why if len(names) == len(explained) else f"{', '.join(names)}: {why}" for why, names in names_by_reason.items()
     ]
     notes = [f"{DASH}: {'; '.join(reasons)}"] if reasons else []
-    if any(_counted_mark(cell, name) for cell in summary.cells for name in _COUNTED):
+    if any(_counted_mark(cell, name) for cell in summary.cells for name in cell.figures):
         notes.append(f"{_COUNTED_MARK}: by the engine's counters, over all requests of the points")
     return TextTable(
         title,
