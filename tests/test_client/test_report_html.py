@@ -28,12 +28,16 @@ from specbench_client.documents.record import AcceptanceSource, Record, RecordPh
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.html import breakable, coded, load_text, render_html
 from specbench_client.report.plots.figures import SPEEDUP, draw_figures
+from specbench_client.report.text.findings import continue_run, measure_again
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
 from specbench_client.store.records import FILE_SCHEMA
+from specbench_client.store.run_uids import new_run_uid
 from specbench_client.stored_runs import write_results
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.transport.exchange import ErrorClass, TimestampSource
+from specbench_client.trust.checks.comparison import missing_points
+from specbench_client.trust.checks.load import requests_failed
 from specbench_testing.local_results import store_results
 from specbench_testing.resources import external_engine
 from specbench_testing.summary_variants import invalid
@@ -136,6 +140,25 @@ def test_page_starts_with_headline_next_step_speedups_and_table() -> None:
 
 
 @pytest.mark.runs
+@pytest.mark.parametrize(
+    ("check", "severity", "times"),
+    [
+        (requests_failed.name, Severity.INVALID, 1),
+        (requests_failed.name, Severity.INFO, 1),
+        (missing_points.name, Severity.WARNING, 0),
+    ],
+)
+def test_page_has_how_to_measure_again_once_and_never_beside_how_to_continue(
+    check: str, severity: Severity, times: int
+) -> None:
+    found = Finding(check=check, severity=severity, message="m")
+    changed = {"findings": [found], "trustworthy": not severity.is_doubt}
+    plan = WORLD.plan.model_copy(update={"uid": new_run_uid(1)})
+    page = render_html(plan, plain().model_copy(update=changed))
+    assert page.count(coded(measure_again(plan))) == times
+    assert page.count(coded(continue_run(plan))) == 1 - times
+
+
 def test_other_sections_are_collapsed_except_findings_of_an_untrustworthy_run() -> None:
     assert '<details class="section" open>' not in page_of(plain)
     text = page_of(nothing)

@@ -55,7 +55,6 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
     plots = draw_figures(summary)
     lead = {title: drawing for title, drawing in plots.items() if title.startswith(SPEEDUP)}
     groups = group_findings(plan, summary.findings)
-    following, again = next_step(plan, summary, groups, "DIR"), measure_again(plan)
     return (
         _environment()
         .get_template(TEMPLATE)
@@ -76,8 +75,8 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             definitions=definitions_topic(summary),
             groups=groups,
             findings_title=f"Findings ({len(groups)})" if groups else "Findings: none",
-            next_step=following,
-            measure_again="" if again in following else again,
+            next_step=next_step(plan, summary, groups, "DIR"),
+            measure_again=measure_again(plan),
             speedups=lead,
             plots={title: drawing for title, drawing in plots.items() if title not in lead},
             svg=_svg,
