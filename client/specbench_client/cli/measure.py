@@ -39,7 +39,7 @@ from specbench_client.cli.options import (
 )
 from specbench_client.dialects.recognition import engine_url, server_address
 from specbench_client.documents.summary import REPEATS_TO_DECIDE
-from specbench_client.errors import BadInput, ClientError
+from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header, keep_headers_secret
 from specbench_client.load.load_shares import (
     RATE_PER_WORKER,
@@ -190,9 +190,8 @@ def measure(**options: Any) -> int:
         from specbench_client.cli.run_execution import run_and_print  # noqa: PLC0415  pandas takes seconds to import
 
         return run_and_print(plan, run_options)
-    except ClientError as error:  # may name fields of the spec, for example for an impossible schedule
-        error.args = (with_flag_names(str(error)),)
-        raise
+    except BadInput as error:  # may name fields of the spec, for example for an impossible schedule
+        raise BadInput(with_flag_names(str(error)), error.reason) from error
 
 
 def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
