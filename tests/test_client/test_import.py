@@ -50,9 +50,7 @@ def _one(file: str | Path) -> PeerReading:
 
 
 def _figures(reading: PeerReading) -> dict[str, PeerFigure]:
-    """Return the figures by name, comparable ones before refused ones of the same name."""
-    ordered = sorted(reading.result.figures, key=lambda figure: figure.value is not None)
-    return {figure.name: figure for figure in ordered}
+    return {figure.name: figure for figure in reading.result.figures}
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
@@ -64,6 +62,12 @@ def test_a_comparable_figure_of_a_summary_agrees_with_the_truth(name: str) -> No
     for figure, value in known.items():
         assert value == pytest.approx(TRUTH[name][figure], rel=0.005 if figure == AL else 0.01), figure
     assert all(figure.reason for figure in figures if figure.value is None)
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_two_figures_of_a_summary_have_different_names(name: str) -> None:
+    reading = _one(SUMMARIES[name])
+    assert len(_figures(reading)) == len(reading.result.figures)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -115,9 +119,8 @@ def test_steps_without_drafts_count_as_steps() -> None:
     assert emitted_length(16, 1, 4, 5) == pytest.approx(1.5)
 
 
-def _import(tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    code = exit_code(["import", *arguments, "--results", str(tmp_path / "results")])
-    assert code == Exit.OK
+def _import(tmp_path: Path, *arguments: str, code: Exit = Exit.OK) -> dict[str, Any]:
+    assert exit_code(["import", *arguments, "--results", str(tmp_path / "results")]) == code
     runs = list((tmp_path / "results/runs").glob("local/*/*/summary.json"))
     assert len(runs) == 1
     found: dict[str, Any] = json.loads(runs[0].read_text())
@@ -169,7 +172,7 @@ def test_a_copy_of_a_file_is_no_repeat(of_baseline: bool, tmp_path: Path, capsys
 def test_a_baseline_whose_file_has_drafts_is_reported(tmp_path: Path) -> None:
     """It does not decode one token per step, and what is faster than it is not faster than plain decoding."""
     arguments = [str(PEERS / "vllm-none.json"), "--baseline", str(PEERS / "guidellm-eagle3.json")]
-    summary = _import(tmp_path, *arguments)
+    summary = _import(tmp_path, *arguments, code=Exit.UNTRUSTWORTHY)
     assert summary["cells"][0]["figures"][AL]["value"] == pytest.approx(TRUTH["guidellm-eagle3"][AL], rel=0.03)
     assert "BaselineDrafted" in {finding["check"] for finding in summary["findings"]}
 
@@ -223,10 +226,21 @@ SUMMARY = str(PEERS / "aiperf-eagle3/profile_export_aiperf.json")
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.runs
-@pytest.mark.parametrize("file", [str(PEERS / "guidellm-eagle3.csv"), str(PEERS / "vllm-eagle3.json")])
-def test_a_summary_as_baseline_gives_no_speedup(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(["import", file, "--baseline", SUMMARY, "--results", str(tmp_path / "results")]) == Exit.OK
-    assert "a summary has no requests to pair" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("file", "baseline", "code"),
+    [
+        ("guidellm-eagle3.csv", SUMMARY, Exit.UNTRUSTWORTHY),
+        ("vllm-eagle3.json", SUMMARY, Exit.UNTRUSTWORTHY),
+        ("vllm-eagle3.json", "sglang-none.jsonl", Exit.UNTRUSTWORTHY),
+        ("vllm-eagle3.json", "vllm-none.json", Exit.OK),
+    ],
+)
+def test_a_comparison_that_gives_no_speedup_has_an_exit_code_of_its_own(
+    file: str, baseline: str, code: Exit, tmp_path: Path
+) -> None:
+    """Summaries have no requests to pair, and files of two benchmarks may share no prompt."""
+    given = [str(PEERS / file), "--baseline", str(PEERS / baseline)]
+    assert exit_code(["import", *given, "--results", str(tmp_path / "results")]) == code
 
 
 def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import click
 
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_client.cli.measure import run_name
 from specbench_client.cli.options import RESULTS, SchemaNumber, output_option
 from specbench_client.cli.output import print_report
 from specbench_client.cli.streams import echo
+from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerReading, PeerResult, PeerResults
 from specbench_client.report.text.text_table import Report, TextTable, Topic
@@ -55,7 +57,7 @@ def import_(
     temperature: float | None,
     results: str,
     output: str,
-) -> None:
+) -> int:
     """Read result files of other benchmarks, and show each figure by our definition or why it is not comparable.
 
     \b
@@ -85,22 +87,26 @@ def import_(
         reading.result if level is None else reading.result.model_copy(update={"level": level})
         for _, _, reading in readings
     ]
-    stored = None
+    stored = summary = None
     if any(reading.requests for _, _, reading in readings):
-        stored = _store(readings, level, temperature, results)
+        stored, summary = _store(readings, level, temperature, results)
     print_report(output, PeerResults(results=documents, stored=stored), Report([*map(_topic, documents)]))
-    if baselines and (unpaired := [str(path) for _, path, reading in readings if not reading.requests]):
-        echo(
-            f"Note: no speed-up with {', '.join(dict.fromkeys(unpaired))}: a summary has no requests to pair", err=True
-        )
     if output == "text" and stored:
         echo(f"Stored: {stored}\nNext: specbench report {stored}")
+    if not baselines:
+        return Exit.OK
+    compared = summary and any(cell.speedup and cell.speedup.value is not None for cell in summary.cells)
+    if unpaired := dict.fromkeys(str(path) for _, path, reading in readings if not reading.requests):
+        echo(f"Note: no speed-up with {', '.join(unpaired)}: a summary has no requests to pair", err=True)
+    elif summary and not compared:
+        echo(f"Note: no speed-up: {summary.headline}", err=True)
+    return Exit.OK if compared else Exit.UNTRUSTWORTHY
 
 
 def _store(
     readings: Sequence[tuple[str, Path, PeerReading]], level: Level | None, temperature: float | None, results: str
-) -> str:
-    """Store the measurements that have requests, and return the run's root. Raises BadInput."""
+) -> tuple[str, RunSummary]:
+    """Store the measurements that have requests, and return the run's root and summary. Raises BadInput."""
     from specbench_client.local.local_runs import find_local_run  # noqa: PLC0415
     from specbench_client.store.locations import open_store  # noqa: PLC0415
     from specbench_client.stored_runs.import_results import (  # noqa: PLC0415  pandas takes seconds to import
@@ -122,8 +128,7 @@ def _store(
     plan = import_plan(run_name(model) or ARM, measurements, temperature)
     run = find_local_run(open_store(results), plan)
     write_import(run.plan, run.store, measurements, compare_answers=temperature is not None)
-    conclude(run.plan, run.store)
-    return run.uri
+    return run.uri, conclude(run.plan, run.store)
 
 
 def _topic(result: PeerResult) -> Topic:

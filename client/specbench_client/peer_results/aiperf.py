@@ -68,10 +68,11 @@ def read_summary(data: Mapping[str, Any], name: str) -> list[PeerReading]:
         ("inter_token_latency", "tpot_ms", "" if counted else CLIENT_TOKENS),
     )
     figures.add_latencies(rows, _STATISTICS, look_up)
-    for statistic in _STATISTICS:
-        figures.add(_CHUNKS, "ms", *look_up(_CHUNKS, statistic), PER_CHUNK)
-    for theirs, reason in (("output_token_throughput", WHOLE_RUN), ("total_token_throughput", WITH_INPUT)):
-        figures.add("output_tps", "tokens/s", theirs, inside(data, theirs, "avg"), reason)
+    for statistic, suffix in _STATISTICS.items():
+        figures.add(f"{_CHUNKS}_{suffix}", "ms", *look_up(_CHUNKS, statistic), PER_CHUNK)
+    total = "total_token_throughput"
+    for named, theirs, reason in (("output_tps", "output_token_throughput", WHOLE_RUN), (total, total, WITH_INPUT)):
+        figures.add(named, "tokens/s", theirs, inside(data, theirs, "avg"), reason)
     if counted:
         where = "output_sequence_length"
         figures.add("output_tokens_mean", "tokens", f"{where}.avg", inside(data, where, "avg"))

@@ -97,12 +97,13 @@ def _figures(value: Any) -> list[Any]:
         else:
             figures.add(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", printed, OVER_TOKENS)
         metric = "time_per_output_token_ms"
-        figures.add(f"tpot_ms_{suffix}", "ms", f"{metric}.{suffix}", value(metric, path), WITH_TTFT)
+        figures.add(f"{metric}_{suffix}", "ms", f"{metric}.{suffix}", value(metric, path), WITH_TTFT)
     figures.add("output_tokens_mean", "tokens", "output_token_count.mean", value("output_token_count", ("mean",)))
     metric = "iter_tokens_per_iteration"
     figures.add("acceptance_length_emitted_pooled", "tokens/step", f"{metric}.mean", value(metric, ("mean",)), BY_CHUNK)
-    for metric, reason in (("output_tokens_per_second", WHOLE_RUN), ("tokens_per_second", WITH_INPUT)):
-        figures.add("output_tps", "tokens/s", f"{metric}.mean", value(metric, ("mean",)), reason)
+    total = "tokens_per_second"
+    for name, metric, reason in (("output_tps", "output_tokens_per_second", WHOLE_RUN), (total, total, WITH_INPUT)):
+        figures.add(name, "tokens/s", f"{metric}.mean", value(metric, ("mean",)), reason)
     return figures.figures
 
 

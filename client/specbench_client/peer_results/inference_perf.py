@@ -59,9 +59,10 @@ def read_lifecycle(data: Mapping[str, Any], name: str) -> list[PeerReading]:
     figures.add_latencies(rows, _STATISTICS, look_up)
     for theirs, reason in (("inter_token_latency", PER_CHUNK), ("normalized_time_per_output_token", WITH_TTFT)):
         figures.add(theirs, "ms", *look_up(theirs, "mean"), reason)
-    for theirs, reason in (("output_tokens_per_sec", WHOLE_RUN), ("total_tokens_per_sec", WITH_INPUT)):
+    total = "total_tokens_per_sec"
+    for named, theirs, reason in (("output_tps", "output_tokens_per_sec", WHOLE_RUN), (total, total, WITH_INPUT)):
         printed = inside(data, "successes", "throughput", theirs)
-        figures.add("output_tps", "tokens/s", f"successes.throughput.{theirs}", printed, reason)
+        figures.add(named, "tokens/s", f"successes.throughput.{theirs}", printed, reason)
     load = data["load_summary"]
     result = PeerResult(
         file=name,

@@ -129,7 +129,7 @@ def _summary(data: Mapping[str, Any], doubt: str = "") -> FigureList:
     figures.add("output_tokens_mean", "tokens", "total_output_tokens / completed", mean, doubt)
     figures.add("output_tps", "tokens/s", "output_throughput", data.get("output_throughput"), WHOLE_RUN)
     for where in ("total_token_throughput", "total_throughput"):
-        figures.add("output_tps", "tokens/s", where, data.get(where), WITH_INPUT)
+        figures.add(where, "tokens/s", where, data.get(where), WITH_INPUT)
     return figures
 
 
