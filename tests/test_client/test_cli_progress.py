@@ -33,6 +33,45 @@ def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str, wo
     assert point.description == f"none at {words}, repeat 1/3: measuring"
 
 
+def test_a_server_that_answers_nothing_is_named_once_for_each_stall(capsys: pytest.CaptureFixture[str]) -> None:
+    now_s = 0.0
+    tracker = ProgressTracker(SyntheticRun().plan.groups[0], 0, lambda: int(now_s * 1e9))
+    tracker.start_point(SyntheticRun().plan.groups[0].points[0], 24)
+    tracker.start_load()
+    idle = []
+    with LiveProgress(SyntheticRun().plan, 0) as live:
+        for at_s, ended in ((29, 0), (30, 0), (40, 0), (41, 1), (70, 0), (71, 0)):
+            now_s = at_s
+            for _ in range(ended):
+                tracker.add(record())
+            live.progress(progress := tracker.current())
+            idle.append(progress.idle_s)
+    assert idle == [29, 30, 40, 0, 29, 30]
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_run_with_a_stop_rule_ends_with_what_it_has() -> None:
+    plan = SyntheticRun().plan.model_copy(update={"stop": "WhenDecided"})
+    with LiveProgress(plan, 3) as live:
+        assert live._bars.tasks[0].total == len(plan.points)
+    assert live._bars.tasks[0].total == 3
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_display_fits_a_narrow_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest line is no bar: its counts are whole, and the description has at most two lines."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    tracker = tracker_in_warmup(SyntheticRun(), 5)
+    live = LiveProgress(SyntheticRun().plan, 0)
+    live.progress(tracker.current())
+    live._console.print(live._bars.make_tasks_table(live._bars.tasks))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) <= 3
+    assert any(" 5/16 " in line for line in lines)
+
+
 def tracker_in_warmup(world: SyntheticRun, requests: int) -> ProgressTracker:
     """Return a tracker in the warm-up of its first point, after this many of 16 requests."""
     tracker = ProgressTracker(world.plan.groups[0], 0, lambda: 0)

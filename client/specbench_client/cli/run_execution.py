@@ -377,16 +377,22 @@ def _trust(summary: RunSummary) -> str:
     return f"Untrustworthy ({', '.join(doubting_checks(summary.findings))})"
 
 
+WIDE = 100
+"""Columns of a terminal from which the display has bars and the elapsed time."""
+STALLED_S = 30.0
+"""If no request ends for so long, the display reports it."""
+
+
 class LiveProgress:
     """A context manager that shows progress; without a terminal it prints a line per launch and per measured point."""
 
     def __init__(self, plan: Plan, measured: int) -> None:
         self._console = ProgressConsole()
+        wide = [BarColumn(), TimeElapsedColumn(table_column=Column(no_wrap=True))]
         self._bars = Bars(
             TextColumn("{task.description}", table_column=Column()),  # wraps on narrow terminals, the counts do not
-            BarColumn(),
+            *(wide if self._console.width >= WIDE else []),
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TimeElapsedColumn(table_column=Column(no_wrap=True)),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[note]}", table_column=Column()),
             console=self._console,
@@ -394,8 +400,8 @@ class LiveProgress:
         )
         self._plan = plan
         self._points = {point.hash: point for point in plan.points}
-        self._of = "/" if plan.stop is None else " of at most "
         self._printed: str | None = None
+        self._stalled = False
         self._whole = self._bars.add_task(
             "points" if plan.stop is None else "points, at most", total=len(plan.points), completed=measured, note=""
         )
@@ -411,13 +417,16 @@ class LiveProgress:
     ) -> None:
         """Stop the display; the number of points stays on the screen."""
         self._bars.remove_task(self._point)
+        if kind is None and self._plan.stop is not None:
+            measured = self._bars.tasks[0].completed
+            self._bars.update(self._whole, description="points", total=measured)
         self._bars.stop()
 
     def group(self, group: EngineGroup) -> None:
         """Show that the launch of an engine, or a repeat on a running one, begins."""
         line = group.arm
         if not self._plan.engine.is_external:  # an engine takes minutes to start
-            line = f"launch {group.index + 1}{self._of}{len(self._plan.groups)}: {group.arm}"
+            line = f"launch {self._counted(group.index, len(self._plan.groups))}: {group.arm}"
             self._print(line)
         self._bars.update(self._point, description=line, completed=0, total=None, note="")
 
@@ -436,8 +445,12 @@ class LiveProgress:
         description = f"{place}: {progress.phase}" if progress.point else f"{place} {progress.phase}"
         done, total, bound = progress.requests_done, progress.requests_total, ""
         if progress.phase == WARMUP and progress.warmup_done is not None:
-            done, total, bound = progress.warmup_done, progress.warmup_most, "at most, until step times are steady"
-        note = "  ".join(part for part in (bound, speed, length, failed) if part)
+            done, total, bound = progress.warmup_done, progress.warmup_most, "or until steady"
+        stalled = f"no request has ended for {progress.idle_s:.0f} s" if progress.idle_s >= STALLED_S else ""
+        if stalled and not self._stalled:
+            self._print(f"{description}, {stalled}")
+        self._stalled = bool(stalled)
+        note = "  ".join(part for part in (bound, stalled, speed, length, failed) if part)
         self._bars.update(self._point, description=description, completed=done, total=total or None, note=note)
         if progress.phase == STORING and progress.point not in (None, self._printed):
             self._printed = progress.point
@@ -454,8 +467,14 @@ class LiveProgress:
         repeat = ""
         if self._plan.load.repeats > 1 and progress.repeat is not None:
             name = "window" if self._plan.soaks else "repeat"
-            repeat = f", {name} {progress.repeat + 1}{self._of}{self._plan.load.repeats}"
+            repeat = f", {name} {self._counted(progress.repeat, self._plan.load.repeats)}"
         return f"{progress.arm}{workload} at {self._points[progress.point].level.words}{repeat}"
+
+    def _counted(self, index: int, most: int) -> str:
+        """Return `1/3`, or `1 of at most 3` with a stop rule, and only `1` beside a bar that has the maximum."""
+        if self._plan.stop is None:
+            return f"{index + 1}/{most}"
+        return str(index + 1) if self._console.is_terminal else f"{index + 1} of at most {most}"
 
     def _print(self, line: str) -> None:
         """Print a line without a terminal, where there are no bars."""

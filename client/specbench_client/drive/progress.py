@@ -54,6 +54,8 @@ class Progress:
     """Over the current point so far; a sign of life, not a result."""
     acceptance_length: float | None = None
     """Emitted acceptance length, pooled over the current point so far; None if the engine does not report it."""
+    idle_s: float = 0.0
+    """Seconds since a request ended, or since the warm-up or the load began."""
     acceptance_change: float | None = None
     """Relative change of the acceptance length over the finished windows of a soak test; None for too few."""
 
@@ -83,6 +85,7 @@ class ProgressTracker:
         self.others: Callable[[], list[int]] = list
         """Returns the sums of the other clients' counts; empty if there are none."""
         self._begin(0)
+        self._counted = self.counts()
 
     def counts(self) -> list[int]:
         """Return the counts of this client's records, which client 0 adds to its own."""
@@ -127,9 +130,13 @@ class ProgressTracker:
 
     def current(self) -> Progress:
         """Return the current progress."""
-        point, elapsed_s = self._point, (self._now() - self._started_ns) / 1e9
+        point, now_ns = self._point, self._now()
+        elapsed_s = (now_ns - self._started_ns) / 1e9
         others = self.others() or [0] * len(self.counts())
-        requests, failed, tokens, emitted, steps, warmup, sent = map(sum, zip(self.counts(), others, strict=True))
+        counted = [sum(counts) for counts in zip(self.counts(), others, strict=True)]
+        if counted != self._counted:
+            self._counted, self._changed_ns = counted, now_ns
+        requests, failed, tokens, emitted, steps, warmup, sent = counted
         return Progress(
             group=self._group.index,
             arm=self._group.arm,
@@ -149,10 +156,11 @@ class ProgressTracker:
             requests_failed=failed,
             output_tokens_per_s=tokens / elapsed_s if tokens and elapsed_s > 0 else None,
             acceptance_length=emitted / steps if steps else None,
+            idle_s=(now_ns - self._changed_ns) / 1e9,
             acceptance_change=None if self.trend is None else self.trend.change.value,
         )
 
     def _begin(self, requests_total: int | None) -> None:
         self._requests_total = requests_total
         self._requests = self._failed = self._tokens = self._emitted = self._steps = 0
-        self._started_ns = self._now()
+        self._started_ns = self._changed_ns = self._now()
