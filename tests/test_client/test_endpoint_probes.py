@@ -13,7 +13,7 @@ from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code, measure_choices
 from specbench_client.cli.measure import Measurement, measure
-from specbench_client.cli.measure_choices import with_swept_loads
+from specbench_client.cli.measure_choices import as_interrupted, with_swept_loads
 from specbench_client.documents.record import Record
 from specbench_client.drive.endpoint_probes import ProbedLoad, find_levels, probed_load
 from specbench_client.store.folder import FolderStore
@@ -115,15 +115,21 @@ def sweep_of(folder: Path, *flags: str) -> Measurement:
 def test_an_interrupted_sweep_continues_with_the_loads_that_it_found(
     flags: tuple[str, ...], chosen: dict[str, int], tmp_path: Path
 ) -> None:
-    """Its servers are not asked again: two sweeps may end at different loads."""
+    """Its servers are not asked again: two sweeps may end at different loads. Other loads are of another command."""
     wanted = sweep_of(tmp_path, *flags)
-    plan = wanted.with_options(concurrency=[1, 2, 4], **chosen).plan.model_copy(update={"uid": "u"})
-    store = FolderStore(tmp_path / "results" / run_root(plan.namespace, plan.name, "u"))
-    store.put(PLAN, plan.to_json().encode())
-    summary, frame = point_of(SyntheticRun(), SyntheticRun().plan.points[0])
-    place = {name: getattr(plan.points[0], name) for name in ("hash", "arm", "workload", "level", "repeat")}
-    store_point(PointStore(store), summary.model_copy(update=place), frame)
-    assert with_swept_loads(wanted, {}).options["concurrency"] == [1, 2, 4]
+    assert as_interrupted(wanted) is None
+    for uid, concurrency in (("u1", [1, 2, 4]), ("u2", [1, 3])):
+        plan = wanted.with_options(concurrency=concurrency, **chosen).plan.model_copy(update={"uid": uid})
+        store = FolderStore(tmp_path / "results" / run_root(plan.namespace, plan.name, uid))
+        store.put(PLAN, plan.to_json().encode())
+        summary, frame = point_of(SyntheticRun(), SyntheticRun().plan.points[0])
+        place = {name: getattr(plan.points[0], name) for name in ("hash", "arm", "workload", "level", "repeat")}
+        store_point(PointStore(store), summary.model_copy(update=place), frame)
+    begun = as_interrupted(wanted)
+    assert begun is not None
+    assert begun.options == {**wanted.options, "concurrency": [1, 2, 4], **chosen}
+    assert as_interrupted(wanted.with_options(new=True)) is None
+    assert as_interrupted(wanted.with_options(max_tokens=7)) is None
 
 
 @pytest.mark.parametrize(

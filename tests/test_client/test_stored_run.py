@@ -177,12 +177,12 @@ def test_a_run_is_complete_only_after_the_last_write_of_its_analysis(tmp_path: P
     plan, store = concluded_run(tmp_path)
     results = FolderStore(tmp_path)
     assert find_local_run(results, plan).is_complete
-    assert find_interrupted_plan(results, [plan]) is None
+    assert find_interrupted_plan(results, plan, lambda _: plan) is None
     for name in reversed(DERIVED):
         Path(store.uri(name)).unlink()
         run = find_local_run(results, plan)
         assert (run.plan.uid, run.is_finished, run.is_complete) == (plan.uid, True, False), name
-        assert find_interrupted_plan(results, [plan]) == plan, name
+        assert find_interrupted_plan(results, plan, lambda _: plan) == plan, name
 
 
 @pytest.mark.runs

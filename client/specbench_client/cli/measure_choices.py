@@ -7,20 +7,20 @@ so it is imported late.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import DialectName, PromptCache
+from specbench_api.spec.load import Load
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import Measurement
 from specbench_client.cli.streams import echo
 from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.drive.endpoint_detection import detect_endpoint, unreported_acceptance
 from specbench_client.drive.endpoint_probes import (
-    PER_STREAM_MOST,
     SIZES,
     STREAMS_MAX,
     EndpointProbe,
@@ -42,11 +42,14 @@ def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Meas
     chosen, drafting = with_detected(wanted, headers)
     warn_of_swapped_servers(drafting)
     chosen = with_accepted_fields(chosen, headers, drafting)
-    if wanted.options["sweep"]:
-        chosen = with_swept_loads(chosen, headers)
+    sweeps, is_size_open = wanted.options["sweep"], _is_size_open(wanted)
+    begun = as_interrupted(chosen) if sweeps or is_size_open else None
+    if begun is not None:
+        chosen = begun
+    else:
+        chosen = with_swept_loads(chosen, headers) if sweeps else chosen
+        chosen = with_repeat_size(chosen, headers) if is_size_open else chosen
     if wanted.options["baseline"] is not None:
-        if _is_size_open(chosen):
-            chosen = with_repeat_size(chosen, headers)
         warn_of_repeated_prompts(chosen.plan)
     return chosen
 
@@ -55,13 +58,6 @@ def _is_size_open(wanted: Measurement) -> bool:
     """Return whether the size of a repeat is to be chosen."""
     sizes = ("requests", "requests_per_stream", "duration")
     return wanted.options["baseline"] is not None and all(wanted.options[each] is None for each in sizes)
-
-
-def _of_each_size(wanted: Measurement) -> list[Measurement]:
-    """Return the measurement with each size that a repeat may have; it has loads."""
-    if wanted.plan.load.concurrency is None:
-        return [wanted.with_options(duration=size) for size in SIZES]
-    return [wanted.with_options(requests_per_stream=size) for size in SIZES if size <= PER_STREAM_MOST]
 
 
 def with_detected(wanted: Measurement, headers: Mapping[str, str]) -> tuple[Measurement, set[str]]:
@@ -128,14 +124,7 @@ def with_accepted_fields(wanted: Measurement, headers: Mapping[str, str], drafti
 
 
 def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
-    """Return the measurement with the size of a repeat: that of an interrupted run, else by the time of a request.
-
-    Raises BadInput, EngineFailed.
-    """
-    sized = _of_each_size(wanted)
-    begun = _interrupted(wanted, sized)
-    if begun is not None:
-        return next(each for each in sized if each.plan.load == begun.load)
+    """Return the measurement with the size of a repeat, by the time of a request. Raises BadInput, EngineFailed."""
     plan, prompts = wanted.plan, _prompts(wanted.plan)
     closed = plan.load.concurrency is not None
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
@@ -150,7 +139,7 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
         f" take at least {minutes:.0f} min, longer if requests take longer under load",
         err=True,
     )
-    return sized[SIZES.index(size)]
+    return wanted.with_options(**{"requests_per_stream" if closed else "duration": size})
 
 
 def warn_of_repeated_prompts(plan: Plan) -> None:
@@ -169,22 +158,14 @@ def warn_of_repeated_prompts(plan: Plan) -> None:
         )
 
 
+SWEPT = [2**power for power in range(STREAMS_MAX.bit_length())]
+"""The loads of a sweep that nothing saturates."""
 START_S = 1.0
 """Seconds for the first completion of a server and the start of the client's processes."""
 
 
 def with_swept_loads(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
-    """Return the measurement with the loads of a sweep: those of an interrupted run, else 1, 2, 4, … up to saturation.
-
-    Raises BadInput, EngineFailed.
-    """
-    levels = [2**power for power in range(STREAMS_MAX.bit_length())]
-    loaded = [wanted.with_options(concurrency=levels[: at + 1]) for at in range(len(levels))]
-    is_open = _is_size_open(wanted)
-    candidates = (sized for each in loaded for sized in (_of_each_size(each) if is_open else [each]))
-    begun = _interrupted(wanted, candidates)
-    if begun is not None:
-        return wanted.with_options(concurrency=begun.load.concurrency)
+    """Return the measurement with the loads 1, 2, 4, … up to saturation. Raises BadInput, EngineFailed."""
     lightest = wanted.with_options(concurrency=[1])
     prompts = _prompts(lightest.plan)
     grows = any(wanted.options[each] is not None for each in ("requests_per_stream", "duration"))
@@ -198,18 +179,28 @@ def _prompts(plan: Plan) -> Prompts:
     return load_workload(plan.workloads[0], Path.cwd())
 
 
-def _interrupted(wanted: Measurement, candidates: Iterable[Measurement]) -> Plan | None:
-    """Return the plan of the first of the candidates with an interrupted run: its size or loads were chosen earlier."""
+def as_interrupted(wanted: Measurement) -> Measurement | None:
+    """Return the measurement with the loads and the size that its interrupted run has; None if there is none."""
     if wanted.options["new"]:
         return None
-    return find_interrupted_plan(open_store(wanted.options["results"]), _valid_plans(candidates))
 
-
-def _valid_plans(candidates: Iterable[Measurement]) -> Iterator[Plan]:
-    """Yield the plans up to the first invalid one: at a low rate, more requests would take even longer."""
-    for candidate in candidates:
+    def planned_again(load: Load) -> Plan | None:
+        if wanted.options["sweep"] and load.concurrency != SWEPT[: len(load.concurrency or ())]:
+            return None
+        if _is_size_open(wanted) and (load.requests_per_stream or load.duration_seconds) not in SIZES:
+            return None
         try:
-            plan = candidate.plan
-        except BadInput:
-            return
-        yield plan
+            return _with_load(wanted, load).plan
+        except BadInput:  # At a lower rate, its requests may take longer than is allowed.
+            return None
+
+    plan = (wanted.with_options(concurrency=[1]) if wanted.options["sweep"] else wanted).plan
+    begun = find_interrupted_plan(open_store(wanted.options["results"]), plan, planned_again)
+    return None if begun is None else _with_load(wanted, begun.load)
+
+
+def _with_load(wanted: Measurement, load: Load) -> Measurement:
+    """Return the measurement with what its options leave open as in this load."""
+    loads = {"concurrency": load.concurrency} if wanted.options["sweep"] else {}
+    sizes = {"requests_per_stream": load.requests_per_stream, "duration": load.duration_seconds}
+    return wanted.with_options(**loads, **(sizes if _is_size_open(wanted) else {}))

@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.load import Load
 from specbench_client.store.folder import FolderStore, exclusive_lock
 from specbench_client.store.run_uids import new_run_uid, uid_created_ms
 from specbench_client.store.store import Store
@@ -26,17 +29,20 @@ def find_local_run(results: Store, plan: Plan) -> Run:
     return _matching_run(results, plan, _stored_plans(results, plan)) or new_local_run(results, plan)
 
 
-def find_interrupted_plan(results: Store, plans: Iterable[Plan]) -> Plan | None:
-    """Return the first of these plans whose newest run was begun and is not complete. All have the same name.
+def find_interrupted_plan(results: Store, plan: Plan, planned_again: Callable[[Load], Plan | None]) -> Plan | None:
+    """Return the plan of the newest run that has a point, unless that run is complete.
 
-    The stored plans are read once. Raises NotDurable(Damaged) if a manifest cannot be read.
+    Only runs of this plan's name count whose plan is the one that `planned_again` returns for their load. Raises
+    NotDurable(Damaged) if a manifest cannot be read.
     """
-    stored: list[tuple[str, bytes | None]] | None = None
-    for plan in plans:
-        stored = list(_stored_plans(results, plan)) if stored is None else stored
-        found = _matching_run(results, plan, stored)
-        if found is not None and found.manifests and not found.is_complete:
-            return plan
+    for stored in _stored_plans(results, plan):
+        try:
+            again = planned_again(Plan.from_json(stored[1] or b"").load)
+        except ValidationError:  # It was damaged, or written by another version.
+            continue
+        found = again and _matching_run(results, again, [stored])
+        if found and found.manifests:
+            return None if found.is_complete else again
     return None
 
 
