@@ -22,6 +22,7 @@ from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
+from specbench_client.cli import measure_choices
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Severity
@@ -162,13 +163,42 @@ def test_too_few_prompts_are_noticed_before_the_first_request(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.jsonl").write_text("".join(f'{{"id": "{n}", "prompt": "p {n}"}}\n' for n in range(64)))
     plan = plan_of({"concurrency": [1, 2], "requests": 8, "repeats": 4})
-    warn_of_repeated_prompts(plan)
+    warn_of_repeated_prompts(plan, {})
     assert capsys.readouterr().err == ""
     more = plan_of({"concurrency": [1, 2], "requestsPerStream": 6, "repeats": 4})
-    warn_of_repeated_prompts(more)
+    warn_of_repeated_prompts(more, {})
     assert "has 64 prompts, but 72 are needed" in capsys.readouterr().err
-    warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.DISABLED}))
+    warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.DISABLED}), {})
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("load", "request_s", "needed"),
+    [
+        ({"concurrency": [1, 2]}, 0.5, 240),
+        ({"concurrency": [1, 2]}, 2.0, None),
+        ({"rate": [1.5, 0.5], "slots": 8}, 0.0, 80),
+        ({"rate": [1.5], "slots": 8}, 0.0, None),
+    ],
+)
+def test_too_few_prompts_for_a_duration_are_noticed_too(
+    load: dict[str, Any],
+    request_s: float,
+    needed: int | None,
+    *,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def probed(*_: object) -> float:
+        return request_s
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measure_choices, "probe_request_s", probed)
+    (tmp_path / "prompts.jsonl").write_text("".join(f'{{"id": "{n}", "prompt": "p {n}"}}\n' for n in range(64)))
+    warn_of_repeated_prompts(plan_of({**load, "durationSeconds": 10, "repeats": 4}), {})
+    printed = capsys.readouterr().err
+    assert (f"about {needed} are" in printed) if needed else not printed
 
 
 @pytest.mark.parametrize(("drafting", "lines"), [({"none"}, 1), ({"eagle3"}, 0), ({"none", "eagle3"}, 0), (set(), 0)])

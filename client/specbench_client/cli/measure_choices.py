@@ -7,6 +7,7 @@ so it is imported late.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +51,7 @@ def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Meas
         chosen = with_swept_loads(chosen, headers) if sweeps else chosen
         chosen = with_repeat_size(chosen, headers) if is_size_open else chosen
     if wanted.options["baseline"] is not None:
-        warn_of_repeated_prompts(chosen.plan)
+        warn_of_repeated_prompts(chosen.plan, headers)
     return chosen
 
 
@@ -125,10 +126,9 @@ def with_accepted_fields(wanted: Measurement, headers: Mapping[str, str], drafti
 
 def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
     """Return the measurement with the size of a repeat, by the time of a request. Raises BadInput, EngineFailed."""
-    plan, prompts = wanted.plan, _prompts(wanted.plan)
+    plan = wanted.plan
     closed = plan.load.concurrency is not None
-    request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
-    conversation_s = request_s * prompts.turns / len(prompts.rows)
+    request_s, conversation_s = _probed_s(plan, headers)
     size = size_of_repeat(load_arrival_plan(plan, Path.cwd()), conversation_s)
     lasts_s = size * conversation_s if closed else size + conversation_s
     repeats = min(plan.load.repeats, REPEATS_TO_DECIDE)
@@ -142,20 +142,39 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     return wanted.with_options(**{"requests_per_stream" if closed else "duration": size})
 
 
-def warn_of_repeated_prompts(plan: Plan) -> None:
+def _probed_s(plan: Plan, headers: Mapping[str, str]) -> tuple[float, float]:
+    """Return the seconds of a request and of a conversation on the slowest server, one at a time."""
+    prompts = _prompts(plan)
+    request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
+    return request_s, request_s * prompts.turns / len(prompts.rows)
+
+
+def warn_of_repeated_prompts(plan: Plan, headers: Mapping[str, str]) -> None:
     """Warn if repeats of this many requests send prompts again that the servers may have in their caches."""
-    requests = sum(plan.load.requested(level) or 0 for level in plan.load.levels)
     if plan.prompt_cache is PromptCache.DISABLED:
         return
     prompts = len(_prompts(plan).rows)
-    needed = requests * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE)
+    needed = sum(_expected(plan, headers)) * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE)
     if needed > prompts:
+        about = "" if plan.load.duration_seconds is None else "about "
         echo(
-            f"warning: the dataset has {prompts} prompts, but {needed} are needed to send none twice. A server with a"
-            " prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts, or"
+            f"warning: the dataset has {prompts} prompts, but {about}{needed} are needed to send none twice. A server"
+            " with a prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts, or"
             " --prompt-cache disabled",
             err=True,
         )
+
+
+def _expected(plan: Plan, headers: Mapping[str, str]) -> list[int]:
+    """Return the conversations of a repeat at each load; with a duration, how many begin or fit into it."""
+    load, seconds = plan.load, plan.load.duration_seconds
+    if seconds is None:
+        return [load.requested(level) or 0 for level in load.levels]
+    if load.concurrency is not None:
+        _, conversation_s = _probed_s(plan, headers)
+        return [math.ceil(streams * seconds / conversation_s) for streams in load.concurrency]
+    arrivals = load_arrival_plan(plan, Path.cwd())
+    return [math.ceil((arrivals.mean_rate(level) or 0) * seconds) for level in load.levels]
 
 
 SWEPT = [2**power for power in range(STREAMS_MAX.bit_length())]
