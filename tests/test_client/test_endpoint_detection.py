@@ -291,7 +291,9 @@ async def test_user_chooses_among_several_models() -> None:
     async with serving(pages) as url:
         with pytest.raises(BadInput, match="serves 7 models: choose one with --model: m0, m1, m2, m3, m4 and 2 more"):
             await detect(url)
-        assert (await detect(url, model="m5")).model == "m5"
+        named = await detect(url, model="m5")
+        assert named.model is None
+        assert "m5" not in named.line(), "whether it is served is known only after a completion"
 
 
 # Addresses.
@@ -532,7 +534,7 @@ NO_LIST = (404, '{"detail": "Not Found"}')
 async def test_routes_and_lists_of_gateways(address: str, pages: Pages, options: Mapping[str, Any], url: str) -> None:
     async with serving(pages) as server:
         found = await detect(f"{server}{address}", **options)
-    assert (found.model, found.url) == ("m", f"{server}{url}")
+    assert (found.model, found.url) == (None if "model" in options else "m", f"{server}{url}")
 
 
 async def test_without_a_list_the_model_must_be_named() -> None:

@@ -79,7 +79,7 @@ def with_detected(wanted: Measurement, headers: Mapping[str, str]) -> tuple[Meas
         echo(f"detected: {f'{server} is ' if several else ''}{found.line()}", err=True)
         drafting |= {row["name"]} if found.drafting else set()
         detected = {"url": found.url, "dialect": str(found.dialect)}
-        rows.append(row | detected | ({"model": found.model} if model is None else {}))
+        rows.append(row | detected | ({"model": found.model} if found.model else {}))
     return replace(wanted, endpoints=tuple(rows)), drafting
 
 

@@ -69,11 +69,12 @@ _PATH = re.compile(r"[/\\~.]|[A-Za-z]:[/\\]")
 class DetectedEndpoint:
     """What runs at an address. `drafter`: method and draft length, as far as they are reported.
 
-    `drafting`: None if it is not reported. `url`: the address, up to /chat/completions if its routes lack /v1.
+    `model`: None if the user named it. `drafting`: None if it is not reported. `url`: the address, up to
+    /chat/completions if its routes lack /v1.
     """
 
     dialect: DialectName
-    model: str
+    model: str | None
     engine: str
     version: str | None
     drafting: bool | None
@@ -90,8 +91,10 @@ class DetectedEndpoint:
             False: "no speculative decoding",
             None: "speculative decoding not reported",
         }[self.drafting]
-        model = re.split(r"[/\\]", self.model.rstrip("/\\"))[-1] if _PATH.match(self.model) else self.model
-        return truncate(f"{self.engine} {self.version or '(unknown version)'}, model {model}, {drafting}")
+        model = self.model or ""
+        model = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if _PATH.match(model) else model
+        named = f"model {model}, " if model else ""
+        return truncate(f"{self.engine} {self.version or '(unknown version)'}, {named}{drafting}")
 
 
 async def detect_endpoint(
@@ -115,10 +118,9 @@ async def detect_endpoint(
         found = DIALECTS_BY_NAME[name]
         metrics = pages.metrics.get(found.metrics_path) or ""
         drafting = found.speculating(pages.documents.get(found.state_path or ""), metrics)
-        served = model or _only_model(url, listed)
         return DetectedEndpoint(
             dialect=name,
-            model=served,
+            model=None if model else _only_model(url, listed),
             engine=_engine_name(found, pages),
             version=found.identity(pages.documents).version,
             drafting=drafting,

@@ -163,4 +163,5 @@ class ProgressTracker:
     def _begin(self, requests_total: int | None) -> None:
         self._requests_total = requests_total
         self._requests = self._failed = self._tokens = self._emitted = self._steps = 0
-        self._started_ns = self._changed_ns = self._now()
+        self._started_ns = self._now()
+        self._changed_ns = self._started_ns
