@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from collections.abc import Container, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -24,6 +25,7 @@ from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predic
 from specbench_client.analysis.summary.run import ends_a_round, summarise_run
 from specbench_client.cli import measure_choices
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
+from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import (
@@ -35,6 +37,7 @@ from specbench_client.documents.summary import (
 from specbench_client.drive.endpoint_probes import LEAST, PER_STREAM, PER_STREAM_MOST, size_of_repeat
 from specbench_client.drive.load_planning import ArrivalPlan
 from specbench_client.drive.prompts import prompts_of_point
+from specbench_client.errors import BadInput
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.store.folder import FolderStore
@@ -408,6 +411,11 @@ def test_a_run_that_was_killed_after_its_deciding_repeat_measures_no_further_one
     options = LocalOptions(tmp_path, tmp_path, 1.0)
     assert asyncio.run(execute_locally(Run(store, plan), options)) == {}
     assert conclude(plan, store).decided_after == REPEATS_TO_DECIDE
+    for uid in ("a", "b"):
+        shutil.copytree(tmp_path / "run", tmp_path / "results/runs/local/small" / uid)
+    with pytest.raises(BadInput, match=rf"contains 2 runs(.|\n)*  {len(measured)} points  ") as caught:
+        select_run(str(tmp_path / "results"), latest=False)
+    assert f"of at most {len(plan.points)} points" not in str(caught.value)
 
 
 def failing_in_a_repeat(point: Point, frame: pd.DataFrame) -> pd.DataFrame:

@@ -82,9 +82,11 @@ def _state(run: Run) -> str:
     if _is_damaged(run):
         return "damaged, or written by another version  "
     summary = run.intact_summary()
-    headline = summary.headline if summary else "no summary yet"
-    points, _, _ = points_are(run.plan, run.count_measured()).rpartition(" ")
-    return f"{points}  {headline}"
+    measured = run.count_measured()
+    if summary and summary.decided_after is not None:  # What it could have measured no longer counts.
+        return f"{measured} points  {summary.headline}"
+    points, _, _ = points_are(run.plan, measured).rpartition(" ")
+    return f"{points}  {summary.headline if summary else 'no summary yet'}"
 
 
 def _is_damaged(run: Run) -> bool:
