@@ -233,12 +233,21 @@ def test_broken_prompts_are_rejected_with_the_same_error_by_every_command(
     assert problem in error
 
 
-def test_validate_warns_where_prompts_cannot_be_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("command", "limits"), [("validate", {"inputTokens": {"max": 1000}}), ("plan", {})])
+def test_that_prompts_cannot_be_counted_is_one_warning_for_all_workloads(
+    command: str,
+    limits: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "none"))
     spec = simulated_run()
-    spec["spec"]["workloads"][0]["dataset"]["inputTokens"] = {"max": 1000}
-    assert exit_code(["validate", str(write_run(tmp_path, spec)), "--output", "json"]) == Exit.OK
-    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
-    assert "tiktoken's table" in warning
+    (first,) = spec["spec"]["workloads"]
+    first["dataset"] |= limits
+    spec["spec"]["workloads"].append({**first, "name": "second", "output": {"maxTokens": 9}})
+    assert exit_code([command, str(write_run(tmp_path, spec)), "--output", "json"]) == Exit.OK
+    printed = capsys.readouterr().out
+    (warning,) = (each for each in json.loads(printed)["warnings"] if "tiktoken" in each)
+    assert printed.count("tiktoken's table") == 1
+    assert command == "plan" or all(repr(name) in warning for name in (first["name"], "second"))

@@ -196,7 +196,9 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     turns = {name: _turns(rows) for name, rows in prompts.items()}
     run = estimator.of(expanded, resource.spec.active_deadline_seconds, turns)
     slots = (default_slots_problem(expanded, expanded.workload(name), rows.rows) for name, rows in prompts.items())
+    uncounted = measure_lengths([]).reason if prompts else None
     warnings = [*plan_warnings(expanded), *filter(None, slots), *hours_warnings(run)]
+    warnings += [f"lengths of prompts are not counted: {uncounted}"] if uncounted else []
     missing = missing_files(expanded, base_dir)
     described = {
         name: _described(rows) | _at_once(expanded, rows) | _rendered(expanded, name, rows, base_dir)
@@ -255,7 +257,7 @@ def _described(prompts: Prompts) -> dict[str, object]:
     facts |= _coverage(prompts.coverage) if prompts.coverage else {}
     lengths = measure_lengths(prompts.rows)
     if lengths.tokens is None:
-        return facts | {"lengths": f"not counted: {lengths.reason}"}
+        return facts | {"lengths": "not counted"}
     tokens = sorted(lengths.tokens.values())
     return facts | {"tokens in the median prompt (o200k_base)": tokens[len(tokens) // 2], "in the longest": tokens[-1]}
 

@@ -78,18 +78,18 @@ def print_warnings(warnings: list[str], missing: Sequence[str] = ()) -> None:
 def read_local_prompts(plans: Sequence[Plan], base_dir: Path) -> list[str]:
     """Read the prompts whose files are on this machine, as `run` does. Raises BadInput for what is wrong in them.
 
-    Returns a line for each workload to which inputTokens cannot be applied here, because tiktoken's table is missing.
+    Returns which workloads inputTokens cannot be applied to here, because tiktoken's table is missing.
     """
     workloads = {canonical_json(each.to_dict()): each for plan in plans for each in plan.workloads}
-    uncounted = []
+    uncounted: dict[str, list[str]] = {}
     for workload in workloads.values():
         if not dataset_uris(workload.dataset) or not is_local(workload.dataset, base_dir):
             continue
         try:
             load_workload(workload, base_dir)
         except LengthsUnknown as error:
-            uncounted.append(f"workload {workload.name!r}: {error}")
-    return uncounted
+            uncounted.setdefault(str(error), []).append(repr(workload.name))
+    return [f"workload {', '.join(names)}: {why}" for why, names in uncounted.items()]
 
 
 def local_template(plan: Plan, workload: Workload, base_dir: Path) -> AppliedTemplate | None:
