@@ -173,6 +173,9 @@ FLAGS = (
     SpecFlag("--slo-e2e-ms", "slo.e2eMs", "Longest acceptable time to the last token, in milliseconds.", "MS"),
 )
 
+MEASURED_WORKLOAD = "prompts"
+"""The name of the only workload of a run of `measure`. A SpecBenchRun with endpoints names its workloads itself."""
+
 # Messages about fields of a SpecBenchRun, which users of `measure` never see.
 
 _NAMES = {flag.field: flag.name for flag in FLAGS} | {

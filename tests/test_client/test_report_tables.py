@@ -22,6 +22,7 @@ from specbench_api.spec.engine import EngineKind
 from specbench_client.cli import exit_code
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
+from specbench_client.measure_flags import MEASURED_WORKLOAD
 from specbench_client.report.renderers import (
     escape_markdown,
     fit_columns,
@@ -130,18 +131,21 @@ def test_table_fits_a_terminal_without_breaking_numbers_or_words(width: int) -> 
 
 @pytest.mark.runs
 @pytest.mark.parametrize(
-    ("uid", "kind", "expected"),
+    ("uid", "kind", "workload", "expected"),
     [
-        (LOCAL_UID, EngineKind.LLAMA_CPP, "the same `specbench run` command with `--new`"),
-        (LOCAL_UID, EngineKind.EXTERNAL, "the same `specbench measure` command"),
-        (CLUSTER_UID, EngineKind.LLAMA_CPP, "under another name"),
-        (CLUSTER_UID, EngineKind.EXTERNAL, "under another name"),
+        (LOCAL_UID, EngineKind.LLAMA_CPP, MEASURED_WORKLOAD, "the same `specbench run` command with `--new`"),
+        (LOCAL_UID, EngineKind.EXTERNAL, "chat", "the same `specbench run` command with `--new`"),
+        (LOCAL_UID, EngineKind.EXTERNAL, MEASURED_WORKLOAD, "the same `specbench measure` command"),
+        (CLUSTER_UID, EngineKind.LLAMA_CPP, "chat", "under another name"),
+        (CLUSTER_UID, EngineKind.EXTERNAL, MEASURED_WORKLOAD, "under another name"),
     ],
 )
 def test_advice_for_measuring_again_depends_on_where_the_run_was_measured(
-    uid: str, kind: EngineKind, expected: str
+    uid: str, kind: EngineKind, workload: str, expected: str
 ) -> None:
-    plan = WORLD.plan.model_copy(update={"uid": uid, "engine": WORLD.plan.engine.model_copy(update={"kind": kind})})
+    engine = WORLD.plan.engine.model_copy(update={"kind": kind})
+    workloads = [WORLD.plan.workloads[0].model_copy(update={"name": workload})]
+    plan = WORLD.plan.model_copy(update={"uid": uid, "workloads": workloads, "engine": engine})
     ways = (
         "the same `specbench run` command with `--new`",
         "the same `specbench measure` command",

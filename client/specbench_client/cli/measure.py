@@ -48,7 +48,7 @@ from specbench_client.load.load_shares import (
     max_workers,
     usable_cores,
 )
-from specbench_client.measure_flags import FLAGS, with_flag_names
+from specbench_client.measure_flags import FLAGS, MEASURED_WORKLOAD, with_flag_names
 from specbench_client.transport.exchange import reject_reserved_headers
 from specbench_client.workload.source_detection import guess_dataset
 
@@ -337,7 +337,7 @@ class Measurement:
         spec: dict[str, Any] = {
             "model": {"name": self.endpoints[-1].get("model", _UNDETECTED)},
             "engine": {"kind": str(EngineKind.EXTERNAL), "endpoints": list(self.endpoints)},
-            "workloads": [{"name": "prompts"}],
+            "workloads": [{"name": MEASURED_WORKLOAD}],
             "load": {
                 "repeats": REPEATS_MAX if options["until_sure"] else REPEATS_TO_DECIDE if compared else 1,
                 "order": str(ArmOrder.INTERLEAVED if compared else ArmOrder.SEQUENTIAL),

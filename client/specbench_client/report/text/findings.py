@@ -9,7 +9,7 @@ from itertools import groupby
 from specbench_api.plan.plan import Plan
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
-from specbench_client.measure_flags import with_flag_names
+from specbench_client.measure_flags import MEASURED_WORKLOAD, with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.check import list_names
 from specbench_client.trust.checks.acceptance import acceptance_without_baseline
@@ -97,7 +97,8 @@ def unfinished_run(plan: Plan, measured: int) -> tuple[str, str]:
 
 def _is_of_measure(plan: Plan) -> bool:
     """Return whether the run was measured with the flags of `specbench measure`, not with fields of a spec."""
-    return bool(uid_created_ms(plan.uid)) and plan.engine.is_external and not plan.engine.is_imported
+    of_flags = [workload.name for workload in plan.workloads] == [MEASURED_WORKLOAD]
+    return bool(uid_created_ms(plan.uid)) and plan.engine.is_external and not plan.engine.is_imported and of_flags
 
 
 def group_findings(plan: Plan, findings: Sequence[Finding]) -> list[FindingGroup]:
