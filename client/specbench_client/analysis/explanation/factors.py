@@ -113,6 +113,7 @@ def _parts(arm_rows: Table, baseline_rows: Table) -> list[Values]:
     return [np.where(at_once, np.nan, arm[0]), *arm[1:], *baseline]
 
 
+_NO_IDEAL = "the configured draft tokens per step are not known, so × Acceptance is the acceptance length"
 _MEANINGS = {
     "measured": "Output tokens per second of stream time over the paired baseline's",
     "predicted": "Step time of the baseline × acceptance length ÷ step time of the arm (t_ar·AL / t_sd)",
@@ -148,6 +149,7 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
             definition=_MEANINGS["ideal"],
             n=found.inputs.layout.prompts,
             source="both",
+            missing="" if ideal else _NO_IDEAL,
         ),
         acceptance=_figure("acceptance" if ideal else "tokens_per_step", found, ACCEPTANCE, 1 / (ideal or 1.0)),
         step_cost=_figure("step_cost", found, STEP_TIME),

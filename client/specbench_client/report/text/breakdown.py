@@ -57,6 +57,32 @@ def breakdown_topics(summary: RunSummary, dimensions: Sequence[str] = tuple(DIME
     return [_topic(name, cells) for name in dimensions]
 
 
+_EXTREMES = ("Arm", "Workload", "Load", "By", "AL is highest [95 %]", "and lowest [95 %]")
+
+
+def extremes_topic(summary: RunSummary) -> Topic:
+    """Return where each arm's acceptance is highest and lowest: a row for each dimension with two classes.
+
+    Cells that do not draft, and the distributions over requests, are left out.
+    """
+    rows = []
+    for cell in summary.cells:
+        for name in DIMENSIONS:
+            classes = _labelled(name, cell.breakdown) if name != "request" else ()
+            lengths = [
+                (figure.value, f"{label}: {with_interval(figure)}")
+                for label, each in classes
+                if (figure := each.figures.get(_FIGURES["AL emitted [95 %]"])) and figure.value is not None
+            ]
+            if len(lengths) > 1 and max(lengths)[0] > 1.0:
+                rows.append((*cell_place(cell), name, max(lengths)[1], min(lengths)[1]))
+    table = TextTable("Where drafts are accepted", _EXTREMES, rows, words=_EXTREMES)
+    none = [] if rows else ["No arm that drafts has two classes with a known acceptance length."]
+    return Topic(
+        table.title, [table], [*none, "--all shows every class, and why one is missing; --by shows one dimension."]
+    )
+
+
 def _topic(name: str, cells: Sequence[tuple[Cell, Breakdown]]) -> Topic:
     """Return one dimension; cells that lack it for the same reason are listed together."""
     head, rows = _spreads(cells) if name == "request" else _classes(name, cells)

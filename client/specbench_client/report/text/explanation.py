@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specbench_client.documents.explanation import MixPrediction, Prediction, StepCost, StepObservation, StepSplit
 from specbench_client.documents.summary import Cell
 from specbench_client.report.text.text_table import (
+    DASH,
     TextTable,
     cell_place,
     figure_text,
@@ -30,8 +31,12 @@ CATEGORY_TITLES = ("Arm", "Workload", "Load", "Category", "Requests", "Tokens", 
 
 def factors_table(cells: Sequence[Cell]) -> TextTable:
     """Return the factors of each cell with a prediction."""
-    rows = [_factors(cell, cell.prediction) for cell in cells if cell.prediction]
-    return TextTable("Factors", FACTOR_TITLES, rows, words=FACTOR_TITLES[:2])
+    found = [(cell, cell.prediction) for cell in cells if cell.prediction]
+    rows = [_factors(cell, each) for cell, each in found]
+    unknown = [figure for _, each in found for figure in (each.ideal, each.prefill) if figure.value is None]
+    reasons = "; ".join(dict.fromkeys(figure.missing for figure in unknown))
+    caption = f"{DASH}: {reasons}" if reasons else ""
+    return TextTable("Factors", FACTOR_TITLES, rows, words=FACTOR_TITLES[:2], caption=caption)
 
 
 def mixes_table(mixes: Sequence[MixPrediction]) -> TextTable:
@@ -71,8 +76,7 @@ def categories_table(mixes: Sequence[MixPrediction]) -> TextTable:
 
 
 def _factors(cell: Cell, found: Prediction) -> list[str]:
-    ideal = found.ideal.value
-    inner = (ideal, None if ideal is None else found.acceptance.value, found.step_cost.value)
+    inner = (found.ideal.value, found.acceptance.value, found.step_cost.value)
     measured = with_interval(found.measured)
     outer = [number(found.predicted.value), number(found.prefill.value, 3), number(found.length.value, 3)]
     return [*cell_place(cell), measured, *outer, *(number(each, 3) for each in inner)]
