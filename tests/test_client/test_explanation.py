@@ -29,6 +29,7 @@ from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
+from specbench_client.report.text.text_table import DASH
 from specbench_testing.local_results import store_results
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -127,6 +128,10 @@ def test_without_a_declared_draft_length_there_is_no_share_of_the_ideal() -> Non
     assert found is not None
     assert found.ideal.value is None
     assert value(found, "acceptance") == pytest.approx(2.0)
+    cell = run_of_world(SyntheticRun()).cells[1].model_copy(update={"prediction": found})
+    table = factors_table([cell, cell])
+    assert table.caption == f"{DASH}: {found.ideal.missing}", "once for all cells"
+    assert table.rows[0][7:9] == [DASH, "2.000"]
 
 
 def test_decode_alone_is_predicted_exactly_and_prefill_is_the_gap() -> None:
