@@ -345,7 +345,7 @@ def test_token_ids_from_the_engine_need_no_tokenizer(
     ("edit", "arguments", "message"),
     [
         (unchanged, ["--tokenizer", "o200k_base"], "neither token ids nor text in the record"),
-        (unchanged, ["--tokenizer", "o200k_base"], "measure again with --keep-text"),
+        (unchanged, ["--tokenizer", "o200k_base"], "with --keep-text"),
         (with_texts, [], "add --tokenizer"),
         (with_texts, ["--arm", "ngram"], "--arm ngram: the run has none, long"),
     ],

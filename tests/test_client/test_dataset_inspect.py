@@ -466,12 +466,25 @@ def test_server_that_stays_busy_or_is_not_there_fails_after_the_maximum_of_tries
         embed("http://127.0.0.1:9/v1", entry("p", "x"))
 
 
-@pytest.mark.parametrize("status", [307, 400, 401])
-def test_rejected_text_is_not_retried(status: int, server: Server) -> None:
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        (307, "--embeddings"),
+        (404, "--embeddings"),
+        (405, "--embeddings"),
+        (400, "3 characters"),
+        (401, "--api-key-env"),
+    ],
+)
+def test_rejected_text_is_not_retried(status: int, remedy: str, server: Server) -> None:
     server.always = status
-    with pytest.raises(BadInput, match=f"HTTP {status}: not now: the longest of the 1 texts has 3 characters"):
+    with pytest.raises(BadInput, match=f"HTTP {status}: not now: .*{remedy}"):
         embed(server.url, entry("p", "one"))
     assert len(server.keys) == 1
+
+
+def test_the_url_may_have_the_route_of_embeddings(server: Server) -> None:
+    assert embed(f"{server.url}/embeddings", entry("p", "one")) == unit(direction("one"))
 
 
 def test_local_model_encodes_distinct_texts(monkeypatch: pytest.MonkeyPatch) -> None:

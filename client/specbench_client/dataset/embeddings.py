@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +17,7 @@ from specbench_client.bounded_json import parse_json
 from specbench_client.dataset.diversity import Vectors, unit_vectors
 from specbench_client.dataset.prompt_entries import PromptEntry, texts_of
 from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.transport.error_messages import engine_error_message, rejects_key
 
 Matrix = npt.NDArray[np.floating]
 """One row per text."""
@@ -107,7 +109,7 @@ def endpoint(base: str, model: str, headers: Mapping[str, str]) -> TextEncoder:
 
     It tries again after temporary failures.
     """
-    url = f"{base.rstrip('/')}/embeddings"
+    url = f"{base.rstrip('/').removesuffix('/embeddings')}/embeddings"
 
     async def post(texts: list[str]) -> tuple[int, bytes]:
         body = {"model": model, "input": texts, "encoding_format": "float"}
@@ -122,20 +124,31 @@ def endpoint(base: str, model: str, headers: Mapping[str, str]) -> TextEncoder:
         for pause_s in (*PAUSES_S, None):
             try:
                 status, answer = asyncio.run(post(texts))
-                failure = f"HTTP {status}: {answer[:500].decode(errors='replace')}"
+                failure = f"HTTP {status}: {engine_error_message(answer)}"
             except (aiohttp.ClientError, TimeoutError) as error:
                 status, failure = RETRIED_STATUSES[0], str(error) or type(error).__name__
             if status == 200:
                 return _vectors(answer, len(texts), url)
             if status not in RETRIED_STATUSES:
-                raise BadInput(
-                    f"{url}: {failure}: the longest of the {len(texts)} texts has {max(map(len, texts)):,} characters"
-                )
+                raise BadInput(f"{url}: {failure}: {_remedy(status, texts)}")
             if pause_s is not None:
                 time.sleep(pause_s)
-        raise EngineFailed(f"{url}: {failure}, {len(PAUSES_S) + 1} times: try again later", "Embeddings")
+        raise EngineFailed(f"{url}: {failure}, {len(PAUSES_S) + 1} times: {_ADDRESS}, or try again later", "Embeddings")
 
     return encode
+
+
+_ADDRESS = "check --embeddings, usually http://HOST:PORT/v1, and that this server serves an embedding model"
+
+
+def _remedy(status: int, texts: Sequence[str]) -> str:
+    """Return what to do if the server rejects a request."""
+    if rejects_key(status):
+        return "set OPENAI_API_KEY, or name the variable with the key by --api-key-env"
+    if status in (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY):
+        most = max(map(len, texts))
+        return f"the longest of the {len(texts)} texts has {most:,} characters; remove too long ones, or check --model"
+    return _ADDRESS
 
 
 def _vectors(answer: bytes, count: int, url: str) -> Matrix:

@@ -38,7 +38,10 @@ from specbench_client.workload.row_parsing import Prompt
 
 LATER_TURN = "a later turn: its prompt contains earlier answers"
 NO_TOKENS_NOR_TEXT = "neither token ids nor text in the record"
-_KEEP_TEXT_HINT = "measure again with --keep-text (specbench run, specbench measure), and give --tokenizer"
+_KEEP_TEXT_HINT = (
+    "measure again, as a new run, with --keep-text; then give this command --tokenizer: the target's tokenizer.json,"
+    " its folder, or o200k_base for an estimate"
+)
 _MESSAGE_SEPARATOR = "\n\n"
 
 
@@ -142,7 +145,7 @@ def read_ngram_log(run: RunLoad, arm: str | None) -> AnswerLog:
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:
-    return "; ".join(f"{count} x {why}" for why, count in left_out.items())
+    return "; ".join(f"{why}: {count}" for why, count in left_out.items())
 
 
 def _unusable_reason(row: Mapping[str, Any]) -> str | None:
