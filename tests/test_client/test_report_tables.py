@@ -31,7 +31,7 @@ from specbench_client.report.renderers import (
     rich_table,
 )
 from specbench_client.report.text.answers import answers_table, lossless_table
-from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics, extremes_topic, reuse_tables
+from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics, ends_topic, reuse_tables
 from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
 from specbench_client.report.text.results_table import (
@@ -369,18 +369,14 @@ def test_breakdown_command_shows_the_requested_dimension_and_arm(
 
 
 @pytest.mark.runs
-def test_breakdown_command_shows_the_extremes_first_and_all_classes_on_request(
+def test_breakdown_command_shows_the_ends_first_and_all_classes_on_request(
     stored: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lengths = {
-        each.label: each.figures["acceptance_length_emitted_pooled"].value
-        for each in present(summary().cells[1].breakdown).by_position
-    }
-    (table,) = extremes_topic(summary()).tables
+    labels = [each.label for each in present(summary().cells[1].breakdown).by_position]
+    (table,) = ends_topic(summary()).tables
     assert {row[0] for row in table.rows} == {"ngram"}, "the baseline drafts nothing"
     (position,) = (row for row in table.rows if row[3] == "position")
-    highest, lowest = (f(lengths, key=lambda label: present(lengths[label])) for f in (max, min))
-    assert (position[4].split(":")[0], position[5].split(":")[0]) == (highest, lowest)
+    assert (position[4].split(":")[0], position[5].split(":")[0]) == (labels[0], labels[-1])
     titles = list(DIMENSIONS.values())
     for flags, shown in (((), []), (("--all",), titles)):
         assert exit_code(["analyze", "breakdown", str(stored), *flags]) == Exit.OK

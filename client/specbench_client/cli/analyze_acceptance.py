@@ -16,7 +16,7 @@ from specbench_client.documents.breakdown import Breakdown
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
 from specbench_client.report.renderers import markdown_report
-from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics, extremes_topic
+from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics, ends_topic
 from specbench_client.report.text.text_table import Report, Topic, mark_simulated
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _NOTHING = Breakdown()
     "dimensions",
     multiple=True,
     type=Choice(list(DIMENSIONS)),
-    help="Show the classes of this dimension. Repeatable.  [default: the extremes of all]",
+    help="Show the classes of this dimension. Repeatable.  [default: first and last of all]",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show the classes of every dimension.")
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Show only this arm. Repeatable.  [default: all]")
@@ -43,19 +43,19 @@ _NOTHING = Breakdown()
 def breakdown(
     where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], output: str, *, show_all: bool, latest: bool
 ) -> None:
-    """Break acceptance down by position, context, answer length, conversation turn and reasoning.
+    """Break acceptance down by position, context, answer length, turn and reasoning.
 
     \b
       specbench analyze breakdown specbench-results --latest
       specbench analyze breakdown specbench-results --latest --by position --by length --arm eagle3
       specbench analyze breakdown s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
-    Shows in which class acceptance is highest and lowest; --by and --all show every class, with a confidence interval.
-    What the classes are, and why one may be missing: docs/research/breakdown.md.
+    Shows the acceptance length of the first and last class, with a confidence interval; --by and --all show every
+    class. What they are, and why one may be missing: docs/research/breakdown.md.
     """
     summary = _of_arms(select_run(where, latest=latest).require_summary().summary, arms, where)
     shown = tuple(DIMENSIONS) if show_all else dimensions
-    topics = breakdown_topics(summary, shown) if shown else [extremes_topic(summary)]
+    topics = breakdown_topics(summary, shown) if shown else [ends_topic(summary)]
 
     def print_text(console: ResultConsole) -> None:
         for each in topics:

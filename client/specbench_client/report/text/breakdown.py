@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from specbench_client.documents.breakdown import (
     Breakdown,
@@ -57,30 +58,27 @@ def breakdown_topics(summary: RunSummary, dimensions: Sequence[str] = tuple(DIME
     return [_topic(name, cells) for name in dimensions]
 
 
-_EXTREMES = ("Arm", "Workload", "Load", "By", "AL is highest [95 %]", "and lowest [95 %]")
+_ENDS = ("Arm", "Workload", "Load", "By", "AL in the first class [95 %]", "in the last [95 %]")
+_ORDERED = ("position", "context", "part", "length", "turn")
 
 
-def extremes_topic(summary: RunSummary) -> Topic:
-    """Return where each arm's acceptance is highest and lowest: a row for each dimension with two classes.
+def ends_topic(summary: RunSummary) -> Topic:
+    """Return the acceptance length of the first and the last class: a row for each arm that drafts, and dimension.
 
-    Cells that do not draft, and the distributions over requests, are left out.
+    The highest and the lowest of many classes would differ by chance alone.
     """
     rows = []
-    for cell in summary.cells:
-        for name in DIMENSIONS:
-            classes = _labelled(name, cell.breakdown) if name != "request" else ()
-            lengths = [
-                (figure.value, f"{label}: {with_interval(figure)}")
-                for label, each in classes
-                if (figure := each.figures.get(_FIGURES["AL emitted [95 %]"])) and figure.value is not None
-            ]
-            if len(lengths) > 1 and max(lengths)[0] > 1.0:
-                rows.append((*cell_place(cell), name, max(lengths)[1], min(lengths)[1]))
-    table = TextTable("Where drafts are accepted", _EXTREMES, rows, words=_EXTREMES)
+    for cell, name in product(summary.cells, _ORDERED):
+        classes = [
+            (figure.value, f"{label}: {with_interval(figure)}")
+            for label, each in _labelled(name, cell.breakdown)
+            if (figure := each.figures.get(_FIGURES["AL emitted [95 %]"])) and figure.value is not None
+        ]
+        if len(classes) > 1 and max(classes)[0] > 1.0:
+            rows.append((*cell_place(cell), name, classes[0][1], classes[-1][1]))
+    table = TextTable("Where drafts are accepted", _ENDS, rows, words=_ENDS)
     none = [] if rows else ["No arm that drafts has two classes with a known acceptance length."]
-    return Topic(
-        table.title, [table], [*none, "--all shows every class, and why one is missing; --by shows one dimension."]
-    )
+    return Topic(table.title, [table], [*none, "--all shows every class, and why one is missing; --by one dimension."])
 
 
 def _topic(name: str, cells: Sequence[tuple[Cell, Breakdown]]) -> Topic:
