@@ -108,7 +108,7 @@ def test_arm_with_a_missing_point_is_compared_in_its_other_repeats() -> None:
     ("world", "corruptions", "words", "missing"),
     [
         (SyntheticRun(prompts=24, edits={"spec.baseline": "Skip"}), Corruptions(), "this run has no baseline", 0),
-        (QUIET, Corruptions(measured=lambda point: point.arm != "none"), "not comparable", 3),
+        (QUIET, Corruptions(measured=lambda point: point.arm != "none"), "the baseline is unknown", 3),
     ],
     ids=["skipped", "not measured"],
 )

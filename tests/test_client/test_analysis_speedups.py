@@ -44,6 +44,7 @@ from specbench_client.analysis.summary.headline import HeadlineFacts, conclusion
 from specbench_client.columns import TextCodes
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict, too_few_repeats
 from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.recommendation import LoadChoice, RecommendationAnswer, UnknownCell
 from specbench_client.documents.summary import (
     ArrivalPattern,
     Cell,
@@ -114,8 +115,20 @@ def t_quantile_of(p: float) -> float:
     return float(stats.t.isf(p / 2, FREEDOM))
 
 
+def choice_at(arm: str | None = None, load: str = "1", tied: Sequence[str] = (), **unknown: str) -> LoadChoice:
+    """Return the recommendation at a load; `unknown`: why each arm is unknown there."""
+    cells = [UnknownCell(arm=each, workload="chat", load=load, why=why) for each, why in unknown.items()]
+    answer = RecommendationAnswer.DRAFTER if arm else RecommendationAnswer.INCONCLUSIVE
+    return LoadChoice(answer=answer, arm=arm, tied=list(tied), unknown=cells, reason="", workload="chat", load=load)
+
+
 def headline(*cells: EvaluatedCell) -> str:
-    return headline_of(HeadlineFacts(PLAN, with_claims(cells), (), True, False))
+    choices = [
+        choice_at(load=each.level.label, **{each.arm: "invalid"})
+        for each in (one.cell for one in cells)
+        if not each.valid
+    ]
+    return headline_of(HeadlineFacts(PLAN, with_claims(cells), (), True, False, choices=choices))
 
 
 HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
@@ -125,11 +138,17 @@ HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
             evaluated_cell("ngram", 1, 1.42),
             evaluated_cell("ngram", 8, 1.0, 0.03, p=0.7),
         ],
-        "Use ngram at concurrency 1: 1.42x [1.32, 1.52]; it makes no measurable difference at concurrency 8.",
+        (
+            "Use ngram at concurrency 1: 1.42x [1.32, 1.52];"
+            " it is indistinguishable from the baseline: 1.00x [0.97, 1.03] at concurrency 8."
+        ),
     ),
     "rates": (
         [evaluated_cell("ngram", Level(rate=0.5), 1.42), evaluated_cell("ngram", Level(rate=2), 1.0, 0.03, p=0.7)],
-        "Use ngram at 0.5/s: 1.42x [1.32, 1.52]; it makes no measurable difference at 2/s.",
+        (
+            "Use ngram at 0.5/s: 1.42x [1.32, 1.52];"
+            " it is indistinguishable from the baseline: 1.00x [0.97, 1.03] at 2/s."
+        ),
     ),
     "trace": (
         [evaluated_cell("ngram", Level(), 1.42)],
@@ -151,16 +170,15 @@ HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
         ],
         (
             "Use ngram up to concurrency 2: 1.50x [1.40, 1.60] at 1, 1.40x [1.30, 1.50] at 2;"
-            " it makes no measurable difference at concurrency 8;"
-            " it is inconclusive: 1.00x [0.90, 1.10] at concurrency 64;"
-            " it makes no clear difference at concurrency 4 once corrected for the number of comparisons;"
-            " it cannot be judged at concurrency 16: too few prompts for an interval;"
-            " it is not comparable with the baseline at concurrency 32."
+            " it is indistinguishable from the baseline: 1.00x [0.97, 1.03] at concurrency 8, 1.00x [0.90, 1.10] at 64;"
+            " it is unclear once corrected for the number of comparisons: 1.12x [1.02, 1.22] at concurrency 4;"
+            " it is unknown: 1.30x at concurrency 16 (no interval)."
+            " ngram is unknown at 32 (invalid): measure again."
         ),
     ),
     "too few repeats": (
         [evaluated_cell("ngram", 1, 1.42, repeats=1), evaluated_cell("ngram", 8, 1.02, p=0.7, repeats=1)],
-        "ngram cannot be judged: 1.42x at concurrency 1, 1.02x at 8 (1 repeat: too few to tell).",
+        "ngram is unknown: 1.42x at concurrency 1, 1.02x at 8 (1 repeat: too few to tell).",
     ),
     "too few repeats at one load": (
         [
@@ -170,13 +188,24 @@ HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
         ],
         (
             "Use ngram at concurrency 1: 1.50x [1.40, 1.60];"
-            " it cannot be judged: 1.40x at concurrency 2 (2 repeats: too few to tell);"
-            " it is not comparable with the baseline at concurrency 4."
+            " it is unknown: 1.40x at concurrency 2 (2 repeats: too few to tell)."
+            " ngram is unknown at 4 (invalid): measure again."
         ),
     ),
     "an invalid arm": (
         [evaluated_cell("broken", 1, 9.0, valid=False), evaluated_cell("ngram", 1, 1.5)],
-        "Use ngram at concurrency 1: 1.50x [1.40, 1.60]. broken is not comparable with the baseline at concurrency 1.",
+        "Use ngram at concurrency 1: 1.50x [1.40, 1.60]. broken is unknown at 1 (invalid): measure again.",
+    ),
+    "invalid at the lowest load": (
+        [
+            evaluated_cell("ngram", 1, 9.0, valid=False),
+            evaluated_cell("ngram", 2, 1.5),
+            evaluated_cell("ngram", 4, 1.4),
+        ],
+        (
+            "Use ngram at concurrency 2 and 4: 1.50x [1.40, 1.60] at 2, 1.40x [1.30, 1.50] at 4."
+            " ngram is unknown at 1 (invalid): measure again."
+        ),
     ),
     "the baseline alone": ([evaluated_cell("none", 1, None)], "Only the baseline was measured."),
     "the best arm at each load": (
@@ -205,22 +234,14 @@ HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
         (
             "Use ngram for edits up to concurrency 8: 1.40x [1.30, 1.50] at 1, 1.30x [1.20, 1.40] at 8;"
             " it is slower than the baseline for chat: 0.50x [0.40, 0.60] at concurrency 8;"
-            " it makes no measurable difference for chat at concurrency 1."
+            " it is indistinguishable from the baseline for chat: 1.00x [0.97, 1.03] at concurrency 1."
             " Do not enable eagle3 for chat: it is slower, 0.50x [0.40, 0.60] at concurrency 1;"
-            " it makes no measurable difference for edits."
+            " it is indistinguishable from the baseline for edits: 1.00x [0.97, 1.03] at concurrency 1."
         ),
-    ),
-    "within 5 %": (
-        [evaluated_cell("ngram", 1, 1.0, 0.04, p=0.7)],
-        "ngram makes no measurable difference at concurrency 1.",
-    ),
-    "beyond 5 %": (
-        [evaluated_cell("ngram", 1, 1.0, 0.06, p=0.7)],
-        "ngram is inconclusive: 1.00x [0.94, 1.06] at concurrency 1.",
     ),
     "wide": (
         [evaluated_cell("ngram", 1, 1.09, 0.28, p=0.7)],
-        "ngram is inconclusive: 1.09x [0.81, 1.37] at concurrency 1.",
+        "ngram is indistinguishable from the baseline: 1.09x [0.81, 1.37] at concurrency 1.",
     ),
 }
 
@@ -251,7 +272,7 @@ TWO_LOADS = with_claims([
     for arm, row in {"eagle3": {1: 1.4, 8: 1.5}, "ngram": {1: 1.8, 8: 1.45}}.items()
     for load, value in row.items()
 ])  # fmt: skip
-NGRAM, TIED = {("chat", "1"): "ngram"}, {("chat", "1"): ["eagle3"]}
+TIED = [choice_at("ngram", tied=["eagle3"])]
 LOSSY = SyntheticRun(
     drafters=("ngram", "fly"),
     edits={
@@ -273,6 +294,35 @@ FACTS: dict[str, tuple[HeadlineFacts, str]] = {
         HeadlineFacts(TRANSFORMERS, with_claims([FASTER]), (), True, False),
         "On a research runtime: Use ngram at concurrency 1: 1.50x [1.40, 1.60].",
     ),
+    "an arm was not measured": (
+        HeadlineFacts(
+            PLAN, with_claims([FASTER]), (), True, False, choices=[choice_at("ngram", eagle3="not measured")]
+        ),
+        ("Use ngram at concurrency 1: 1.50x [1.40, 1.60]."
+         " eagle3 is unknown at 1 (not measured): measure again."),
+    ),
+    "an unknown arm with a clause of its own is not named again": (
+        HeadlineFacts(
+            PLAN, with_claims([FASTER, evaluated_cell("eagle3", 1, 1.6, repeats=1)]), (), True, False,
+            choices=[choice_at("ngram", eagle3="1.60x, 1 repeat: too few to tell")],
+        ),
+        ("Use ngram at concurrency 1: 1.50x [1.40, 1.60]."
+         " eagle3 is unknown: 1.60x at concurrency 1 (1 repeat: too few to tell)."),
+    ),
+    "only the baseline is valid": (
+        HeadlineFacts(
+            PLAN, with_claims([evaluated_cell("none", 1, None)]), (), True, False, {"draft": "out of memory"},
+            choices=[choice_at(draft="not measured")],
+        ),
+        "draft failed: out of memory. draft is unknown at 1 (not measured): measure again.",
+    ),
+    "the baseline is invalid": (
+        HeadlineFacts(
+            PLAN, with_claims([evaluated_cell("none", 1, None), evaluated_cell("ngram", 1, 1.5, valid=False)]),
+            (), True, False, choices=[choice_at(none="invalid", ngram="invalid")],
+        ),
+        "ngram, the baseline are unknown at 1 (invalid): measure again.",
+    ),
     "every arm failed": (
         HeadlineFacts(PLAN, (), (), False, False, dict.fromkeys(("none", "ngram"), "8 of 8 requests failed: no key.")),
         "Failed: 8 of 8 requests failed: no key. Not trustworthy.",
@@ -282,7 +332,7 @@ FACTS: dict[str, tuple[HeadlineFacts, str]] = {
         "draft failed: out of memory. Use ngram at concurrency 1: 1.50x [1.40, 1.60].",
     ),
     "recommended among faster arms": (
-        HeadlineFacts(plan_of(), EQUAL, (), True, False, recommended=NGRAM, tied=TIED),
+        HeadlineFacts(plan_of(), EQUAL, (), True, False, choices=TIED),
         ("Use ngram at concurrency 1: 1.45x [1.35, 1.55], indistinguishable from eagle3 and simpler to run."
         " eagle3 is faster than the baseline: 1.50x [1.40, 1.60] at concurrency 1."),
     ),
@@ -294,20 +344,20 @@ FACTS: dict[str, tuple[HeadlineFacts, str]] = {
     "tied with an arm that is as simple": (
         HeadlineFacts(
             plan_of([DRAFTERS[2], {**DRAFTERS[2], "name": "eagle3", "promptLookupMax": 4}]), EQUAL, (), True, False,
-            recommended=NGRAM, tied=TIED,
+            choices=TIED,
         ),
         ("Use ngram at concurrency 1: 1.45x [1.35, 1.55], indistinguishable from eagle3."
         " eagle3 is faster than the baseline: 1.50x [1.40, 1.60] at concurrency 1."),
     ),
     "the largest speed-up needs no reason": (
-        HeadlineFacts(PLAN, LARGER, (), True, False, recommended=NGRAM, tied=TIED),
+        HeadlineFacts(PLAN, LARGER, (), True, False, choices=TIED),
         ("Use ngram at concurrency 1: 1.50x [1.40, 1.60]. eagle3 is faster than the baseline: 1.45x [1.35, 1.55] at"
         " concurrency 1."),
     ),
     "the reason names its load": (
         HeadlineFacts(
             plan_of(), TWO_LOADS, (), True, False,
-            recommended=dict.fromkeys((("chat", "1"), ("chat", "8")), "ngram"), tied={("chat", "8"): ["eagle3"]},
+            choices=[choice_at("ngram"), choice_at("ngram", "8", ["eagle3"])],
         ),
         ("Use ngram up to concurrency 8: 1.80x [1.70, 1.90] at 1, 1.45x [1.35, 1.55] at 8,"
         " indistinguishable from eagle3 at 8 and simpler to run."
@@ -334,6 +384,16 @@ def test_best_arm_comes_first_and_a_long_list_is_truncated() -> None:
     text = headline(*(evaluated_cell(f"arm{index}", 1, 1.2 + index / 10) for index in range(6)))
     assert text.startswith("Use arm5 at concurrency 1: 1.70x [1.60, 1.80]. arm4 is faster than the baseline: 1.60x")
     assert text.endswith(" 2 more arms are in the table.")
+
+
+@pytest.mark.runs
+def test_an_unknown_arm_is_named_however_many_arms_there_are() -> None:
+    cells = [evaluated_cell(f"arm{index}", 1, 1.2 + index / 10) for index in range(6)]
+    few = evaluated_cell("few", 1, 1.1, repeats=1)
+    facts = HeadlineFacts(
+        PLAN, with_claims([*cells, few]), (), True, False, choices=[choice_at("arm5", few="1 repeat")]
+    )
+    assert headline_of(facts).endswith(" 3 more arms are in the table. few is unknown at 1 (1 repeat): measure again.")
 
 
 @pytest.mark.runs

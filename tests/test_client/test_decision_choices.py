@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,13 @@ from specbench_api.spec.drafter import Method
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import Prices, RecommendationRequest, ruled_out
 from specbench_client.analysis.statistics.bootstrap import t_bounds
+from specbench_client.analysis.statistics.effects import figure_effect
+from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
+from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import (
+    ArmChoice,
     Attainment,
     Candidate,
     Objective,
@@ -38,10 +44,26 @@ from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 PLAN = plan_of()
 BASE = Given("none")
 BROKEN = Given("eagle3", gain=2.0, valid=False)
+ARMS = ("eagle3", "eagle3-long", "ngram")
+
+
+def plan_with(cells: Sequence[Given]) -> Plan:
+    """Return the plan of a run of the arms of these cells, at all loads."""
+    arms = {each.arm for each in cells}
+    return plan_of([each for each in DRAFTERS if each["name"] in arms])
 
 
 def decide(*cells: Given, request: RecommendationRequest | None = None, **options: Any) -> Recommendation:
-    return recommend(PLAN, summary_of(*cells, **options), request or RecommendationRequest())
+    return recommend(plan_with(cells), summary_of(*cells, **options), request or RecommendationRequest())
+
+
+def without_baseline(plan: Plan) -> Plan:
+    groups = [group for group in plan.groups if group.arm != "none"]
+    return plan.model_copy(update={"arms": plan.arms[1:], "groups": groups})
+
+
+def unknown_in(choice: ArmChoice) -> list[tuple[str, str, str]]:
+    return [(each.arm, each.load, each.why) for each in choice.unknown]
 
 
 def answer(*cells: Given, request: RecommendationRequest | None = None) -> tuple[RecommendationAnswer, str | None]:
@@ -86,19 +108,19 @@ TABLE: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]
     ),
     ("all slower", [Given("eagle3", gain=0.8), Given("ngram", gain=0.9)], (RecommendationAnswer.NO_DRAFTER, "none")),
     ("shown equally fast", [Given("ngram", gain=1.0, half=0.02)], (RecommendationAnswer.NO_DRAFTER, "none")),
-    ("not shown equally fast", [Given("ngram", gain=1.0, half=0.3)], (RecommendationAnswer.CANNOT_TELL, None)),
-    ("not shown faster", [Given("ngram", gain=1.2, half=0.3)], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("not shown equally fast", [Given("ngram", gain=1.0, half=0.3)], (RecommendationAnswer.INCONCLUSIVE, None)),
+    ("not shown faster", [Given("ngram", gain=1.2, half=0.3)], (RecommendationAnswer.INCONCLUSIVE, None)),
     (
         "slightly faster, and significant",
         [Given("ngram", gain=1.02, half=0.01)],
         (RecommendationAnswer.DRAFTER, "ngram"),
     ),
-    ("too few repeats", [Given("ngram", gain=2.0, repeats=2)], (RecommendationAnswer.CANNOT_TELL, None)),
-    ("no interval", [Given("ngram", gain=2.0, half=None)], (RecommendationAnswer.CANNOT_TELL, None)),
-    ("fast but invalid", [Given("ngram", gain=9.0, valid=False)], (RecommendationAnswer.CANNOT_TELL, None)),
-    ("one slower, one invalid", [Given("ngram", gain=0.8), BROKEN], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("too few repeats", [Given("ngram", gain=2.0, repeats=2)], (RecommendationAnswer.INCONCLUSIVE, None)),
+    ("no interval", [Given("ngram", gain=2.0, half=None)], (RecommendationAnswer.INCONCLUSIVE, None)),
+    ("fast but invalid", [Given("ngram", gain=9.0, valid=False)], (RecommendationAnswer.INCONCLUSIVE, None)),
+    ("one slower, one invalid", [Given("ngram", gain=0.8), BROKEN], (RecommendationAnswer.INCONCLUSIVE, None)),
     ("one faster, one invalid", [Given("ngram", gain=1.4), BROKEN], (RecommendationAnswer.DRAFTER, "ngram")),
-    ("baseline only", [], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("baseline only", [], (RecommendationAnswer.INCONCLUSIVE, None)),
     (
         "invalid at the best load",
         [
@@ -106,12 +128,12 @@ TABLE: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]
             Given("ngram", 1, tps=45, gain=0.9),
             Given("ngram", 32, tps=1400, gain=2.0, valid=False),
         ],
-        (RecommendationAnswer.CANNOT_TELL, None),
+        (RecommendationAnswer.INCONCLUSIVE, None),
     ),
     (
         "no baseline at the best load",
         [Given("none", 1, tps=50), Given("ngram", 1, tps=45, gain=0.9), Given("ngram", 32, tps=700)],
-        (RecommendationAnswer.CANNOT_TELL, None),
+        (RecommendationAnswer.INCONCLUSIVE, None),
     ),
 ]
 
@@ -126,11 +148,12 @@ def test_each_case_has_its_recommendation(
 
 @pytest.mark.runs
 def test_without_a_baseline_or_a_measurement_nothing_is_recommended() -> None:
-    recommendation = decide(Given("ngram"), Given("eagle3", tps=200))
+    cells = Given("ngram"), Given("eagle3", tps=200)
+    recommendation = recommend(without_baseline(plan_with(cells)), summary_of(*cells), RecommendationRequest())
     (choice,) = recommendation.choices
     assert [each.title.partition(" ")[0] for each in decision_report(recommendation).topics] == ["Evidence", "Limits"]
-    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
-    assert "the baseline was not measured" in choice.reason
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.INCONCLUSIVE, None)
+    assert "this run has no baseline" in choice.reason
     assert decide().choices == []
     assert decide().sentence == "For throughput: nothing was measured"
 
@@ -158,7 +181,7 @@ def test_an_arm_at_fault_is_recommended_at_no_load(beside: list[Given], load: in
     mine = [Given("ngram", each, gain=1.5, findings=fault if each == load else {}) for each in (1, 8)]
     found = decide(BASE, Given("none", 8), *mine, *beside)
     (choice,) = found.choices
-    expected = (RecommendationAnswer.DRAFTER, "eagle3") if beside else (RecommendationAnswer.CANNOT_TELL, None)
+    expected = (RecommendationAnswer.DRAFTER, "eagle3") if beside else (RecommendationAnswer.INCONCLUSIVE, None)
     assert (choice.answer, choice.arm, choice.tied) == (*expected, [])
     assert [(each.answer, each.arm, each.tied) for each in choice.at_each_load] == [(*expected, [])] * 2
     assert found.ruled_out == {"ngram": "at fault: ReuseLost"}
@@ -169,13 +192,13 @@ def test_an_arm_at_fault_is_recommended_at_no_load(beside: list[Given], load: in
 @pytest.mark.runs
 @pytest.mark.parametrize(
     ("gain", "expected"),
-    [(1.5, (RecommendationAnswer.DRAFTER, "ngram")), (1.0, (RecommendationAnswer.CANNOT_TELL, None))],
+    [(1.5, (RecommendationAnswer.DRAFTER, "ngram")), (1.0, (RecommendationAnswer.INCONCLUSIVE, None))],
 )
 def test_a_baseline_at_fault_is_not_recommended(gain: float, expected: tuple[RecommendationAnswer, str | None]) -> None:
     baseline = Given("none", findings={"AcceptanceDecayed": Severity.FAULT})
     (choice,) = decide(baseline, Given("ngram", gain=gain)).choices
     assert (choice.answer, choice.arm) == expected
-    assert ("cannot be chosen: at fault: AcceptanceDecayed" in choice.reason) == (gain == 1.0)
+    assert unknown_in(choice) == [("none", "1", "at fault: AcceptanceDecayed")]
 
 
 @pytest.mark.runs
@@ -199,11 +222,12 @@ def test_all_invalid_cells_give_no_recommendation_with_a_reason() -> None:
     }
     found = decide(*(Given(arm, gain=2.0, valid=False, findings=findings) for arm in ("none", "ngram")))
     (choice,) = found.choices
-    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
-    assert choice.reason.startswith("the baseline, ngram cannot be chosen: invalid (ClientSaturated)"), (
-        "the baseline is not called `none`"
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.INCONCLUSIVE, None)
+    assert unknown_in(choice) == [(arm, "1", "invalid (ClientSaturated)") for arm in ("none", "ngram")]
+    assert found.sentence == (
+        "For throughput: inconclusive: no arm could be judged;"
+        " the baseline, ngram are unknown at 1 (invalid (ClientSaturated)): measure again (the run is not trustworthy)"
     )
-    assert found.sentence.endswith("(the run is not trustworthy)")
     assert (
         "The run is not trustworthy (ClientSaturated, ChunksCoalesced), and neither is this recommendation: `specbench"
         " report` shows what to do." in found.limits
@@ -236,7 +260,7 @@ def test_one_marginal_result_among_many_comparisons_is_no_recommendation() -> No
     bare = Given("ngram", 1, gain=1.032)
     assert answer(BASE, bare)[0] is RecommendationAnswer.DRAFTER
     many = decide(BASE, bare, *others)
-    assert many.choices[0].at_each_load[0].answer is RecommendationAnswer.CANNOT_TELL
+    assert many.choices[0].at_each_load[0].answer is RecommendationAnswer.INCONCLUSIVE
     assert (
         next(each for each in many.candidates if each.gain and each.gain.value == 1.032).conclusion is Verdict.UNCLEAR
     )
@@ -249,6 +273,180 @@ def test_candidate_conclusions_match_the_verdict() -> None:
     assert [conclusions["ngram", "1"], conclusions["slow", "1"]] == [Verdict.BETTER, Verdict.WORSE]
     assert "Use ngram at concurrency 1: " in summary.headline
     assert present(summary.recommendation).choices[0].arm == "ngram"
+
+
+# Unknown cells: measured at all, they may turn out to be the best of their load.
+
+
+def drafted(load: int, **states: float | str | None) -> list[Given]:
+    """Return the cells of one load; of each arm its gain, `invalid`, or None if nothing was measured."""
+    late = {"ClientSaturated": Severity.INVALID}
+    cells = {arm: Given(arm, load, gain=state) for arm, state in states.items() if isinstance(state, float)}
+    cells |= {
+        arm: Given(arm, load, gain=1.63, valid=False, findings=late)
+        for arm, state in states.items()
+        if state == "invalid"
+    }
+    return [cells[arm] for arm in states if arm in cells]
+
+
+EAGLE3_AT_1 = "eagle3 is unknown at 1 (invalid (ClientSaturated)): measure again"
+
+
+@pytest.mark.runs
+def test_a_drafter_is_recommended_with_the_arm_that_may_be_better() -> None:
+    found = decide(*drafted(1, none=1.0, ngram=1.61, eagle3="invalid"))
+    (choice,) = found.choices
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.DRAFTER, "ngram")
+    assert unknown_in(choice) == [("eagle3", "1", "invalid (ClientSaturated)")]
+    assert f"use ngram at concurrency 1, 1.61x [1.56, 1.66] the baseline's throughput; {EAGLE3_AT_1}" in found.sentence
+
+
+@pytest.mark.runs
+def test_no_arm_is_said_to_miss_the_targets_while_one_is_unknown() -> None:
+    """The reported case: eagle3 meets 3.6 ms by value, and its client was late."""
+    cells = [replace(each, tpot=4.0) for each in drafted(1, none=1.0, ngram=1.61)]
+    late = replace(drafted(1, eagle3="invalid")[0], tpot=3.5)
+    assert [decide(*cells, request=tpot(3.6)).choices[0].answer] == [RecommendationAnswer.NOTHING_MEETS]
+    found = decide(*cells, late, request=tpot(3.6))
+    assert found.choices[0].answer is RecommendationAnswer.INCONCLUSIVE
+    assert EAGLE3_AT_1 in found.sentence
+    assert "no measured arm" not in found.sentence
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (Given("eagle3", gain=1.63, repeats=2), "1.63x, 2 repeats: too few to tell"),
+        (Given("eagle3", gain=1.63, half=None), "1.63x"),
+        (Given("eagle3", gain=1.5, half=0.5), "1.50x [0.91, 2.47]"),
+        (Given("eagle3", gain=1.1, half=0.02), None),
+        (Given("eagle3", gain=0.9, half=0.02), None),
+        (Given("eagle3", gain=None, tps=None), "its throughput was not measured"),
+        (Given("eagle3", gain=None), "not compared with the baseline"),
+    ],
+    ids=["too few repeats", "no interval", "wide", "shown to gain less", "slower", "no figure", "no pairs"],
+)
+def test_an_arm_that_is_not_shown_to_gain_less_than_the_recommended_one_is_unknown(
+    other: Given, why: str | None
+) -> None:
+    (choice,) = decide(BASE, Given("ngram", gain=1.4), other).choices
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.DRAFTER, "ngram")
+    assert unknown_in(choice) == ([] if why is None else [("eagle3", "1", why)])
+
+
+@pytest.mark.runs
+def test_a_planned_arm_without_a_point_is_a_candidate_where_another_arm_was_measured() -> None:
+    """An engine that failed at every load has no cell; nothing is known about a load that no arm was measured at."""
+    plan = plan_of([DRAFTERS[0], DRAFTERS[2]])
+    found = recommend(plan, summary_of(*drafted(1, none=1.0, ngram=0.8)), RecommendationRequest())
+    assert [(each.arm, each.load, each.excluded) for each in found.candidates][2:] == [("eagle3", "1", "not measured")]
+    assert found.choices[0].answer is RecommendationAnswer.INCONCLUSIVE
+    assert unknown_in(found.choices[0]) == [("eagle3", "1", "not measured")]
+
+
+@pytest.mark.runs
+def test_the_baseline_is_unknown_at_a_load_without_it() -> None:
+    cells = [*drafted(1, ngram=1.5), *(replace(each, tps=700) for each in drafted(8, none=1.0, ngram=0.8))]
+    (choice,) = decide(*cells).choices
+    assert (choice.answer, unknown_in(choice)) == (RecommendationAnswer.NO_DRAFTER, [("none", "1", "not measured")])
+
+
+@pytest.mark.runs
+def test_what_is_unknown_at_another_load_that_the_sentence_recommends_is_stated() -> None:
+    cells = [*drafted(1, none=1.0, ngram=1.61), Given("eagle3", gain=1.63, repeats=2)]
+    cells += [replace(each, tps=900.0 * (each.gain or 1)) for each in drafted(8, none=1.0, ngram=0.8, eagle3=0.9)]
+    found = decide(*cells)
+    assert found.choices[0].answer is RecommendationAnswer.NO_DRAFTER
+    why = "eagle3 is unknown at 1 (1.63x, 2 repeats: too few to tell): measure again"
+    assert found.sentence.endswith(f"(but ngram pays at 1); {why}")
+
+
+STATES = st.sampled_from((0.7, 1.0, 1.3, 1.6, "invalid", None))
+"""Of a drafter: its gain, with an interval of 3 %; invalid; not measured."""
+LOADS = (1, 8)
+LABELS = ("1", "8")
+TABLES = st.fixed_dictionaries(
+    {(arm, load): STATES for arm in ("eagle3", "ngram") for load in LOADS}
+    | {("none", load): st.sampled_from((1.0, "invalid", None)) for load in LOADS}
+)
+MS = st.fixed_dictionaries(
+    {(arm, load): st.sampled_from((20.0, 40.0)) for arm in ("none", *ARMS[::2]) for load in LOADS}
+)
+REMEASURED = st.lists(st.sampled_from((0.7, 1.0, 1.3, 1.6)), min_size=6, max_size=6)
+BOTH = plan_of([DRAFTERS[0], DRAFTERS[2]])
+
+
+def table_of(states: Mapping[tuple[str, int], float | str | None], ms: Mapping[tuple[str, int], float]) -> RunSummary:
+    """Return the summary of a table of cells; throughput is 100 a stream times the gain."""
+    found = []
+    for (arm, load), state in states.items():
+        for each in drafted(load, **{arm: state}):
+            gain = each.gain if states["none", load] == 1.0 else None
+            found.append(replace(each, gain=gain, tps=100.0 * load * (each.gain or 1), tpot=ms[arm, load]))
+    return summary_of(*found)
+
+
+@pytest.mark.runs
+@settings(max_examples=300, deadline=None)
+@given(TABLES, REMEASURED, MS, st.booleans())
+def test_what_is_measured_again_changes_an_answer_only_where_it_was_said_to_be_unknown(
+    states: dict[tuple[str, int], float | str | None],
+    again: list[float],
+    ms: dict[tuple[str, int], float],
+    limited: bool,
+) -> None:
+    """All mixtures of valid, invalid and missing cells: no arm is recommended instead of one that may be better.
+
+    The table is measured again without gaps. If that changes an answer, the better arm was among the unknown ones.
+    """
+    request = tpot(30) if limited else RecommendationRequest()
+    whole = {
+        place: state if isinstance(state, float) else 1.0 if place[0] == "none" else gain
+        for (place, state), gain in zip(states.items(), again, strict=True)
+    }
+    first, second = (recommend(BOTH, table_of(each, ms), request).choices for each in (states, whole))
+    measured = {str(load) for (_, load), state in states.items() if state is not None}
+    later = {each.load: each for each in second[0].at_each_load}
+    rows: list[tuple[ArmChoice, ArmChoice, set[str]]] = [
+        (each, later[each.load], {each.load}) for choice in first for each in choice.at_each_load
+    ]
+    rows += [(choice, second[0], measured) for choice in first if len(measured) == len(LOADS)]
+    for before, after, loads in rows:
+        if RecommendationAnswer.INCONCLUSIVE in (before.answer, after.answer):
+            continue
+        unknown = {(each.arm, each.load) for each in before.unknown}
+        assert after.arm in {before.arm, *before.tied, *(arm for arm, _ in unknown)}
+        if before.answer is not RecommendationAnswer.DRAFTER:
+            assert unknown <= {("none", load) for load in LABELS if before.arm == "none"}
+        gaps = {(arm, str(load)) for (arm, load), state in states.items() if not isinstance(state, float)}
+        assert {gap for gap in gaps if gap[1] in loads} <= unknown
+
+
+@pytest.mark.runs
+@settings(max_examples=100, deadline=None)
+@given(TABLES)
+def test_headline_and_sentence_name_every_cell_that_is_unknown(
+    states: dict[tuple[str, int], float | str | None],
+) -> None:
+    summary = table_of(states, dict.fromkeys(states, 20.0))
+    cells = [
+        EvaluatedCell(cell, (), figure_effect(cell.speedup, 3) if cell.speedup else None, 40) for cell in summary.cells
+    ]
+    found = recommend(BOTH, summary, RecommendationRequest())
+    choices = [each for choice in found.choices for each in choice.at_each_load]
+    text = headline_of(HeadlineFacts(BOTH, with_claims(cells), (), True, False, choices=choices))
+    measured = {load for (_, load), state in states.items() if state is not None}
+    for (arm, load), state in states.items():
+        if load in measured and not isinstance(state, float):
+            name = "[Tt]he baseline" if arm == "none" else arm
+            clause = rf"{name}\b[^.;]* (is|are) unknown at ([0-9, ]*, )?{load}\b"
+            assert re.search(clause, text)
+            assert re.search(clause, found.sentence)
+    if "up to concurrency 8" in text:
+        arm = present(re.search(r"Use (\w+) up to", text))[1]
+        assert {states[arm, load] for load in LOADS} <= {1.3, 1.6}
 
 
 # Targets
@@ -293,7 +491,7 @@ def test_target_without_a_measured_figure_is_not_met() -> None:
     request = RecommendationRequest(targets=(SloTarget(metric="ttft_ms", limit_ms=100),))
     found = decide(BASE, Given("eagle3", gain=1.5), request=request)
     assert {each.attainment for each in found.candidates} == {Attainment.UNKNOWN}
-    assert found.choices[0].answer is RecommendationAnswer.CANNOT_TELL
+    assert found.choices[0].answer is RecommendationAnswer.INCONCLUSIVE
 
 
 @pytest.mark.runs
@@ -305,7 +503,7 @@ def test_target_at_a_percentile_of_too_few_requests_is_not_known() -> None:
         target = SloTarget.model_validate({"metric": "tpot_ms", "percentile": percentile, "limit_ms": 1e6})
         found = recommend(world.plan, summary, RecommendationRequest(targets=(target,)))
         assert {each.attainment for each in found.candidates} <= {attained, Attainment.MET}
-        assert ("TPOT p95: p95 needs at least 20 requests" in found.choices[0].reason) == (percentile == "p95")
+        assert ("TPOT p95: p95 needs at least 20 requests" in found.choices[0].why) == (percentile == "p95")
 
 
 @pytest.mark.runs
@@ -354,8 +552,9 @@ def test_an_arm_is_not_ruled_out_by_a_load_at_which_it_misses_the_targets_by_val
         Given("ngram", 8, tps=150, gain=1.5, tpot=40, tpot_half=half),
     ]
     (choice,) = decide(*cells, request=tpot(30)).choices
-    assert choice.answer is (RecommendationAnswer.CANNOT_TELL if half is None else RecommendationAnswer.NO_DRAFTER)
-    assert ("could not be judged at 8 (misses the targets by value only)" in choice.reason) == (half is None)
+    assert choice.answer is (RecommendationAnswer.INCONCLUSIVE if half is None else RecommendationAnswer.NO_DRAFTER)
+    why = "misses the targets by value only: TPOT p95 has no interval"
+    assert unknown_in(choice) == ([("ngram", "8", why)] if half is None else [])
 
 
 @pytest.mark.runs
@@ -399,7 +598,6 @@ def test_unmeasured_load_is_rejected_with_the_measured_ones() -> None:
         decide(BASE, request=RecommendationRequest(load="4"))
 
 
-ARMS = ("eagle3", "eagle3-long", "ngram")
 CELLS = st.builds(
     Given,
     arm=st.sampled_from(ARMS),
@@ -435,7 +633,7 @@ def test_recommended_arms_are_valid_within_targets_and_not_slower(
         picks = [(each.arm, each.load, each.answer) for each in choice.at_each_load]
         for arm, load, recommended in [*picks, (choice.arm, choice.load, choice.answer)]:
             assert (arm is None) == (
-                recommended in (RecommendationAnswer.CANNOT_TELL, RecommendationAnswer.NOTHING_MEETS)
+                recommended in (RecommendationAnswer.INCONCLUSIVE, RecommendationAnswer.NOTHING_MEETS)
             )
             if arm is None or load is None:
                 continue
@@ -468,12 +666,12 @@ WITHIN_30_MS: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str |
     (
         "the baseline's miss is not significant",
         [Given("none", tpot=30.2), Given("eagle3", tpot=20, gain=1.2, half=0.3)],
-        (RecommendationAnswer.CANNOT_TELL, None),
+        (RecommendationAnswer.INCONCLUSIVE, None),
     ),
     (
         "the only one that meets them is slower",
         [Given("none", tpot=40), Given("eagle3", tpot=20, gain=0.7)],
-        (RecommendationAnswer.CANNOT_TELL, None),
+        (RecommendationAnswer.INCONCLUSIVE, None),
     ),
     (
         "none meets them",
@@ -481,22 +679,46 @@ WITHIN_30_MS: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str |
         (RecommendationAnswer.NOTHING_MEETS, None),
     ),
     (
+        "the only drafter misses them by value, and is slower",
+        [Given("none", tpot=20), Given("eagle3", tpot=30.2, gain=0.7)],
+        (RecommendationAnswer.NO_DRAFTER, "none"),
+    ),
+    (
+        "the only drafter misses them by value, and is faster",
+        [Given("none", tpot=20), Given("eagle3", tpot=30.2, gain=1.7)],
+        (RecommendationAnswer.INCONCLUSIVE, None),
+    ),
+    (
+        "an arm misses them by value where it is not best",
+        [
+            *(Given("none", load, tps=100 * load, tpot=20) for load in (1, 8)),
+            Given("eagle3", 1, tps=150, tpot=30.2, gain=1.5),
+            Given("eagle3", 8, tps=1000, tpot=40, gain=1.25),
+        ],
+        (RecommendationAnswer.INCONCLUSIVE, None),
+    ),
+    (
+        "none is shown to meet or to miss them",
+        [Given("none", tpot=30.2), Given("eagle3", tpot=30.2, gain=0.7)],
+        (RecommendationAnswer.INCONCLUSIVE, None),
+    ),
+    (
         "an invalid load might meet them",
         [
             *(Given(arm, 1, tps=50, tpot=20, valid=False) for arm in ("none", "eagle3")),
             *(Given(arm, 8, tps=500, tpot=40, gain=1.5) for arm in ("none", "eagle3")),
         ],
-        (RecommendationAnswer.CANNOT_TELL, None),
+        (RecommendationAnswer.INCONCLUSIVE, None),
     ),
     (
         "an invalid arm might meet them",
         [Given("none", tpot=40), Given("eagle3", tpot=20, valid=False)],
-        (RecommendationAnswer.CANNOT_TELL, None),
+        (RecommendationAnswer.INCONCLUSIVE, None),
     ),
     (
         "a load that was not measured might meet them",
         [*(Given("none", load, tpot=40) for load in (1, 8)), Given("eagle3", 8, tpot=40, gain=1.5)],
-        (RecommendationAnswer.CANNOT_TELL, None),
+        (RecommendationAnswer.INCONCLUSIVE, None),
     ),
     (
         "the baseline misses them, and is invalid where it might meet them",
@@ -505,7 +727,7 @@ WITHIN_30_MS: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str |
             Given("none", 8, tps=500, tpot=40),
             *(Given("eagle3", load, tps=100 * load, tpot=20, gain=1.2, half=0.3) for load in (1, 8)),
         ],
-        (RecommendationAnswer.CANNOT_TELL, None),
+        (RecommendationAnswer.INCONCLUSIVE, None),
     ),
 ]
 
@@ -520,8 +742,8 @@ def test_targets_limit_the_choice(cells: Sequence[Given], expected: tuple[Recomm
 def test_a_load_that_could_not_be_judged_is_named_with_its_reason_and_a_remedy() -> None:
     invalid = Given("none", 1, valid=False, findings={"ClientSaturated": Severity.INVALID})
     (choice,) = decide(invalid, Given("none", 8, tps=500, tpot=40), request=tpot(30)).choices
-    assert choice.reason == (
-        "the baseline is shown to miss the targets, and could not be judged at 1 (invalid (ClientSaturated))"
+    assert choice.why == (
+        "no arm is known to meet the targets; the baseline is unknown at 1 (invalid (ClientSaturated)): measure again"
     )
 
 
@@ -587,12 +809,14 @@ CONSTRAINTS_CELLS = (
 
 def decide_of_constraints(constraints: dict[str, Any], *cells: Given, gb: float | None = None) -> Recommendation:
     """Recommend under constraints; `gb` is the reported weight size of drafter eagle3."""
-    summary = summary_of(*(cells or CONSTRAINTS_CELLS))
+    cells = cells or CONSTRAINTS_CELLS
+    summary = summary_of(*cells)
+    arms = [each for each in CONSTRAINTS_ARMS if each["name"] in {cell.arm for cell in cells}]
     if gb is not None:
         fact = Fact.observed(gb * 1e9, "the engine")
         seen = ArmEnvironment(arm="eagle3", launches=["0-a"], facts={FactName.DRAFTER_WEIGHTS_BYTES: fact})
         summary = summary.model_copy(update={"arm_environments": [seen]})
-    return recommend(CONSTRAINTS_PLAN, summary, RecommendationRequest(**constraints))
+    return recommend(plan_of(drafters=arms, placement={"gpus": 1}), summary, RecommendationRequest(**constraints))
 
 
 @pytest.mark.parametrize(

@@ -136,16 +136,16 @@ REFUSED: dict[str, tuple[str, RunSummary, str, str]] = {
         "vllm", paying(doubts=["ClientSaturated"]), "NotTrustworthy", "specbench report",
     ),
     "inconclusive": (
-        "vllm", summary_of(BASE, Given("eagle3", gain=1.2, half=0.3)), "CannotTell",
-        "chat: cannot tell: eagle3 is indistinguishable (1.20x [0.89, 1.62])",
+        "vllm", summary_of(BASE, Given("eagle3", gain=1.2, half=0.3)), "Inconclusive",
+        "chat: inconclusive: eagle3 is indistinguishable (1.20x [0.89, 1.62])",
     ),
     "too few repeats": (
-        "vllm", summary_of(BASE, Given("eagle3", gain=2.0, repeats=2)), "CannotTell",
+        "vllm", summary_of(BASE, Given("eagle3", gain=2.0, repeats=2)), "Inconclusive",
         "too few repeats",
     ),
     "invalid": (
-        "vllm", summary_of(BASE, Given("eagle3", gain=2.0, valid=False)), "CannotTell",
-        "cannot be chosen: invalid",
+        "vllm", summary_of(BASE, Given("eagle3", gain=2.0, valid=False)), "Inconclusive",
+        "eagle3 is unknown at 1 (invalid): measure again",
     ),
     "slower": (
         "vllm", summary_of(BASE, Given("eagle3", gain=0.8)), "NoDrafterPays",
@@ -167,7 +167,8 @@ REFUSED: dict[str, tuple[str, RunSummary, str, str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_the_evidence_does_not_allow_is_refused(case: str) -> None:
     kind, summary, reason, message = REFUSED[case]
-    plan = plan_of(BOTH, workloads=WORKLOADS)
+    arms = [each for each in BOTH if each["name"] in {cell.arm for cell in summary.cells}]
+    plan = plan_of(arms or BOTH, workloads=WORKLOADS)
     engine = plan.engine.model_validate(EXTERNAL if kind == "external" else {"kind": kind})
     with pytest.raises(EvidenceInsufficient) as raised:
         emitted(plan.model_copy(update={"engine": engine}), summary)

@@ -23,8 +23,8 @@ FORMS = {
     "specbench.io/ngram/v1": "1198ee5c745270eb",
     "specbench.io/oracle/v1": "94179e0eb2f97f11",
     "specbench.io/point-summary/v3": "191e47ca560817e4",
-    "specbench.io/recommendation/v1": "94ac8f17327bbb69",
-    "specbench.io/run-summary/v4": "4ebe69c37de0b53d",
+    "specbench.io/recommendation/v2": "1fd9e920cff230fa",
+    "specbench.io/run-summary/v5": "93c22d43cb6d398b",
 }
 """Version → hash of the form: of fields, types and bounds, without descriptions."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,23 @@ def test_best_is_none_faster_and_names_the_largest_loss() -> None:
     slowest = cell(figure(0.5, 0.4, 0.6), level=Level(concurrency=8))
     assert best_speedup_text(with_cells(unclear, slower, slowest)) == "none faster; ngram 0.50x at concurrency 8"
     assert best_speedup_text(with_cells(unclear)) == "none faster"
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"cells": [cell(figure(1.6, 1.5, 1.7), valid=False)]},
+        {"cells": [cell(figure(1.6, 1.5, 1.7).without_interval("2 repeats"))]},
+        {"missing": ["0" * 64]},
+    ],
+    ids=["invalid", "too few repeats", "not measured"],
+)
+def test_best_is_not_none_faster_while_a_cell_is_unknown(unknown: dict[str, Any]) -> None:
+    slower = cell(figure(0.7, 0.6, 0.8), level=Level(concurrency=8))
+    known = with_cells(slower)
+    assert best_speedup_text(known) == "none faster; ngram 0.70x at concurrency 8"
+    cells = [*known.cells, *unknown.get("cells", [])]
+    assert best_speedup_text(known.model_copy(update={**unknown, "cells": cells})) == "ngram 0.70x at concurrency 8"
 
 
 def test_best_is_the_largest_valid_speedup_above_1() -> None:

@@ -66,7 +66,7 @@ def diverge(share: float, *, arms: tuple[str, ...] = ("ngram",), later_repeats_o
 def test_truncation_invalidates_every_point_of_its_cell() -> None:
     summary = run_of_world(WORLD, truncate_answers(0.5))
     assert summary.points_invalid == 3
-    assert "not comparable" in summary.headline
+    assert "unknown at" in summary.headline
 
 
 def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
@@ -121,7 +121,7 @@ def test_comparison_without_any_pair_is_a_warning() -> None:
 
     summary = run_of_world(WORLD, Corruptions(records=others))
     assert names(summary.findings) == [("UnpairedRequests", WARNING)]
-    assert "not comparable" in summary.headline
+    assert "unknown at" in summary.headline
 
 
 def count_extra_tokens(tokens: int) -> Corruptions:

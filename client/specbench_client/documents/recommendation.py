@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.slo import Percentile
 from specbench_client.documents.figure import CellReference, Figure, Verdict
 
@@ -71,10 +73,10 @@ class RecommendationAnswer(StrEnum):
     """One drafter is shown to be better than the baseline, and no simpler one is as good."""
     NO_DRAFTER = "NoDrafterPays"
     """Use the baseline: every drafter is shown to gain too little, or is ruled out."""
-    CANNOT_TELL = "CannotTell"
+    INCONCLUSIVE = "Inconclusive"
     """Neither is shown."""
     NOTHING_MEETS = "NothingMeetsTheTargets"
-    """No arm meets the targets at any measured load."""
+    """Every arm is shown to miss the targets at every load."""
 
 
 class Candidate(CellReference):
@@ -98,8 +100,33 @@ class Candidate(CellReference):
     load."""
 
 
+class UnknownCell(CellReference):
+    """A planned cell that may be better than the answer: measured again, it could change it."""
+
+    why: str
+    """Why it is unknown: it was not measured, is invalid, or its figures do not decide."""
+
+
+def unknown_words(cells: Iterable[UnknownCell], *, several: bool = False) -> str:
+    """Return `eagle3, mtp are unknown at 1, 8 (not measured): measure again`; empty without cells.
+
+    `several`: whether there are several workloads, so that each must be named.
+    """
+    loads: dict[tuple[str, str, str], dict[str, None]] = {}
+    for each in cells:
+        loads.setdefault((each.arm, f" for {each.workload}" if several else "", each.why), {})[each.load] = None
+    arms: dict[tuple[str, str, str], list[str]] = {}
+    for (arm, workload, why), at in loads.items():
+        arms.setdefault((workload, ", ".join(at), why), []).append("the baseline" if arm == BASELINE_NAME else arm)
+    clauses = [
+        f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} unknown{workload} at {at} ({why})"
+        for (workload, at, why), names in arms.items()
+    ]
+    return f"{'; '.join(clauses)}: measure again" if clauses else ""
+
+
 class ArmChoice(ApiModel):
-    """The choice among arms, each at one load: a drafter, no drafter, or no clear answer."""
+    """The choice among arms, each at one load: a drafter, no drafter, or inconclusive."""
 
     answer: RecommendationAnswer
     """The answer."""
@@ -107,8 +134,15 @@ class ArmChoice(ApiModel):
     """The recommended arm; None if there is none."""
     tied: list[str] = []
     """Other arms that are better than the baseline and indistinguishable from the recommended one."""
+    unknown: list[UnknownCell] = []
+    """Cells that may be better than the answer. Without any, no cell that was planned can be."""
     reason: str
-    """Explanation in a sentence."""
+    """Explanation in a sentence, without what is unknown."""
+
+    @property
+    def why(self) -> str:
+        """The whole explanation."""
+        return "; ".join(part for part in (self.reason, unknown_words(self.unknown)) if part)
 
 
 class LoadChoice(ArmChoice):
@@ -157,7 +191,7 @@ class WorkloadChoice(ArmChoice):
 class Recommendation(ApiModel):
     """The recommendation of a run. Its evidence is in `candidates`, each of which is a cell of the summary."""
 
-    schema_version: Literal["specbench.io/recommendation/v1"] = "specbench.io/recommendation/v1"
+    schema_version: Literal["specbench.io/recommendation/v2"] = "specbench.io/recommendation/v2"
     """Version of this document."""
     objective: Objective
     """What was optimised."""
@@ -175,7 +209,7 @@ class Recommendation(ApiModel):
     choices: list[WorkloadChoice]
     """The recommendation for each workload."""
     candidates: list[Candidate]
-    """Every cell, in the order of the summary."""
+    """Every cell, in the order of the summary, then the planned ones without a measured point."""
     prices: str = ""
     """The prices used; empty if none."""
     constraints: list[str] = []

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.provenance import Fact, FactName
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import NONE_FASTER
@@ -375,6 +376,8 @@ class Cell(LoadResult):
         """
         if self.valid:
             return ""
+        if not self.points:
+            return "not measured"
         names = dict.fromkeys(finding.check for finding in self.own_findings(findings) if finding.invalidates)
         return f"invalid ({', '.join(names)})" if names else "invalid"
 
@@ -422,7 +425,7 @@ class RunConclusion(ApiModel):
 class RunSummary(RunConclusion):
     """Results of a run: summary.json."""
 
-    schema_version: Literal["specbench.io/run-summary/v4"] = "specbench.io/run-summary/v4"
+    schema_version: Literal["specbench.io/run-summary/v5"] = "specbench.io/run-summary/v5"
     """Version of this document."""
     points_total: int
     """Number of points in the plan."""
@@ -474,14 +477,14 @@ BEST_MAX = 128
 
 
 def best_speedup_text(summary: RunSummary) -> str:
-    """Return the largest claimed speed-up with its arm and load, or else that there is none.
+    """Return the largest claimed speed-up with its arm and load, or else that there is none, if every cell is known.
 
     An arm at fault does not count. If there is none, the largest claimed slow-down follows. Empty if nothing could be
     compared.
     """
-    ruled_out = faults_by_arm(summary.findings)
-    usable = [cell for cell in summary.cells if cell.valid and cell.arm not in ruled_out]
-    compared = [(bounds, cell) for cell in usable if (bounds := _speedup(cell))]
+    ruled_out = {BASELINE_NAME, *faults_by_arm(summary.findings)}
+    usable = [cell for cell in summary.cells if cell.arm not in ruled_out]
+    compared = [(bounds, cell) for cell in usable if cell.valid and (bounds := _speedup(cell))]
     several = len({cell.workload for cell in summary.cells}) > 1
     claimed = [
         (value, f"{cell.arm} {value:.2f}x at {cell.level.words}{f' {cell.workload}' if several else ''}")
@@ -490,8 +493,8 @@ def best_speedup_text(summary: RunSummary) -> str:
     ]
     if claimed and max(claimed)[0] > 1:
         return max(claimed)[1][:BEST_MAX]
-    worst = f"; {min(claimed)[1]}" if claimed else ""
-    return f"{NONE_FASTER}{worst}"[:BEST_MAX] if compared else ""
+    none = [NONE_FASTER] if compared and len(compared) == len(usable) and not summary.missing else []
+    return "; ".join([*none, *([min(claimed)[1]] if claimed else [])])[:BEST_MAX]
 
 
 def _speedup(cell: Cell) -> tuple[float, float, float] | None:

@@ -187,7 +187,8 @@ class MeasuredResults(ApiModel):
     """Number of rows that were removed to limit the size of status: those of the highest loads of each arm and
     workload. summary.json has all rows."""
     best: Annotated[str, Field(max_length=128)] = ""
-    """The largest speed-up that is distinguishable from 1, for print columns; `none faster` if there is none."""
+    """The largest speed-up that is distinguishable from 1, for print columns; `none faster` if there is none
+    although every cell is known."""
     recommendation: Text = ""
     """Which arm to use up to which load, in one sentence. Its evidence and limits are in summary.json."""
     trust: Annotated[str, Field(max_length=32)] = ""

@@ -20,8 +20,15 @@ from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure, verdicts
 from specbench_client.documents.figure import Figure, StatusFigure, Verdict, too_few_repeats
 from specbench_client.documents.finding import Severity
-from specbench_client.documents.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
-from specbench_client.documents.summary import Cell, RunSummary
+from specbench_client.documents.recommendation import (
+    Attainment,
+    Candidate,
+    Objective,
+    SloTarget,
+    Sustained,
+    UnknownCell,
+)
+from specbench_client.documents.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
 from specbench_client.metrics.decode_speed import STREAM_TPS
 from specbench_client.trust.check import list_names
 
@@ -96,8 +103,8 @@ class CandidateCell:
     """Why its targets are met or missed by value only, or why that is unknown; empty if neither."""
     loads: str = ""
     """Both loads of a gain over the baseline at another one; empty at the same load."""
-    unjudged: str = ""
-    """Loads at which its arm could not be judged, with the reasons: a better one may be among them."""
+    unjudged: Sequence[CandidateCell] = ()
+    """Cells of its arm that could not be judged: a better one may be among them."""
 
     @property
     def arm(self) -> str:
@@ -121,8 +128,26 @@ class CandidateCell:
         """Whether it is valid, and known to meet or to miss the targets."""
         return not self.candidate.excluded and self.candidate.attainment is not Attainment.UNKNOWN
 
+    def is_below(self, ratio: float) -> bool:
+        """Whether its gain is shown to be below this ratio."""
+        bounds = self.candidate.gain.interval if self.candidate.gain else None
+        return bounds is not None and bounds.high < ratio
+
+    @property
+    def unknown(self) -> UnknownCell:
+        """The cell as one that may be better than the answer."""
+        gain, place = self.candidate.gain, self.candidate
+        about_targets = {
+            Attainment.UNKNOWN: f"lacks a figure that a target needs: {self.why_by_value}",
+            Attainment.MISSED_BY_VALUE: f"misses the targets by value only: {self.why_by_value}",
+        }
+        compared = [gain.factor, gain.missing] if gain else ["not compared with the baseline"]
+        why = place.excluded or about_targets.get(place.attainment) or ", ".join(each for each in compared if each)
+        return UnknownCell(arm=self.arm, workload=place.workload, load=place.load, why=why)
+
 
 def candidate_cells(
+    plan: Plan,
     summary: RunSummary,
     request: RecommendationRequest,
     bills: Mapping[str, EngineCost],
@@ -132,17 +157,39 @@ def candidate_cells(
 
     `faulty`: why arms are at fault.
     """
-    baselines = {_slot(cell): cell for cell in summary.cells if cell.arm == BASELINE_NAME}
+    cells = _planned_cells(plan, summary)
+    baselines = {_slot(cell): cell for cell in cells if cell.arm == BASELINE_NAME}
     found = [
         CandidateCell(
             cell,
             _candidate(cell, baselines.get(_slot(cell)), request, bills, summary, faulty=faulty),
             why_by_value(cell, request.targets),
         )
-        for cell in summary.cells
+        for cell in cells
     ]
     drawn = gain_verdicts([(entry.candidate.gain, entry.cell) for entry in found])
     return [entry.with_gain(entry.candidate.gain, verdict) for entry, verdict in zip(found, drawn, strict=True)]
+
+
+def _planned_cells(plan: Plan, summary: RunSummary) -> list[Cell]:
+    """Return the cells, and an empty one for each that was planned where another arm was measured, and has no point."""
+    there, slots = {(cell.arm, _slot(cell)) for cell in summary.cells}, {_slot(cell) for cell in summary.cells}
+    lacking = {(point.arm, (point.workload, point.level.label)): point.level for point in plan.points}
+    empty = [
+        Cell(
+            arm=arm,
+            workload=slot[0],
+            level=level,
+            arrivals=ArrivalPattern.of(plan.load),
+            points=[],
+            counts=RequestCounts(),
+            figures={},
+            valid=False,
+        )
+        for (arm, slot), level in lacking.items()
+        if slot in slots and (arm, slot) not in there
+    ]
+    return [*summary.cells, *empty]
 
 
 def gain_verdicts(gains: Sequence[tuple[Figure | None, Cell]]) -> list[Verdict | None]:

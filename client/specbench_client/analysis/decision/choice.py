@@ -1,4 +1,4 @@
-"""Choose among arms, each at one load: a drafter, no drafter, or no clear answer."""
+"""Choose among arms, each at one load: a drafter, no drafter, or inconclusive; and name what may be better."""
 
 from __future__ import annotations
 
@@ -14,11 +14,29 @@ from specbench_client.documents.recommendation import ArmChoice, Attainment, Rec
 Complexity = Mapping[str, tuple[int, int]]
 """Arm → how complex it is to run, to be compared with that of others."""
 MEASURE_BASELINE = "`specbench measure --baseline URL` and `specbench run` measure one"
-LACKS_FIGURE = "lacks a figure that a target needs"
 
 
 def choose(entrants: Sequence[CandidateCell], complexity: Complexity, worth: float) -> ArmChoice:
-    """Choose one arm. `entrants`: every arm, eligible or not, in the plan's order; `complexity`: of all arms."""
+    """Choose one arm. `entrants`: every arm, eligible or not, in the plan's order; `complexity`: of all arms.
+
+    Cells that could not be judged may be better than any answer; other arms only than a drafter, from which they are
+    not shown to differ.
+    """
+    choice = _answer(entrants, complexity, worth)
+    settled = [each for each in entrants if each.arm in (choice.arm, *choice.tied)]
+    unknown = [cell for each in entrants for cell in each.unjudged]
+    if choice.answer is RecommendationAnswer.DRAFTER:
+        best = max(settled, key=_gain)
+        unknown += [each for each in entrants if each not in settled and _may_beat(each, best)]
+    return choice.model_copy(update={"unknown": [cell.unknown for cell in unknown]})
+
+
+def _may_beat(each: CandidateCell, best: CandidateCell) -> bool:
+    """Return whether this arm, whose interval is too wide or whose repeats are too few, may be better than the best."""
+    return each.eligible and not each.is_baseline and not _apart(best, each)
+
+
+def _answer(entrants: Sequence[CandidateCell], complexity: Complexity, worth: float) -> ArmChoice:
     baseline = next((each for each in entrants if each.arm == BASELINE_NAME), None)
     drafters = [each for each in entrants if each.arm != BASELINE_NAME]
     if not any(each.eligible for each in entrants):
@@ -33,23 +51,14 @@ def choose(entrants: Sequence[CandidateCell], complexity: Complexity, worth: flo
 
 def _nothing(entrants: Sequence[CandidateCell]) -> ArmChoice:
     if entrants and all(_missed(each) and not each.unjudged for each in entrants):
-        shown = all(each.candidate.attainment is Attainment.MISSED for each in entrants)
-        reason = f"no measured arm meets the targets here{'' if shown else ', by value: this is not shown for all'}"
+        reason = "every arm is shown to miss the targets"
         return ArmChoice(answer=RecommendationAnswer.NOTHING_MEETS, reason=reason)
-    reasons: dict[str, list[str]] = {}
-    for each in entrants:
-        reasons.setdefault(f"{_why_not(each)}{_lacking(each)}", []).append(_named(each))
-    clauses = [f"{', '.join(names)} {why}" for why, names in reasons.items()]
-    return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason="; ".join(clauses) or "nothing was measured")
-
-
-def _named(each: CandidateCell) -> str:
-    """Return the arm's name for a sentence, in which `none` would be misread."""
-    return "the baseline" if each.arm == BASELINE_NAME else each.arm
+    reason = "no arm is known to meet the targets" if any(map(_missed, entrants)) else "no arm could be judged"
+    return ArmChoice(answer=RecommendationAnswer.INCONCLUSIVE, reason=reason)
 
 
 def _winner(winners: Sequence[CandidateCell], complexity: Complexity, baseline: CandidateCell | None) -> ArmChoice:
-    best = max(winners, key=lambda each: _value(each.candidate.gain))
+    best = max(winners, key=_gain)
     equals = [each for each in winners if each is best or not _apart(best, each)]
     chosen = min(equals, key=lambda each: complexity[each.arm])
     tied = [each.arm for each in equals if each is not chosen]
@@ -66,54 +75,45 @@ def _winner(winners: Sequence[CandidateCell], complexity: Complexity, baseline: 
 
 def _baseline(drafters: Sequence[CandidateCell], worth: float) -> ArmChoice:
     if not drafters:
-        return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason="only the baseline was measured")
+        return ArmChoice(answer=RecommendationAnswer.INCONCLUSIVE, reason="only the baseline was measured")
     open_ones = [each for each in drafters if not _ruled_out(each, worth)]
     if not open_ones:
         states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters)
         reason = f"every drafter is shown to gain less than {100 * (worth - 1):g}% or to miss the targets: {states}"
         return ArmChoice(answer=RecommendationAnswer.NO_DRAFTER, arm=BASELINE_NAME, reason=reason)
-    states = ", ".join(f"{each.arm} {_state(each)}{_lacking(each)}" for each in open_ones)
-    reason = f"{states}; keep the baseline until more is measured"
-    return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason=reason)
+    states = ", ".join(f"{each.arm} {_state(each)}" for each in open_ones if each.eligible)
+    reason = f"{states}{'; ' if states else ''}keep the baseline until more is measured"
+    return ArmChoice(answer=RecommendationAnswer.INCONCLUSIVE, reason=reason)
 
 
 def _without_baseline(
     drafters: Sequence[CandidateCell], baseline: CandidateCell | None, complexity: Complexity
 ) -> ArmChoice:
     """Choose where the baseline is not eligible: if it misses the targets, a drafter that meets them is the answer."""
-    if baseline is None or baseline.candidate.excluded:
-        why = f"was not measured ({MEASURE_BASELINE})" if baseline is None else _why_not(baseline)
-        reason = f"the baseline {why}, so it is unknown whether a drafter pays"
-        return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason=reason)
+    if baseline is None or baseline.unjudged:
+        why = f"this run has no baseline ({MEASURE_BASELINE})" if baseline is None else "the baseline is unknown"
+        return ArmChoice(
+            answer=RecommendationAnswer.INCONCLUSIVE, reason=f"{why}, so whether a drafter pays is unknown"
+        )
     meeting = [each for each in drafters if each.candidate.attainment is Attainment.MET and each.eligible]
-    usable = [each for each in meeting if not _below(each.candidate.gain)]
-    if usable and baseline.candidate.attainment is Attainment.MISSED and not baseline.unjudged:
+    usable = [each for each in meeting if not each.is_below(1)]
+    if usable:
         chosen = min(usable, key=lambda each: complexity[each.arm])
         reason = f"it meets the targets, which the baseline is shown to miss; {_state(chosen)}"
         tied = [each.arm for each in usable if each is not chosen]
         return ArmChoice(answer=RecommendationAnswer.DRAFTER, arm=chosen.arm, tied=tied, reason=reason)
     states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters if each.eligible)
-    reason = f"the baseline {_why_not(baseline)}{_lacking(baseline)}; {states}"
-    return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason=reason)
+    reason = f"the baseline is shown to miss the targets; {states}"
+    return ArmChoice(answer=RecommendationAnswer.INCONCLUSIVE, reason=reason)
 
 
 def _ruled_out(each: CandidateCell, worth: float) -> bool:
     """Return whether this drafter is shown not to be worth it: by the gain's upper bound or a missed target."""
-    if each.candidate.excluded or each.unjudged:
-        return False
-    if each.candidate.attainment is Attainment.MISSED:
-        return True
-    has_interval = each.candidate.conclusion not in (None, Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL)
-    bounds = each.candidate.gain.interval if each.candidate.gain and has_interval else None
-    return bounds is not None and bounds.high < worth
+    return not each.unjudged and (each.candidate.attainment is Attainment.MISSED or each.is_below(worth))
 
 
 def _missed(each: CandidateCell) -> bool:
     return each.judged and not each.candidate.attainment.within
-
-
-def _below(gain: Figure | None) -> bool:
-    return gain is not None and gain.interval is not None and gain.interval.high < 1
 
 
 def _apart(best: CandidateCell, other: CandidateCell) -> bool:
@@ -121,27 +121,18 @@ def _apart(best: CandidateCell, other: CandidateCell) -> bool:
     return larger is not None and smaller is not None and is_larger(larger, smaller)
 
 
-def _value(gain: Figure | None) -> float:
+def _gain(each: CandidateCell) -> float:
+    """Return the gain, for sorting; 0 where there is none."""
+    gain = each.candidate.gain
     return gain.value if gain is not None and gain.value is not None else 0.0
 
 
-def _why_not(each: CandidateCell) -> str:
-    candidate = each.candidate
-    if candidate.excluded:
-        return f"cannot be chosen: {candidate.excluded}"
-    return {
-        Attainment.UNKNOWN: f"{LACKS_FIGURE}: {each.why_by_value}",
-        Attainment.MISSED: "is shown to miss the targets",
-        Attainment.MISSED_BY_VALUE: f"misses the targets by value, but this is not shown: {each.why_by_value}",
-    }.get(candidate.attainment, "meets the targets")
-
-
 def _state(each: CandidateCell) -> str:
-    if not each.eligible:
-        return _why_not(each)
+    if each.candidate.attainment is Attainment.MISSED:
+        return "is shown to miss the targets"
     words = {
         Verdict.INDISTINGUISHABLE: "is indistinguishable",
-        Verdict.UNCLEAR: "is not clearly different once corrected for the number of comparisons",
+        Verdict.UNCLEAR: "is unclear once corrected for the number of comparisons",
         Verdict.TOO_FEW_REPEATS: "has too few repeats to tell",
         Verdict.NO_INTERVAL: "has no interval",
         Verdict.WORSE: "is worse than the baseline",
@@ -150,10 +141,6 @@ def _state(each: CandidateCell) -> str:
     }[each.candidate.conclusion]
     gain = each.candidate.gain
     return f"{words} ({_words(gain)}{each.loads})" if gain is not None and gain.value is not None else words
-
-
-def _lacking(each: CandidateCell) -> str:
-    return f", and could not be judged at {each.unjudged}" if each.unjudged and each.judged else ""
 
 
 def _words(gain: Figure | None) -> str:

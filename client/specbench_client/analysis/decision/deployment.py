@@ -107,7 +107,7 @@ def _reject_run(plan: Plan, summary: RunSummary) -> None:
 
 _REFUSED_ANSWERS = {
     RecommendationAnswer.NO_DRAFTER: "deploy without a drafter, which needs no settings",
-    RecommendationAnswer.CANNOT_TELL: "measure more repeats or prompts",
+    RecommendationAnswer.INCONCLUSIVE: "measure more repeats or prompts",
     RecommendationAnswer.NOTHING_MEETS: "change the targets, or measure other drafters and loads",
 }
 
@@ -121,7 +121,7 @@ def _reject_choices(choices: Sequence[WorkloadChoice]) -> None:
     if refused:
         first = refused[0]
         remedy = _REFUSED_ANSWERS[first.answer] + (f", or give {' or '.join(paying)}" if paying else "")
-        message = f"{first.workload}: {in_words(first.answer)}: {first.reason}: {remedy}"
+        message = f"{first.workload}: {in_words(first.answer)}: {first.why}: {remedy}"
         raise EvidenceInsufficient(message, str(first.answer))
     if len({each.arm for each in choices}) > 1:
         arms = "; ".join(f"{each.workload}: {each.arm}" for each in choices)

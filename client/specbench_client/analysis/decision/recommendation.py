@@ -19,7 +19,7 @@ from specbench_client.analysis.decision.candidates import (
     sustained_load,
     unpaired_gain,
 )
-from specbench_client.analysis.decision.choice import LACKS_FIGURE, Complexity, choose, complexity_of
+from specbench_client.analysis.decision.choice import Complexity, choose, complexity_of
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     faulty_arms,
@@ -37,6 +37,7 @@ from specbench_client.documents.recommendation import (
     Recommendation,
     RecommendationAnswer,
     WorkloadChoice,
+    unknown_words,
 )
 from specbench_client.documents.summary import RunSummary
 from specbench_client.trust.check import list_names
@@ -82,7 +83,7 @@ def sentence_of(
     several = len(choices) > 1
     words = {cell.level.label: cell.level.words for cell in summary.cells}
     answers = [
-        f"{f'on {each.workload}: ' if several else ''}{_workload_clause(each, request, words)}{_other_load_note(each)}"
+        f"{f'on {each.workload}: ' if several else ''}{_workload_clause(each, request, words)}{_other_loads(each)}"
         for each in choices
     ]
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
@@ -130,18 +131,19 @@ def _workload_clause(choice: WorkloadChoice, request: RecommendationRequest, wor
             return f"no drafter pays; use the baseline at {words[str(choice.load)]}"
         case RecommendationAnswer.NOTHING_MEETS:
             return "no measured arm and load meet the targets"
-        case RecommendationAnswer.CANNOT_TELL:
-            return f"no clear answer, because {choice.reason}"
+        case RecommendationAnswer.INCONCLUSIVE:
+            return f"inconclusive: {choice.reason}"
 
 
-def _other_load_note(choice: WorkloadChoice) -> str:
-    """Name other drafters that pay at other loads, for users of those loads."""
+def _other_loads(choice: WorkloadChoice) -> str:
+    """Name other drafters that pay at other loads, for users of those loads, and what may be better than either."""
     paying = [
         each for each in choice.at_each_load if each.answer is RecommendationAnswer.DRAFTER and each.arm != choice.arm
     ]
     loads = {arm: [each.load for each in paying if each.arm == arm] for arm in dict.fromkeys(e.arm for e in paying)}
     notes = [f"{arm} pays at {', '.join(each)}" for arm, each in loads.items()]
-    return f" (but {'; '.join(notes)})" if notes else ""
+    unknown = unknown_words([*choice.unknown, *(each for at in paying for each in at.unknown)])
+    return (f" (but {'; '.join(notes)})" if notes else "") + (f"; {unknown}" if unknown else "")
 
 
 def _gain_text(choice: WorkloadChoice, request: RecommendationRequest, words: dict[str, str]) -> str:
@@ -185,7 +187,8 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
     costs = engine_costs(plan, summary, request.prices) if request.prices else {}
     faulty = faulty_arms(summary)
     barred = ruled_out(plan, summary, request, faulty)
-    question = _Inputs(request, complexity_of(plan), candidate_cells(summary, request, costs, faulty), barred, faulty)
+    entries = candidate_cells(plan, summary, request, costs, faulty)
+    question = _Inputs(request, complexity_of(plan), entries, barred, faulty)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
     return Recommendation(
@@ -196,7 +199,7 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
         trustworthy=summary.trustworthy,
         sentence=sentence_of(summary, request, choices, list(lossy_arms(plan)), faulty),
         choices=choices,
-        candidates=[entry.candidate for entry in question.entries],
+        candidates=[entry.candidate for entry in entries],
         prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
         constraints=request.constraints,
         ruled_out=barred,
@@ -245,6 +248,7 @@ def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -
     found = []
     for load in dict.fromkeys(entry.cell.level.label for entry in mine):
         there = [entry for entry in mine if entry.cell.level.label == load]
+        there = [replace(entry, unjudged=_unjudged(entry.arm, there, question.request.worth)) for entry in there]
         found.append(LoadChoice(**dict(_chosen(there, question)), workload=name, load=load))
     return found
 
@@ -260,8 +264,10 @@ def _chosen(entrants: Sequence[CandidateCell], question: _Inputs) -> ArmChoice:
         reason = f"no drafter is left; {reasons}"
         if any(arm in question.at_fault for arm in question.barred):
             reason += "; keep the baseline until that is corrected"
-            return ArmChoice(answer=RecommendationAnswer.CANNOT_TELL, reason=reason)
-        return ArmChoice(answer=RecommendationAnswer.NO_DRAFTER, arm=BASELINE_NAME, reason=reason)
+            return choice.model_copy(update={"reason": reason})
+        return choice.model_copy(
+            update={"answer": RecommendationAnswer.NO_DRAFTER, "arm": BASELINE_NAME, "reason": reason}
+        )
     return choice.model_copy(update={"reason": f"{choice.reason}; {reasons}"})
 
 
@@ -302,7 +308,7 @@ def _entrants(
         else entry
         for entry in best
     ]
-    return [replace(entry, unjudged=_unjudged(entry.arm, mine)) for entry in compared]
+    return [replace(entry, unjudged=_unjudged(entry.arm, mine, request.worth)) for entry in compared]
 
 
 def _baseline_known(arm: str, best: Sequence[CandidateCell], mine: Sequence[CandidateCell]) -> bool:
@@ -311,22 +317,15 @@ def _baseline_known(arm: str, best: Sequence[CandidateCell], mine: Sequence[Cand
     return any(entry.is_baseline and entry.cell.level == level and entry.judged for entry in mine)
 
 
-def _unjudged(arm: str, mine: Sequence[CandidateCell]) -> str:
-    """Return the measured loads of this workload at which the arm was not judged: `1, 8 (invalid (LateSends))`.
-
-    For an arm that meets the targets elsewhere, those are among them at which it misses them by value only.
-    """
-    own = {entry.cell.level.label: entry for entry in mine if entry.arm == arm}
-    meets = any(entry.eligible for entry in own.values())
-    loads: dict[str, list[str]] = {}
-    for load in dict.fromkeys(entry.cell.level.label for entry in mine):
-        entry = own.get(load)
-        if entry is None or not entry.judged:
-            why = entry.candidate.excluded or LACKS_FIGURE if entry else "not measured"
-            loads.setdefault(why, []).append(load)
-        elif meets and entry.candidate.attainment is Attainment.MISSED_BY_VALUE:
-            loads.setdefault("misses the targets by value only", []).append(load)
-    return "; ".join(f"{', '.join(labels)} ({why})" for why, labels in loads.items())
+def _unjudged(arm: str, mine: Sequence[CandidateCell], worth: float) -> list[CandidateCell]:
+    """Return the cells of this arm that could not be judged, or miss the targets by value only and may be worth it."""
+    open_ones = (Attainment.UNKNOWN, Attainment.MISSED_BY_VALUE)
+    return [
+        entry
+        for entry in mine
+        if entry.arm == arm
+        and (not entry.judged or (entry.candidate.attainment in open_ones and not entry.is_below(worth)))
+    ]
 
 
 def _across(entry: CandidateCell, baseline: CandidateCell, request: RecommendationRequest) -> Figure | None:

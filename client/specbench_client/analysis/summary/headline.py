@@ -6,7 +6,7 @@ is recommended only at loads where its speed-up was found to be above 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,10 +14,12 @@ from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.decision.choice import complexity_of, is_simpler
-from specbench_client.analysis.decision.request import WORTH, worse_arms
+from specbench_client.analysis.decision.request import worse_arms
+from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.finding import Finding, doubting_checks, faults_by_arm, list_faults
+from specbench_client.documents.recommendation import LoadChoice, UnknownCell, unknown_words
 from specbench_client.documents.summary import Cell
 from specbench_client.trust.check import list_names
 from specbench_client.trust.checks.engine import runs_on_research_runtime
@@ -39,10 +41,8 @@ class HeadlineFacts:
     simulated: bool
     failures: Mapping[str, str] = field(default_factory=dict)
     """Arm → why its engine failed, for arms that could not be measured completely."""
-    recommended: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(workload, load) → the arm that the run's recommendation chose there, which settles ties."""
-    tied: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
-    """(workload, load) → arms that are indistinguishable from the recommended one, and not simpler to run."""
+    choices: Sequence[LoadChoice] = ()
+    """The run's recommendation at each load, which settles ties, and names the arms that may be better."""
 
     @cached_property
     def lossy(self) -> Mapping[str, Sequence[str]]:
@@ -72,13 +72,6 @@ class _Comparison:
         """The speed-up, for sorting; 0 where there is none to compare."""
         figure = self.cell.speedup
         return figure.value or 0.0 if self.cell.valid and figure else 0.0
-
-    @property
-    def inconclusive(self) -> bool:
-        """Whether the interval contains 1 and a relevant difference: one that would make a drafter worth enabling."""
-        bounds = self.cell.speedup.interval if self.cell.speedup else None
-        indistinguishable = self.conclusion is Verdict.INDISTINGUISHABLE
-        return indistinguishable and bounds is not None and (bounds.low < 1 / WORTH or bounds.high > WORTH)
 
 
 def headline_of(facts: HeadlineFacts) -> str:
@@ -119,46 +112,64 @@ def _advice(facts: HeadlineFacts) -> list[str]:
     found = [_Comparison(cell, conclusion) for cell, conclusion in conclusions(facts.judged)]
     if not facts.judged:
         return [] if facts.failures else ["Nothing was measured."]
-    if not found:
-        return ["Only the baseline was measured."]
     if not facts.plan.has_baseline:
         return ["No speed-up can be stated: this run has no baseline."]
-    several = len({each.cell.workload for each in found}) > 1
+    several = len({each.cell.workload for each in facts.judged}) > 1
     unusable = {*facts.lossy, *facts.worse, *faults_by_arm(facts.findings)}
-    winners = _winners([each for each in found if each.cell.arm not in unusable], facts.recommended)
-    faster_ties = _faster_ties(found, winners, facts.tied)
+    winners = _winners([each for each in found if each.cell.arm not in unusable], facts.choices)
+    faster_ties = _faster_ties(found, winners, facts.choices)
+    found = [each for each in found if each.conclusion is not Verdict.NOT_COMPARABLE]
     arms = list(dict.fromkeys(each.cell.arm for each in found))
     arms.sort(key=lambda arm: (arm not in winners.values(), -max(each.value for each in found if each.cell.arm == arm)))
     sentences = [
         _arm_sentence(
-            arm, [each for each in found if each.cell.arm == arm], winners, faster_ties, facts.plan, several=several
+            arm, [each for each in found if each.cell.arm == arm], winners, faster_ties, facts, several=several
         )
         + _lossy_note(arm, facts.lossy)
         + _worse_note(arm, facts.worse)
         for arm in arms[:MAX_ARMS]
     ]
     more = [f"{len(arms) - MAX_ARMS} more arms are in the table."] if len(arms) > MAX_ARMS else []
-    return [*sentences, *more]
+    stated = {(each.cell.arm, *each.place) for each in found if each.cell.arm in arms[:MAX_ARMS]}
+    words = unknown_words(_unknown(facts, stated), several=several)
+    rest = [f"The{words[3:]}." if words.startswith("the baseline") else f"{words}."] if words else []
+    return [*sentences, *more, *rest] or ["Only the baseline was measured."]
 
 
-def _winners(found: Sequence[_Comparison], recommended: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+def _unknown(facts: HeadlineFacts, stated: Collection[tuple[str, str, str]]) -> list[UnknownCell]:
+    """Return what no sentence is about: unknown for the recommendation, or not comparable with the baseline."""
+    cells = [
+        UnknownCell(
+            arm=cell.arm, workload=cell.workload, load=cell.level.label, why=cell.why_not_compared(facts.findings)
+        )
+        for cell, conclusion in conclusions(facts.judged)
+        if conclusion is Verdict.NOT_COMPARABLE
+    ]
+    cells += [each for choice in facts.choices for each in choice.unknown]
+    by_place = {(each.arm, each.workload, each.load): each for each in cells}
+    return [each for place, each in by_place.items() if place not in stated]
+
+
+def _winners(found: Sequence[_Comparison], choices: Sequence[LoadChoice]) -> dict[tuple[str, str], str]:
     """(workload, load) → the arm to use there, where any arm was found to be faster.
 
     It is the recommended arm if that one was found to be faster, else the one with the largest speed-up: headline and
     recommendation must not contradict each other where two arms are indistinguishable.
     """
     faster = [each for each in found if each.conclusion is Verdict.FASTER]
-    faster.sort(key=lambda each: (recommended.get(each.place) == each.cell.arm, each.value))
+    chosen = {(choice.workload, choice.load, choice.arm) for choice in choices}
+    faster.sort(key=lambda each: ((*each.place, each.cell.arm) in chosen, each.value))
     return {each.place: each.cell.arm for each in faster}
 
 
 def _faster_ties(
     found: Sequence[_Comparison],
     winners: Mapping[tuple[str, str], str],
-    tied: Mapping[tuple[str, str], Sequence[str]],
+    choices: Sequence[LoadChoice],
 ) -> dict[tuple[str, str], list[str]]:
     """(workload, load) → the arms with a larger speed-up than the arm to use there, and indistinguishable from it."""
     values = {(each.place, each.cell.arm): each.value for each in found}
+    tied = {(choice.workload, choice.load): choice.tied for choice in choices}
     return {
         place: [arm for arm in tied.get(place, ()) if values.get((place, arm), 0.0) > values[place, winner]]
         for place, winner in winners.items()
@@ -170,7 +181,7 @@ def _arm_sentence(
     mine: Sequence[_Comparison],
     winners: Mapping[tuple[str, str], str],
     faster_ties: Mapping[tuple[str, str], Sequence[str]],
-    plan: Plan,
+    facts: HeadlineFacts,
     *,
     several: bool,
 ) -> str:
@@ -178,13 +189,12 @@ def _arm_sentence(
     clauses: list[str] = []
     for conclusion, recommended, here in _groups(arm, mine, winners):
         workload = here[0].cell.workload
-        measured = [each for each in mine if each.cell.workload == workload]
         begin = _begin(here[0], "it" if clauses else arm, recommended=recommended, first=not clauses)
-        every_load = several and len(here) == len(measured)
         if recommended:
-            rest = _use(here, measured) + _why_not_faster(here, faster_ties, plan)
+            levels = {each.cell.level.order for each in facts.judged if each.cell.workload == workload}
+            rest = _use(here, sorted(levels)) + _why_not_faster(here, faster_ties, facts.plan)
         else:
-            rest = _words(conclusion, here, first=not clauses, every_load=every_load)
+            rest = _words(conclusion, here, first=not clauses)
         clauses.append(f"{begin}{f' for {workload}' if several else ''}{rest}")
     return f"{'; '.join(clauses)}."
 
@@ -209,12 +219,11 @@ def _groups(
     """
     for conclusion in Verdict:
         group = [each for each in mine if each.conclusion is conclusion]
-        wins = [conclusion is Verdict.FASTER and winners.get(each.place) == arm for each in group]
-        for recommended, inconclusive in ((True, False), (False, False), (False, True)):
+        for recommended in (True, False):
             those = [
                 each
-                for each, best in zip(group, wins, strict=True)
-                if (best, each.inconclusive) == (recommended, inconclusive)
+                for each in group
+                if (conclusion is Verdict.FASTER and winners.get(each.place) == arm) == recommended
             ]
             for workload in dict.fromkeys(each.cell.workload for each in those):
                 yield conclusion, recommended, [each for each in those if each.cell.workload == workload]
@@ -223,11 +232,10 @@ def _groups(
 _OPENINGS = {
     Verdict.FASTER: "{subject} is faster than the baseline",
     Verdict.SLOWER: "{subject} is slower than the baseline",
-    Verdict.INDISTINGUISHABLE: "{subject} makes no measurable difference",
-    Verdict.UNCLEAR: "{subject} makes no clear difference",
-    Verdict.TOO_FEW_REPEATS: "{subject} cannot be judged",
-    Verdict.NO_INTERVAL: "{subject} cannot be judged",
-    Verdict.NOT_COMPARABLE: "{subject} is not comparable with the baseline",
+    Verdict.INDISTINGUISHABLE: "{subject} is indistinguishable from the baseline",
+    Verdict.UNCLEAR: "{subject} is unclear once corrected for the number of comparisons",
+    Verdict.TOO_FEW_REPEATS: "{subject} is unknown",
+    Verdict.NO_INTERVAL: "{subject} is unknown",
 }
 """How a clause about an arm begins. The subject is the arm, or `it` after another clause."""
 
@@ -238,8 +246,6 @@ def _begin(one: _Comparison, subject: str, *, recommended: bool, first: bool) ->
         return f"Use {subject}" if first else "use it"
     if first and one.conclusion is Verdict.SLOWER:
         return f"Do not enable {subject}"
-    if one.inconclusive:
-        return f"{subject} is inconclusive"
     return _OPENINGS[one.conclusion].format(subject=subject)
 
 
@@ -256,56 +262,31 @@ def _why_not_faster(
     return f", indistinguishable from {list_names(list(arms))}{where}{simpler}"
 
 
-def _use(here: Sequence[_Comparison], measured: Sequence[_Comparison]) -> str:
-    """` up to concurrency 8: 1.69x [1.64, 1.72] at 1, 1.34x [1.31, 1.37] at 8`. `measured`: all loads of the arm."""
+def _use(here: Sequence[_Comparison], measured: Sequence[float]) -> str:
+    """` up to concurrency 8: 1.69x [1.64, 1.72] at 1, 1.34x [1.31, 1.37] at 8`. `measured`: all loads, by any arm."""
     levels = [each.cell.level for each in here]
     if len(levels) == 1:
         return f" at {levels[0].words}: {_ratio(here[0].cell)}"
-    lowest = sorted((each.cell.level for each in measured), key=lambda level: level.order)[: len(levels)]
     ordered = sorted(levels, key=lambda level: level.order)
-    where = f"up to {ordered[-1].words}" if ordered == lowest else f"at {_loads(here)}"
+    lowest = [level.order for level in ordered] == measured[: len(levels)]
+    where = f"up to {ordered[-1].words}" if lowest else f"at {_loads(here)}"
     return f" {where}: {', '.join(f'{_ratio(each.cell)} at {each.cell.level.label}' for each in here)}"
 
 
-def _words(conclusion: Verdict, here: Sequence[_Comparison], *, first: bool, every_load: bool) -> str:
-    """The rest of a clause that recommends nothing.
-
-    `first`: it begins its sentence. `every_load`: the workload is named and this is true of all its loads.
-    """
-    match conclusion:
-        case Verdict.FASTER | Verdict.SLOWER:
-            it_is = "it is slower, " if conclusion is Verdict.SLOWER and first else ""
-            return f": {it_is}{_at_each(here, _ratio)}"
-        case Verdict.INDISTINGUISHABLE:
-            without_figures = "" if every_load else f" at {_loads(here)}"
-            return f": {_at_each(here, _ratio)}" if here[0].inconclusive else without_figures
-        case Verdict.UNCLEAR:
-            return f" at {_loads(here)} once corrected for the number of comparisons"
-        case Verdict.TOO_FEW_REPEATS:
-            few = "; ".join(dict.fromkeys(each.cell.speedup.missing for each in here if each.cell.speedup))
-            return f": {_at_each(here, _value)} ({few})"
-        case Verdict.NO_INTERVAL:
-            return f" at {_loads(here)}: too few prompts for an interval"
-        case _:
-            return "" if every_load else f" at {_loads(here)}"
-
-
-def _at_each(here: Sequence[_Comparison], write: Callable[[Cell], str]) -> str:
-    """`1.50x at concurrency 1, 1.40x at 2`."""
-    first, *rest = (each.cell for each in here)
-    tail = "".join(f", {write(cell)} at {cell.level.label}" for cell in rest)
-    return f"{write(first)} at {first.level.words}{tail}"
+def _words(conclusion: Verdict, here: Sequence[_Comparison], *, first: bool) -> str:
+    """The rest of a clause that recommends nothing. `first`: it begins its sentence."""
+    it_is = "it is slower, " if conclusion is Verdict.SLOWER and first else ""
+    begin, *rest = (each.cell for each in here)
+    tail = "".join(f", {_ratio(cell)} at {cell.level.label}" for cell in rest)
+    missing = dict.fromkeys(each.cell.speedup.missing or NO_INTERVAL for each in here if each.cell.speedup)
+    why = f" ({'; '.join(missing)})" if conclusion in (Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL) else ""
+    return f": {it_is}{_ratio(begin)} at {begin.level.words}{tail}{why}"
 
 
 def _loads(here: Sequence[_Comparison]) -> str:
     """`concurrency 1, 2 and 8`."""
     first, *rest = (each.cell.level for each in here)
     return list_names([first.words, *(level.label for level in rest)])
-
-
-def _value(cell: Cell) -> str:
-    assert cell.speedup is not None
-    return f"{cell.speedup.value:.2f}x"
 
 
 def _ratio(cell: Cell) -> str:

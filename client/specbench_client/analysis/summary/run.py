@@ -251,9 +251,7 @@ def summarise_cells(
     )
     recommendation = recommend(plan, summary, RecommendationRequest(targets=targets_of(slo)))
     at_each_load = [each for choice in recommendation.choices for each in choice.at_each_load]
-    chosen = {(each.workload, each.load): each.arm for each in at_each_load if each.arm is not None}
-    tied = {(each.workload, each.load): each.tied for each in at_each_load}
-    facts = HeadlineFacts(plan, judged, findings, trustworthy, simulated, causes, chosen, tied)
+    facts = HeadlineFacts(plan, judged, findings, trustworthy, simulated, causes, at_each_load)
     return summary.model_copy(update={"recommendation": recommendation, "headline": headline_of(facts)})
 
 

@@ -60,9 +60,9 @@ def choices_table(recommendation: Recommendation) -> TextTable:
     rows = list[Row]()
     for choice in recommendation.choices:
         at = f"{choice.load} (best)" if choice.load else "all loads"
-        rows.append((choice.workload, at, in_words(choice.answer), choice.arm or DASH, choice.reason))
+        rows.append((choice.workload, at, in_words(choice.answer), choice.arm or DASH, choice.why))
         rows += [
-            (each.workload, each.load, in_words(each.answer), each.arm or DASH, each.reason)
+            (each.workload, each.load, in_words(each.answer), each.arm or DASH, each.why)
             for each in choice.at_each_load
         ]
     return TextTable("Answers", ANSWERS, rows, words=ANSWERS)
