@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -23,6 +24,7 @@ from specbench_client.cli import exit_code
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import MEASURED_WORKLOAD
+from specbench_client.report.html import render_html
 from specbench_client.report.renderers import (
     escape_markdown,
     fit_columns,
@@ -42,7 +44,14 @@ from specbench_client.report.text.results_table import (
     terminal_columns,
 )
 from specbench_client.report.text.run_report import markdown
-from specbench_client.report.text.text_table import Report, TextTable, Topic, with_interval
+from specbench_client.report.text.text_table import (
+    DASH,
+    Report,
+    TextTable,
+    Topic,
+    with_interval,
+    without_empty_columns,
+)
 from specbench_testing.present import present
 from specbench_testing.summary_variants import invalid, with_cells
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
@@ -91,6 +100,54 @@ def test_a_run_without_measurements_can_be_shown() -> None:
     assert nothing().name in on_screen(nothing())
     assert nothing().headline in page(nothing())
     assert csv(nothing()).strip() == ""
+
+
+@cache
+def without_baseline() -> RunSummary:
+    return run_of_world(BARE)
+
+
+BARE = SyntheticRun(prompts=12, concurrency=(1, 2), edits={"spec.baseline": "Skip"})
+EMPTY = {"", DASH}
+
+
+@pytest.mark.runs
+def test_a_run_without_a_baseline_has_throughput_first_and_no_column_about_speed_ups() -> None:
+    summary = without_baseline()
+    rates = {cell.level.label: present(cell.value("output_tps")) for cell in summary.cells}
+    assert summary.headline.startswith(f"ngram: {rates['2']:,.1f} tokens/s at concurrency 2; p50: TTFT ")
+    assert "--baseline URL" in summary.headline
+    assert summary.crossovers == []
+    assert "Speed-up" not in on_screen(summary)
+    for part in markdown(BARE.plan, summary).split("\n\n"):
+        if part.startswith("|"):
+            head, _, *rows = ([text.strip() for text in line.strip("|").split(" | ")] for line in part.splitlines())
+            empty = [name for name, *texts in zip(head, *rows, strict=True) if set(texts) <= EMPTY]
+            assert not empty, head
+
+
+@pytest.mark.runs
+def test_html_has_no_empty_column_either() -> None:
+    page = render_html(BARE.plan, without_baseline())
+    for table in re.findall(r"<thead>.*?</tbody>", page, re.DOTALL):
+        head = re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)
+        rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in table.split("<tr")[2:]]
+        assert not [name for name, *texts in zip(head, *rows, strict=True) if set(texts) <= EMPTY], head
+
+
+@pytest.mark.parametrize(
+    ("rows", "left"),
+    [
+        ([["a", DASH, ""], ["b", DASH, DASH]], ["x"]),
+        ([["a", DASH, "1"], ["b", "2", DASH]], ["x", "y", "z"]),
+        ([], ["x", "y", "z"]),
+    ],
+    ids=["empty", "not in every row", "no rows"],
+)
+def test_columns_that_are_empty_throughout_are_left_out(rows: list[list[str]], left: list[str]) -> None:
+    found = without_empty_columns(TextTable("", ("x", "y", "z"), rows, words=()))
+    assert list(found.columns) == left
+    assert {len(row) for row in found.rows} <= {len(left)}
 
 
 @pytest.mark.runs
@@ -480,7 +537,7 @@ def test_text_is_escaped_in_markdown(text: str, expected: str) -> None:
 
 @given(st.lists(st.text(alphabet="a|\\[]()`*_<> \n", max_size=12), min_size=2, max_size=2))
 def test_cell_never_ends_its_row_or_starts_another(cells: list[str]) -> None:
-    row = markdown_table(TextTable("", ("a", "b"), [cells], words=()))[-1]
+    row = markdown_table(TextTable("", ("a", "b"), [cells, ["1", "2"]], words=()))[-2]
     bare, escape = 0, False
     for letter in row:
         bare += letter == "|" and not escape

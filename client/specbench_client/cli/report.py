@@ -281,7 +281,8 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     if not summary.cells:
         return []
     crossovers = [f"Note: {line}" for line in crossover_lines(summary)]
-    decision = [] if summary.recommendation is None else [f"Recommendation: {summary.recommendation.sentence}"]
+    found = summary.recommendation if plan.has_baseline else None
+    decision = [f"Recommendation: {found.sentence}"] if found else []
     early, repeats = list[str](), summary.decided_after or plan.load.repeats
     is_whole = plan.soaks or summary.missing
     left_out = 0 if is_whole else repeats - min(len(cell.points) for cell in summary.cells)

@@ -31,7 +31,7 @@ from specbench_client.report.text.results_table import (
     terminal_columns,
 )
 from specbench_client.report.text.run_report import definitions_topic, run_topics
-from specbench_client.report.text.text_table import SIMULATED, number
+from specbench_client.report.text.text_table import SIMULATED, number, without_empty_columns
 from specbench_client.visible_text import visible
 
 # The page.
@@ -109,6 +109,7 @@ def _environment() -> Environment:
     )
     found.filters["breakable"] = breakable
     found.filters["coded"] = coded
+    found.filters["without_empty_columns"] = without_empty_columns
     return found
 
 

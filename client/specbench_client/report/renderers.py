@@ -6,7 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import isnan
 
 from rich.cells import cell_len
@@ -14,11 +13,21 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from specbench_client.report.text.text_table import DASH, SIMULATED, Report, TextTable, Topic
+from specbench_client.report.text.text_table import (
+    DASH,
+    SIMULATED,
+    Report,
+    TextTable,
+    Topic,
+    without_columns,
+    without_empty_columns,
+)
 from specbench_client.visible_text import spreadsheet_text, visible
 
 WORD_MIN = 12
 """Characters that a column of sentences needs at least, where columns of numbers keep their lines whole."""
+SENTENCE_WIDTH = 50
+"""Characters of a column of sentences at most: longer lines are hard to read, and make the table too wide."""
 _FRAME = 3
 """Characters that a terminal's table needs for the frame of each column."""
 _LINK = re.compile(r"\][(\[:]")
@@ -35,12 +44,7 @@ def fit_columns(sheet: TextTable, width: int) -> tuple[TextTable, list[str]]:
         if _fits(sheet, width):
             break
         if name in sheet.columns:
-            at = list(sheet.columns).index(name)
-            sheet = replace(
-                sheet,
-                columns=[*sheet.columns[:at], *sheet.columns[at + 1 :]],
-                rows=[[*row[:at], *row[at + 1 :]] for row in sheet.rows],
-            )
+            sheet = without_columns(sheet, [name])
             dropped.append(name)
     return sheet, dropped
 
@@ -51,7 +55,7 @@ def rich_table(sheet: TextTable, width: int) -> Table:
     Optional columns are dropped if it is too narrow, and named below the table. If the others still do not fit, their
     texts are folded: nothing is cut.
     """
-    sheet, dropped = fit_columns(sheet, width)
+    sheet, dropped = fit_columns(without_empty_columns(sheet), width)
     whole = _fits(sheet, width)
     names = ", ".join(" ".join(name.split()) for name in dropped)
     note = f"Not shown in {width} columns: {names}." if dropped else ""
@@ -62,7 +66,8 @@ def rich_table(sheet: TextTable, width: int) -> Table:
     for name in sheet.columns:
         numeric = name not in sheet.words
         side: JustifyMethod = "right" if numeric else "left"
-        table.add_column(Text(name), justify=side, overflow="fold", no_wrap=whole and numeric)
+        longest = None if numeric else SENTENCE_WIDTH
+        table.add_column(Text(name), justify=side, overflow="fold", no_wrap=whole and numeric, max_width=longest)
     for row, style in zip(sheet.rows, sheet.styles or [""] * len(sheet.rows), strict=True):
         table.add_row(*(Text(cell) for cell in row), style=style)
     return table
@@ -70,6 +75,7 @@ def rich_table(sheet: TextTable, width: int) -> Table:
 
 def markdown_table(sheet: TextTable) -> list[str]:
     """Return lines of Markdown, without the title; missing values are dashes."""
+    sheet = without_empty_columns(sheet)
     rule = "|" + "|".join("---" if name in sheet.words else "---:" for name in sheet.columns) + "|"
     cells = [sheet.columns, *sheet.rows]
     head, *rows = ["| " + " | ".join(escape_markdown(cell) or DASH for cell in row) + " |" for row in cells]

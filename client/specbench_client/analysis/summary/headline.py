@@ -13,11 +13,11 @@ from functools import cached_property
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.decision.choice import complexity_of, is_simpler
+from specbench_client.analysis.decision.choice import MEASURE_BASELINE, complexity_of, is_simpler
 from specbench_client.analysis.decision.request import worse_arms
 from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.analysis.summary.cells import EvaluatedCell
-from specbench_client.documents.figure import Verdict
+from specbench_client.documents.figure import StatusFigure, Verdict
 from specbench_client.documents.finding import Finding, doubting_checks, faults_by_arm, list_faults
 from specbench_client.documents.recommendation import LoadChoice, UnknownCell, unknown_words
 from specbench_client.documents.summary import Cell
@@ -112,9 +112,10 @@ def _advice(facts: HeadlineFacts) -> list[str]:
     found = [_Comparison(cell, conclusion) for cell, conclusion in conclusions(facts.judged)]
     if not facts.judged:
         return [] if facts.failures else ["Nothing was measured."]
-    if not facts.plan.has_baseline:
-        return ["No speed-up can be stated: this run has no baseline."]
     several = len({each.cell.workload for each in facts.judged}) > 1
+    if not facts.plan.has_baseline:
+        hint = f"No speed-up can be stated: this run has no baseline ({MEASURE_BASELINE})."
+        return [*_absolute_figures(facts, several=several)[:MAX_ARMS], hint]
     unusable = {*facts.lossy, *facts.worse, *faults_by_arm(facts.findings)}
     winners = _winners([each for each in found if each.cell.arm not in unusable], facts.choices)
     faster_ties = _faster_ties(found, winners, facts.choices)
@@ -134,6 +135,24 @@ def _advice(facts: HeadlineFacts) -> list[str]:
     words = unknown_words(_unknown(facts, stated), several=several)
     rest = [f"The{words[3:]}." if words.startswith("the baseline") else f"{words}."] if words else []
     return [*sentences, *more, *rest] or ["Only the baseline was measured."]
+
+
+_SHOWN_LATENCIES = {"TTFT": "ttft_ms_p50", "TPOT": "tpot_ms_p50", "E2E": "e2e_ms_p50"}
+
+
+def _absolute_figures(facts: HeadlineFacts, *, several: bool) -> list[str]:
+    """Return for each arm throughput and latencies at the load with the highest throughput."""
+    valid = [(each.cell.value(StatusFigure.OUTPUT_TPS), each.cell) for each in facts.judged if each.cell.valid]
+    known = [(rate, cell) for rate, cell in valid if rate is not None]
+    best = {(cell.arm, cell.workload): (rate, cell) for rate, cell in sorted(known, key=lambda each: each[0])}
+    sentences = []
+    for (arm, workload), (rate, cell) in best.items():
+        latencies = {title: cell.value(name) for title, name in _SHOWN_LATENCIES.items()}
+        shown = [f"{title} {value:.1f} ms" for title, value in latencies.items() if value is not None]
+        medians = f"; p50: {', '.join(shown)}" if shown else ""
+        place = f"{cell.level.words}{f' for {workload}' if several else ''}"
+        sentences.append(f"{arm}: {rate:,.1f} tokens/s at {place}{medians}.")
+    return sentences
 
 
 def _unknown(facts: HeadlineFacts, stated: Collection[tuple[str, str, str]]) -> list[UnknownCell]:

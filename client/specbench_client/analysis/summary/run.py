@@ -241,7 +241,7 @@ def summarise_cells(
         cells=cells,
         arm_environments=environments,
         coverage=dict(coverage or {}),
-        crossovers=crossovers(plan, judged, findings),
+        crossovers=crossovers(plan, judged, findings) if plan.has_baseline else [],
         slo=slo,
         step_costs=costs,
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
@@ -52,6 +52,19 @@ class Report:
     answer: str = ""
     title: str = ""
     simulated: bool = False
+
+
+def without_columns(sheet: TextTable, names: Collection[str]) -> TextTable:
+    """Return the table without the named columns."""
+    kept = [index for index, name in enumerate(sheet.columns) if name not in names]
+    rows = [[row[index] for index in kept] for row in sheet.rows]
+    return replace(sheet, columns=[sheet.columns[index] for index in kept], rows=rows)
+
+
+def without_empty_columns(sheet: TextTable) -> TextTable:
+    """Return the table without the columns that are empty in every row."""
+    columns = zip(sheet.columns, *sheet.rows, strict=True) if sheet.rows else []
+    return without_columns(sheet, [name for name, *texts in columns if set(texts) <= {"", DASH}])
 
 
 def constant_columns(sheet: TextTable, names: Sequence[str]) -> list[str]:
